@@ -1,0 +1,71 @@
+# Everything runs from one virtual environment, made once and again when pyproject.toml changes.
+# `make` = check and test; `make help` lists the rest.
+
+VENV ?= .venv
+EXTRAS ?= dev
+# Empty for an install that does not point back at this folder (the container image).
+EDITABLE ?= -e
+# The first interpreter that runs and is new enough; `make PYTHON=/path/to/python3` chooses another.
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+# Further options of the command a target runs: make test ARGS='-k token', make serve ARGS='--port 8080'.
+ARGS ?=
+
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.PHONY: all install demo test check fix serve openapi bench statistics clean help
+
+all: check test  ## Check and test (the default)
+
+install: $(INSTALLED)  ## Make the virtual environment and install Forage with its tools
+
+$(INSTALLED): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Forage needs Python 3.11 or newer, and none was found." \
+		"Install it, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Forage needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+		"Name another: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install $(EDITABLE) '.$(if $(EXTRAS),[$(EXTRAS)])'
+	@touch $@
+
+demo: install  ## Install, start the service, let three policies learn a pet shop, write the report
+	@BIN=$(BIN) sh .ci/demo $(ARGS)
+
+test: install  ## Run the tests with branch coverage (finds or installs a redis-server)
+	@sh .ci/redis
+	$(BIN)/python -m pytest -m 'not statistics' --cov $(ARGS)
+
+statistics: install  ## Run the slow statistical tests
+	$(BIN)/python -m pytest -m statistics --timeout 3600 $(ARGS)
+
+check: install  ## Check format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+fix: install  ## Format, and repair what the linter can repair
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+serve: install  ## Start the service on the embedded store
+	$(BIN)/forage serve $(ARGS)
+
+openapi: install  ## Write the pinned OpenAPI description anew
+	@mkdir -p out
+	$(BIN)/python -m service openapi > out/openapi.json
+	mv out/openapi.json tests/http/openapi.json
+
+bench: install  ## Run the benchmarks
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:  ## Remove the environment, caches and everything a run wrote to out/
+	rm -rf $(VENV) out dist build htmlcov .coverage .coverage.* coverage.xml
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

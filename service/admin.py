@@ -1,0 +1,202 @@
+"""Changes to what is served: experiments, arms, versions. Each ends as an event in the log."""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import sqrt
+from time import time
+from typing import Any
+
+from service.errors import Conflict, Damaged, Invalid, LogTooNew, NotFound, PreconditionFailed
+from service.events import (
+    AnyEvent,
+    ArmRemoved,
+    ArmUpserted,
+    ExperimentDefined,
+    ExperimentDeleted,
+    VersionStaged,
+    encode_event,
+)
+from service.experiment import Definition
+from service.features import Schema
+from service.fold import State, Tally, read_artifact, read_meta
+from service.journal import Journal
+from service.policies.learner import Learner
+from service.stores.base import Append, Known
+from service.telemetry import Telemetry
+
+
+class Admin:
+    def __init__(self, journal: Journal, telemetry: Telemetry) -> None:
+        self._journal, self._telemetry = journal, telemetry
+
+    # -- experiments ---------------------------------------------------------------------------
+
+    async def define(
+        self, name: str, definition: Definition, if_match: int | None = None
+    ) -> tuple[State, bool]:
+        """Define an experiment, first or anew; the state, and whether it was the first time.
+
+        Other features start a new schema version and with it new heads; other settings of a head
+        start that head from the prior (`fold.HEADLESS` lists those that do not).
+        Raises Invalid, PreconditionFailed, or Conflict where another definition came between.
+        """
+        self._check_arms(definition)
+        state = await self._journal.discover(name)
+        created = state.deleted
+        self._check_revision(state, if_match)
+        same = not created and state.definition.features == definition.features
+        event = ExperimentDefined(
+            at=time(),
+            revision=state.revision + 1,
+            schema_version=state.schema_version + (not same),
+            definition=definition.model_dump(mode="json"),
+        )
+        await self._append_revision(state, event, event.revision)
+        return state, created
+
+    async def delete(self, state: State, if_match: int | None = None) -> None:
+        self._check_revision(state, if_match)
+        event = ExperimentDeleted(at=time(), revision=state.revision + 1)
+        await self._append_revision(state, event, event.revision)
+
+    async def _append_revision(self, state: State, event: AnyEvent, revision: int) -> None:
+        entry = Append(state.name, encode_event(event), {f"revision/{revision}": ""})
+        if isinstance(await self._journal.append(entry, event), Known):
+            raise Conflict(f"revision {revision} was defined by someone else meanwhile")
+
+    @staticmethod
+    def _check_revision(state: State, if_match: int | None) -> None:
+        if if_match is not None and (state.deleted or if_match != state.revision):
+            raise PreconditionFailed("If-Match names another revision than the present one")
+
+    @staticmethod
+    def _check_arms(definition: Definition) -> None:
+        schema = Schema(definition.features)
+        for arm, features in definition.arms.items():
+            schema.encode_arm(features, f"arms.{arm}")
+        for name, policy in definition.policies.items():
+            width = Learner("", name, policy, definition, schema, 0).view.width
+            if width > definition.max_vector:
+                raise Invalid(
+                    f"sees {width} columns, more than max_vector {definition.max_vector}",
+                    path=f"policies.{name}.features",
+                )
+
+    # -- arms ----------------------------------------------------------------------------------
+
+    async def upsert_arms(self, state: State, arms: Mapping[str, Mapping[str, Any]]) -> None:
+        """Add arms or give them other features. All are checked before one is written."""
+        for arm, features in arms.items():
+            state.schema.encode_arm(features, f"arms.{arm}")
+        for arm, features in arms.items():
+            await self._append(state, ArmUpserted(at=time(), arm=arm, features=dict(features)))
+
+    async def remove_arm(self, state: State, arm: str) -> None:
+        """No longer chosen; what was shown of it can still be rewarded. Raises NotFound."""
+        if arm not in state.arms:
+            raise NotFound("the catalogue has no such arm", path="arm")
+        await self._append(state, ArmRemoved(at=time(), arm=arm))
+
+    async def _append(self, state: State, event: AnyEvent) -> None:
+        """An event without an identity of its own: writing it again writes the same state."""
+        mark = f"admin/{secrets.token_hex(16)}"
+        await self._journal.append(Append(state.name, encode_event(event), {mark: ""}), event)
+
+    # -- versions ------------------------------------------------------------------------------
+
+    async def stage(self, state: State, policy: str, artifact: bytes) -> int:
+        """Take a trained version: store it, log it, and let it catch up and serve.
+
+        Returns its number. Raises NotFound, Invalid where it does not fit the policy, Conflict
+        where it was trained for another head or version than the next.
+        """
+        learner = find(state, policy)
+        try:
+            version = read_artifact(learner, artifact)
+            meta = read_meta(artifact)
+        except (Damaged, LogTooNew) as fault:
+            raise Invalid(str(fault), path="artifact") from fault
+        if (meta["born"], version.number) != learner.next_version or learner.staged:
+            raise Conflict("the version was trained for another head, or is not the next one")
+        if not 0 < version.trained_to <= state.position:
+            raise Invalid("the watermark lies outside the log", path="artifact")
+        digest = hashlib.sha256(artifact).hexdigest()
+        await self._journal.store.put_blob(state.name, digest, artifact)
+        event = VersionStaged(
+            at=time(),
+            policy=policy,
+            born=learner.born,
+            version=version.number,
+            artifact=digest,
+            size=len(artifact),
+            watermark=version.trained_to,
+            rewards=version.rewards,
+        )
+        mark = f"staged/{policy}/{learner.born}/{version.number}"
+        entry = Append(state.name, encode_event(event), {mark: digest})
+        outcome = await self._journal.append(entry, event)
+        if isinstance(outcome, Known) and outcome.marks[mark].value != digest:
+            raise Conflict("another artifact was staged as this version")
+        return version.number
+
+    # -- status --------------------------------------------------------------------------------
+
+    async def policies(self, state: State) -> list[dict[str, Any]]:
+        counts = await self._journal.store.decision_counts(state.name)
+        return [self._status(state, learner, counts) for learner in state.learners.values()]
+
+    async def policy(self, state: State, name: str) -> dict[str, Any]:
+        counts = await self._journal.store.decision_counts(state.name)
+        return self._status(state, find(state, name), counts)
+
+    def _status(self, state: State, learner: Learner, counts: Mapping[str, int]) -> dict[str, Any]:
+        tally = state.tallies[learner.name]
+        watch = self._telemetry.watched.get((state.name, learner.name))
+        version = learner.active
+        trained = learner.training_due_at is not None or version.number > 0
+        return {
+            "name": learner.name,
+            "kind": learner.settings.kind,
+            "share": learner.settings.share,
+            "decisions": counts.get(learner.name, 0),
+            "rewards": learner.rewards,
+            "mean_reward": tally.total / tally.count if tally.count else None,
+            "mean_reward_interval": interval(tally, state.definition.reward.range),
+            "propensity_mean": watch.propensity if watch else None,
+            "propensity_minimum": watch.minimum if watch else None,
+            "entropy_mean": watch.entropy if watch else None,
+            "model_version": f"{learner.name}/{version.number}@{state.position}",
+            "head": None if version.head is None else asdict(version.head.health()),
+            "version": version.number,
+            "staged": learner.staged.version.number if learner.staged else None,
+            "training_due": learner.training_due,
+            "training_due_at": learner.training_due_at,
+            "trained_to": version.trained_to if trained else None,
+            "versions": learner.history,
+        }
+
+
+def find(state: State, policy: str) -> Learner:
+    """Raises NotFound."""
+    learner = state.learners.get(policy)
+    if learner is None:
+        raise NotFound("the experiment has no policy of this name", path="policy")
+    return learner
+
+
+def interval(tally: Tally, span: tuple[float, float], z: float = 1.96) -> list[float] | None:
+    """A 95 percent interval of the mean reward, within the reward's range.
+
+    Agresti & Coull 1998's added observations, two at each end of the range, keep it honest where
+    every reward was the same.
+    """
+    if tally.count == 0:
+        return None
+    low, high = span
+    n = tally.count + 4
+    mean = (tally.total + 2 * low + 2 * high) / n
+    squares = (tally.squares + 2 * low * low + 2 * high * high) / n
+    half = z * sqrt(max(squares - mean * mean, 0.0) / n)
+    return [max(low, mean - half), min(high, mean + half)]

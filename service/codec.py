@@ -1,0 +1,47 @@
+"""Arrays and JSON in one checked blob: snapshots and artifacts. Never pickle.
+
+Layout: magic, SHA-256 of the rest, npz (whose member `meta` is JSON as bytes).
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service.errors import Damaged, LogTooNew
+
+MAGIC = b"forage1\n"
+_DIGEST = 32
+
+
+def pack(schema: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Arrays come back bit for bit. schema: number of the layout of meta and arrays."""
+    text = json.dumps({"schema": schema, **meta}, allow_nan=False).encode()
+    body = io.BytesIO()
+    members: dict[str, Any] = {"meta": np.frombuffer(text, np.uint8), **arrays}
+    np.savez(body, **members)
+    content = body.getvalue()
+    return MAGIC + hashlib.sha256(content).digest() + content
+
+
+def unpack(blob: bytes, schema: int) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Meta and arrays. Raises Damaged, or LogTooNew where the blob has a schema above `schema`."""
+    head, digest = blob[: len(MAGIC)], blob[len(MAGIC) : len(MAGIC) + _DIGEST]
+    content = blob[len(MAGIC) + _DIGEST :]
+    if head != MAGIC or hashlib.sha256(content).digest() != digest:
+        raise Damaged("the checksum does not match: cut short or changed")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        meta: dict[str, Any] = json.loads(arrays.pop("meta").tobytes())
+        written = int(meta.pop("schema"))
+    except (KeyError, TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as fault:
+        raise Damaged(f"not a blob of Forage's: {fault}") from fault
+    if written > schema:
+        raise LogTooNew(f"written with schema {written}, this Forage reads up to {schema}")
+    return meta, arrays

@@ -1,0 +1,234 @@
+"""Engine: what to show. Nothing here changes a state; the fold does.
+
+select: features -> scores -> probabilities -> choice -> token, decision row -> answer.
+"""
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random, SystemRandom
+from time import time
+from typing import Any
+
+import numpy as np
+
+from service.errors import Fault, Invalid, NotFound
+from service.events import Decision, Shown, encode_decision
+from service.features import Array
+from service.fold import State
+from service.journal import Journal
+from service.policies import rules
+from service.policies.learner import Candidates, Learner
+from service.settings import Settings
+from service.stores.base import DecisionRow
+from service.telemetry import Telemetry
+from service.token import LIMIT, ShownArm, Ticket, TokenSealer
+
+_entropy = SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class InlineArm:
+    """An arm outside the catalogue."""
+
+    id: str
+    features: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request for a decision. experiment, policy, arms: None where left out."""
+
+    context: Mapping[str, Any]
+    experiment: str | None = None
+    policy: str | None = None
+    unit: str | None = None
+    arms: Sequence[str | InlineArm] | None = None
+    top_k: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    decision: Decision
+    token: str
+    experiment: str
+    logged: bool
+
+
+class Engine:
+    def __init__(
+        self, journal: Journal, sealer: TokenSealer, settings: Settings, telemetry: Telemetry
+    ) -> None:
+        self._journal, self._sealer = journal, sealer
+        self._settings, self._telemetry = settings, telemetry
+
+    async def experiment(self, name: str | None) -> State:
+        """A served experiment. Raises NotFound, or Invalid where the name is needed."""
+        if name is None:
+            states = list(self._journal.states.values())
+            if len(states) == 1:
+                return states[0]
+            raise Invalid(
+                "name the experiment: there is more than one" if states else "there is none yet",
+                path="experiment",
+            )
+        state = self._journal.state(name)
+        if state is None:
+            state = await self._journal.discover(name)
+            if state.deleted:
+                raise NotFound("there is no experiment of this name", path="experiment")
+        return state
+
+    async def select(self, question: Question) -> Answer:
+        """Decide, log, answer. Raises Refused, or StoreUnavailable where features are too many
+        for the token and the log cannot hold them."""
+        state = await self.experiment(question.experiment)
+        with self._telemetry.stage("parse"):
+            learner, assignment = self._assign(state, question)
+            candidates, inline = self._candidates(state, question.arms)
+            context = state.schema.encode_context(question.context)
+            if not 1 <= question.top_k <= min(len(candidates.ids), self._settings.max_top_k):
+                raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
+        seed = _entropy.getrandbits(63)
+        with self._telemetry.stage("score"):
+            p, slate = decide(learner, context, candidates, question.top_k, seed)
+        now = time()
+        reward = state.definition.reward
+        decision = Decision(
+            id=_short_id(),
+            at=now,
+            policy=learner.name,
+            assignment=assignment,
+            model_version=f"{learner.name}/{learner.active.number}@{state.position}",
+            schema_version=state.schema_version,
+            unit=None if question.unit is None else self._sealer.unit_hash(question.unit),
+            context=dict(question.context),
+            arms=list(candidates.ids),
+            inline={arm: dict(inline[arm].features) for arm in inline},
+            probabilities=p.tolist(),
+            seed=seed,
+            bank=getattr(learner.settings, "bank", 0),
+            shown=[
+                Shown(
+                    arm=candidates.ids[index],
+                    propensity=propensity,
+                    x=[*context.tolist(), *candidates.x[index].tolist()],
+                    inline=candidates.ids[index] in inline,
+                )
+                for index, propensity in zip(slate.arms, slate.propensities, strict=True)
+            ],
+            slate=slate.chance,
+            reward_by=now + reward.wait_seconds,
+            accept_until=now + reward.wait_seconds + reward.accept_seconds,
+        )
+        with self._telemetry.stage("seal"):
+            token, whole = self._seal(state.name, decision)
+        due = decision.reward_by if reward.default is not None else None
+        row = DecisionRow(state.name, decision.id, learner.name, encode_decision(decision), due)
+        with self._telemetry.stage("append"):
+            logged = await self._journal.keep(row, required=not whole)
+        self._telemetry.decided(state.name, learner.name, slate.propensities[0], rules.entropy(p))
+        return Answer(decision, token, state.name, logged)
+
+    def _assign(self, state: State, question: Question) -> tuple[Learner, float]:
+        """The named policy, or one by its share of the traffic, sticky to the unit."""
+        if question.policy is not None:
+            learner = state.learners.get(question.policy)
+            if learner is None:
+                raise NotFound("the experiment has no policy of this name", path="policy")
+            return learner, 1.0
+        learners = list(state.learners.values())
+        shares = np.array([learner.settings.share for learner in learners])
+        if question.unit is None:
+            point = _entropy.random()
+        else:
+            digest = hashlib.blake2b(question.unit.encode(), key=state.name.encode()).digest()
+            point = int.from_bytes(digest[:8], "big") / 2**64
+        index = rules.invert(shares, point)
+        return learners[index], float(shares[index] / shares.sum())
+
+    def _candidates(
+        self, state: State, arms: Sequence[str | InlineArm] | None
+    ) -> tuple[Candidates, dict[str, InlineArm]]:
+        """The arms of a request and their features. Raises Invalid that names each fault."""
+        if arms is None:
+            if not state.arms:
+                raise Invalid("the catalogue is empty: name arms with features", path="arms")
+            return state.candidates, {}
+        if not 1 <= len(arms) <= self._settings.max_arms:
+            raise Invalid(f"give 1 to {self._settings.max_arms} arms", path="arms")
+        catalogue = state.candidates
+        ids, rows, faults, inline = [], [], [], {}
+        for index, arm in enumerate(arms):
+            if isinstance(arm, InlineArm):
+                ids.append(arm.id)
+                inline[arm.id] = arm
+                if arm.id in catalogue.row_of:
+                    faults.append(Fault(f"arms.{index}", "is in the catalogue: give its id alone"))
+                else:
+                    rows.append(state.schema.encode_arm(arm.features, f"arms.{index}.features"))
+                continue
+            ids.append(arm)
+            row = catalogue.row_of.get(arm)
+            if row is None:
+                faults.append(Fault(f"arms.{index}", "is not in the catalogue"))
+            else:
+                rows.append(catalogue.x[row])
+        if len(set(ids)) < len(ids):
+            faults.append(Fault("arms", "an arm is given twice"))
+        if faults:
+            raise Invalid("an arm cannot be shown", faults=faults)
+        return Candidates(tuple(ids), np.array(rows).reshape(len(rows), -1)), inline
+
+    def _seal(self, experiment: str, decision: Decision) -> tuple[str, bool]:
+        """The token, and whether it holds the features (they stay in the row where it would grow
+        beyond its limit)."""
+        token = self._sealer.seal(_ticket(experiment, decision, features=True))
+        if len(token) <= LIMIT:
+            return token, True
+        return self._sealer.seal(_ticket(experiment, decision, features=False)), False
+
+
+def decide(
+    learner: Learner, context: Array, candidates: Candidates, top_k: int, seed: int
+) -> tuple[Array, rules.Slate]:
+    """Probabilities of the first slot and what is shown: all that chance has a part in.
+
+    The draw is from the probabilities that are logged, by the seed that is logged.
+    """
+    rng = Random(seed)
+    epsilon = learner.settings.epsilon
+    scores = learner.score(context, candidates)
+    p = rules.floor(rules.probabilities(scores), epsilon)
+    if top_k > 1:
+        return p, rules.rank(scores, top_k, epsilon, rng)
+    index = rules.choose(p, rng)
+    return p, rules.Slate([index], [float(p[index])], float(p[index]))
+
+
+def _short_id() -> str:
+    """128 random bits as 22 characters."""
+    raw = _entropy.getrandbits(128).to_bytes(16, "big")
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _ticket(experiment: str, decision: Decision, *, features: bool) -> Ticket:
+    return Ticket(
+        decision.id,
+        experiment,
+        decision.policy,
+        decision.model_version,
+        decision.schema_version,
+        [
+            ShownArm(
+                shown.arm,
+                shown.propensity,
+                np.array(shown.x).tobytes() if features else None,
+                shown.inline,
+            )
+            for shown in decision.shown
+        ],
+        decision.reward_by,
+        decision.accept_until,
+    )

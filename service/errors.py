@@ -1,0 +1,112 @@
+"""Everything Forage refuses or fails at, as one tree.
+
+ForageError
+|- Refused                      the caller's fault; carries an HTTP status and the path of the fault
+|  |- Invalid           422     the request is well-formed and wrong
+|  |- NotFound          404
+|  |- Conflict          409     the same identity with another value
+|  |- Gone              410     too late
+|  `- PreconditionFailed 412    another revision than If-Match named
+|- StoreError                   the log or the snapshots
+|  |- StoreUnavailable          try again: nothing was acknowledged
+|  |- StoreLocked               another process holds the embedded database
+|  |- LogTooNew                 written by a newer Forage
+|  |- LogGap                    positions are missing
+|  `- Damaged                   a checksum does not match
+|- NotPositiveDefinite          a precision matrix lost its meaning
+`- ConfigurationError           a setting or an experiment file is wrong
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault in a request: where it is (dotted path) and what is wrong with it."""
+
+    path: str
+    message: str
+
+
+class ForageError(Exception):
+    """The root of the tree above."""
+
+
+class Refused(ForageError):
+    status = 400
+    slug = "refused"
+    title = "The request was refused"
+
+    def __init__(self, detail: str, path: str = "", faults: Sequence[Fault] = ()) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.faults = tuple(faults) or ((Fault(path, detail),) if path else ())
+
+
+class Invalid(Refused):
+    status = 422
+    slug = "invalid"
+    title = "The request is not valid"
+
+
+class NotFound(Refused):
+    status = 404
+    slug = "not-found"
+    title = "There is no such thing"
+
+
+class Conflict(Refused):
+    status = 409
+    slug = "conflict"
+    title = "The same identity was used with another value"
+
+
+class Gone(Refused):
+    status = 410
+    slug = "too-late"
+    title = "The time for this has passed"
+
+
+class PreconditionFailed(Refused):
+    status = 412
+    slug = "precondition-failed"
+    title = "The experiment has another revision"
+
+
+class StoreError(ForageError):
+    pass
+
+
+class StoreUnavailable(StoreError):
+    pass
+
+
+class StoreLocked(StoreError):
+    pass
+
+
+class LogTooNew(StoreError):
+    pass
+
+
+class LogGap(StoreError):
+    pass
+
+
+class Damaged(StoreError):
+    pass
+
+
+class NotPositiveDefinite(ForageError):
+    def __init__(self, size: int, jitter: float) -> None:
+        super().__init__(
+            f"a {size} x {size} precision matrix is not positive definite, even with {jitter:.0e} "
+            "of its mean diagonal added"
+        )
+        self.size = size
+        self.jitter = jitter
+
+
+class ConfigurationError(ForageError):
+    pass

@@ -1,0 +1,237 @@
+"""The records of the log: what changes state (events) and what was shown (decisions).
+
+An event is self-contained: folding it needs the state before it and nothing else, except for
+`VersionStaged`, which names an artifact by its content hash. Every record carries the number of the
+schema it was written with; a log written by a newer Forage is refused, never guessed at.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from service.errors import Damaged, LogTooNew
+
+SCHEMA = 1
+"""Of the records below. Raised when an older Forage could misread a newer record."""
+
+
+class Event(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
+):
+    """at: unix seconds at which the service decided to write it (for people; never folded)."""
+
+    at: float
+
+
+class ExperimentDefined(Event, frozen=True, kw_only=True, tag="ExperimentDefined"):
+    """definition: as in `service.experiment.Definition`, JSON. A first or a changed definition."""
+
+    revision: int
+    schema_version: int
+    definition: dict[str, Any]
+
+
+class ExperimentDeleted(Event, frozen=True, kw_only=True, tag="ExperimentDeleted"):
+    revision: int
+
+
+class ArmUpserted(Event, frozen=True, kw_only=True, tag="ArmUpserted"):
+    arm: str
+    features: dict[str, Any]
+
+
+class ArmRemoved(Event, frozen=True, kw_only=True, tag="ArmRemoved"):
+    arm: str
+
+
+class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One shown arm and what came of it.
+
+    x        base features, context then arm, encoded
+    inline   an arm outside the catalogue: no head of its own is made for it
+    """
+
+    arm: str
+    reward: float
+    x: list[float]
+    inline: bool = False
+
+
+class Learned(Event, frozen=True, kw_only=True):
+    """What the next three share: outcomes of one decision of one policy.
+
+    decision         short id
+    schema_version   of the features `x`; other versions' heads do not fold it
+    settled          at least one arm; a slate settles as one event
+    """
+
+    decision: str
+    policy: str
+    schema_version: int
+    settled: list[Settled]
+
+
+class Rewarded(Learned, frozen=True, kw_only=True, tag="Rewarded"):
+    """The first word on these arms."""
+
+
+class Expired(Learned, frozen=True, kw_only=True, tag="Expired"):
+    """The wait window closed without a reward: the default reward holds from here."""
+
+
+class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected"):
+    """A reward that changes what was learned: the real one after the default, or a further
+    contribution under aggregation sum or last.
+
+    was   the reward that each arm of `settled` had been learned with, in order; None: not yet
+    """
+
+    was: list[float | None]
+
+
+def outcomes(event: Learned) -> list[tuple[Settled, float | None]]:
+    """Each settled arm and the reward it was learned with before, None where it was not."""
+    if isinstance(event, Corrected):
+        return list(zip(event.settled, event.was, strict=True))
+    return [(settled, None) for settled in event.settled]
+
+
+class VersionStaged(Event, frozen=True, kw_only=True, tag="VersionStaged"):
+    """A trained encoder and the head rebuilt in its features, not yet serving.
+
+    born        revision of the experiment that the policy's head started at
+    artifact    SHA-256 of the blob, hex      size        bytes
+    watermark   the head holds the policy's events up to this position
+    rewards     how many rewards of the policy had been logged at the watermark
+    """
+
+    policy: str
+    born: int
+    version: int
+    artifact: str
+    size: int
+    watermark: int
+    rewards: int
+
+
+class VersionActivated(Event, frozen=True, kw_only=True, tag="VersionActivated"):
+    """From this position on the staged version serves."""
+
+    policy: str
+    born: int
+    version: int
+
+
+AnyEvent = (
+    ExperimentDefined
+    | ExperimentDeleted
+    | ArmUpserted
+    | ArmRemoved
+    | Rewarded
+    | Expired
+    | Corrected
+    | VersionStaged
+    | VersionActivated
+)
+
+
+class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One slot of an answer. propensity: the chance of this arm in this slot."""
+
+    arm: str
+    propensity: float
+    x: list[float]
+    inline: bool = False
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One answer of /select, enough to evaluate, train and audit from.
+
+    id               short, 22 characters         at               unix seconds
+    unit             keyed hash, or None          assignment       chance that this policy was taken
+    context          as sent                      inline           features of other arms
+    arms             the candidates, in order     probabilities    of slot 1, by candidate
+    seed             of every draw                bank             seed of the posterior draws' bank
+    slate            chance of the whole slate    reward_by, accept_until   unix seconds
+    """
+
+    id: str
+    at: float
+    policy: str
+    assignment: float
+    model_version: str
+    schema_version: int
+    unit: str | None
+    context: dict[str, Any]
+    arms: list[str]
+    inline: dict[str, dict[str, Any]]
+    probabilities: list[float]
+    seed: int
+    bank: int
+    shown: list[Shown]
+    slate: float
+    reward_by: float
+    accept_until: float
+
+
+class _EventRecord(msgspec.Struct, frozen=True):
+    schema: int
+    event: AnyEvent
+
+
+class _DecisionRecord(msgspec.Struct, frozen=True):
+    schema: int
+    decision: Decision
+
+
+class _Header(msgspec.Struct, frozen=True):
+    schema: int
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_event = msgspec.json.Decoder(_EventRecord).decode
+_decode_decision = msgspec.json.Decoder(_DecisionRecord).decode
+_decode_header = msgspec.json.Decoder(_Header).decode
+
+
+def encode_event(event: AnyEvent) -> bytes:
+    return _encode(_EventRecord(SCHEMA, event))
+
+
+def decode_event(payload: bytes) -> AnyEvent:
+    """Raises LogTooNew for a record of a newer schema, Damaged for anything that is no record."""
+    try:
+        record = _decode_event(payload)
+    except msgspec.DecodeError as fault:
+        raise _unreadable(payload, fault) from fault
+    _refuse_newer(record.schema)
+    return record.event
+
+
+def encode_decision(decision: Decision) -> bytes:
+    return _encode(_DecisionRecord(SCHEMA, decision))
+
+
+def decode_decision(payload: bytes) -> Decision:
+    """Raises as `decode_event`."""
+    try:
+        record = _decode_decision(payload)
+    except msgspec.DecodeError as fault:
+        raise _unreadable(payload, fault) from fault
+    _refuse_newer(record.schema)
+    return record.decision
+
+
+def _refuse_newer(schema: int) -> None:
+    if schema > SCHEMA:
+        raise LogTooNew(
+            f"the log holds records of schema {schema}, this Forage reads up to {SCHEMA}: "
+            "start a newer Forage"
+        )
+
+
+def _unreadable(payload: bytes, fault: Exception) -> Damaged:
+    with suppress(msgspec.DecodeError):
+        _refuse_newer(_decode_header(payload).schema)
+    return Damaged(f"a log record cannot be read: {fault}")

@@ -1,0 +1,222 @@
+"""An experiment's definition: features, arms, policies, reward rules. TOML and JSON alike."""
+
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from service.errors import ConfigurationError, Fault
+from service.policies.settings import AnyPolicy, Featured, Model, Network, Popularity
+
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME)]
+ArmId = Annotated[str, Field(min_length=1, max_length=128)]
+Text = Annotated[str, Field(max_length=256)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Value = bool | Number | Text | list[Number]
+Values = Annotated[dict[str, Value], Field(max_length=256)]
+INTERCEPT = "intercept"
+CROSS = " x "
+
+
+class Numeric(Model):
+    """One column: (value - center) / scale. A missing value takes `default`, if there is one."""
+
+    type: Literal["numeric"]
+    center: Number = 0.0
+    scale: PositiveFloat = 1.0
+    default: Number | None = None
+
+
+class Boolean(Model):
+    """One column: 0 or 1."""
+
+    type: Literal["boolean"]
+    default: bool | None = None
+
+
+class Categorical(Model):
+    """A column a known value; with unknown = "other", one more for every other value."""
+
+    type: Literal["categorical"]
+    values: Annotated[list[Text], Field(min_length=1, max_length=10_000)]
+    unknown: Literal["reject", "other"] = "reject"
+    default: Text | None = None
+
+    @model_validator(mode="after")
+    def _values_are_told_apart(self) -> "Categorical":
+        if len(set(self.values)) < len(self.values):
+            raise ValueError("values must differ from each other")
+        if (
+            self.default is not None
+            and self.unknown == "reject"
+            and self.default not in self.values
+        ):
+            raise ValueError("default must be one of values")
+        return self
+
+
+class Hashed(Model):
+    """A column a bucket; any string hashes to one of them."""
+
+    type: Literal["hashed"]
+    buckets: Annotated[int, Field(ge=2, le=65_536)]
+    default: Text | None = None
+
+
+class Vector(Model):
+    """`size` columns: (value - center) / scale each."""
+
+    type: Literal["vector"]
+    size: Annotated[int, Field(ge=1, le=4_096)]
+    center: Number = 0.0
+    scale: PositiveFloat = 1.0
+
+
+Feature = Annotated[Numeric | Boolean | Categorical | Hashed | Vector, Field(discriminator="type")]
+
+
+class Features(Model):
+    """The feature schema. crosses: 'a x b'; equal-length vectors by element, others outer."""
+
+    context: Annotated[dict[Name, Feature], Field(max_length=256)] = {}
+    arm: Annotated[dict[Name, Feature], Field(max_length=256)] = {}
+    crosses: Annotated[list[str], Field(max_length=256)] = []
+
+    @model_validator(mode="after")
+    def _names_hang_together(self) -> "Features":
+        if both := self.context.keys() & self.arm.keys():
+            raise ValueError(f"names of both context and arm features: {', '.join(sorted(both))}")
+        if INTERCEPT in self.context or INTERCEPT in self.arm:
+            raise ValueError(f"{INTERCEPT!r} is the name of the constant feature")
+        for cross in self.crosses:
+            parts = cross.split(CROSS)
+            if len(parts) < 2 or len(set(parts)) < len(parts):
+                raise ValueError(f"cross {cross!r}: write two or more feature names as 'a x b'")
+            self._known(parts, f"cross {cross!r}")
+        if len(set(self.crosses)) < len(self.crosses):
+            raise ValueError("a cross is given twice")
+        return self
+
+    def _known(self, names: Iterable[str], where: str) -> None:
+        for name in names:
+            if name not in self.context and name not in self.arm:
+                raise ValueError(f"{where}: there is no feature {name!r}")
+
+
+class RewardRules(Model):
+    """What a reward may be, how long it is waited for, and what holds when none comes."""
+
+    range: tuple[Number, Number] = (0.0, 1.0)
+    wait_seconds: PositiveFloat = Field(600.0, description="Until `reward_by`.")
+    accept_seconds: PositiveFloat = Field(
+        7 * 86_400.0, description="After `reward_by`, until `accept_until`."
+    )
+    default: Number | None = Field(
+        0.0, description="Reward learned at `reward_by` if none came; null: nothing is learned."
+    )
+    aggregation: Literal["first", "sum", "last"] = "first"
+
+    @model_validator(mode="after")
+    def _range_holds(self) -> "RewardRules":
+        low, high = self.range
+        if low >= high:
+            raise ValueError("range: the lower end must be below the upper")
+        if self.default is not None and not low <= self.default <= high:
+            raise ValueError("default lies outside range")
+        return self
+
+
+class Definition(Model):
+    """All that defines an experiment but its name."""
+
+    features: Features = Features()
+    arms: dict[ArmId, Values] = {}
+    policies: Annotated[dict[Name, AnyPolicy], Field(min_length=1, max_length=64)]
+    reward: RewardRules = RewardRules()
+    max_vector: PositiveInt = Field(
+        4_096, description="Columns a policy may see; refused above, since a head is its square."
+    )
+
+    @model_validator(mode="after")
+    def _policies_fit(self) -> "Definition":
+        for name, policy in self.policies.items():
+            try:
+                self._check_policy(policy)
+            except ValueError as fault:
+                raise ValueError(f"policies.{name}: {fault}") from fault
+        if all(policy.share == 0 for policy in self.policies.values()):
+            raise ValueError("policies: at least one needs a share above 0")
+        return self
+
+    def _check_policy(self, policy: AnyPolicy) -> None:
+        low, high = self.reward.range
+        if isinstance(policy, Popularity) and not 0 <= low <= high <= 1:
+            raise ValueError("popularity counts clicks: reward.range must lie in [0, 1]")
+        if not isinstance(policy, Featured):
+            return
+        names = self.features_of(policy)
+        if not names:
+            raise ValueError("there is no feature for it to see")
+        if len(set(names)) < len(names):
+            raise ValueError("features: a name is given twice")
+        for name in names:
+            parts = [part for part in name.split(CROSS) if part != INTERCEPT]
+            self.features._known(parts, f"feature {name!r}")
+            if is_disjoint(policy) and any(part in self.features.arm for part in parts):
+                raise ValueError(f"feature {name!r}: a disjoint policy sees the context only")
+
+    def features_of(self, policy: Featured) -> list[str]:
+        """The features a policy sees: those it names, or all that fit its kind.
+
+        A net sees the raw features and finds the crosses itself; a linear head needs them.
+        """
+        if policy.features is not None:
+            return policy.features
+        context, arm = list(self.features.context), list(self.features.arm)
+        if is_disjoint(policy):
+            return [INTERCEPT, *context]
+        if isinstance(policy, Network):
+            return [*context, *arm]
+        return [INTERCEPT, *context, *arm, *self.features.crosses]
+
+
+def is_disjoint(policy: AnyPolicy | Featured) -> bool:
+    return bool(getattr(policy, "disjoint", False))
+
+
+def faults_of(error: ValidationError) -> list[Fault]:
+    """A pydantic error as dotted paths and messages, without an echo of the input."""
+    return [
+        Fault(
+            ".".join(str(part) for part in fault["loc"]),
+            re.sub(r"^Value error, ", "", fault["msg"]),
+        )
+        for fault in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+
+
+def load_definition(path: Path) -> tuple[str, Definition]:
+    """Name and definition from a TOML file: `name = "..."` beside the keys of `Definition`.
+
+    Raises ConfigurationError that says what is wrong where.
+    """
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as fault:
+        raise ConfigurationError(f"{path}: {fault.strerror}") from fault
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise ConfigurationError(f"{path}: not TOML: {fault}") from fault
+    name = content.pop("name", path.stem)
+    if not isinstance(name, str) or not re.match(NAME, name):
+        raise ConfigurationError(f"{path}: name: letters, digits, '_', '.' and '-', at most 64")
+    try:
+        return name, Definition.model_validate(content)
+    except ValidationError as error:
+        faults = "\n".join(
+            f"  {fault.path or '(file)'}: {fault.message}" for fault in faults_of(error)
+        )
+        raise ConfigurationError(f"{path}:\n{faults}") from error

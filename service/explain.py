@@ -1,0 +1,88 @@
+"""What one decision was and why: its row, re-derived as far as the present state allows."""
+
+import json
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from service.errors import Invalid, NotFound
+from service.events import Decision, decode_decision
+from service.fold import State
+from service.journal import Journal
+from service.policies import rules
+from service.policies.learner import Candidates
+
+
+async def explain(journal: Journal, id: str, experiment: str | None) -> dict[str, Any]:
+    """Raises NotFound. experiment: None looks through all."""
+    for name, state in journal.states.items():
+        if experiment in (None, name):
+            row = await journal.store.decision(name, id)
+            if row is not None:
+                return await _explain(journal, state, decode_decision(row))
+    raise NotFound("no experiment has a decision of this id", path="id")
+
+
+async def _explain(journal: Journal, state: State, decision: Decision) -> dict[str, Any]:
+    links = {
+        f"{decision.id}#{link}/{arm.arm}": arm.arm for arm in decision.shown for link in (0, 1)
+    }
+    marks = await journal.store.marks(state.name, list(links))
+    learned = {
+        links[mark]: json.loads(found.value)
+        for mark, found in sorted(marks.items(), key=lambda item: item[1].position)
+    }
+    return {
+        "id": decision.id,
+        "experiment": state.name,
+        "policy": decision.policy,
+        "assignment": decision.assignment,
+        "model_version": decision.model_version,
+        "schema_version": decision.schema_version,
+        "at": datetime.fromtimestamp(decision.at, UTC),
+        "context": decision.context,
+        "ranking": [{"arm": arm.arm, "propensity": arm.propensity} for arm in decision.shown],
+        "slate_propensity": decision.slate,
+        "seed": decision.seed,
+        "candidates": _candidates(state, decision),
+        "choice_follows": choice_follows(decision),
+        "same_head": decision.model_version.endswith(f"@{state.position}"),
+        "learned": [
+            {"arm": arm, "reward": reward, "default": default}
+            for arm, (reward, default) in learned.items()
+        ],
+        "reward_by": datetime.fromtimestamp(decision.reward_by, UTC),
+        "accept_until": datetime.fromtimestamp(decision.accept_until, UTC),
+    }
+
+
+def choice_follows(decision: Decision) -> bool:
+    """Whether the seed draws the shown arm from the logged probabilities. For a slate, whether its
+    first arm has the probability that is logged for it."""
+    first = decision.arms.index(decision.shown[0].arm)
+    p = np.array(decision.probabilities)
+    if len(decision.shown) == 1:
+        return rules.choose(p, Random(decision.seed)) == first
+    return bool(np.isclose(p[first], decision.shown[0].propensity, rtol=1e-9))
+
+
+def _candidates(state: State, decision: Decision) -> list[dict[str, Any]]:
+    """Probability of each candidate, with mean and width under the head as it is now."""
+    chances = zip(decision.arms, decision.probabilities, strict=True)
+    found = [{"arm": arm, "probability": p, "mean": None, "width": None} for arm, p in chances]
+    learner = state.learners.get(decision.policy)
+    if learner is None or state.schema_version != decision.schema_version:
+        return found
+    try:
+        rows = [
+            state.schema.encode_arm(decision.inline.get(arm) or state.arms[arm])
+            for arm in decision.arms
+        ]
+        context = state.schema.encode_context(decision.context)
+    except (KeyError, Invalid):  # an arm was removed, or a known value
+        return found
+    candidates = Candidates(tuple(decision.arms), np.array(rows).reshape(len(rows), -1))
+    explained = learner.explain(context, candidates)
+    return [{**row, **own} for row, own in zip(found, explained, strict=True)]

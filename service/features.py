@@ -1,0 +1,198 @@
+"""Named features to numbers, once: `Schema` encodes base columns, `View` makes what a policy sees.
+
+The base vector x of a decision is its context's columns followed by its arm's. It is what tokens,
+events and training data hold; crosses are functions of it and never stored.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service.errors import Fault, Invalid
+from service.experiment import (
+    CROSS,
+    INTERCEPT,
+    Boolean,
+    Categorical,
+    Feature,
+    Features,
+    Hashed,
+    Numeric,
+    Vector,
+)
+
+Array = npt.NDArray[np.float64]
+
+
+def width(feature: Feature) -> int:
+    """Columns that a feature takes."""
+    match feature:
+        case Numeric() | Boolean():
+            return 1
+        case Categorical():
+            return len(feature.values) + (feature.unknown == "other")
+        case Hashed():
+            return feature.buckets
+        case Vector():
+            return feature.size
+
+
+class _Side:
+    """The features of the context, or of an arm, side by side."""
+
+    def __init__(self, features: Mapping[str, Feature]) -> None:
+        self.features = features
+        self.columns: dict[str, slice] = {}
+        stop = 0
+        for name, feature in features.items():
+            start, stop = stop, stop + width(feature)
+            self.columns[name] = slice(start, stop)
+        self.width = stop
+        self._indexes = {
+            name: {value: index for index, value in enumerate(feature.values)}
+            for name, feature in features.items()
+            if isinstance(feature, Categorical)
+        }
+
+    def encode(self, values: Mapping[str, Any], path: str) -> Array:
+        """Columns of named values. Raises Invalid that names each fault under `path`."""
+        x = np.zeros(self.width)
+        faults = [
+            Fault(f"{path}.{name}", "there is no such feature")
+            for name in values.keys() - self.features.keys()
+        ]
+        for name, feature in self.features.items():
+            value = values.get(name, getattr(feature, "default", None))
+            columns = x[self.columns[name]]
+            message = "is missing" if value is None else self._encode(name, feature, value, columns)
+            if message:
+                faults.append(Fault(f"{path}.{name}", message))
+        if faults:
+            raise Invalid("a feature is missing, unknown or of a wrong value", faults=faults)
+        return x
+
+    def _encode(self, name: str, feature: Feature, value: Any, columns: Array) -> str:
+        """Fill the columns of one feature; what is wrong with its value, or ''."""
+        match feature:
+            case Categorical() | Hashed():
+                if not isinstance(value, str):
+                    return "must be a string"
+                index = self._index(name, feature, value)
+                if index is None:
+                    return "is not one of the known values"
+                columns[index] = 1.0
+                return ""
+            case Boolean():
+                columns[0] = value is True
+                return "" if isinstance(value, bool) else "must be true or false"
+            case Numeric():
+                if isinstance(value, bool) or not isinstance(value, int | float):
+                    return "must be a number"
+            case Vector():
+                if not isinstance(value, list) or len(value) != feature.size:
+                    return f"must be a list of {feature.size} numbers"
+        columns[:] = (np.asarray(value, dtype=float) - feature.center) / feature.scale
+        return "" if np.isfinite(columns).all() else "must be finite"
+
+    def _index(self, name: str, feature: Categorical | Hashed, value: str) -> int | None:
+        """The column of a value; None where it is unknown, and that is refused."""
+        if isinstance(feature, Hashed):
+            return _bucket(name, value, feature.buckets)
+        other = len(feature.values) if feature.unknown == "other" else None
+        return self._indexes[name].get(value, other)
+
+
+def _bucket(name: str, value: str, buckets: int) -> int:
+    """A bucket that is the same on every machine and in every version."""
+    digest = hashlib.blake2b(value.encode(), key=name.encode()[:64], digest_size=8).digest()
+    return int.from_bytes(digest, "big") % buckets
+
+
+class Schema:
+    """The base columns of an experiment's features."""
+
+    def __init__(self, features: Features) -> None:
+        self.features = features
+        self.context = _Side(features.context)
+        self.arm = _Side(features.arm)
+        self.width = self.context.width + self.arm.width
+
+    def encode_context(self, values: Mapping[str, Any]) -> Array:  # (context.width,)
+        return self.context.encode(values, "context")
+
+    def encode_arm(
+        self, values: Mapping[str, Any], path: str = "features"
+    ) -> Array:  # (arm.width,)
+        return self.arm.encode(values, path)
+
+
+class View:
+    """What one policy sees of a base vector: chosen columns, crosses, a constant."""
+
+    def __init__(self, schema: Schema, names: Sequence[str]) -> None:
+        self._schema = schema
+        self.names = tuple(names)
+        self._terms = [[part for part in name.split(CROSS) if part != INTERCEPT] for name in names]
+        self._elementwise = [self._is_elementwise(parts) for parts in self._terms]
+        widths = [
+            self._width(parts, elementwise)
+            for parts, elementwise in zip(self._terms, self._elementwise, strict=True)
+        ]
+        self._stops = np.cumsum([0, *widths])
+        self.width = int(self._stops[-1])
+        arm_names = {part for parts in self._terms for part in parts if part in schema.arm.features}
+        self.arm_columns = np.concatenate(
+            [np.arange(schema.arm.width)[schema.arm.columns[name]] for name in sorted(arm_names)]
+            or [np.arange(0)]
+        )
+        """Columns of an arm's features that this view depends on."""
+
+    def _feature(self, name: str) -> Feature:
+        features = self._schema.features
+        return features.context[name] if name in features.context else features.arm[name]
+
+    def _is_elementwise(self, parts: Sequence[str]) -> bool:
+        found = [self._feature(part) for part in parts]
+        sizes = {feature.size for feature in found if isinstance(feature, Vector)}
+        return len(parts) > 1 and len(sizes) == 1 and all(isinstance(f, Vector) for f in found)
+
+    def _width(self, parts: Sequence[str], elementwise: bool) -> int:
+        widths = [width(self._feature(part)) for part in parts]
+        return widths[0] if elementwise else int(np.prod(widths, initial=1, dtype=int))
+
+    def _columns(self, name: str, context: Array, arms: Array) -> Array:
+        side = self._schema.context
+        if name in side.columns:
+            return context[:, side.columns[name]]
+        return arms[:, self._schema.arm.columns[name]]
+
+    def design(
+        self,
+        context: Array,  # (n or 1, context.width)
+        arms: Array,  # (n, arm.width)
+    ) -> Array:  # (n, width)
+        """Rows of what the policy sees, one an arm; a single context serves all arms."""
+        rows = np.empty((len(arms), self.width))
+        for index, parts in enumerate(self._terms):
+            block = rows[:, self._stops[index] : self._stops[index + 1]]
+            if not parts:
+                block[:] = 1.0
+                continue
+            value = self._columns(parts[0], context, arms)
+            for part in parts[1:]:
+                other = self._columns(part, context, arms)
+                if self._elementwise[index]:
+                    value = value * other
+                else:
+                    outer = value[:, :, None] * other[:, None, :]
+                    value = outer.reshape(len(outer), -1)
+            block[:] = value
+        return rows
+
+    def rows(self, x: Array) -> Array:  # (n, schema.width) -> (n, width)
+        """The same from base vectors, as events hold them."""
+        split = self._schema.context.width
+        return self.design(x[:, :split], x[:, split:])

@@ -1,0 +1,236 @@
+"""State = fold(state, events): the only code that changes an experiment's state.
+
+A live reward, recovery, a second replica and the trainer's rebuild all come through `apply`, one
+event at a time, in log order. Snapshots are a saved fold; `snapshot` and `restore` keep every bit.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service import codec
+from service.errors import Damaged, LogGap
+from service.events import (
+    AnyEvent,
+    ArmRemoved,
+    ArmUpserted,
+    ExperimentDefined,
+    ExperimentDeleted,
+    Learned,
+    VersionActivated,
+    VersionStaged,
+    outcomes,
+)
+from service.experiment import Definition
+from service.features import Schema
+from service.policies.learner import Candidates, Learner, Staged, Version
+from service.stores.base import Snapshot
+
+SNAPSHOT_SCHEMA = 1
+
+HEADLESS = {"share", "epsilon", "learning", "learns_from", "alpha", "draws", "bank", "training"}
+"""Policy settings that do not touch the head: changing another starts the head from the prior."""
+
+
+class Tally:
+    """Rewards settled by one policy: count, sum, sum of squares."""
+
+    def __init__(self, count: int = 0, total: float = 0.0, squares: float = 0.0) -> None:
+        self.count, self.total, self.squares = count, total, squares
+
+    def move(self, was: float | None, reward: float) -> None:
+        self.count += was is None
+        self.total += reward - (was or 0.0)
+        self.squares += reward * reward - (was or 0.0) ** 2
+
+
+class State:
+    """One experiment, as its log says it is at `position`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.position = 0
+        self.revision = 0
+        self.schema_version = 0
+        self.deleted = True
+        self.definition: Definition
+        self.schema: Schema
+        self.arms: dict[str, dict[str, Any]] = {}
+        self.learners: dict[str, Learner] = {}
+        self.tallies: dict[str, Tally] = {}
+        self.candidates = Candidates((), np.zeros((0, 0)))
+
+    # -- the fold ------------------------------------------------------------------------------
+
+    def apply(self, position: int, event: AnyEvent, artifact: bytes | None = None) -> None:
+        """Fold one event. artifact: the blob that a `VersionStaged` names.
+
+        Raises LogGap where `position` is not the next one.
+        """
+        if position != self.position + 1:
+            raise LogGap(
+                f"experiment {self.name}: position {position} follows {self.position} in the log"
+            )
+        self._change(position, event, artifact)
+        for learner in self.learners.values():
+            if learner.staged and learner.staged.folded_to == position - 1:
+                learner.staged.folded_to = position
+        self.position = position
+
+    def catch_up(self, learner: Learner, position: int, event: AnyEvent) -> None:
+        """Fold an event that the state already holds into a staged version that it came before."""
+        staged = learner.staged
+        assert staged is not None
+        assert position == staged.folded_to + 1 <= self.position
+        if isinstance(event, Learned) and event.schema_version == self.schema_version:
+            learner.fold_into(staged.version, event)
+        staged.folded_to = position
+
+    def _change(self, position: int, event: AnyEvent, artifact: bytes | None) -> None:
+        match event:
+            case Learned():
+                self._settle(position, event)
+            case VersionStaged():
+                self._stage(event, artifact)
+            case VersionActivated():
+                self._activate(position, event)
+            case ArmUpserted():
+                self.arms[event.arm] = event.features
+                self._encode_catalogue()
+            case ArmRemoved():
+                self.arms.pop(event.arm, None)
+                self._encode_catalogue()
+            case ExperimentDefined():
+                self._define(event)
+            case ExperimentDeleted():
+                self.deleted, self.revision = True, event.revision
+                self.learners, self.tallies = {}, {}
+
+    def _define(self, event: ExperimentDefined) -> None:
+        definition = Definition.model_validate(event.definition)
+        same_features = event.schema_version == self.schema_version and not self.deleted
+        schema = self.schema if same_features else Schema(definition.features)
+        learners = {}
+        for name, settings in definition.policies.items():
+            fresh = Learner(self.name, name, settings, definition, schema, event.revision)
+            kept = self.learners.get(name) if same_features else None
+            if kept and kept.view.names == fresh.view.names and _same_head(kept, fresh):
+                kept.configure(settings)
+                fresh = kept
+            learners[name] = fresh
+        self.definition, self.schema, self.learners = definition, schema, learners
+        self.revision, self.schema_version = event.revision, event.schema_version
+        self.tallies = {name: self.tallies.get(name, Tally()) for name in learners}
+        self.deleted = False
+        self.arms = {arm: dict(features) for arm, features in definition.arms.items()}
+        self._encode_catalogue()
+
+    def _encode_catalogue(self) -> None:
+        rows = [self.schema.encode_arm(features) for features in self.arms.values()]
+        x = np.array(rows).reshape(len(rows), self.schema.arm.width)
+        self.candidates = Candidates(tuple(self.arms), x)
+
+    def _settle(self, position: int, event: Learned) -> None:
+        if event.schema_version != self.schema_version or self.deleted:
+            return
+        for settled, was in outcomes(event):
+            if event.policy in self.tallies:
+                self.tallies[event.policy].move(was, settled.reward)
+        for learner in self.learners.values():
+            learner.fold(position, event)
+
+    def _stage(self, event: VersionStaged, artifact: bytes | None) -> None:
+        learner = self.learners.get(event.policy)
+        if learner is None or (event.born, event.version) != learner.next_version:
+            return  # the policy was defined anew meanwhile: the version is for another head
+        if artifact is None:
+            raise Damaged(f"artifact {event.artifact} of {event.policy}/{event.version} is missing")
+        learner.staged = Staged(read_artifact(learner, artifact), event.watermark)
+
+    def _activate(self, position: int, event: VersionActivated) -> None:
+        learner = self.learners.get(event.policy)
+        if learner is None or learner.staged is None or event.born != learner.born:
+            return
+        if learner.staged.folded_to < self.position:
+            raise LogGap(f"{event.policy}/{event.version} was activated before it had caught up")
+        learner.activate(position, event.at)
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    @property
+    def staging(self) -> bool:
+        return any(learner.staged for learner in self.learners.values())
+
+    def snapshot(self) -> Snapshot:
+        """All of the state. Not while a version is staged: its rewards are not all folded yet."""
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        learners = {}
+        for index, (name, learner) in enumerate(self.learners.items()):
+            learners[name], own = learner.dump()
+            arrays |= {f"{index}.{key}": array for key, array in own.items()}
+        meta = {
+            "name": self.name,
+            "position": self.position,
+            "revision": self.revision,
+            "schema_version": self.schema_version,
+            "deleted": self.deleted,
+            "definition": None if self.deleted else self.definition.model_dump(mode="json"),
+            "arms": self.arms,
+            "learners": learners,
+            "tallies": {name: vars(tally) for name, tally in self.tallies.items()},
+        }
+        return Snapshot(self.position, codec.pack(SNAPSHOT_SCHEMA, meta, arrays))
+
+    @classmethod
+    def restore(cls, snapshot: Snapshot) -> "State":
+        """Raises Damaged or LogTooNew."""
+        meta, arrays = codec.unpack(snapshot.payload, SNAPSHOT_SCHEMA)
+        state = cls(meta["name"])
+        if not meta["deleted"]:
+            state._define(
+                ExperimentDefined(
+                    at=0.0,
+                    revision=meta["revision"],
+                    schema_version=meta["schema_version"],
+                    definition=meta["definition"],
+                )
+            )
+            state.arms = meta["arms"]
+            state._encode_catalogue()
+            for index, name in enumerate(meta["learners"]):
+                prefix = f"{index}."
+                own = {k[len(prefix) :]: a for k, a in arrays.items() if k.startswith(prefix)}
+                state.learners[name].load(meta["learners"][name], own)
+        state.tallies = {name: Tally(**tally) for name, tally in meta["tallies"].items()}
+        state.position, state.revision = meta["position"], meta["revision"]
+        state.schema_version = meta["schema_version"]
+        return state
+
+
+def _same_head(kept: Learner, fresh: Learner) -> bool:
+    return kept.settings.model_dump(exclude=HEADLESS) == fresh.settings.model_dump(exclude=HEADLESS)
+
+
+def read_artifact(learner: Learner, artifact: bytes) -> Version:
+    """The version that a trainer packed. Raises Damaged where it does not fit the policy."""
+    meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA)
+    try:
+        version = learner.restored(meta, arrays)
+        probe = np.zeros((1, learner.view.width))
+        assert version.head is not None
+        version.head.mean(version.encoder(probe), [""])
+    except (KeyError, ValueError, AssertionError) as fault:
+        raise Damaged(f"the artifact does not fit policy {learner.name}: {fault}") from fault
+    return version
+
+
+def read_meta(artifact: bytes) -> dict[str, Any]:
+    """What a trainer says of its artifact. Raises Damaged or LogTooNew."""
+    meta, _ = codec.unpack(artifact, SNAPSHOT_SCHEMA)
+    return meta
+
+
+def pack_artifact(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    return codec.pack(SNAPSHOT_SCHEMA, meta, arrays)

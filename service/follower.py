@@ -1,0 +1,126 @@
+"""States folded from a log that is read, not written: what the trainer and every reader need."""
+
+import asyncio
+import hashlib
+import logging
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from service.errors import Damaged
+from service.events import AnyEvent, VersionActivated, VersionStaged, decode_event
+from service.fold import State
+from service.policies.learner import Learner
+from service.stores import Store
+from service.telemetry import Telemetry
+
+logger = logging.getLogger(__name__)
+
+PAGE = 1_000
+SLICE_SECONDS = 0.002
+"""At most so long does folding hold the event loop while requests wait."""
+
+
+@dataclass
+class Live:
+    """One experiment and the lock under which it is folded.
+
+    recovered   it has been folded to the log's end once
+    """
+
+    state: State
+    recovered: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    snapshot_position: int = 0
+
+
+class Follower:
+    """Recovers experiments from snapshot and tail, and follows their logs."""
+
+    def __init__(self, store: Store, telemetry: Telemetry) -> None:
+        self.store, self.telemetry = store, telemetry
+        self.live: dict[str, Live] = {}
+
+    @property
+    def states(self) -> dict[str, State]:
+        return {name: live.state for name, live in self.live.items() if not live.state.deleted}
+
+    def state(self, name: str) -> State | None:
+        live = self.live.get(name)
+        return live.state if live and not live.state.deleted else None
+
+    async def discover(self, name: str) -> State:
+        """The state of an experiment, recovered from the store, or empty where it has none."""
+        if name not in self.live:
+            found = await self._recover(name)
+            found.recovered = True
+            self.live.setdefault(name, found)
+        return self.live[name].state
+
+    async def follow(self, seconds: float) -> None:
+        """Fold what has been appended, to any experiment, once some has or after `seconds`."""
+        positions = {name: live.state.position for name, live in self.live.items()}
+        await self.store.wait(positions, seconds)
+        for name in await self.store.experiments():
+            await self.discover(name)
+        for live in list(self.live.values()):
+            async with live.lock:
+                await self.read_up(live)
+
+    async def _recover(self, name: str) -> Live:
+        """Snapshot and tail. A damaged snapshot is passed over, and said."""
+        live = Live(State(name))
+        for snapshot in await self.store.snapshots(name):
+            try:
+                live.state = State.restore(snapshot)
+            except Damaged as fault:
+                self.telemetry.damaged.inc()
+                logger.error(
+                    "experiment %s: the snapshot at position %d is damaged (%s): "
+                    "an older one or the whole log is used",
+                    name,
+                    snapshot.position,
+                    fault,
+                )
+            else:
+                live.snapshot_position = snapshot.position
+                break
+        await self.read_up(live)
+        return live
+
+    async def read_up(self, live: Live) -> None:
+        """Fold the log up to its end; the caller holds the lock."""
+        while records := await self.store.read(live.state.name, live.state.position, PAGE):
+            slice_end = perf_counter() + SLICE_SECONDS
+            for record in records:
+                await self.fold(live, record.position, decode_event(record.payload))
+                if perf_counter() > slice_end:
+                    await asyncio.sleep(0)
+                    slice_end = perf_counter() + SLICE_SECONDS
+
+    async def fold(self, live: Live, position: int, event: AnyEvent) -> None:
+        """Apply one event; the caller holds the lock."""
+        state, artifact = live.state, None
+        if isinstance(event, VersionStaged):
+            artifact = await self.store.blob(state.name, event.artifact)
+            if artifact and hashlib.sha256(artifact).hexdigest() != event.artifact:
+                raise Damaged(f"artifact {event.artifact} has another content than its name says")
+        elif isinstance(event, VersionActivated):
+            learner = state.learners.get(event.policy)
+            if learner and learner.staged:
+                await self.catch_up(live, learner)
+        state.apply(position, event, artifact)
+
+    async def catch_up(self, live: Live, learner: Learner) -> None:
+        """Fold into a staged version, in slices, what the log took since its watermark."""
+        while (staged := learner.staged) and staged.folded_to < live.state.position:
+            records = await self.store.read(live.state.name, staged.folded_to, PAGE)
+            slice_end = perf_counter() + SLICE_SECONDS
+            for record in records:
+                if learner.staged is not staged or record.position > live.state.position:
+                    break
+                if record.position == staged.folded_to + 1:
+                    event = decode_event(record.payload)
+                    live.state.catch_up(learner, record.position, event)
+                if perf_counter() > slice_end:
+                    await asyncio.sleep(0)
+                    slice_end = perf_counter() + SLICE_SECONDS

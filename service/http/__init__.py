@@ -1,0 +1,1 @@
+"""The wire: routes, schemas, errors. A route parses, calls, returns."""

@@ -1,0 +1,182 @@
+"""The routes of experiments: definitions, arms, policies, versions.
+
+Arms and policies have a short form without /experiments/{experiment} for a service with one.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
+
+from service.errors import Invalid, NotFound
+from service.experiment import ArmId, Definition, Name
+from service.fold import State
+from service.http.routes import Core, problems
+from service.http.schemas import (
+    Arm,
+    ArmList,
+    ArmsBody,
+    ExperimentAnswer,
+    ExperimentList,
+    ExperimentSummary,
+    FeaturesBody,
+    PolicyList,
+    PolicyStatus,
+    VersionAnswer,
+)
+
+router = APIRouter(tags=["define"])
+
+IfMatch = Annotated[
+    str | None, Header(description='Revision that is to be changed, quoted, as ETag gives it: "3".')
+]
+
+
+async def named(experiment: Annotated[Name, Path()], core: Core) -> State:
+    return await core.engine.experiment(experiment)
+
+
+async def only(core: Core) -> State:
+    return await core.engine.experiment(None)
+
+
+Named = Annotated[State, Depends(named)]
+
+
+def _answer(state: State, response: Response) -> ExperimentAnswer:
+    response.headers["ETag"] = f'"{state.revision}"'
+    return ExperimentAnswer(
+        name=state.name,
+        revision=state.revision,
+        schema_version=state.schema_version,
+        position=state.position,
+        definition=state.definition.model_copy(update={"arms": state.arms}),
+    )
+
+
+def _revision(if_match: str | None) -> int | None:
+    if if_match is None or if_match == "*":
+        return None
+    if not if_match.strip('"').isdecimal():
+        raise Invalid('give a revision in quotes, as ETag does: "3"', path="If-Match")
+    return int(if_match.strip('"'))
+
+
+@router.get("/experiments")
+async def experiments(core: Core) -> ExperimentList:
+    """All experiments that are served."""
+    return ExperimentList(
+        experiments=[
+            ExperimentSummary(
+                name=name,
+                revision=state.revision,
+                position=state.position,
+                policies=list(state.learners),
+                arms=len(state.arms),
+            )
+            for name, state in core.journal.states.items()
+        ]
+    )
+
+
+@router.get("/experiments/{experiment}", responses=problems(404))
+async def get_experiment(state: Named, response: Response) -> ExperimentAnswer:
+    return _answer(state, response)
+
+
+@router.put(
+    "/experiments/{experiment}",
+    responses={
+        201: {"model": ExperimentAnswer, "description": "Defined for the first time."},
+        **problems(400, 409, 412, 503),
+    },
+)
+async def put_experiment(
+    experiment: Annotated[Name, Path()],
+    body: Definition,
+    core: Core,
+    response: Response,
+    if_match: IfMatch = None,
+) -> ExperimentAnswer:
+    """Define an experiment, first or anew. The content is that of an experiment file."""
+    state, created = await core.admin.define(experiment, body, _revision(if_match))
+    response.status_code = 201 if created else 200
+    return _answer(state, response)
+
+
+@router.delete("/experiments/{experiment}", status_code=204, responses=problems(404, 409, 412, 503))
+async def delete_experiment(state: Named, core: Core, if_match: IfMatch = None) -> None:
+    """Serve it no longer. Its log stays."""
+    await core.admin.delete(state, _revision(if_match))
+
+
+def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
+    """Arms and policies of the experiment that `of` finds."""
+    routes = APIRouter()
+    Experiment = Annotated[State, Depends(of)]
+    ArmPath = Annotated[ArmId, Path()]
+
+    @routes.get("/arms", tags=["define"], responses=problems(404))
+    async def arms(state: Experiment) -> ArmList:
+        """The catalogue."""
+        return ArmList(arms=[Arm(id=arm, features=f) for arm, f in state.arms.items()])
+
+    @routes.post("/arms", tags=["define"], responses=problems(400, 404, 503))
+    async def upsert_arms(body: ArmsBody, state: Experiment, core: Core) -> ArmList:
+        """Add arms, or give them other features; all or, where one is at fault, none."""
+        await core.admin.upsert_arms(state, body.arms)
+        return ArmList(arms=[Arm(id=arm, features=state.arms[arm]) for arm in body.arms])
+
+    @routes.get("/arms/{arm}", tags=["define"], responses=problems(404))
+    async def get_arm(arm: ArmPath, state: Experiment) -> Arm:
+        if arm not in state.arms:
+            raise NotFound("the catalogue has no such arm", path="arm")
+        return Arm(id=arm, features=state.arms[arm])
+
+    @routes.put("/arms/{arm}", tags=["define"], responses=problems(400, 404, 503))
+    async def put_arm(arm: ArmPath, body: FeaturesBody, state: Experiment, core: Core) -> Arm:
+        await core.admin.upsert_arms(state, {arm: body.features})
+        return Arm(id=arm, features=state.arms[arm])
+
+    @routes.delete("/arms/{arm}", tags=["define"], status_code=204, responses=problems(404, 503))
+    async def delete_arm(arm: ArmPath, state: Experiment, core: Core) -> None:
+        """No longer chosen; what was shown of it can still be rewarded."""
+        await core.admin.remove_arm(state, arm)
+
+    @routes.get("/policies", tags=["observe"], responses=problems(404, 503))
+    async def policies(state: Experiment, core: Core) -> PolicyList:
+        """How each policy does."""
+        return PolicyList.model_validate({"policies": await core.admin.policies(state)})
+
+    @routes.get("/policies/{policy}", tags=["observe"], responses=problems(404, 503))
+    async def policy(
+        policy: Annotated[Name, Path()], state: Experiment, core: Core
+    ) -> PolicyStatus:
+        return PolicyStatus.model_validate(await core.admin.policy(state, policy))
+
+    return routes
+
+
+@router.post(
+    "/experiments/{experiment}/policies/{policy}/versions",
+    status_code=202,
+    responses=problems(404, 409, 503),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
+    },
+)
+async def post_version(
+    policy: Annotated[Name, Path()], state: Named, core: Core, request: Request
+) -> VersionAnswer:
+    """For the trainer: hand over a trained version. It is staged, catches up with the log and then
+    serves."""
+    return VersionAnswer(version=await core.admin.stage(state, policy, await request.body()))
+
+
+def scoped() -> list[tuple[str, APIRouter]]:
+    return [("/experiments/{experiment}", resources(named)), ("", resources(only))]

@@ -1,0 +1,78 @@
+"""What stands before every route: a bound on the body, a count of requests by route and status."""
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.http.problems import problem, respond
+from service.telemetry import Telemetry
+
+
+class Gate:
+    """ASGI middleware. A body is refused by its declared length, or where it grows beyond the bound
+    while it is read (chunked bodies declare none).
+
+    unbounded   last part of the paths that take artifacts, bounded by `artifact_bytes` instead
+    """
+
+    unbounded = "/versions"
+
+    def __init__(
+        self, app: ASGIApp, telemetry: Telemetry, body_bytes: int, artifact_bytes: int
+    ) -> None:
+        self._app, self._telemetry = app, telemetry
+        self._body_bytes, self._artifact_bytes = body_bytes, artifact_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        artifact = scope["path"].endswith(self.unbounded)
+        limit = self._artifact_bytes if artifact else self._body_bytes
+        status = 500
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            if _declared(scope) > limit:
+                answer = respond(
+                    problem(413, "too-large", "The body is too large", f"at most {limit} bytes")
+                )
+                await answer(scope, receive, watch)
+            else:
+                await self._app(scope, _bounded(receive, limit), watch)
+        finally:
+            route = getattr(scope.get("route"), "path", "unmatched")
+            self._telemetry.requests.labels(route, _method(scope), str(status)).inc()
+
+
+METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
+
+
+def _method(scope: Scope) -> str:
+    method: str = scope["method"]
+    return method if method in METHODS else "other"
+
+
+def _declared(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0
+
+
+def _bounded(receive: Receive, limit: int) -> Receive:
+    read = 0
+
+    async def bounded() -> Message:
+        nonlocal read
+        message = await receive()
+        read += len(message.get("body", b""))
+        if read > limit:
+            raise HTTPException(413, f"The body is too large: at most {limit} bytes")
+        return message
+
+    return bounded

@@ -1,0 +1,87 @@
+"""Every error as application/problem+json in one shape (RFC 9457), never an echo of the input."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from service.errors import Fault, Refused, StoreUnavailable
+from service.http.schemas import Problem, ProblemFault
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_SECONDS = 1
+MEDIA_TYPE = "application/problem+json"
+
+
+def problem(
+    status: int, slug: str, title: str, detail: str, faults: Sequence[Fault] = ()
+) -> Problem:
+    return Problem(
+        type=f"https://forage.dev/problems/{slug}",
+        title=title,
+        status=status,
+        detail=detail,
+        errors=[ProblemFault(path=fault.path, message=fault.message) for fault in faults],
+    )
+
+
+def problem_of(fault: Refused | StoreUnavailable) -> Problem:
+    if isinstance(fault, StoreUnavailable):
+        return problem(
+            503, "log-unavailable", "The log cannot be written", "nothing was changed: try again"
+        )
+    return problem(fault.status, fault.slug, fault.title, fault.detail, fault.faults)
+
+
+def respond(content: Problem) -> Response:
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if content.status == 503 else None
+    return JSONResponse(
+        content.model_dump(), content.status, headers=headers, media_type=MEDIA_TYPE
+    )
+
+
+def validation_problem(error: RequestValidationError) -> Problem:
+    faults = []
+    for fault in error.errors():
+        if fault["type"] == "json_invalid":
+            return problem(
+                400, "malformed-json", "The body is not JSON", str(fault["ctx"]["error"])
+            )
+        where = [str(part) for part in fault["loc"] if part not in ("body", "path", "query")]
+        message = fault["msg"].removeprefix("Value error, ")
+        faults.append(Fault(".".join(where), message))
+    return problem(422, "invalid", "The request is not valid", faults[0].message, faults)
+
+
+def install(app: FastAPI) -> None:
+    """Make every error that leaves the app a problem."""
+
+    @app.exception_handler(Refused)
+    @app.exception_handler(StoreUnavailable)
+    async def _refused(request: Request, fault: Any) -> Response:
+        return respond(problem_of(fault))
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(request: Request, fault: RequestValidationError) -> Response:
+        return respond(validation_problem(fault))
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, fault: HTTPException) -> Response:
+        slug = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(
+            fault.status_code, "refused"
+        )
+        answer = respond(problem(fault.status_code, slug, str(fault.detail), str(fault.detail)))
+        answer.headers.update(fault.headers or {})
+        return answer
+
+    @app.exception_handler(Exception)
+    async def _bug(request: Request, fault: Exception) -> Response:
+        logger.error("a request failed", exc_info=fault)
+        return respond(
+            problem(500, "internal", "Something failed inside", "it was logged, and is a bug")
+        )

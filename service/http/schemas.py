@@ -1,0 +1,302 @@
+"""What goes over the wire. Bodies refuse unknown fields; answers are complete in OpenAPI."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from service.engine import Answer, InlineArm, Question
+from service.experiment import ArmId, Definition, Name, Number, Text, Values
+from service.settlement import Outcome, Status
+
+Token = Annotated[str, Field(min_length=1, max_length=1_024)]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ArmBody(Body):
+    """An arm outside the catalogue: scored by its features, creating no head."""
+
+    id: ArmId
+    features: Values = {}
+
+
+class SelectBody(Body):
+    """What to choose from, for whom and when."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"context": {"persona": "new_puppy_parent"}}]}
+    )
+
+    experiment: Name | None = Field(None, description="May be left out when there is one.")
+    policy: Name | None = Field(
+        None, description="Left out: one is assigned by traffic share, sticky to `unit`."
+    )
+    unit: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        None, description="Who the decision is for; stored only as a keyed hash."
+    )
+    context: Values = Field({}, description="Features of the user and the moment, by name.")
+    arms: Annotated[list[ArmId | ArmBody], Field(min_length=1)] | None = Field(
+        None, description="Ids of catalogue arms, or arms with features. Left out: all active arms."
+    )
+    top_k: Annotated[int, Field(ge=1)] = Field(1, description="How many arms to rank.")
+
+    def question(self) -> Question:
+        arms: list[str | InlineArm] | None = None
+        if self.arms is not None:
+            arms = [
+                InlineArm(arm.id, arm.features) if isinstance(arm, ArmBody) else arm
+                for arm in self.arms
+            ]
+        return Question(self.context, self.experiment, self.policy, self.unit, arms, self.top_k)
+
+
+class Ranked(BaseModel):
+    arm: str
+    propensity: float = Field(description="Chance of this arm in this slot, given the policy.")
+
+
+class SelectAnswer(BaseModel):
+    id: str = Field(description="Short id, for URLs and logs.")
+    decision_id: str = Field(description="Sealed token: send it back with the reward.")
+    arm: str
+    propensity: float = Field(description="Chance with which `arm` was chosen, given the policy.")
+    ranking: list[Ranked]
+    slate_propensity: float | None = Field(description="Chance of the whole ranking; top_k > 1.")
+    experiment: str
+    policy: str
+    model_version: str = Field(description="policy/version@position: names the head exactly.")
+    logged: bool = Field(description="false: the log was gone, the decision waits in memory.")
+    reward_by: datetime
+    accept_until: datetime
+
+    @classmethod
+    def of(cls, answer: Answer) -> "SelectAnswer":
+        decision = answer.decision
+        first = decision.shown[0]
+        ranking = [Ranked(arm=arm.arm, propensity=arm.propensity) for arm in decision.shown]
+        return cls(
+            id=decision.id,
+            decision_id=answer.token,
+            arm=first.arm,
+            propensity=first.propensity,
+            ranking=ranking,
+            slate_propensity=decision.slate if len(ranking) > 1 else None,
+            experiment=answer.experiment,
+            policy=decision.policy,
+            model_version=decision.model_version,
+            logged=answer.logged,
+            reward_by=datetime.fromtimestamp(decision.reward_by, UTC),
+            accept_until=datetime.fromtimestamp(decision.accept_until, UTC),
+        )
+
+
+class RewardBody(Body):
+    """One of `reward` (one arm shown), `rewards` (by arm) and `feedback` with `clicked`."""
+
+    decision_id: Token
+    reward: Number | None = None
+    rewards: Annotated[dict[ArmId, Number], Field(min_length=1, max_length=100)] | None = None
+    feedback: Literal["cascade"] | None = Field(
+        None, description="The ranking was looked at from the top down to `clicked`."
+    )
+    clicked: ArmId | None = None
+    reward_id: Text = Field("", description="Tells contributions apart (aggregation sum, last).")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "RewardBody":
+        given = [self.reward is not None, self.rewards is not None, self.feedback is not None]
+        if sum(given) != 1:
+            raise ValueError("give one of reward, rewards and feedback")
+        if self.clicked is not None and self.feedback is None:
+            raise ValueError("clicked goes with feedback")
+        return self
+
+    def outcome(self) -> Outcome:
+        return Outcome(
+            self.decision_id,
+            self.reward,
+            self.rewards,
+            self.feedback == "cascade",
+            self.clicked,
+            self.reward_id,
+        )
+
+
+class RewardAnswer(BaseModel):
+    status: Status
+
+
+class ProblemFault(BaseModel):
+    path: str
+    message: str
+
+
+class Problem(BaseModel):
+    """RFC 9457 problem details; every error has this shape."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[ProblemFault] = Field(description="Each fault and where it is.")
+
+
+class SelectBatchBody(Body):
+    requests: Annotated[list[SelectBody], Field(min_length=1)]
+
+
+class RewardBatchBody(Body):
+    requests: Annotated[list[RewardBody], Field(min_length=1)]
+
+
+class SelectItem(BaseModel):
+    status: int
+    answer: SelectAnswer | None = None
+    problem: Problem | None = None
+
+
+class RewardItem(BaseModel):
+    status: int
+    answer: RewardAnswer | None = None
+    problem: Problem | None = None
+
+
+class SelectBatchAnswer(BaseModel):
+    results: list[SelectItem]
+
+
+class RewardBatchAnswer(BaseModel):
+    results: list[RewardItem]
+
+
+class ExperimentAnswer(BaseModel):
+    name: str
+    revision: int
+    schema_version: int
+    position: int = Field(description="Log position the state stands at.")
+    definition: Definition
+
+
+class ExperimentSummary(BaseModel):
+    name: str
+    revision: int
+    position: int
+    policies: list[str]
+    arms: int
+
+
+class ExperimentList(BaseModel):
+    experiments: list[ExperimentSummary]
+
+
+class Arm(BaseModel):
+    id: str
+    features: dict[str, Any]
+
+
+class ArmList(BaseModel):
+    arms: list[Arm]
+
+
+class ArmsBody(Body):
+    arms: Annotated[dict[ArmId, Values], Field(min_length=1, max_length=10_000)]
+
+
+class FeaturesBody(Body):
+    features: Values = {}
+
+
+class HeadHealth(BaseModel):
+    smallest_eigenvalue: float
+    condition_number: float
+    effective_count: float
+    noise: float
+
+
+class VersionEntry(BaseModel):
+    version: int
+    watermark: int
+    position: int
+    at: float
+
+
+class PolicyStatus(BaseModel):
+    name: str
+    kind: str
+    share: float
+    decisions: int
+    rewards: int
+    mean_reward: float | None
+    mean_reward_interval: tuple[float, float] | None = Field(description="95 percent.")
+    propensity_mean: float | None = Field(description="Running mean over shown arms.")
+    propensity_minimum: float | None
+    entropy_mean: float | None = Field(description="Running mean, in nats.")
+    model_version: str
+    head: HeadHealth | None
+    version: int
+    staged: int | None
+    training_due: bool
+    training_due_at: int | None = Field(description="Count of rewards; null: never trained.")
+    trained_to: int | None = Field(description="Log position; null: never trained.")
+    versions: list[VersionEntry]
+
+
+class PolicyList(BaseModel):
+    policies: list[PolicyStatus]
+
+
+class VersionAnswer(BaseModel):
+    version: int
+
+
+class CandidateAnswer(BaseModel):
+    arm: str
+    probability: float
+    mean: float | None = Field(description="Under the head as it is now.")
+    width: float | None = Field(description="Posterior standard deviation, likewise.")
+
+
+class LearnedAnswer(BaseModel):
+    arm: str
+    reward: float
+    default: bool
+
+
+class DecisionAnswer(BaseModel):
+    id: str
+    experiment: str
+    policy: str
+    assignment: float
+    model_version: str
+    schema_version: int
+    at: datetime
+    context: dict[str, Any]
+    ranking: list[Ranked]
+    slate_propensity: float
+    seed: int
+    candidates: list[CandidateAnswer]
+    choice_follows: bool = Field(
+        description="The logged choice comes out again from the logged probabilities and seed."
+    )
+    same_head: bool = Field(
+        description="The head has not changed since: mean and width are those "
+        "that the decision was made with."
+    )
+    learned: list[LearnedAnswer]
+    reward_by: datetime
+    accept_until: datetime
+
+
+class Health(BaseModel):
+    status: Literal["ok", "degraded"]
+    version: str
+    store: str
+    durability: str = Field(description="What an acknowledged write survives.")
+
+
+class Readiness(BaseModel):
+    ready: bool
+    positions: dict[str, int] = Field(description="Log position, by experiment.")

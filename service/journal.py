@@ -1,0 +1,254 @@
+"""The log and the states folded from it: what is durable, and what follows from it, in log order.
+
+One writer commits whatever waits, at once and together, then folds what the log took, then wakes
+all. On a shared store the log also grows by other processes' hand, so it is tailed as well. Both
+fold under one lock an experiment.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from time import perf_counter, time
+from typing import Any
+
+from service.errors import StoreError, StoreUnavailable
+from service.events import AnyEvent, VersionActivated, VersionStaged, encode_event
+from service.fold import State
+from service.follower import PAGE, Follower, Live
+from service.policies.learner import Learner
+from service.settings import Settings
+from service.stores import Store
+from service.stores.base import Append, Appended, DecisionRow, Entry, Known, Outcome
+from service.telemetry import Telemetry
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.25
+
+
+@dataclass
+class _Waiting:
+    entry: Entry
+    event: AnyEvent | None
+    done: asyncio.Future[Outcome]
+
+
+class Journal(Follower):
+    """Append and fold. After `append` returns, the event is durable and in the state."""
+
+    def __init__(self, store: Store, settings: Settings, telemetry: Telemetry) -> None:
+        super().__init__(store, telemetry)
+        self._settings = settings
+        self._pending: list[_Waiting] = []
+        self._wake = asyncio.Event()
+        self._buffer: deque[DecisionRow] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writer: asyncio.Task[None] | None = None
+        self._snapshotting: set[str] = set()
+        self._closing = False
+        self.degraded = False
+
+    async def open(self) -> None:
+        """Recover every experiment. Raises StoreError where the log cannot be read or trusted."""
+        await self.store.open()
+        for name in await self.store.experiments():
+            await self.discover(name)
+        self._writer = asyncio.create_task(self._write())
+        if self.store.shared:
+            self.spawn(self._tail())
+
+    async def discover(self, name: str) -> State:
+        known = name in self.live
+        state = await super().discover(name)
+        if not known:
+            live = self.live[name]
+            for learner in state.learners.values():
+                if learner.staged:
+                    self.spawn(self._bring_up(live, learner))
+        return state
+
+    async def close(self) -> None:
+        """Write what waits, snapshot what changed, let go of the store."""
+        self._closing = True
+        if self._writer:
+            self._wake.set()
+            await self._writer
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            if self._buffer:
+                await self.store.commit(list(self._buffer))
+            for live in self.live.values():
+                await self._snapshot(live)
+        except StoreError as fault:
+            logger.error("closing without a last snapshot: %s", fault)
+        await self.store.close()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run in the background until `close`; a failure is logged, not lost."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()):
+            logger.error("a background task failed", exc_info=fault)
+
+    # -- append --------------------------------------------------------------------------------
+
+    async def append(self, entry: Append, event: AnyEvent) -> Appended | Known:
+        """Make an event durable and fold it. Raises StoreUnavailable: nothing is acknowledged."""
+        if self.degraded:
+            raise StoreUnavailable("the log cannot be written at present")
+        outcome = await self._submit(entry, event)
+        assert isinstance(outcome, Appended | Known)
+        return outcome
+
+    async def keep(self, row: DecisionRow, *, required: bool) -> bool:
+        """Log a decision. False: it waits in memory for the log to return, or was lost to it.
+
+        Raises StoreUnavailable instead where the answer is worth nothing without its row.
+        """
+        if required or not self.degraded:
+            try:
+                await self._submit(row, None)
+            except StoreUnavailable:
+                if required:
+                    raise
+            else:
+                return True
+        self.telemetry.unlogged.inc()
+        if len(self._buffer) < self._settings.buffer_decisions:
+            self._buffer.append(row)
+        else:
+            self.telemetry.overflowed.inc()
+        return False
+
+    def _submit(self, entry: Entry, event: AnyEvent | None) -> asyncio.Future[Outcome]:
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        if self._closing:
+            done.set_exception(StoreUnavailable("the service is shutting down"))
+        else:
+            self._pending.append(_Waiting(entry, event, done))
+            self._wake.set()
+        return done
+
+    async def _write(self) -> None:
+        while self._pending or not self._closing:
+            await self._wake.wait()
+            self._wake.clear()
+            batch, self._pending = self._pending, []
+            if batch:
+                await self._commit(batch)
+
+    async def _commit(self, batch: list[_Waiting]) -> None:
+        start = perf_counter()
+        try:
+            outcomes = await self.store.commit([waiting.entry for waiting in batch])
+            self.telemetry.append_seconds.observe(perf_counter() - start)
+            await self._fold_own(batch, outcomes)
+        except StoreError as fault:
+            self._degrade(fault)
+            for waiting in batch:
+                if not waiting.done.done():
+                    waiting.done.set_exception(StoreUnavailable(str(fault)))
+        else:
+            for waiting, outcome in zip(batch, outcomes, strict=True):
+                if not waiting.done.done():  # its request may have gone away
+                    waiting.done.set_result(outcome)
+
+    async def _fold_own(self, batch: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
+        """Fold what the log took. Positions that others filled in between are read first."""
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            if waiting.event is None or not isinstance(outcome, Appended):
+                continue
+            live = self.live[waiting.entry.experiment]
+            async with live.lock:
+                if outcome.position == live.state.position + 1:
+                    await self.fold(live, outcome.position, waiting.event)
+                elif outcome.position > live.state.position:
+                    await self.read_up(live)
+
+    def _degrade(self, fault: StoreError) -> None:
+        if not self.degraded:
+            logger.error("the log cannot be written: %s", fault)
+            self.degraded = True
+            self.telemetry.degraded.set(1)
+            self.spawn(self._restore())
+
+    async def _restore(self) -> None:
+        """Try the log until it takes the buffered decisions, then serve as before."""
+        while self.degraded:
+            await asyncio.sleep(RETRY_SECONDS)
+            rows = [self._buffer[index] for index in range(min(PAGE, len(self._buffer)))]
+            try:
+                await self.store.commit(rows)
+                for live in self.live.values():  # what was appended though its answer was lost
+                    async with live.lock:
+                        await self.read_up(live)
+            except StoreError:
+                continue
+            for _ in rows:
+                self._buffer.popleft()
+            if not self._buffer:
+                self.degraded = False
+                self.telemetry.degraded.set(0)
+                logger.warning("the log can be written again")
+
+    # -- fold ----------------------------------------------------------------------------------
+
+    async def fold(self, live: Live, position: int, event: AnyEvent) -> None:
+        await super().fold(live, position, event)
+        state = live.state
+        staged = isinstance(event, VersionStaged) and state.learners.get(event.policy)
+        if staged and live.recovered:
+            self.spawn(self._bring_up(live, staged))
+        due = live.snapshot_position + self._settings.snapshot_every_events
+        if position >= due and not state.staging and state.name not in self._snapshotting:
+            self._snapshotting.add(state.name)
+            self.spawn(self._snapshot(live))
+
+    async def _tail(self) -> None:
+        """Follow a log that other processes append to."""
+        while True:
+            try:
+                await self.follow(seconds=0.5)
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    # -- versions ------------------------------------------------------------------------------
+
+    async def _bring_up(self, live: Live, learner: Learner) -> None:
+        """Catch a staged version up with the log, then say that it serves from here."""
+        while staged := learner.staged:
+            await self.catch_up(live, learner)
+            number = staged.version.number
+            event = VersionActivated(
+                at=time(), policy=learner.name, born=learner.born, version=number
+            )
+            mark = f"activated/{learner.name}/{learner.born}/{number}"
+            entry = Append(live.state.name, encode_event(event), {mark: ""})
+            try:
+                await self.append(entry, event)
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return  # by us, or by another process: then it comes through the log
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    async def _snapshot(self, live: Live) -> None:
+        try:
+            async with live.lock:
+                if live.state.staging or live.state.position == live.snapshot_position:
+                    return
+                snapshot = live.state.snapshot()
+            await self.store.save_snapshot(live.state.name, snapshot)
+            live.snapshot_position = snapshot.position
+            self.telemetry.snapshots[live.state.name] = time()
+        finally:
+            self._snapshotting.discard(live.state.name)

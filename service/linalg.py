@@ -1,0 +1,42 @@
+"""The few factorisations that the heads need. Arrays are float64; factors are lower triangular."""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack
+
+from service.errors import NotPositiveDefinite
+
+Array = npt.NDArray[np.float64]
+
+JITTERS = (0.0, 1e-12, 1e-9, 1e-6)
+"""Shares of the mean diagonal added, in turn, to a matrix that rounding left indefinite."""
+
+
+def inverse_root(precision: Array) -> Array:  # (m, m) -> (m, m) lower
+    """R = L^-1 where A = L L^T, so that A^-1 = R^T R: variances are ||R phi||^2.
+
+    An inverse of the triangular factor, not of A: every derived quantity (mean, widths, draws) is a
+    product with R, and one `trtri` a head change costs less than a solve a request.
+    Raises NotPositiveDefinite where A is none, even with the largest of JITTERS.
+    """
+    scale = float(np.trace(precision)) / len(precision)
+    for jitter in JITTERS:
+        shifted = precision if jitter == 0 else precision + jitter * scale * np.eye(len(precision))
+        factor, failed = lapack.dpotrf(shifted, lower=1, clean=1)
+        if not failed and np.isfinite(scale):
+            root, singular = lapack.dtrtri(factor, lower=1)
+            if not singular:
+                return np.ascontiguousarray(root)
+    raise NotPositiveDefinite(len(precision), JITTERS[-1])
+
+
+def widths(root: Array, phi: Array) -> Array:  # (m, m) lower, (n, m) -> (n,)
+    """sqrt(phi^T A^-1 phi) of every row."""
+    half = phi @ root.T
+    return np.asarray(np.sqrt(np.einsum("nm,nm->n", half, half)))
+
+
+def spectrum(precision: Array) -> tuple[float, float]:
+    """Smallest and largest eigenvalue of a symmetric matrix."""
+    values = np.linalg.eigvalsh(precision)
+    return float(values[0]), float(values[-1])

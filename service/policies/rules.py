@@ -1,0 +1,126 @@
+"""From a head to a distribution over arms, and from the distribution to a choice.
+
+A rule gives a table of scores, one row a posterior draw (one row in all where nothing is drawn).
+Everything after it is the same for every policy: the share of rows that an arm wins is its
+propensity, the arm is drawn from those shares, and what is logged is what was drawn from.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+TIE = 1e-12
+"""Scores this close, relatively, are equal: they differ by rounding alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """rows: (M, U) scores of the distinct candidates; of: (K,) the distinct row of each arm."""
+
+    rows: Array
+    of: npt.NDArray[np.intp]
+
+    @property
+    def arms(self) -> Array:  # (M, K)
+        table: Array = self.rows[:, self.of]
+        return table
+
+
+def probabilities(scores: Scores) -> Array:  # (K,)
+    """The share of draws that each arm wins; tied arms share a win equally."""
+    rows = scores.rows
+    multiplicity = np.bincount(scores.of, minlength=rows.shape[1])
+    tied = _tied(rows, rows.max(axis=1, keepdims=True))
+    shares = (tied / (tied @ multiplicity)[:, None]).mean(axis=0)
+    return np.asarray(shares[scores.of])
+
+
+def _tied(scores: Array, best: Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(scores >= best - TIE * np.abs(best))
+
+
+def floor(p: Array, epsilon: float) -> Array:
+    """p <- (1 - epsilon) p + epsilon / K."""
+    return (1 - epsilon) * p + epsilon / len(p)
+
+
+def choose(p: Array, rng: Random) -> int:
+    """An index drawn from p."""
+    return invert(p, rng.random())
+
+
+def invert(weights: Array, point: float) -> int:
+    """The index that a point of [0, 1) falls to, each taking its share of the weights."""
+    total = np.cumsum(weights)
+    index = int(np.searchsorted(total, point * total[-1], side="right"))
+    return min(index, int(np.flatnonzero(weights)[-1]))  # the product may round up to the end
+
+
+@dataclass(frozen=True, slots=True)
+class Slate:
+    """arms: indexes in order shown; propensities: of each arm in its slot; chance: of the slate."""
+
+    arms: list[int]
+    propensities: list[float]
+    chance: float
+
+
+def rank(scores: Scores, size: int, epsilon: float, rng: Random) -> Slate:
+    """Draw one of the M rankings, or with chance epsilon a uniform permutation; its top `size`.
+
+    Ties of a ranking are permuted uniformly, and the probabilities count every such permutation, so
+    they are exact for the draw that was made: p(slate) = (1 - epsilon) mean_j P(slate | draw j)
+    + epsilon (K - k)! / K!.
+    """
+    table = scores.arms
+    candidates = table.shape[1]
+    drawn = rng.randrange(len(table))
+    key = table[drawn] if rng.random() >= epsilon else np.zeros(candidates)
+    shown = _permute_ties(key, size, rng)
+
+    reached = np.ones(len(table))
+    left = table.copy()
+    uniform = 1.0
+    for slot, arm in enumerate(shown):
+        tied = _tied(left, left.max(axis=1, keepdims=True))
+        reached *= np.where(tied[:, arm], 1 / tied.sum(axis=1), 0.0)
+        left[:, arm] = -np.inf
+        uniform /= candidates - slot
+    return Slate(
+        shown,
+        [_in_slot(table, arm, slot, epsilon) for slot, arm in enumerate(shown)],
+        float((1 - epsilon) * reached.mean() + epsilon * uniform),
+    )
+
+
+def _permute_ties(key: Array, size: int, rng: Random) -> list[int]:
+    """Indexes of the `size` largest, equals in random order, one slot at a time."""
+    left = key.copy()
+    shown: list[int] = []
+    for _ in range(size):
+        tied = np.flatnonzero(_tied(left, left.max()))
+        arm = int(tied[rng.randrange(len(tied))])
+        shown.append(arm)
+        left[arm] = -np.inf
+    return shown
+
+
+def _in_slot(table: Array, arm: int, slot: int, epsilon: float) -> float:
+    """The marginal chance of an arm in a slot over the rankings and the permutations of ties."""
+    own = table[:, [arm]]
+    margin = TIE * np.maximum(np.abs(own), np.abs(table))
+    above = (table > own + margin).sum(axis=1)
+    level = (np.abs(table - own) <= margin).sum(axis=1)
+    share = np.where((above <= slot) & (slot < above + level), 1 / level, 0.0)
+    return float((1 - epsilon) * share.mean() + epsilon / table.shape[1])
+
+
+def entropy(p: Sequence[float] | Array) -> float:
+    """Of a choice, in nats."""
+    positive = np.asarray(p)[np.asarray(p) > 0]
+    return float(-(positive * np.log(positive)).sum())

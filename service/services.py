@@ -1,0 +1,128 @@
+"""The parts of one serving process, put together in one place."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from service.admin import Admin
+from service.engine import Engine
+from service.errors import StoreUnavailable
+from service.experiment import load_definition
+from service.journal import Journal
+from service.settings import Settings
+from service.settlement import Settlements
+from service.stores import open_store
+from service.telemetry import Family, Telemetry
+from service.token import TokenSealer
+
+logger = logging.getLogger(__name__)
+
+EXAMPLE = Path(__file__).parent / "examples" / "zooplus.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    settings: Settings
+    telemetry: Telemetry
+    journal: Journal
+    engine: Engine
+    settlements: Settlements
+    admin: Admin
+
+
+@asynccontextmanager
+async def open_services(settings: Settings) -> AsyncIterator[Services]:
+    """Recover from the store, define what is to be served, and close in order at the end.
+
+    Raises StoreError where log or lock cannot be had, ConfigurationError for a wrong file.
+    """
+    telemetry = Telemetry()
+    journal = Journal(open_store(settings.store), settings, telemetry)
+    try:
+        await journal.open()
+        services = assemble(
+            settings, journal, settings.token_keys or [await journal.store.secret()]
+        )
+        telemetry.read(lambda: _readings(services))
+        await _define(services)
+        journal.spawn(_expire(services))
+        yield services
+    finally:
+        await journal.close()
+
+
+def assemble(settings: Settings, journal: Journal, secrets: Sequence[bytes]) -> Services:
+    """The parts over a journal, opening nothing."""
+    telemetry, sealer = journal.telemetry, TokenSealer(secrets)
+    return Services(
+        settings,
+        telemetry,
+        journal,
+        Engine(journal, sealer, settings, telemetry),
+        Settlements(journal, sealer, telemetry),
+        Admin(journal, telemetry),
+    )
+
+
+async def _define(services: Services) -> None:
+    """Define the experiments of the files that the log does not hold yet."""
+    files = services.settings.experiments
+    if not files and not services.journal.states:
+        files = [EXAMPLE]
+    for path in files:
+        name, definition = load_definition(path)
+        if services.journal.state(name) is None:
+            await services.admin.define(name, definition)
+
+
+async def _expire(services: Services) -> None:
+    while True:
+        await asyncio.sleep(services.settings.expiry_seconds)
+        try:
+            while await services.settlements.expire_due():
+                pass
+        except StoreUnavailable:
+            logger.warning("default rewards wait for the log")
+
+
+def _readings(services: Services) -> Iterator[Family]:
+    """Gauges of the state, read when scraped."""
+    telemetry, states = services.telemetry, services.journal.states
+    positions: list[tuple[tuple[str, ...], float]] = [
+        ((name,), float(state.position)) for name, state in states.items()
+    ]
+    yield Family("forage_log_position", "Events folded.", ("experiment",), positions)
+    ages: list[tuple[tuple[str, ...], float]] = [
+        ((name,), age) for name in states if (age := telemetry.snapshot_age(name)) is not None
+    ]
+    yield Family("forage_snapshot_age_seconds", "Since the last snapshot.", ("experiment",), ages)
+    rows: dict[str, list[tuple[tuple[str, ...], float]]] = {name: [] for name in POLICY_GAUGES}
+    for name, state in states.items():
+        for policy, learner in state.learners.items():
+            key = (name, policy)
+            tally, version = state.tallies[policy], learner.active
+            if tally.count:
+                rows["forage_reward_mean"].append((key, tally.total / tally.count))
+            if watch := telemetry.watched.get(key):
+                rows["forage_selection_entropy_nats"].append((key, watch.entropy))
+                rows["forage_propensity_minimum"].append((key, watch.minimum))
+            if version.head is not None:
+                smallest = version.head.health().smallest_eigenvalue
+                rows["forage_head_smallest_eigenvalue"].append((key, smallest))
+            rows["forage_model_version"].append((key, version.number))
+            rows["forage_trained_to_position"].append((key, version.trained_to))
+    for gauge, values in rows.items():
+        yield Family(gauge, POLICY_GAUGES[gauge], ("experiment", "policy"), values)
+
+
+POLICY_GAUGES = {
+    "forage_reward_mean": "Mean of all settled rewards.",
+    "forage_selection_entropy_nats": "Running mean of the entropy of a choice.",
+    "forage_propensity_minimum": "Smallest propensity of a shown arm since the start.",
+    "forage_head_smallest_eigenvalue": "Of A; it has to grow.",
+    "forage_model_version": "Trained version that serves; 0 is untrained.",
+    "forage_trained_to_position": "Log position that the version was trained to.",
+}

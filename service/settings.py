@@ -1,0 +1,74 @@
+"""Settings of a process: from the environment (prefix FORAGE_), overridden by options."""
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Every field is an environment variable: `store` is FORAGE_STORE."""
+
+    model_config = SettingsConfigDict(env_prefix="FORAGE_", extra="ignore", frozen=True)
+
+    store: str = Field(
+        "sqlite:///forage.db",
+        description="Where log and snapshots live: sqlite:///path, redis://host:port/db, memory://.",
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        8000, description="Port to listen on; 0 takes a free one."
+    )
+    experiments: Annotated[list[Path], NoDecode] = Field(
+        [],
+        description="TOML files, comma-separated, defined at the start where the log has no "
+        "experiment of their name. With none given and an empty log: the Zooplus example.",
+    )
+    trainer: Literal["auto", "on", "off"] = Field(
+        "auto", description="Start a trainer process beside the service; auto: with sqlite only."
+    )
+    url: str = Field("http://127.0.0.1:8000", description="Where the trainer reaches the service.")
+    token_keys: Annotated[list[bytes], NoDecode] = Field(
+        [],
+        description="Secrets of decision tokens, base64, comma-separated: the first seals, all "
+        "open. Left out: one that the store keeps (a 0600 file beside the database, a Redis key).",
+        repr=False,
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    snapshot_every_events: PositiveInt = Field(
+        20_000, description="Events between two snapshots; one more is taken on shutdown."
+    )
+    expiry_seconds: PositiveFloat = Field(
+        1.0, description="Time between two searches for decisions past `reward_by`."
+    )
+    buffer_decisions: PositiveInt = Field(
+        10_000, description="Decisions kept in memory while the log is gone."
+    )
+    max_body_bytes: PositiveInt = 1_048_576
+    max_artifact_bytes: PositiveInt = Field(
+        268_435_456, description="Of one trained version, as the trainer hands it over."
+    )
+    max_arms: PositiveInt = Field(10_000, description="Arms in one request.")
+    max_top_k: PositiveInt = 100
+    max_batch: PositiveInt = 1_000
+
+    @field_validator("experiments", mode="before")
+    @classmethod
+    def _split_paths(cls, value: object) -> object:
+        return [part for part in value.split(",") if part] if isinstance(value, str) else value
+
+    @field_validator("token_keys", mode="before")
+    @classmethod
+    def _decode_keys(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            keys = [base64.b64decode(part, validate=True) for part in value.split(",") if part]
+        except binascii.Error as fault:
+            raise ValueError("write base64, for example from: openssl rand -base64 32") from fault
+        if any(len(key) < 16 for key in keys):
+            raise ValueError("a key has at least 16 bytes: openssl rand -base64 32")
+        return keys

@@ -1,0 +1,253 @@
+"""What came of a decision: from a token to identities, an event and a status. Exactly once."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import time
+from typing import Any, Literal
+
+from service.errors import Conflict, Gone, Invalid
+from service.events import (
+    Corrected,
+    Decision,
+    Expired,
+    Rewarded,
+    Settled,
+    Shown,
+    decode_decision,
+    encode_event,
+)
+from service.experiment import RewardRules
+from service.fold import State
+from service.journal import Journal
+from service.stores.base import Append, Appended, Mark
+from service.telemetry import Telemetry
+from service.token import Ticket, TokenSealer
+
+Status = Literal["accepted", "duplicate", "corrected"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a caller says came of a decision: one of `reward` (of the only arm shown), `rewards`
+    (by arm) and `cascade` (arms were looked at down to the one that was clicked)."""
+
+    decision_id: str
+    reward: float | None = None
+    rewards: Mapping[str, float] | None = None
+    cascade: bool = False
+    clicked: str | None = None
+    reward_id: str = ""
+
+
+@dataclass(slots=True)
+class _Arm:
+    """One shown arm on its way to being settled.
+
+    Each has a chain of marks, one a change of what is learned of it. Two writers cannot take the
+    same link, so every event knows exactly what had been learned before it.
+    """
+
+    shown: Shown
+    reward: float
+    link: int = 0
+    was: float | None = None
+    was_default: bool = False
+
+    def total(self, rules: RewardRules) -> float:
+        """What is to be learned of it now."""
+        further = rules.aggregation == "sum" and self.was is not None and not self.was_default
+        return self.reward + (self.was or 0.0) if further else self.reward
+
+    def link_mark(self, decision: str) -> str:
+        return f"{decision}#{self.link}/{self.shown.arm}"
+
+    def contribution_mark(self, decision: str, reward_id: str) -> str:
+        return f"{decision}={len(reward_id)}/{reward_id}/{self.shown.arm}"
+
+
+@dataclass(slots=True)
+class _Settlement:
+    """Arms of one decision that settle together.
+
+    closes      these are all of its arms: the decision is no longer due
+    reward_id   None for the default reward
+    """
+
+    decision: str
+    policy: str
+    schema_version: int
+    keep_until: float
+    arms: list[_Arm]
+    closes: bool
+    reward_id: str | None
+    rules: RewardRules
+
+    def event(self) -> Rewarded | Corrected | Expired:
+        body: dict[str, Any] = {
+            "at": time(),
+            "decision": self.decision,
+            "policy": self.policy,
+            "schema_version": self.schema_version,
+            "settled": [
+                Settled(arm.shown.arm, arm.total(self.rules), arm.shown.x, arm.shown.inline)
+                for arm in self.arms
+            ],
+        }
+        if self.reward_id is None:
+            return Expired(**body)
+        if all(arm.was is None for arm in self.arms):
+            return Rewarded(**body)
+        return Corrected(**body, was=[arm.was for arm in self.arms])
+
+    def marks(self) -> dict[str, str]:
+        marks = {}
+        for arm in self.arms:
+            link = [arm.total(self.rules), self.reward_id is None]
+            marks[arm.link_mark(self.decision)] = json.dumps(link)
+            if self.reward_id is not None:
+                own = arm.contribution_mark(self.decision, self.reward_id)
+                marks[own] = json.dumps(arm.reward)
+        return marks
+
+    def learn_of(self, known: Mapping[str, Mark]) -> None:
+        """Take in which marks were known: drop what is settled, move on along the chains.
+
+        Raises Conflict where the same contribution was given with another value.
+        """
+        left = []
+        for arm in self.arms:
+            if self.reward_id is not None:
+                own = known.get(arm.contribution_mark(self.decision, self.reward_id))
+                if own is not None and json.loads(own.value) != arm.reward:
+                    raise Conflict(
+                        f"arm {arm.shown.arm!r} of this decision has another reward under the "
+                        "same reward_id"
+                    )
+                if own is not None:
+                    continue
+            link = known.get(arm.link_mark(self.decision))
+            if link is not None:
+                arm.was, arm.was_default = json.loads(link.value)
+                arm.link += 1
+                if self.reward_id is None or not (
+                    arm.was_default or self.rules.aggregation != "first"
+                ):
+                    continue  # the first word holds
+            left.append(arm)
+        self.arms = left
+
+
+class Settlements:
+    """Rewards, and the default rewards of decisions that nobody came back for."""
+
+    def __init__(self, journal: Journal, sealer: TokenSealer, telemetry: Telemetry) -> None:
+        self._journal, self._sealer, self._telemetry = journal, sealer, telemetry
+
+    async def reward(self, outcome: Outcome) -> Status:
+        """Raises Invalid, NotFound, Gone, Conflict, or StoreUnavailable: nothing was acknowledged,
+        and the same call again is safe."""
+        ticket = self._sealer.open(outcome.decision_id)
+        state = self._journal.state(ticket.experiment) or await self._journal.discover(
+            ticket.experiment
+        )
+        if state.deleted:
+            raise Gone("the experiment of this decision was deleted")
+        rules = state.definition.reward
+        rewards = _rewards(outcome, [shown.arm for shown in ticket.shown], rules)
+        if time() > ticket.accept_until:
+            raise Gone("rewards for this decision were accepted until its `accept_until`")
+        shown = {arm.arm: arm for arm in await self._shown(ticket)}
+        settlement = _Settlement(
+            ticket.id,
+            ticket.policy,
+            ticket.schema_version,
+            ticket.accept_until,
+            [_Arm(shown[arm], reward) for arm, reward in rewards.items()],
+            len(rewards) == len(shown) or outcome.cascade,
+            outcome.reward_id,
+            rules,
+        )
+        status = await self._settle(state, settlement)
+        self._telemetry.rewards.labels(ticket.experiment, ticket.policy, status).inc()
+        return status
+
+    async def _shown(self, ticket: Ticket) -> list[Shown]:
+        """The arms of a ticket with their features, from the decision row where they were many."""
+        found = []
+        for arm in ticket.shown:
+            x = arm.features()
+            if x is None:
+                row = await self._journal.store.decision(ticket.experiment, ticket.id)
+                if row is None:
+                    raise Gone("the row of this decision, which holds its features, is gone")
+                return decode_decision(row).shown
+            found.append(Shown(arm.arm, arm.propensity, x, arm.inline))
+        return found
+
+    async def _settle(self, state: State, settlement: _Settlement) -> Status:
+        while settlement.arms:
+            event = settlement.event()
+            entry = Append(
+                state.name,
+                encode_event(event),
+                settlement.marks(),
+                settlement.decision if settlement.closes else None,
+                settlement.keep_until,
+            )
+            result = await self._journal.append(entry, event)
+            if isinstance(result, Appended):
+                late = any(arm.was_default for arm in settlement.arms)
+                return "corrected" if late else "accepted"
+            settlement.learn_of(result.marks)
+        return "duplicate"
+
+    async def expire(self, state: State, row: Decision) -> None:
+        """Let the default reward hold for the arms of a decision that nobody has settled."""
+        rules = state.definition.reward
+        if rules.default is None:
+            return
+        arms = [_Arm(shown, rules.default) for shown in row.shown]
+        settlement = _Settlement(
+            row.id, row.policy, row.schema_version, row.accept_until, arms, True, None, rules
+        )
+        status = await self._settle(state, settlement)
+        outcome = "expired" if status == "accepted" else status
+        self._telemetry.rewards.labels(state.name, row.policy, outcome).inc()
+
+    async def expire_due(self, limit: int = 500) -> int:
+        """Settle decisions past `reward_by`; how many there were, at most `limit` an experiment."""
+        count = 0
+        for state in self._journal.states.values():
+            rows = await self._journal.store.due(state.name, time(), limit)
+            for row in rows:
+                await self.expire(state, decode_decision(row))
+            count += len(rows)
+        return count
+
+
+def _rewards(outcome: Outcome, shown: list[str], rules: RewardRules) -> dict[str, float]:
+    """Reward by arm. Raises Invalid with the path of the fault."""
+    low, high = rules.range
+    if outcome.cascade:
+        if outcome.clicked is None:
+            return dict.fromkeys(shown, low)
+        if outcome.clicked not in shown:
+            raise Invalid("was not shown by this decision", path="clicked")
+        seen = shown[: shown.index(outcome.clicked)]
+        return {**dict.fromkeys(seen, low), outcome.clicked: high}
+    if outcome.rewards is not None:
+        rewards, path = dict(outcome.rewards), "rewards."
+        for arm in rewards:
+            if arm not in shown:
+                raise Invalid("was not shown by this decision", path=f"rewards.{arm}")
+    elif len(shown) > 1:
+        raise Invalid("several arms were shown: give `rewards` or `feedback`", path="reward")
+    else:
+        assert outcome.reward is not None
+        rewards, path = {shown[0]: outcome.reward}, ""
+    for arm, reward in rewards.items():
+        if not low <= reward <= high:
+            where = f"{path}{arm}" if path else "reward"
+            raise Invalid(f"must lie between {low:g} and {high:g}", path=where)
+    return rewards

@@ -1,0 +1,241 @@
+"""The shared store: Redis 7 streams, any number of service processes.
+
+A commit is one round trip: a script call for each entry, which Redis runs alone and whole. What it
+leaves in Redis is told in `redis_scripts`.
+"""
+
+import asyncio
+import math
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
+from service.stores.base import Append, Entry, Mark, Outcome, Record, Snapshot
+from service.stores.redis_scripts import (
+    EXPERIMENTS,
+    LAYOUT,
+    SAVE_SNAPSHOT,
+    Command,
+    commands,
+    key_of,
+    mark,
+    outcome,
+)
+
+CONNECT_TIMEOUT_S = 0.5  # a live host in the same region answers in milliseconds
+REPLY_TIMEOUT_S = 2.0  # above the fsync stalls of a busy disk, below the patience of a caller
+BLOCK_S = 5.0  # of one XREAD; its socket waits REPLY_TIMEOUT_S longer, or it would cut it short
+CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
+WAITERS = 4
+
+
+class RedisStore:
+    shared = True
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self.durability = durability({})
+        try:
+            self._client = _client(url, CONNECTIONS, REPLY_TIMEOUT_S)
+            self._waiter = _client(url, WAITERS, BLOCK_S + REPLY_TIMEOUT_S)
+        except ValueError as error:
+            raise ConfigurationError(f"FORAGE_STORE: {self._name}: {error}") from error
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        return cls(url)
+
+    async def open(self) -> None:
+        try:
+            await self._do("PING")
+            info = await self._told("INFO")
+            if reason := unfit(info):
+                raise StoreError(f"{self._name}: {reason}")
+            await self._do("SET", "forage:layout", LAYOUT, "NX")
+            layout = int(await self._do("GET", "forage:layout"))
+            if layout > LAYOUT:
+                raise LogTooNew(
+                    f"{self._name} has layout {layout}, written by a newer Forage; "
+                    f"this one knows {LAYOUT}"
+                )
+            self.durability = durability(await self._told("CONFIG GET", "append*"))
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await self._client.aclose()
+        await self._waiter.aclose()
+
+    async def experiments(self) -> list[str]:
+        names = sorted(name.decode() for name in await self._do("SMEMBERS", EXPERIMENTS))
+        exist = await self._all([("EXISTS", key_of(name, "events")) for name in names])
+        return [name for name, exists in zip(names, exist, strict=True) if exists]
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        if not entries:
+            return []
+        # The names first: one without an event is skipped, an event without one would be lost.
+        names = {entry.experiment for entry in entries if isinstance(entry, Append)}
+        register: list[Command] = [("SADD", EXPERIMENTS, *names)] if names else []
+        replies = await self._all([*register, *commands(entries)])
+        outcomes = zip(entries, replies[len(register) :], strict=True)
+        return [outcome(entry, reply) for entry, reply in outcomes]
+
+    async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
+        found = await self._do(
+            "XRANGE", key_of(experiment, "events"), f"(0-{after}", "+", "COUNT", limit
+        )
+        return [Record(int(entry.partition(b"-")[2]), fields[b"p"]) for entry, fields in found]
+
+    async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        streams = [key_of(experiment, "events") for experiment in positions]
+        after = [f"0-{position}" for position in positions.values()]
+        if not positions:
+            await asyncio.sleep(seconds)
+        while positions and (left := deadline - loop.time()) > 0:
+            block_ms = math.ceil(1000 * min(left, BLOCK_S))
+            with self._ours():
+                if await self._waiter.execute_command(
+                    "XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", *streams, *after
+                ):
+                    return
+
+    async def marks(self, experiment: str, identities: Sequence[str]) -> dict[str, Mark]:
+        if not identities:
+            return {}
+        found = await self._do("MGET", *(key_of(experiment, "mark", i) for i in identities))
+        return {i: mark(text) for i, text in zip(identities, found, strict=True) if text}
+
+    async def decision(self, experiment: str, decision: str) -> bytes | None:
+        return next(iter(await self._decisions(experiment, [decision])), None)
+
+    async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
+        due = await self._do(
+            "ZRANGE", key_of(experiment, "due"), "-inf", now, "BYSCORE", "LIMIT", 0, limit
+        )
+        return await self._decisions(experiment, due)
+
+    async def decision_counts(self, experiment: str) -> dict[str, int]:
+        counts = await self._do("HGETALL", key_of(experiment, "decision_counts"))
+        return {policy.decode(): int(count) for policy, count in counts.items()}
+
+    async def save_snapshot(self, experiment: str, snapshot: Snapshot) -> None:
+        at = key_of(experiment, "snapshots")
+        await self._do("EVAL", SAVE_SNAPSHOT, 1, at, snapshot.position, snapshot.payload)
+
+    async def snapshots(self, experiment: str) -> list[Snapshot]:
+        kept = await self._do("HGETALL", key_of(experiment, "snapshots"))
+        found = [Snapshot(int(position), payload) for position, payload in kept.items()]
+        return sorted(found, key=lambda snapshot: snapshot.position, reverse=True)
+
+    async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
+        await self._do("SET", key_of(experiment, "blob", key), payload, "NX")
+
+    async def blob(self, experiment: str, key: str) -> bytes | None:
+        payload: bytes | None = await self._do("GET", key_of(experiment, "blob", key))
+        return payload
+
+    async def secret(self) -> bytes:
+        await self._do("SET", "forage:secret", secrets.token_bytes(32), "NX")
+        secret: bytes = await self._do("GET", "forage:secret")
+        return secret
+
+    async def _decisions(self, experiment: str, ids: Sequence[str | bytes]) -> list[bytes]:
+        if not ids:
+            return []
+        rows = await self._do("HMGET", key_of(experiment, "decision_at"), *ids)
+        stream = key_of(experiment, "decisions")
+        found = await self._all([("XRANGE", stream, at, at) for at in rows if at])
+        return [entry[1][b"p"] for entries in found for entry in entries]
+
+    async def _told(self, *command: str) -> dict[str, Any]:
+        """What an administrator's command says, or nothing where it is refused (hosted Redis)."""
+        with self._ours():
+            try:
+                told: dict[str, Any] = await self._client.execute_command(*command)
+            except ResponseError:
+                return {}
+        return told
+
+    async def _do(self, *command: Any) -> Any:
+        with self._ours():
+            return await self._client.execute_command(*command)
+
+    async def _all(self, commands: Sequence[Command]) -> list[Any]:
+        """One round trip, in order. If any is refused, they all count as failed."""
+        pipeline = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        with self._ours():
+            # not raise_on_error: its message repeats the command, payload included
+            replies: list[Any] = await pipeline.execute(raise_on_error=False)
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+        return replies
+
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Down, slow, out of memory, read-only, loading: to a caller all are the same."""
+        try:
+            yield
+        except (RedisConnectionError, RedisTimeoutError, ResponseError) as error:
+            raise StoreUnavailable(f"{self._name}: {error}") from error
+
+
+def _client(url: str, connections: int, reply_timeout_s: float) -> Any:
+    """A `Redis`; Any, for its execute_command has no types."""
+    return Redis.from_pool(
+        BlockingConnectionPool.from_url(
+            url,
+            max_connections=connections,
+            timeout=CONNECT_TIMEOUT_S,
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            socket_timeout=reply_timeout_s,
+            # a lost reply may belong to a done append: only a caller with identities may repeat it
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+    )
+
+
+def unfit(info: Mapping[str, Any]) -> str | None:
+    """Why this Redis (INFO) must not hold a log, if so."""
+    version = str(info.get("redis_version", "7"))
+    if int(version.partition(".")[0]) < 7:
+        return f"this is Redis {version}; 7.0 or newer is needed"
+    if info.get("redis_mode") == "cluster":
+        return "this is a Redis cluster; one primary (with replicas) is needed"
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        return f"maxmemory-policy is {policy}: a full Redis would drop rewards; set noeviction"
+    return None
+
+
+def durability(configuration: Mapping[str, str]) -> str:
+    """What CONFIG GET append* means for an acknowledged write."""
+    if not configuration:
+        return "Unknown: this Redis does not tell how it keeps writes (CONFIG GET is refused)."
+    if configuration.get("appendonly") != "yes":
+        return "An acknowledged write is lost when Redis stops (appendonly no)."
+    match configuration.get("appendfsync"):
+        case "always":
+            return "An acknowledged write survives kill -9 and power loss of the Redis host."
+        case "everysec":
+            return "Up to about 2 s of acknowledged writes are lost with the Redis host."
+        case other:
+            return f"Acknowledged writes are lost with the Redis host (appendfsync {other})."

@@ -1,0 +1,118 @@
+"""The decision id: a sealed token that carries all a reward needs.
+
+AES-GCM (NIST SP 800-38D). Each process seals under its own key, derived by HKDF-SHA256 (RFC 5869)
+from a secret and a random 128-bit process id, so that a counter is a nonce that never repeats.
+
+Layout: format 1 byte | secret's fingerprint 4 | process id 16 | counter 8 | ciphertext and tag;
+base64url without padding.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import itertools
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from service.errors import Invalid
+
+FORMAT = b"\x01"
+LIMIT = 1_024
+"""Characters of a token; features that would not fit stay in the decision row."""
+
+_HEADER = 1 + 4 + 16 + 8
+
+
+class ShownArm(msgspec.Struct, frozen=True, array_like=True):
+    """x: float64 bytes of the base features, None where they are in the decision row alone."""
+
+    arm: str
+    propensity: float
+    x: bytes | None
+    inline: bool
+
+    def features(self) -> list[float] | None:
+        if self.x is None:
+            return None
+        return [float(value) for value in np.frombuffer(self.x)]
+
+
+class Ticket(msgspec.Struct, frozen=True, array_like=True):
+    """What is inside. Times in unix seconds."""
+
+    id: str
+    experiment: str
+    policy: str
+    model_version: str
+    schema_version: int
+    shown: list[ShownArm]
+    reward_by: float
+    accept_until: float
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Ticket).decode
+
+
+class TokenSealer:
+    """Seals and opens tickets. The first secret seals, every one opens.
+
+    Not forgeable, not readable, and open to every process that shares a secret.
+    """
+
+    def __init__(self, secrets: Sequence[bytes]) -> None:
+        if not secrets or any(len(secret) < 16 for secret in secrets):
+            raise ValueError("a token secret has at least 16 bytes")
+        self._secrets = {_fingerprint(secret): secret for secret in secrets}
+        first = secrets[0]
+        self._prefix = FORMAT + _fingerprint(first) + os.urandom(16)
+        self._own = _cipher(first, self._prefix[5:])
+        self._counter = itertools.count()
+        self._unit_key = hashlib.sha256(b"forage unit" + first).digest()
+
+    def seal(self, ticket: Ticket) -> str:
+        """At most LIMIT characters where the ticket's features are short enough or left out."""
+        header = self._prefix + next(self._counter).to_bytes(8, "big")
+        sealed = self._own.encrypt(b"\0\0\0\0" + header[-8:], _encode(ticket), header)
+        return base64.urlsafe_b64encode(header + sealed).rstrip(b"=").decode()
+
+    def open(self, token: str) -> Ticket:
+        """Raises Invalid for anything that no process with one of these secrets has sealed."""
+        try:
+            raw = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
+            header, sealed = raw[:_HEADER], raw[_HEADER:]
+            secret = self._secrets.get(header[1:5])
+            if secret is None or header[:1] != FORMAT or len(header) < _HEADER:
+                raise _refusal()
+            cipher = _cipher(secret, header[5:21])
+            return _decode(cipher.decrypt(b"\0\0\0\0" + header[-8:], sealed, header))
+        except (UnicodeEncodeError, binascii.Error, InvalidTag, msgspec.DecodeError) as fault:
+            raise _refusal() from fault
+
+    def unit_hash(self, unit: str) -> str:
+        """A unit as the log may hold it: keyed, so that it cannot be guessed back."""
+        digest = hmac.digest(self._unit_key, unit.encode(), "sha256")
+        return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
+
+
+def _refusal() -> Invalid:
+    return Invalid("not a decision of this service, or changed on the way", path="decision_id")
+
+
+def _fingerprint(secret: bytes) -> bytes:
+    return hashlib.sha256(b"forage token" + secret).digest()[:4]
+
+
+@lru_cache(maxsize=1_024)  # one an open process id; a forged id costs one derivation
+def _cipher(secret: bytes, process: bytes) -> AESGCM:
+    derive = HKDF(algorithm=SHA256(), length=32, salt=process, info=b"forage decision token")
+    return AESGCM(derive.derive(secret))

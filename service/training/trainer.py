@@ -1,0 +1,196 @@
+"""Follow the log; where a training is due, fit the net, rebuild the head, hand the version over.
+
+The trainer only reads the log. What it made is taken in by a service (`Admin.stage`), which folds
+the rewards that came meanwhile. A killed trainer loses nothing: training is still due.
+"""
+
+import asyncio
+import logging
+import os
+from collections import deque
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+import httpx
+import numpy as np
+import torch
+
+from service.errors import StoreUnavailable
+from service.events import ExperimentDefined, Learned, Settled, decode_event
+from service.fold import State, pack_artifact
+from service.follower import PAGE, Follower
+from service.policies.learner import Learner
+from service.policies.settings import Network as NetworkSettings
+from service.stores import Store, open_store
+from service.telemetry import Telemetry
+from service.training.fit import fit
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.1
+RETRY_SECONDS = 1.0
+ACTIVATION_SECONDS = 30.0
+
+
+class Outcome(NamedTuple):
+    """One outcome that a policy learns from; was: what it was learned with before, if it was."""
+
+    decision: str
+    settled: Settled
+    was: float | None
+
+
+@dataclass
+class History:
+    """A policy's outcomes in log order, up to a count of rewards, reached at `watermark`."""
+
+    outcomes: deque[Outcome]
+    rewards: int = 0
+    watermark: int = 0
+
+
+async def run(store_url: str, service_url: str, *, follow: bool) -> int:
+    """Train what is due, once or for as long as the parent process lives; how many versions."""
+    torch.set_num_threads(1)  # the other cores are for serving
+    parent = os.getppid()
+    handed = 0
+    async with httpx.AsyncClient(base_url=service_url, timeout=60) as client:
+        store = open_store(store_url, readonly=True)
+        await _open(store, wait=follow)
+        follower = Follower(store, Telemetry())
+        try:
+            while True:
+                try:
+                    await follower.follow(POLL_SECONDS if follow else 0.0)
+                    trained = await _round(follower, client)
+                except (StoreUnavailable, httpx.TransportError) as fault:
+                    logger.warning("trying again: %s", fault)
+                    trained = 0
+                    await asyncio.sleep(RETRY_SECONDS)
+                handed += trained
+                if not follow and not trained:
+                    return handed
+                if os.getppid() != parent:
+                    logger.info("the service is gone: the trainer ends")
+                    return handed
+        finally:
+            await store.close()
+
+
+async def _open(store: Store, *, wait: bool) -> None:
+    """The log may not be there yet: it is the service that makes it."""
+    while True:
+        try:
+            await store.open()
+        except StoreUnavailable:
+            if not wait:
+                raise
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            return
+
+
+async def _round(follower: Follower, client: httpx.AsyncClient) -> int:
+    """Train every policy that is due; how many versions were handed over."""
+    handed = 0
+    for state in follower.states.values():
+        for learner in list(state.learners.values()):
+            if learner.training_due and not learner.staged:
+                artifact = await train(follower.store, state, learner)
+                handed += await _hand_over(client, follower, state, learner, artifact)
+    return handed
+
+
+def due_count(learner: Learner) -> int:
+    """The latest count of rewards that a training was due at: what is trained on does not depend
+    on when the trainer got to it."""
+    settings, count = learner.settings, learner.training_due_at
+    assert isinstance(settings, NetworkSettings)
+    assert count is not None
+    while (following := ceil(count * settings.training.growth)) <= learner.rewards:
+        count = following
+    return count
+
+
+async def collect(store: Store, state: State, learner: Learner, count: int) -> History:
+    """Read a policy's outcomes since its head was born, up to `count` rewards."""
+    settings = learner.settings
+    assert isinstance(settings, NetworkSettings)
+    history, position = History(deque()), 0
+    while records := await store.read(state.name, position, PAGE):
+        for record in records:
+            position = record.position
+            event = decode_event(record.payload)
+            if isinstance(event, ExperimentDefined) and event.revision == learner.born:
+                history = History(deque())
+            elif isinstance(event, Learned) and event.schema_version == state.schema_version:
+                for settled, was in learner.outcomes(event):
+                    history.outcomes.append(Outcome(event.decision, settled, was))
+                    history.rewards += was is None
+                if history.rewards >= count:
+                    history.watermark = position
+                    return _windowed(history, settings.training.window)
+    raise StoreUnavailable("the log ends before the rewards that it should hold")
+
+
+def _windowed(history: History, window: int | None) -> History:
+    """The latest `window` rewards; corrections of earlier ones go with them."""
+    if window is not None:
+        surplus = history.rewards - window
+        while surplus > 0:
+            surplus -= history.outcomes.popleft().was is None
+        kept = {(o.decision, o.settled.arm) for o in history.outcomes if o.was is None}
+        history.outcomes = deque(o for o in history.outcomes if (o.decision, o.settled.arm) in kept)
+    return history
+
+
+async def train(store: Store, state: State, learner: Learner) -> bytes:
+    """The artifact of the next version: a fitted net, and the head folded anew in its features."""
+    settings = learner.settings
+    assert isinstance(settings, NetworkSettings)
+    history = await collect(store, state, learner, due_count(learner))
+    latest = {(o.decision, o.settled.arm): o.settled for o in history.outcomes}
+    settled = list(latest.values())
+    rows = learner.view.rows(np.array([s.x for s in settled]))
+    rewards = np.array([s.reward for s in settled])
+    arms = sorted({s.arm for s in settled}) if learner.disjoint else []
+    column = np.array([arms.index(s.arm) if arms else 0 for s in settled], dtype=np.int64)
+    number = learner.active.number + 1
+    sizes = [learner.view.width, *settings.hidden, settings.embedding]
+    fitted = fit(rows, column, rewards, sizes, settings.training, seed=number)
+
+    encoder = learner.trained(fitted.network, fitted.output, arms)
+    version = learner.version(number, encoder, None, history.watermark, history.rewards)
+    for decision_outcome in history.outcomes:
+        own = decision_outcome.settled
+        learner.observe(version, own.arm, own.x, decision_outcome.was, own.reward)
+    logger.info(
+        "experiment %s: %s/%d trained on %d rewards in %d passes, validation loss %.4f",
+        state.name,
+        learner.name,
+        number,
+        len(settled),
+        fitted.passes,
+        fitted.validation_loss,
+    )
+    return pack_artifact(*learner.describe(version))
+
+
+async def _hand_over(
+    client: httpx.AsyncClient, follower: Follower, state: State, learner: Learner, artifact: bytes
+) -> bool:
+    """Give a version to a service and wait until the log says that it serves."""
+    path = f"/experiments/{state.name}/policies/{learner.name}/versions"
+    answer = await client.post(path, content=artifact)
+    if answer.status_code != 202:
+        logger.warning("%s: %d %s", path, answer.status_code, answer.text)
+        await asyncio.sleep(RETRY_SECONDS)
+        return False
+    number = answer.json()["version"]
+    for _ in range(round(ACTIVATION_SECONDS / POLL_SECONDS)):
+        if learner.active.number >= number:
+            return True
+        await follower.follow(POLL_SECONDS)
+    logger.warning("%s/%d is not serving yet", learner.name, number)
+    return True

@@ -1,0 +1,170 @@
+"""The command line: what can be asked for, and its help."""
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+from simulator_client.worlds import WORLDS
+
+DEFAULT_URL: Final = "http://127.0.0.1:8000"
+OUT: Final = Path("out")
+# What makes a run what it is. The parser leaves them None, so that --resume can tell what was
+# asked for anew from what was not mentioned.
+DEFAULTS: Final[dict[str, Any]] = {
+    "world": "zooplus",
+    "world_seed": 42,
+    "seed": 1,
+    "visits": 20_000,
+    "shock_at": None,
+    "policies": ("linucb", "lints", "neural_linear_ts"),
+    "wait_for_training": True,
+}
+
+ABOUT: Final = "Replay a world with a known optimum against a Forage service, over HTTP."
+REPLAY: Final = """\
+Send visits one after another: ask /select what to show, click or not by the world's true chance,
+tell /reward. Each policy gets the same visits. A run makes a fresh experiment of its own.
+
+Everything is kept in --out as it happens: a run that was stopped, or whose client or service was
+killed, goes on with --resume, and no visit is lost or counted twice.
+"""
+REPLAY_EXAMPLES: Final = """\
+examples:
+  forage-sim replay --policies linucb,random --visits 5000
+  forage-sim replay --shock-at 10000 --json summary.json
+  forage-sim replay --url http://127.0.0.1:8000,http://127.0.0.1:8001    two replicas in turn
+  forage-sim replay --resume 20260102-030405-abcd
+"""
+REPORT: Final = """\
+Write one HTML page, complete in itself, and its figures as PNGs. Several runs, one that waited for
+training and one that ran free, say, stand side by side in the page.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of forage-sim."""
+    top = argparse.ArgumentParser(prog="forage-sim", description=ABOUT)
+    commands = top.add_subparsers(dest="command", required=True, metavar="replay | report")
+    raw = argparse.RawDescriptionHelpFormatter
+    _replay(
+        commands.add_parser(
+            "replay",
+            help="play visits against a service, then report",
+            description=REPLAY,
+            epilog=REPLAY_EXAMPLES,
+            formatter_class=raw,
+        )
+    )
+    report = commands.add_parser(
+        "report",
+        help="write the page on one or more runs",
+        description=REPORT,
+        formatter_class=raw,
+    )
+    report.add_argument("run", nargs="+", type=Path, help="a run's folder, or its id under out/")
+    report.add_argument(
+        "--out", type=Path, metavar="DIR", help="default: the run's folder; of several, out/report"
+    )
+    return top
+
+
+def _replay(replay: argparse.ArgumentParser) -> None:
+    world = replay.add_argument_group("what is played")
+    world.add_argument("--world", choices=sorted(WORLDS), help="default: zooplus")
+    world.add_argument(
+        "--policies", type=_names, metavar="A,B", help="default: " + ",".join(DEFAULTS["policies"])
+    )
+    world.add_argument(
+        "--visits", type=_count, metavar="N", help="visits per policy (default: 20000)"
+    )
+    world.add_argument(
+        "--seed", type=_seed, metavar="S", help="seed of visits and clicks (default: 1)"
+    )
+    world.add_argument(
+        "--world-seed", type=_seed, metavar="S", help="seed of the world itself (default: 42)"
+    )
+    world.add_argument(
+        "--shock-at", type=_seed, metavar="N", help="the market changes at this visit"
+    )
+    world.add_argument(
+        "--wait-for-training",
+        action=argparse.BooleanOptionalAction,
+        help="hold a policy's visits while a version of it is being trained, so that the figures "
+        "do not depend on the client's speed (default: on)",
+    )
+    service = replay.add_argument_group("where")
+    service.add_argument(
+        "--url",
+        type=_names,
+        action="extend",
+        metavar="URL",
+        help="the service; several, separated by commas or by repeating the option, are asked in "
+        f"turn (default: {DEFAULT_URL})",
+    )
+    service.add_argument(
+        "--experiment",
+        metavar="NAME",
+        help="default: one named after the run; one that exists is used as it is defined",
+    )
+    service.add_argument(
+        "--continue",
+        dest="continued",
+        action="store_true",
+        help="play on an experiment that has learned already",
+    )
+    service.add_argument(
+        "--ready-within",
+        type=_seconds,
+        default=15.0,
+        metavar="SECONDS",
+        help="how long to wait for the service at the start (default: 15)",
+    )
+    service.add_argument(
+        "--training-patience",
+        type=_seconds,
+        default=120.0,
+        metavar="SECONDS",
+        help="how long to wait for one version before going on without it (default: 120)",
+    )
+    kept = replay.add_argument_group("what is kept")
+    kept.add_argument("--out", type=Path, metavar="DIR", help="folder of the run: out/<run id>")
+    kept.add_argument("--json", type=Path, metavar="PATH", help="write the summary here as well")
+    kept.add_argument(
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="go on with a run, by its folder or its id under out/; --visits may add to it",
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise argparse.ArgumentTypeError("names at least one, separated by commas")
+    return names
+
+
+def _count(text: str) -> int:
+    return _number(text, 1)
+
+
+def _seed(text: str) -> int:
+    return _number(text, 0)
+
+
+def _number(text: str, least: int) -> int:
+    digits = text.replace("_", "").replace(",", "")
+    number = int(digits) if digits.isdecimal() else -1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds

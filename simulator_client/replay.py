@@ -1,0 +1,212 @@
+"""Replay a world against the service: visit, select, click or not, reward, one after another.
+
+Each policy is a chain of its own over the same visits; the chains run side by side.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from simulator_client.client import Client
+from simulator_client.errors import Problem, SimulatorError, UsageError
+from simulator_client.journal import (
+    Journal,
+    Pending,
+    Record,
+    Run,
+    lock,
+    records,
+    save_run,
+)
+from simulator_client.progress import REFRESH_S, Board, Tally, board
+from simulator_client.training import TrainingGate
+from simulator_client.worlds import Stream, World, make_world
+
+DEFINED_WITHIN_S: Final = 10.0
+GONE: Final = 410
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One policy's way through the visits."""
+
+    run: Run
+    policy: str
+    client: Client
+    world: World[Any]
+    stream: Stream[Any]
+    journal: Journal
+    tally: Tally
+    gate: TrainingGate | None  # None: free-running
+
+    async def play(self) -> None:
+        """Go on from the first visit that is not journalled to the last."""
+        if pending := self.journal.pending(self.tally.done):
+            # Before the gate learns the count: the service may have counted this one already.
+            await self._finish(pending)
+        if self.gate:
+            await self.gate.start()
+        for number in range(self.tally.done, self.run.visits):
+            if self.gate and self.gate.due:
+                self.tally.note = "waits for training"
+                await self.gate.wait()
+                self.tally.note = ""
+            visit = self.stream.visit(number)
+            self._keep(await self._reward(visit, await self._select(number, visit)))
+            if self.gate:
+                self.gate.rewarded()
+
+    async def _finish(self, pending: Pending) -> None:
+        """Reward a decision that an interruption left behind."""
+        try:
+            self._keep(await self._reward(self.stream.visit(pending.visit), pending))
+        except Problem as problem:
+            if problem.status != GONE:
+                raise
+            # Resumed so late that the decision closed with the default reward: visited anew.
+
+    def _keep(self, record: Record) -> None:
+        self.journal.finish(record)
+        count(self.tally, record)
+
+    async def _select(self, number: int, visit: Any) -> Pending:
+        request = self.world.request(visit)
+        answer = await self.client.select(
+            {"experiment": self.run.experiment, "policy": self.policy, **request}
+        )
+        slate = request.get("top_k", 1) > 1
+        body = answer.body
+        shown = [place["arm"] for place in body["ranking"]] if slate else [body["arm"]]
+        pending = Pending(
+            number, body["decision_id"], shown, answer.latency_ms, answer.retries, answer.lost
+        )
+        self.journal.begin(pending)
+        return pending
+
+    async def _reward(self, visit: Any, pending: Pending) -> Record:
+        outcome = self.world.outcome(visit, pending.shown)
+        answer = await self.client.reward({"decision_id": pending.decision_id, **outcome.feedback})
+        return Record(
+            visit=pending.visit,
+            shown=pending.shown,
+            group=outcome.group,
+            clicks=outcome.clicks,
+            expected=outcome.expected,
+            best=outcome.best,
+            select_ms=round(pending.select_ms, 3),
+            reward_ms=round(answer.latency_ms, 3),
+            retries=pending.retries + answer.retries,
+            lost_selects=pending.lost_selects,
+        )
+
+
+def count(tally: Tally, record: Record) -> None:
+    """Add a finished visit to the standing."""
+    tally.done += 1
+    tally.clicks += record.clicks
+    tally.expected += record.expected
+
+
+def new_run_id() -> str:
+    """A run's name: its start (UTC) and four random hex digits; sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+async def prepare(client: Client, run: Run, *, continued: bool) -> None:
+    """Define the run's experiment, or check that the one it names can be used.
+
+    An experiment that is there already is used as it is defined, never redefined: its policies
+    may be the very thing that somebody wants to try.
+    """
+    if await client.get_experiment(run.experiment) is None:
+        definition = make_world(run.world, run.world_seed, run.shock_at).definition(run.policies)
+        await client.put_experiment(run.experiment, definition)
+    else:
+        by_name = {status["name"]: status for status in await client.policies(run.experiment)}
+        missing = [policy for policy in run.policies if policy not in by_name]
+        if missing:
+            raise UsageError(
+                f"experiment {run.experiment!r} has no policy {missing[0]!r}; "
+                f"it has: {', '.join(by_name)}"
+            )
+        warm = [name for name, s in by_name.items() if s["decisions"] or s["rewards"]]
+        if warm and not continued:
+            raise UsageError(
+                f"experiment {run.experiment!r} is warm: {warm[0]!r} has decided or learned "
+                "already, so its figures would not be those of a fresh start; "
+                "take another --experiment, or add --continue"
+            )
+    await client.wait_defined(run.experiment, DEFINED_WITHIN_S)
+
+
+async def check_known(client: Client, run: Run) -> None:
+    """A run can be resumed only where its experiment is."""
+    if await client.get_experiment(run.experiment) is None:
+        raise UsageError(
+            f"the service does not know experiment {run.experiment!r} of this run (another "
+            "store?); start a fresh run"
+        )
+
+
+async def replay(
+    client: Client,
+    run: Run,
+    folder: Path,
+    *,
+    patience_s: float = 120.0,
+    show: Callable[[list[Tally]], Board] = board,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Run:
+    """Play what is left of a run in `folder`; the run with what became of its waits."""
+    world = make_world(run.world, run.world_seed, run.shock_at)
+    stream = world.stream(run.seed)
+    tallies = [Tally(policy, run.visits) for policy in run.policies]
+    for tally in tallies:
+        for record in records(folder, tally.policy):
+            count(tally, record)
+    with ExitStack() as stack:
+        stack.enter_context(lock(folder))
+        shown = stack.enter_context(show(tallies))
+        chains = []
+        for tally in tallies:
+            journal = Journal(folder, tally.policy)
+            stack.callback(journal.close)
+            gate = None
+            if run.wait_for_training:
+                gate = TrainingGate(
+                    client, run.experiment, tally.policy,
+                    patience_s=patience_s, warn=shown.say, sleep=sleep,
+                )  # fmt: skip
+            chains.append(Chain(run, tally.policy, client, world, stream, journal, tally, gate))
+        try:
+            await _together(chains, shown)
+        finally:
+            timeouts = sum(chain.gate.timeouts for chain in chains if chain.gate)
+            if timeouts:
+                run = replace(run, training_timeouts=run.training_timeouts + timeouts)
+                save_run(folder, run)
+    return run
+
+
+async def _together(chains: list[Chain], shown: Board) -> None:
+    """All chains at once; the first fault stops the others, whose journals are whole."""
+
+    async def refresh() -> None:
+        while True:
+            shown.refresh()
+            await asyncio.sleep(REFRESH_S)
+
+    board_task = asyncio.create_task(refresh())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for chain in chains:
+                group.create_task(chain.play())
+    except* SimulatorError as faults:
+        raise faults.exceptions[0] from None
+    finally:
+        board_task.cancel()

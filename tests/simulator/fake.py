@@ -1,0 +1,157 @@
+"""A small service that speaks the wire: greedy on what it was told, with faults on demand."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import httpx
+
+Json = dict[str, Any]
+TRIALS = 8  # of each category per persona before the greedy choice
+
+
+class FakeService:
+    """Its choices follow from the rewards alone, so a reward lost or counted twice shows."""
+
+    def __init__(self, *, first_training: int = 40, polls_to_train: int = 2) -> None:
+        self.experiments: dict[str, Json] = {}
+        self.decisions: dict[str, tuple[str, str, str, str]] = {}
+        self.rewards: dict[str, float] = {}
+        self.learned: defaultdict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
+        self.counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.decided: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.first_training, self.polls_to_train = first_training, polls_to_train
+        self.due_at: dict[tuple[str, str], int] = {}
+        self.polls: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.selected: list[Json] = []
+        self.served: list[tuple[str, str]] = []
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        """Answer a request of the contract."""
+        path = request.url.path
+        self.served.append((f"{request.url.scheme}://{request.url.netloc.decode()}", path))
+        body = json.loads(request.content) if request.content else {}
+        if path == "/readyz":
+            return httpx.Response(200, json={"ready": True})
+        if path == "/select":
+            return self._select(body)
+        if path == "/reward":
+            return self._reward(body)
+        _, _, name, *rest = path.split("/")
+        if request.method == "PUT":
+            self.experiments[name] = body
+            return httpx.Response(201, json={"name": name, "definition": body})
+        if name not in self.experiments:
+            return problem(404, "Unknown experiment", f"there is no experiment {name!r}")
+        if not rest:
+            definition = self.experiments[name]
+            return httpx.Response(200, json={"name": name, "definition": definition})
+        if len(rest) == 1:
+            statuses = [self._status(name, policy) for policy in self._policies(name)]
+            return httpx.Response(200, json={"policies": statuses})
+        key = (name, rest[1])
+        self.polls[key] += 1
+        status = self._status(*key)
+        if status["training_due"] and self.polls[key] % self.polls_to_train == 0:
+            self.due_at[key] *= 2
+        return httpx.Response(200, json=status)
+
+    def values(self, policy: str) -> list[float]:
+        """The rewards a policy got, in order."""
+        return [r for token, r in self.rewards.items() if self.decisions[token][1] == policy]
+
+    def _policies(self, experiment: str) -> Json:
+        return dict(self.experiments[experiment]["policies"])
+
+    def _status(self, experiment: str, policy: str) -> Json:
+        key = (experiment, policy)
+        due_at = None
+        if self._policies(experiment)[policy]["kind"].startswith("neural"):
+            due_at = self.due_at.setdefault(key, self.first_training)
+        return {
+            "name": policy,
+            "decisions": self.decided[key],
+            "rewards": self.counts[key],
+            "training_due_at": due_at,
+            "training_due": due_at is not None and self.counts[key] >= due_at,
+        }
+
+    def _select(self, body: Json) -> httpx.Response:
+        self.selected.append(body)
+        experiment, policy = body["experiment"], body["policy"]
+        if experiment not in self.experiments:
+            return problem(404, "Unknown experiment", f"there is no experiment {experiment!r}")
+        persona = body["context"]["persona"]
+        arms = self.experiments[experiment]["arms"]
+        by_category = {features["category"]: arm for arm, features in arms.items()}
+        told = self.learned[experiment, policy]
+        best, chosen = -1.0, ""
+        for category, arm in sorted(by_category.items()):
+            seen = told.get(f"{persona}/{category}", [])
+            value = 2.0 if len(seen) < TRIALS else sum(seen) / len(seen)
+            if value > best:
+                best, chosen = value, arm
+        token = f"token-{len(self.decisions)}"
+        self.decisions[token] = (experiment, policy, persona, arms[chosen]["category"])
+        self.decided[experiment, policy] += 1
+        ranking = [{"arm": chosen, "propensity": 1.0}]
+        return httpx.Response(
+            200, json={"decision_id": token, "arm": chosen, "propensity": 1.0, "ranking": ranking}
+        )
+
+    def _reward(self, body: Json) -> httpx.Response:
+        token, reward = body["decision_id"], body["reward"]
+        if token in self.rewards:
+            return httpx.Response(200, json={"status": "duplicate"})
+        self.rewards[token] = reward
+        experiment, policy, persona, category = self.decisions[token]
+        self.counts[experiment, policy] += 1
+        told = self.learned[experiment, policy]
+        told.setdefault(f"{persona}/{category}", []).append(reward)
+        return httpx.Response(200, json={"status": "accepted"})
+
+
+def problem(status: int, title: str, detail: str = "", **headers: str) -> httpx.Response:
+    """An error of the contract's shape; `retry_after="0"` becomes a header."""
+    return httpx.Response(
+        status,
+        headers={name.replace("_", "-"): value for name, value in headers.items()}
+        | {"content-type": "application/problem+json"},
+        content=json.dumps(
+            {"type": "about:blank", "title": title, "status": status, "detail": detail}
+        ),
+    )
+
+
+Fault = Callable[[httpx.Request, Callable[[], httpx.Response]], httpx.Response]
+
+
+def refused(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:
+    """Nobody listens."""
+    raise httpx.ConnectError("connection refused", request=request)
+
+
+def lost(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:
+    """The service did it; its answer never came."""
+    answer()
+    raise httpx.ReadError("connection reset", request=request)
+
+
+def busy(request: httpx.Request, answer: Callable[[], httpx.Response]) -> httpx.Response:
+    """Not now."""
+    return problem(503, "Log unavailable", retry_after="0.2")
+
+
+def transport(service: FakeService, faults: Iterable[Fault | None] = ()) -> httpx.MockTransport:
+    """The service behind httpx; select and reward take the next fault, if there is one."""
+
+    waiting = iter(faults)
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        fault = next(waiting, None) if request.url.path in ("/select", "/reward") else None
+        if fault:
+            return fault(request, lambda: service.handle(request))
+        return service.handle(request)
+
+    return httpx.MockTransport(respond)

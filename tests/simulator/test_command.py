@@ -1,0 +1,207 @@
+"""The command as a person uses it: one line for a fault, a table, a summary, a page."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from simulator_client import __main__ as command
+from simulator_client.client import Client
+from simulator_client.figures import group_shares, looks, moving_mean
+from simulator_client.summary import table
+
+from .fake import FakeService, problem, transport
+
+SUMMARY_KEYS = {
+    "world", "seed", "world_seed", "visits", "shock_at", "run", "experiment",
+    "waited_for_training", "training_timeouts", "oracle_ctr", "uniform_ctr", "policies",
+}  # fmt: skip
+POLICY_KEYS = {
+    "visits", "ctr", "expected_ctr", "expected_ctr_last_5000", "expected_regret",
+    "share_of_optimal", "select_p50_ms", "select_p99_ms", "reward_p50_ms", "reward_p99_ms",
+    "retries", "lost_selects",
+}  # fmt: skip
+Serve = Callable[[httpx.MockTransport], None]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
+    """Puts a service where the command looks for one; runs are kept under a temporary folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def put(answers: httpx.MockTransport) -> None:
+        def client(urls: Any) -> Client:
+            return Client(urls, transport=answers)
+
+        monkeypatch.setattr(command, "Client", client)
+
+    return put
+
+
+def the_run(root: Path) -> Path:
+    (folder,) = (root / "out").iterdir()
+    return folder
+
+
+def test_replay_prints_a_table_and_writes_summary_and_report(
+    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = FakeService()
+    serve(transport(service))
+    status = command.main(
+        [
+            "replay",
+            "--policies",
+            "linucb,neural_ucb",
+            "--visits",
+            "100",
+            "--shock-at",
+            "50",
+            "--json",
+            "s/sum.json",
+        ]
+    )
+    assert status == 0
+    summed = json.loads((tmp_path / "s" / "sum.json").read_text())
+    assert set(summed) == SUMMARY_KEYS
+    assert set(summed["policies"]) == {"linucb", "neural_ucb"}
+    assert all(set(told) == POLICY_KEYS for told in summed["policies"].values())
+    assert summed["oracle_ctr"] == pytest.approx((0.51105 + 0.53655) / 2)
+    assert summed["experiment"] == f"zooplus-{summed['run']}"
+    assert list(service.experiments) == [summed["experiment"]]
+    folder = the_run(tmp_path)
+    assert folder.name == summed["run"]
+    assert json.loads((folder / "summary.json").read_text()) == summed
+    told = capsys.readouterr()
+    assert re.search(r"^linucb +100 +0\.\d{4}", told.out, re.MULTILINE)
+    assert "waited for training" in told.out
+    assert "linucb 100/100 CTR" in told.err
+    page = (folder / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 5
+    assert len(list(folder.glob("*.png"))) == 5
+    assert all(word in page for word in ("linucb", "neural_ucb", "shock at visit 50"))
+    assert "http" not in re.sub(r"base64,[^\"]+", "", page), "nothing is fetched"
+
+
+def test_a_report_of_two_runs_has_both(
+    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve(transport(FakeService()))
+    asked = ["replay", "--policies", "random", "--visits", "30", "--out"]
+    assert command.main([*asked, "waited"]) == 0
+    assert command.main([*asked, "free", "--no-wait-for-training"]) == 0
+    capsys.readouterr()
+    assert command.main(["report", "waited", "free", "--out", "both"]) == 0
+    page = (tmp_path / "both" / "report.html").read_text()
+    assert "<h2>Waited for training</h2>" in page
+    assert "<h2>Free-running</h2>" in page
+    assert "Report: both/report.html" in capsys.readouterr().out
+
+
+def test_ctrl_c_keeps_the_run_and_says_how_to_resume(
+    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    service = FakeService()
+    serve(transport(service))
+    play = command.replay
+
+    async def interrupted(*args: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "replay", interrupted)
+    assert (
+        command.main(["replay", "--policies", "random", "--visits", "20", "--url", "http://a"])
+        == 130
+    )
+    folder = the_run(tmp_path).relative_to(tmp_path)
+    resume = f"replay --resume {folder} --url http://a"
+    assert f"Stopped. Go on with: forage-sim {resume}" in capsys.readouterr().err
+    monkeypatch.setattr(command, "replay", play)
+    assert command.main(resume.split()) == 0
+    assert command.main(["replay", "--resume", folder.name, "--visits", "25"]) == 0
+    assert len(service.values("random")) == 25
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("--policies bogus", "unknown policy 'bogus'"),
+        ("--policies random,random", "named twice"),
+        ("--out done", "holds a run already"),
+        ("--resume nowhere", "holds no run"),
+        ("--resume done --seed 2", "the run has seed 1; that cannot change"),
+        ("--resume done --no-wait-for-training", "the run has wait-for-training True"),
+        ("--resume done --visits 2", "can only add"),
+        ("--resume done --out elsewhere", "for a new run"),
+        ("--url nonsense", "not a service's URL"),
+    ],
+)
+def test_a_fault_of_use_is_one_line(
+    serve: Serve, capsys: pytest.CaptureFixture[str], asked: str, said: str
+) -> None:
+    serve(transport(FakeService()))
+    assert command.main(["replay", "--policies", "random", "--visits", "5", "--out", "done"]) == 0
+    capsys.readouterr()
+    assert command.main(["replay", *asked.split()]) == 1
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "asked", ["--visits 0", "--visits 1.5", "--seed -1", "--ready-within x", "--policies ,"]
+)
+def test_a_bad_number_is_refused_by_the_parser(
+    capsys: pytest.CaptureFixture[str], asked: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(["replay", *asked.split()])
+    assert ended.value.code == 2
+    assert asked.split()[0] in capsys.readouterr().err
+
+
+def test_no_service_is_one_line(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("Connection refused")
+
+    serve(httpx.MockTransport(refuse))
+    assert command.main(["replay", "--ready-within", "0"]) == 1
+    assert capsys.readouterr().err == (
+        "forage-sim: no ready Forage service at http://127.0.0.1:8000: Connection refused\n"
+    )
+    assert not Path("out").exists()
+
+
+def test_a_run_that_a_problem_ends_can_be_resumed(
+    serve: Serve, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = FakeService()
+    serve(transport(service, [None] * 8 + [lambda r, a: problem(500, "Internal error")]))
+    assert command.main(["replay", "--policies", "random", "--visits", "10", "--out", "x"]) == 1
+    err = capsys.readouterr().err
+    assert "Go on with: forage-sim replay --resume x" in err
+    assert err.splitlines()[-1] == "forage-sim: 500 Internal error"
+    assert command.main(["replay", "--resume", "x"]) == 0
+
+
+def test_moving_mean_and_shares() -> None:
+    assert moving_mean(np.arange(4.0)).tolist() == [1.5], "fewer visits than the window: one mean"
+    assert moving_mean(np.arange(501.0)).tolist() == [249.5, 250.5]
+    assert group_shares(np.array([0, 0, 1, 1]), 3, 2).tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+def test_a_policy_looks_the_same_in_every_report() -> None:
+    assert looks(["linucb", "mine"])["linucb"] == looks(["random", "linucb"])["linucb"]
+    every = looks(["linucb", "lints", "mine", "yours"])
+    assert len(set(every.values())) == 4
+
+
+def test_table_aligns() -> None:
+    assert table([["policy", "n"], ["a", "1"], ["b", "10"]]).splitlines() == [
+        "policy   n", "----------", "a        1", "b       10",
+    ]  # fmt: skip

@@ -1,0 +1,288 @@
+"""A replay counts every visit once, whatever happens to the client or the service on the way."""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator_client.client import Client
+from simulator_client.errors import SimulatorError, UsageError
+from simulator_client.journal import Run, load_run, lock, records, save_run
+from simulator_client.replay import check_known, prepare, replay
+from simulator_client.summary import load, summary
+
+from .fake import FakeService, Fault, busy, lost, problem, refused, transport
+
+TIMES = ("select_p50_ms", "select_p99_ms", "reward_p50_ms", "reward_p99_ms")
+
+
+def run_of(**changes: Any) -> Run:
+    run = Run(
+        run="r", experiment="zooplus-r", world="zooplus", world_seed=42, seed=1, visits=120,
+        shock_at=None, policies=("linucb", "random"), wait_for_training=True,
+    )  # fmt: skip
+    return replace(run, **changes)
+
+
+class Killed(SimulatorError):
+    """The client's end, where the test wants it."""
+
+
+def killed_before(request: httpx.Request, answer: Any) -> httpx.Response:
+    raise Killed
+
+
+def killed_after(request: httpx.Request, answer: Any) -> httpx.Response:
+    answer()
+    raise Killed
+
+
+async def no_nap(seconds: float) -> None:
+    await asyncio.sleep(0)
+
+
+def play(
+    service: FakeService,
+    run: Run,
+    folder: Path,
+    faults: Iterable[Fault | None] = (),
+    *,
+    fresh: bool = True,
+    continued: bool = False,
+    patience_s: float = 5.0,
+) -> Run:
+    """What the command does, against the fake."""
+
+    async def go() -> Run:
+        client = Client(
+            ["http://a"], transport=transport(service, faults), sleep=no_nap,
+            rng=np.random.default_rng(0),
+        )  # fmt: skip
+        await (prepare(client, run, continued=continued) if fresh else check_known(client, run))
+        save_run(folder, run)
+        return await replay(client, run, folder, patience_s=patience_s, sleep=no_nap)
+
+    return asyncio.run(go())
+
+
+def figures(folder: Path) -> dict[str, Any]:
+    """The summary's figures without the times."""
+    policies = summary(load(folder))["policies"]
+    return {
+        policy: {name: value for name, value in told.items() if name not in TIMES}
+        for policy, told in policies.items()
+    }
+
+
+def test_every_policy_meets_the_same_visits(tmp_path: Path) -> None:
+    service = FakeService()
+    play(service, run_of(), tmp_path)
+    personas = {
+        policy: [s["context"]["persona"] for s in service.selected if s["policy"] == policy]
+        for policy in ("linucb", "random")
+    }
+    assert len(personas["linucb"]) == 120
+    assert personas["linucb"] == personas["random"]
+    best = [[record.best for record in records(tmp_path, policy)] for policy in personas]
+    assert best[0] == best[1]
+
+
+def test_every_click_is_told_and_counted(tmp_path: Path) -> None:
+    service = FakeService()
+    play(service, run_of(), tmp_path)
+    for policy, told in figures(tmp_path).items():
+        assert told["visits"] == len(service.values(policy)) == 120
+        assert told["ctr"] == sum(service.values(policy)) / 120
+        assert told["retries"] == told["lost_selects"] == 0
+
+
+def test_faults_of_the_service_change_no_figure_but_the_retries(tmp_path: Path) -> None:
+    calm, rough = FakeService(), FakeService()
+    play(calm, run_of(), tmp_path / "calm")
+    faults = [None, refused, busy, lost, None, None, lost, lost, busy, lost, refused, lost] * 20
+    play(rough, run_of(), tmp_path / "rough", faults)
+    one, other = figures(tmp_path / "calm"), figures(tmp_path / "rough")
+    assert sum(told.pop("retries") for told in other.values()) == sum(map(bool, faults))
+    orphans = sum(told.pop("lost_selects") for told in other.values())
+    assert orphans == len(rough.decisions) - len(rough.rewards) > 0
+    for told in one.values():
+        del told["retries"], told["lost_selects"]
+    assert one == other
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    ends=st.lists(
+        st.tuples(st.integers(0, 30), st.sampled_from([killed_before, killed_after])), max_size=5
+    )
+)
+def test_a_run_killed_anywhere_and_resumed_equals_one_go(ends: list[tuple[int, Fault]]) -> None:
+    """Calls until each end, and whether the service had done the last one."""
+    run = run_of(visits=25)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        whole, broken = FakeService(), FakeService()
+        play(whole, run, folder / "whole")
+        fresh = True
+        for calls, end in ends:
+            try:
+                play(broken, run, folder / "broken", [None] * calls + [end], fresh=fresh)
+            except Killed:
+                fresh = False
+                continue
+            break  # it reached its end before the kill
+        play(broken, run, folder / "broken", fresh=fresh)
+        assert figures(folder / "broken") == figures(folder / "whole")
+        for policy in run.policies:
+            assert broken.values(policy) == whole.values(policy)
+
+
+def test_a_torn_line_is_cut_and_its_visit_played_again(tmp_path: Path) -> None:
+    service = FakeService()
+    play(service, run_of(), tmp_path)
+    whole = figures(tmp_path)
+    path = tmp_path / "visits-linucb.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert figures(tmp_path)["linucb"]["visits"] == 119
+    play(service, run_of(), tmp_path, fresh=False)
+    assert figures(tmp_path) == whole
+    assert len(service.values("linucb")) == 120, "the decision was kept, and rewarded once"
+
+
+def test_a_decision_that_expired_during_the_pause_is_made_anew(tmp_path: Path) -> None:
+    service = FakeService()
+    with pytest.raises(Killed):
+        play(service, run_of(policies=("linucb",)), tmp_path, [None] * 11 + [killed_before])
+    gone: list[Fault] = [lambda request, answer: problem(410, "Too late")]
+    play(service, run_of(policies=("linucb",)), tmp_path, gone, fresh=False)
+    assert figures(tmp_path)["linucb"]["visits"] == 120
+
+
+def test_a_resumed_run_can_be_given_more_visits(tmp_path: Path) -> None:
+    service, other = FakeService(), FakeService()
+    play(service, run_of(), tmp_path / "a")
+    play(service, run_of(visits=200), tmp_path / "a", fresh=False)
+    play(other, run_of(visits=200), tmp_path / "b")
+    assert figures(tmp_path / "a") == figures(tmp_path / "b")
+
+
+def test_the_first_fault_ends_the_run_and_says_which(tmp_path: Path) -> None:
+    wrong: list[Fault] = [lambda request, answer: problem(422, "Invalid", "no such persona")]
+    with pytest.raises(SimulatorError, match="422 Invalid: no such persona"):
+        play(FakeService(), run_of(), tmp_path, wrong)
+
+
+def test_a_warm_experiment_is_refused_without_continue(tmp_path: Path) -> None:
+    service = FakeService()
+    play(service, run_of(), tmp_path / "first")
+    with pytest.raises(UsageError, match=r"'zooplus-r' is warm: 'linucb'.*--continue"):
+        play(service, run_of(), tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+    play(service, run_of(), tmp_path / "third", continued=True)
+    assert len(service.values("linucb")) == 240
+
+
+def test_an_experiment_that_exists_is_used_as_it_is_defined(tmp_path: Path) -> None:
+    service = FakeService()
+    play(service, run_of(visits=1), tmp_path / "first")
+    mine = json.loads(json.dumps(service.experiments["zooplus-r"]))
+    mine["policies"] = {"mine": {"kind": "linucb"}}
+    service.experiments["own"] = mine
+    play(service, run_of(experiment="own", policies=("mine",)), tmp_path / "own")
+    assert service.experiments["own"] == mine
+    with pytest.raises(UsageError, match="'own' has no policy 'lints'; it has: mine"):
+        play(service, run_of(experiment="own", policies=("lints",)), tmp_path / "no")
+
+
+def test_a_run_is_resumed_only_where_its_experiment_is(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not know experiment 'zooplus-r'"):
+        play(FakeService(), run_of(), tmp_path, fresh=False)
+
+
+def test_waiting_polls_only_while_a_version_is_due(tmp_path: Path) -> None:
+    """Due at 40 and 80 of 120 rewards, there at the second look: one start and four looks."""
+    service = FakeService(first_training=40, polls_to_train=2)
+    run = play(service, run_of(policies=("linucb", "neural_ucb")), tmp_path)
+    polls = {policy: count for (_, policy), count in service.polls.items()}
+    assert polls["linucb"] == 1, "never trained, never polled again"
+    assert polls["neural_ucb"] == 5
+    assert run.training_timeouts == 0
+    assert summary(load(tmp_path))["waited_for_training"] is True
+
+
+def test_a_resumed_run_waits_for_the_same_versions(tmp_path: Path) -> None:
+    """Killed when the service, not the client, had counted reward 40: call 80 is that reward."""
+    service, run = FakeService(), run_of(policies=("neural_ucb",))
+    with pytest.raises(Killed):
+        play(service, run, tmp_path, [None] * 79 + [killed_after])
+    assert service.counts["zooplus-r", "neural_ucb"] == 40
+    run = play(service, run, tmp_path, fresh=False, patience_s=0.5)
+    assert run.training_timeouts == 0
+    assert service.due_at["zooplus-r", "neural_ucb"] == 160
+
+
+def test_a_resume_does_not_count_a_reward_the_service_had(tmp_path: Path) -> None:
+    """Killed when the service had counted reward 38: the wait at 40 is neither early nor in vain."""
+    service, run = FakeService(), run_of(policies=("neural_ucb",))
+    with pytest.raises(Killed):
+        play(service, run, tmp_path, [None] * 75 + [killed_after])
+    run = play(service, run, tmp_path, fresh=False, patience_s=0.0)
+    assert run.training_timeouts == 0 or service.polls_to_train > 1
+
+
+def test_a_free_run_never_asks(tmp_path: Path) -> None:
+    service = FakeService()
+    play(service, run_of(policies=("neural_ucb",), wait_for_training=False), tmp_path)
+    assert not service.polls
+    assert summary(load(tmp_path))["waited_for_training"] is False
+
+
+def test_a_version_that_never_comes_is_given_up_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Due at 40: the wait runs out at once; a look without a wait at 140, none at 40 to 139."""
+    service = FakeService(first_training=40, polls_to_train=10**9)
+    run = run_of(policies=("neural_ucb",), visits=150)
+    play(service, run, tmp_path, patience_s=0.0)
+    assert service.polls["zooplus-r", "neural_ucb"] == 3
+    warned = capsys.readouterr().err
+    assert warned.count("due at 40 rewards did not come within 0 s") == 1
+    assert load_run(tmp_path).training_timeouts == 1
+    assert summary(load(tmp_path))["waited_for_training"] is False
+    assert load(tmp_path).mode == "waited for training, 1 waits ran out"
+
+
+def test_a_run_goes_on_in_one_process_only(tmp_path: Path) -> None:
+    held = lock(tmp_path)
+    with pytest.raises(UsageError, match="still going on in another process"):
+        lock(tmp_path)
+    held.close()
+    lock(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "holds no run"), ("{", "damaged"), ("[]", "damaged"), ('{"schema": 9}', "schema 9"),
+     ('{"schema": 1, "policies": []}', "damaged")],
+)  # fmt: skip
+def test_a_folder_without_a_run_is_said(tmp_path: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / "run.json").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        load_run(tmp_path)
+
+
+@pytest.mark.parametrize("line", ["nonsense\n", "{}\n", "null\n"])
+def test_a_damaged_journal_is_said(tmp_path: Path, line: str) -> None:
+    (tmp_path / "visits-linucb.jsonl").write_text(line)
+    with pytest.raises(UsageError, match="damaged in line 1"):
+        list(records(tmp_path, "linucb"))

@@ -1,0 +1,98 @@
+"""The shop is the published one, and every policy meets the same visits."""
+
+import numpy as np
+import pytest
+
+from simulator_client.errors import UsageError
+from simulator_client.worlds import make_world
+from simulator_client.worlds.zooplus import BLOCK_VISITS, CATEGORIES, POLICIES, Zooplus
+
+
+def test_seed_42_is_the_published_shop() -> None:
+    world = Zooplus(42)
+    assert world.personas[0] == "new_puppy_parent"
+    assert world.categories[4] == "Dog Toy"
+    assert world.categories[3] == "Cat Toy"
+    assert (len(world.categories), len(world.personas)) == (50, 1000)
+    assert all(world.categories.count(category) == 10 for category in CATEGORIES)
+
+
+def test_bounds_of_seed_42() -> None:
+    before, after = Zooplus(42, shock_at=100).references(200)
+    assert before.oracle_ctr == pytest.approx(0.51105)
+    assert before.uniform_ctr == pytest.approx(0.2106, abs=5e-5)
+    assert (after.from_visit, after.oracle_ctr) == (100, pytest.approx(0.53655))
+
+
+@pytest.mark.parametrize(("shock_at", "starts"), [(None, [0]), (0, [0]), (50, [0, 50]), (200, [0])])
+def test_bounds_change_at_the_shock(shock_at: int | None, starts: list[int]) -> None:
+    references = Zooplus(42, shock_at=shock_at).references(200)
+    assert [reference.from_visit for reference in references] == starts
+    shocked_from_the_start = shock_at == 0
+    assert (references[0].oracle_ctr > 0.53) is shocked_from_the_start
+
+
+def test_a_catalogue_that_five_does_not_divide_is_filled_up() -> None:
+    world = Zooplus(42, products=52)
+    assert len(world.categories) == 52
+    assert all(world.categories.count(category) >= 10 for category in CATEGORIES)
+
+
+def test_a_visit_is_the_same_wherever_a_run_starts() -> None:
+    world = Zooplus(42)
+    from_the_start = world.stream(7)
+    visits = [from_the_start.visit(k) for k in range(2 * BLOCK_VISITS)]
+    resumed = world.stream(7)
+    for k in (2 * BLOCK_VISITS - 1, BLOCK_VISITS, BLOCK_VISITS - 1, 0):
+        assert resumed.visit(k) == visits[k]
+    assert world.stream(8).visit(0) != visits[0]
+
+
+def test_clicks_come_as_often_as_their_chance() -> None:
+    """40,000 visits of a fixed product: within 4 standard errors of the chance, per persona."""
+    world = Zooplus(42)
+    stream = world.stream(1)
+    arm = str(world.categories.index("Dog Toy"))
+    clicks: dict[str, list[float]] = {}
+    for k in range(40_000):
+        visit = stream.visit(k)
+        clicks.setdefault(world.personas[visit.user], []).append(world.outcome(visit, [arm]).clicks)
+    chances = {"new_puppy_parent": 0.5, "cat_connoisseur": 0.02, "budget_shopper": 0.15,
+               "fish_hobbyist": 0.02}  # fmt: skip
+    for persona, p in chances.items():
+        error = np.sqrt(p * (1 - p) / len(clicks[persona]))
+        assert np.mean(clicks[persona]) == pytest.approx(p, abs=4 * error)
+
+
+def test_outcome_of_a_visit() -> None:
+    """User 0 parents a puppy: a Dog Toy .50, a Cat Toy .05; after the shock .10 and .02 of .60."""
+    world = Zooplus(42, shock_at=10)
+    visit = world.stream(1).visit(0)._replace(user=0, uniform=0.3)
+    assert world.outcome(visit, ["4"]) == ({"reward": 1.0}, 1.0, 0.5, 0.5, "Dog Toy")
+    assert world.outcome(visit, ["3"]) == ({"reward": 0.0}, 0.0, 0.05, 0.5, "Cat Toy")
+    later = visit._replace(number=10)
+    assert world.outcome(later, ["4"]) == ({"reward": 0.0}, 0.0, 0.1, 0.6, "Dog Toy")
+    assert world.request(visit) == {"context": {"persona": "new_puppy_parent"}}
+
+
+def test_definition_is_a_body_for_put() -> None:
+    world = Zooplus(42)
+    definition = world.definition(["lints", "random"])
+    assert definition["policies"] == {
+        "lints": {"kind": "lints", "features": ["persona x category"]},
+        "random": {"kind": "random"},
+    }
+    assert len(definition["arms"]) == 50
+    assert definition["arms"]["4"] == {"category": "Dog Toy"}
+    assert definition["features"]["crosses"] == ["persona x category"]
+    assert set(world.definition(list(POLICIES))["policies"]) == set(POLICIES)
+
+
+def test_what_the_world_does_not_have_is_said() -> None:
+    world = Zooplus(42)
+    with pytest.raises(UsageError, match=r"unknown policy 'bogus'.*known: linucb"):
+        world.definition(["linucb", "bogus"])
+    with pytest.raises(UsageError, match="arm 'x'"):
+        world.outcome(world.stream(1).visit(0), ["x"])
+    with pytest.raises(UsageError, match="unknown world 'mars'; known: zooplus"):
+        make_world("mars", 42)

@@ -1,0 +1,84 @@
+"""A real redis-server on a free port, with a disk of its own: for tests, killed at the end."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import redis
+
+START_S = 10.0
+
+
+class RedisServer:
+    """Keeps everything it acknowledges (appendfsync always), so it may be killed and restarted."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        program = shutil.which("redis-server")
+        if program is None:
+            raise RuntimeError("these tests need redis-server: apt-get install redis-server")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._log = folder / "redis.log"
+        self._command = [program, "--bind", "127.0.0.1", "--port", str(self.port)]
+        self._command += ["--dir", str(folder), "--logfile", str(self._log), "--save", ""]
+        self._command += ["--appendonly", "yes", "--appendfsync", "always", *options]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"redis-server does not answer: {self._log.read_text()}")
+            time.sleep(0.02)
+        return self
+
+    def kill(self) -> None:
+        """As kill -9 and the out-of-memory killer do it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Accepts connections and does not answer, until the end of the block."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def command(self, *parts: str | int) -> object:
+        with redis.Redis(port=self.port, socket_timeout=START_S) as client:
+            return client.execute_command(*parts)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.command("PING"))
+        except redis.exceptions.RedisError:
+            return False
+
+
+@contextmanager
+def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
+    """A started server; `options` as on its command line. Fails where redis-server is missing."""
+    server = RedisServer(folder, *options)
+    try:
+        yield server.start()
+    finally:
+        server.kill()
