@@ -45,7 +45,7 @@ class Results:
         if not self.run.wait_for_training:
             return "free-running"
         if self.run.training_timeouts:
-            return f"waited for training, {self.run.training_timeouts} waits ran out"
+            return f"waited for training; waits that ran out: {self.run.training_timeouts}"
         return "waited for training"
 
 

@@ -40,16 +40,15 @@ SHOCKED: Final = CLICK_CHANCE | {
     }
 }
 
-CROSSED: Final = ["persona x category"]
-RAW: Final = ["persona", "category"]
+# The service's defaults: linear policies see the features and their cross, nets the raw columns.
 POLICIES: Final[dict[str, dict[str, Any]]] = {
-    "linucb": {"kind": "linucb", "features": CROSSED},
+    "linucb": {"kind": "linucb"},
     "linucb_disjoint": {"kind": "linucb", "disjoint": True, "features": ["persona"]},
-    "lints": {"kind": "lints", "features": CROSSED},
-    "neural_linear_ts": {"kind": "neural_linear_ts", "features": RAW},
-    "neural_ucb": {"kind": "neural_ucb", "features": RAW},
+    "lints": {"kind": "lints"},
+    "neural_linear_ts": {"kind": "neural_linear_ts"},
+    "neural_ucb": {"kind": "neural_ucb"},
     "popularity": {"kind": "popularity"},
-    "epsilon_greedy": {"kind": "epsilon_greedy", "features": CROSSED},
+    "epsilon_greedy": {"kind": "epsilon_greedy"},
     "random": {"kind": "random"},
 }
 
@@ -122,7 +121,7 @@ class Zooplus:
             "features": {
                 "context": {"persona": {"type": "categorical", "values": list(PERSONAS)}},
                 "arm": {"category": {"type": "categorical", "values": list(CATEGORIES)}},
-                "crosses": CROSSED,
+                "crosses": ["persona x category"],
             },
             "arms": {str(k): {"category": name} for k, name in enumerate(self.categories)},
             "policies": {name: POLICIES[name] for name in policies},
