@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("forage")
 
+SWITCH_SECONDS = 0.0002
+"""How long a thread that waits for the interpreter waits at most. The log's writer thread comes
+back from the disk some ten times a commit; Python's own 5 ms would make each a pause."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(_parser().parse_args(arguments))
@@ -123,6 +127,7 @@ async def serve(settings: Settings) -> int:
     from service.app import create_app
     from service.services import open_services
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     listener = _listen(settings)
     port = listener.getsockname()[1]
     async with open_services(settings) as services:

@@ -23,6 +23,7 @@ from service.features import Schema
 from service.fold import State, Tally, read_artifact, read_meta
 from service.journal import Journal
 from service.policies.learner import Learner
+from service.posterior import digest
 from service.stores.base import Append, Known
 from service.telemetry import Telemetry
 
@@ -168,7 +169,9 @@ class Admin:
             "propensity_minimum": watch.minimum if watch else None,
             "entropy_mean": watch.entropy if watch else None,
             "model_version": f"{learner.name}/{version.number}@{state.position}",
-            "head": None if version.head is None else asdict(version.head.health()),
+            "head": None
+            if version.head is None
+            else {**asdict(version.head.health()), "digest": digest(version.head)},
             "version": version.number,
             "staged": learner.staged.version.number if learner.staged else None,
             "training_due": learner.training_due,

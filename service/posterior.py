@@ -47,6 +47,7 @@ class Bank:
         self.uniforms = (np.arange(draws) + 0.5) / draws
         self._key = key
         self._columns: dict[str, Array] = {}
+        self._matrix: Array | None = None
 
     @cached_property
     def _quantiles(self) -> Array:
@@ -67,6 +68,12 @@ class Bank:
     def columns(self, names: Sequence[str]) -> Array:  # (M, len(names))
         return np.stack([self.column(name) for name in names], axis=1)
 
+    def matrix(self, width: int) -> Array:  # (M, width)
+        """Columns "0", "1", ..., one a dimension of a shared head."""
+        if self._matrix is None or self._matrix.shape[1] != width:
+            self._matrix = self.columns([str(index) for index in range(width)])
+        return self._matrix
+
     def uniform(self, name: str) -> Array:  # (M,) in (0, 1)
         return self.uniforms[self._order(name)]
 
@@ -79,6 +86,14 @@ class Health:
     condition_number: float
     effective_count: float
     noise: float
+
+
+def digest(head: "Head") -> str:
+    """A fingerprint of all of a head's bits: replicas at one position have the same."""
+    total = hashlib.sha256()
+    for name, array in sorted(head.arrays().items()):
+        total.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()[:32]
 
 
 class Head(Protocol):
@@ -129,17 +144,16 @@ class RidgeHead:
         self.b = np.zeros(size)
         self.rr, self.n = 0.0, 0.0
         self._derived: _Gaussian | None = None
-        self._weights: tuple[Bank, Array] | None = None
 
     def observe(self, arm: str, phi: Array, reward: float) -> None:
-        self._derived = self._weights = None
+        self._derived = None
         self.A += np.multiply.outer(phi, phi)
         self.b += reward * phi
         self.rr += reward * reward
         self.n += 1
 
     def revise(self, arm: str, phi: Array, was: float, reward: float) -> None:
-        self._derived = self._weights = None
+        self._derived = None
         self.b += (reward - was) * phi
         self.rr += reward * reward - was * was
 
@@ -159,11 +173,9 @@ class RidgeHead:
         return self.posterior.noise * widths(self.posterior.root, phi)
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
-        if self._weights is None or self._weights[0] is not bank:
-            z = bank.columns([str(j) for j in range(len(self.b))])
-            posterior = self.posterior
-            self._weights = bank, posterior.mean + posterior.noise * (z @ posterior.root)
-        return self._weights[1] @ phi.T
+        """phi^T w with w = mu + sigma R^T z, z a row of the bank; R phi first, since n is small."""
+        half = phi @ self.posterior.root.T
+        return self.mean(phi, arms) + self.posterior.noise * (bank.matrix(len(self.b)) @ half.T)
 
     def health(self) -> Health:
         smallest, largest = spectrum(self.A)
@@ -175,7 +187,7 @@ class RidgeHead:
     def restore(self, arrays: dict[str, Array]) -> None:
         self.A, self.b = arrays["A"].copy(), arrays["b"].copy()
         self.rr, self.n = arrays["scalars"].tolist()
-        self._derived = self._weights = None
+        self._derived = None
 
 
 class DisjointRidgeHead:

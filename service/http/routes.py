@@ -31,7 +31,7 @@ from service.http.schemas import (
 from service.services import Services
 
 
-def services(request: Request) -> Services:
+async def services(request: Request) -> Services:  # a plain def would cost a thread
     found: Services = request.app.state.services
     return found
 

@@ -214,6 +214,7 @@ class HeadHealth(BaseModel):
     condition_number: float
     effective_count: float
     noise: float
+    digest: str = Field(description="Of all its bits: replicas at one position have the same.")
 
 
 class VersionEntry(BaseModel):

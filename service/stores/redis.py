@@ -43,14 +43,16 @@ class RedisStore:
     shared = True
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         self.durability = durability({})
         try:
+            parts = urlsplit(url)
+            self._name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
             self._client = _client(url, CONNECTIONS, REPLY_TIMEOUT_S)
             self._waiter = _client(url, WAITERS, BLOCK_S + REPLY_TIMEOUT_S)
-        except ValueError as error:
-            raise ConfigurationError(f"FORAGE_STORE: {self._name}: {error}") from error
+        except ValueError:  # its text may hold a part of the password
+            raise ConfigurationError(
+                "FORAGE_STORE: not a Redis URL; use redis://[[user]:password@]host[:port][/db]"
+            ) from None
 
     @classmethod
     def from_url(cls, url: str) -> Self:

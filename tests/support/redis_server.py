@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Self
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 START_S = 10.0
 
@@ -64,7 +66,8 @@ class RedisServer:
             self._process.send_signal(signal.SIGCONT)
 
     def command(self, *parts: str | int) -> object:
-        with redis.Redis(port=self.port, socket_timeout=START_S) as client:
+        once = Retry(NoBackoff(), 0)
+        with redis.Redis(port=self.port, socket_timeout=START_S, retry=once) as client:
             return client.execute_command(*parts)
 
     def _answers(self) -> bool:

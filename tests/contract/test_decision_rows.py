@@ -1,0 +1,60 @@
+"""What every store owes the engine for the decisions it keeps: once, counted, due until settled."""
+
+from service.stores import Store
+from service.stores.base import DecisionRow, Kept
+from tests.support.stores import decision, event, over_every_store
+
+
+@over_every_store
+async def test_a_decision_is_kept_once(store: Store) -> None:
+    first = DecisionRow("zoo", "d", "linucb", b"first", due=5.0)
+    again = DecisionRow("zoo", "d", "random", b"again", due=1.0)
+    assert await store.commit([first, again]) == [Kept(), Kept()]
+    assert await store.commit([again]) == [Kept()]
+    assert await store.decision("zoo", "d") == b"first"
+    assert await store.decision("shop", "d") is None
+    assert await store.decision_counts("zoo") == {"linucb": 1}
+    assert await store.due("zoo", 1.0, 10) == []
+
+
+@over_every_store
+async def test_decisions_are_counted_by_policy(store: Store) -> None:
+    rows = [DecisionRow("zoo", f"d{n}", policy, b"d") for n, policy in enumerate("aabab")]
+    await store.commit(rows[:2])
+    await store.commit([*rows[2:], rows[0]])
+    assert await store.decision_counts("zoo") == {"a": 3, "b": 2}
+    assert await store.decision_counts("shop") == {}
+
+
+@over_every_store
+async def test_due_decisions_come_oldest_first(store: Store) -> None:
+    await store.commit([decision("c", 30.5), decision("a", 10.0), decision("b", 20.0)])
+    await store.commit([decision("never"), decision("later", 99.0)])
+    assert await store.due("zoo", 9.99, 10) == []
+    assert await store.due("zoo", 30.5, 10) == [b"a", b"b", b"c"]
+    assert await store.due("zoo", 30.5, 2) == [b"a", b"b"]
+
+
+@over_every_store
+async def test_a_settled_decision_is_no_longer_due(store: Store) -> None:
+    await store.commit([decision("a", 1.0), decision("b", 2.0)])
+    await store.commit([event("s", settles="a")])
+    assert await store.due("zoo", 9.0, 10) == [b"b"]
+    await store.commit([decision("a", 1.0)])
+    assert await store.due("zoo", 9.0, 10) == [b"b"]
+
+
+@over_every_store
+async def test_a_refused_event_settles_nothing(store: Store) -> None:
+    await store.commit([decision("a", 1.0), event("x"), event("x", settles="a")])
+    assert await store.due("zoo", 9.0, 10) == [b"a"]
+
+
+@over_every_store
+async def test_a_decision_settled_before_its_row_came_is_never_due(store: Store) -> None:
+    """Replicas write on their own: one's reward may come before the other's late row."""
+    await store.commit([event("s", settles="a"), event("t", settles="a"), decision("b", 2.0)])
+    await store.commit([event("u", settles="a")])
+    await store.commit([decision("a", 1.0)])
+    assert await store.due("zoo", 9.0, 10) == [b"b"]
+    assert await store.decision("zoo", "a") == b"a"

@@ -1,0 +1,251 @@
+"""What only the shared store can show: several services, and a server that fails."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
+from service.stores import Store, open_store, redis
+from service.stores.base import Append, Appended, Entry, Known, Mark
+from tests.support.redis_server import RedisServer, redis_server
+from tests.support.stores import Scenario, decision, event, expect_dense, stores_at
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """Of this test alone: it may be killed, filled and reconfigured."""
+    with redis_server(tmp_path) as server:
+        yield server
+
+
+def run(server: RedisServer, scenario: Scenario) -> None:
+    stores_at(server.url).run(scenario)
+
+
+def refused(url: str, error: type[Exception]) -> str:
+    """What opening says. The store is closed by then: nothing is left to clean up."""
+    with pytest.raises(error) as raised:
+        asyncio.run(open_store(url).open())
+    return str(raised.value)
+
+
+def test_two_services_share_one_log(server: RedisServer) -> None:
+    """Both want the same 200 identities: each is taken once, and the loser is told by whom."""
+
+    async def scenario(one: Store) -> None:
+        other = open_store(server.url)
+        await other.open()
+        assert one.shared
+        assert await one.secret() == await other.secret()
+
+        async def write(store: Store, value: str) -> list[Appended | Known]:
+            outcomes: list[Appended | Known] = []
+            for n in range(0, 200, 10):
+                batch = [Append("zoo", b"", {str(i): value}) for i in range(n, n + 10)]
+                outcomes += await store.commit(batch)  # type: ignore[arg-type]
+            return outcomes
+
+        ours, theirs = await asyncio.gather(write(one, "ours"), write(other, "theirs"))
+        for n, (our, their) in enumerate(zip(ours, theirs, strict=True)):
+            if isinstance(our, Appended):
+                assert their == Known({str(n): Mark("ours", our.position)})
+            else:
+                assert isinstance(their, Appended)
+                assert our == Known({str(n): Mark("theirs", their.position)})
+        await expect_dense(other, 200)
+        await other.close()
+
+    run(server, scenario)
+
+
+def test_one_service_hears_of_the_other(server: RedisServer) -> None:
+    async def scenario(one: Store) -> None:
+        other = open_store(server.url)
+        await other.open()
+        waiting = asyncio.create_task(other.wait({"zoo": 0, "shop": 0}, seconds=60))
+        await asyncio.sleep(0.05)
+        await one.commit([event("a")])
+        await asyncio.wait_for(waiting, 5)
+        assert await other.experiments() == ["zoo"]
+        await other.close()
+
+    run(server, scenario)
+
+
+def test_a_wait_outlasts_one_blocking_read(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis, "BLOCK_S", 0.02)
+
+    async def scenario(store: Store) -> None:
+        start = time.monotonic()
+        await store.wait({"zoo": 0}, seconds=0.1)
+        assert time.monotonic() - start > 0.09
+
+    run(server, scenario)
+
+
+def test_a_killed_server_loses_nothing_acknowledged(server: RedisServer) -> None:
+    """And while it is away every call says so at once; a call after its return works."""
+
+    async def scenario(store: Store) -> None:
+        for n in range(30):
+            await store.commit([event(str(n)), decision(str(n), 1.0)])
+        waiting = asyncio.create_task(store.wait({"zoo": 30}, seconds=60))
+        await asyncio.sleep(0.05)
+        server.kill()
+        with pytest.raises(StoreUnavailable):
+            await waiting
+        start = time.monotonic()
+        for call in (store.commit([event("new")]), store.read("zoo", 0, 9), store.secret()):
+            with pytest.raises(StoreUnavailable, match=r"redis://127\.0\.0\.1"):
+                await call
+        assert time.monotonic() - start < 1.0
+        server.start()
+        await expect_dense(store, 30)
+        assert len(await store.due("zoo", 1.0, 100)) == 30
+        assert await store.commit([event("29"), event("new")]) == [
+            Known({"29": Mark("1.0", 30)}),
+            Appended(31),
+        ]
+
+    run(server, scenario)
+
+
+def test_an_unanswered_commit_may_be_given_again(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis did it and the reply was lost: the second time every event is known."""
+    monkeypatch.setattr(redis, "REPLY_TIMEOUT_S", 0.2)
+    batch: list[Entry] = [event("a"), event("b"), decision("d", 1.0)]
+
+    async def scenario(store: Store) -> None:
+        with server.frozen(), pytest.raises(StoreUnavailable):
+            await store.commit(batch)
+        for _ in range(2):
+            await store.commit(batch)
+        await expect_dense(store, 2)
+        assert await store.decision_counts("zoo") == {"linucb": 1}
+
+    run(server, scenario)
+
+
+def test_a_full_server_costs_the_batch_and_nothing_else(server: RedisServer) -> None:
+    batch: list[Entry] = [event("a", os.urandom(10_000), settles="d"), decision("d", 1.0)]
+
+    async def scenario(store: Store) -> None:
+        server.command("CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(StoreUnavailable) as raised:
+            await store.commit(batch)
+        assert "maxmemory" in str(raised.value)
+        assert "SADD" not in str(raised.value)  # nor any other command: they hold payloads
+        assert await store.marks("zoo", ["a"]) == {}
+        assert await store.read("zoo", 0, 9) == []
+        server.command("CONFIG", "SET", "maxmemory", 0)
+        assert (await store.commit(batch))[0] == Appended(1)
+
+    run(server, scenario)
+
+
+def test_a_replica_is_unavailable_until_it_is_promoted(server: RedisServer) -> None:
+    async def scenario(store: Store) -> None:
+        server.command("REPLICAOF", "127.0.0.1", 1)
+        with pytest.raises(StoreUnavailable, match="read only"):
+            await store.commit([event("a")])
+        server.command("REPLICAOF", "NO", "ONE")
+        assert await store.commit([event("a")]) == [Appended(1)]
+
+    run(server, scenario)
+
+
+def test_a_forgotten_script_is_taught_again(server: RedisServer) -> None:
+    async def scenario(store: Store) -> None:
+        await store.commit([event("a"), event("b")])
+        server.command("SCRIPT", "FLUSH")
+        assert await store.commit([event("c"), event("d")]) == [Appended(3), Appended(4)]
+
+    run(server, scenario)
+
+
+def test_redis_forgets_a_mark_after_keep_until_and_not_before(server: RedisServer) -> None:
+    async def scenario(store: Store) -> None:
+        await store.commit([event("a", keep_until=4e9), event("b"), event("c", keep_until=1.0)])
+        expires_ms = server.command("PEXPIRETIME", "forage:{zoo}:mark:a")
+        assert isinstance(expires_ms, int)
+        assert 4e12 <= expires_ms <= 4e12 + 600_000
+        assert server.command("PEXPIRETIME", "forage:{zoo}:mark:b") == -1
+        assert set(await store.marks("zoo", ["a", "b", "c"])) == {"a", "b"}
+
+    run(server, scenario)
+
+
+def test_positions_go_on_after_a_trim(server: RedisServer) -> None:
+    async def scenario(store: Store) -> None:
+        await store.commit([event("a"), event("b")])
+        server.command("XTRIM", "forage:{zoo}:events", "MAXLEN", 0)
+        assert await store.commit([event("c")]) == [Appended(3)]
+
+    run(server, scenario)
+
+
+def test_a_log_of_a_newer_forage_is_refused(server: RedisServer) -> None:
+    server.command("SET", "forage:layout", 7)
+    assert "has layout 7, written by a newer Forage" in refused(server.url, LogTooNew)
+
+
+def test_a_server_that_evicts_is_refused(server: RedisServer) -> None:
+    server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    assert "maxmemory-policy is allkeys-lru" in refused(server.url, StoreError)
+
+
+def test_a_server_that_keeps_its_settings_to_itself_is_used(server: RedisServer) -> None:
+    server.command("ACL", "SETUSER", "hosted", "on", ">word", "~*", "+@all", "-config", "-info")
+
+    async def scenario(store: Store) -> None:
+        assert store.durability.startswith("Unknown")
+        assert await store.commit([event("a")]) == [Appended(1)]
+
+    stores_at(server.url.replace("127.0.0.1", "hosted:word@127.0.0.1")).run(scenario)
+
+
+def test_durability_says_what_the_server_does(server: RedisServer) -> None:
+    async def always(store: Store) -> None:
+        assert "survives kill -9 and power loss of the Redis host" in store.durability
+
+    async def everysec(store: Store) -> None:
+        assert "2 s" in store.durability
+
+    run(server, always)
+    server.command("CONFIG", "SET", "appendfsync", "everysec")
+    run(server, everysec)
+    assert "appendonly no" in redis.durability({"appendonly": "no"})
+    assert "appendfsync no" in redis.durability({"appendonly": "yes", "appendfsync": "no"})
+
+
+@pytest.mark.parametrize(
+    ("info", "reason"),
+    [
+        ({"redis_version": "6.2.14"}, "6.2.14; 7.0 or newer"),
+        ({"redis_version": "7.0.15", "redis_mode": "cluster"}, "cluster"),
+        ({"redis_version": "7.0.15", "maxmemory_policy": "volatile-lru"}, "volatile-lru"),
+    ],
+)
+def test_an_unfit_server_is_told_why(info: dict[str, str], reason: str) -> None:
+    assert reason in str(redis.unfit(info))
+
+
+def test_no_server_is_said_without_the_password() -> None:
+    said = refused("redis://user:hunter2@127.0.0.1:1/0", StoreUnavailable)
+    assert said.startswith("redis://127.0.0.1:1/0: ")
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("url", ["redis://user:hunter2@host:port/0", "redis://u:hunter2/@[::1"])
+def test_a_url_must_be_one(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="not a Redis URL") as raised:
+        open_store(url)
+    assert "hunter2" not in str(raised.value)

@@ -1,0 +1,296 @@
+"""What only the embedded store can show: its lock, its followers, its file, the disk below."""
+
+import asyncio
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from service.errors import (
+    ConfigurationError,
+    Damaged,
+    LogTooNew,
+    StoreError,
+    StoreLocked,
+    StoreUnavailable,
+)
+from service.stores import Store, open_store, sqlite_file
+from service.stores.base import Appended, Entry, Known, Mark, Record, Snapshot
+from tests.support.stores import Scenario, decision, event, expect_dense, stores_at
+
+SERVICE = """
+import asyncio, sys
+from service.stores import open_store
+from service.stores.base import Append
+
+async def main():
+    store = open_store(sys.argv[1])
+    await store.open()
+    for n in range(10_000):
+        await store.commit([Append("zoo", b"%d" % n, {str(n): "1.0"})])
+        print(n, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "forage.db"
+
+
+def run(path: Path, scenario: Scenario) -> None:
+    stores_at(f"sqlite:///{path}").run(scenario)
+
+
+async def write_one(store: Store) -> None:
+    await store.commit([event("a")])
+
+
+def refused(path: Path, error: type[Exception], *, readonly: bool = False) -> str:
+    """What opening says. The store is closed by then: nothing is left to clean up."""
+    with pytest.raises(error) as raised:
+        asyncio.run(open_store(f"sqlite:///{path}", readonly=readonly).open())
+    return str(raised.value)
+
+
+def test_one_service_at_a_time(path: Path) -> None:
+    async def scenario(store: Store) -> None:
+        second = open_store(f"sqlite:///{path}")
+        with pytest.raises(StoreLocked, match=r"forage\.db is served by another forage process"):
+            await second.open()
+        await store.close()
+        await second.open()
+        assert await second.commit([event("a")]) == [Appended(1)]
+        await second.close()
+
+    run(path, scenario)
+
+
+def test_a_killed_service_loses_nothing_and_frees_the_lock(path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVICE, f"sqlite:///{path}"], stdout=subprocess.PIPE, text=True
+    ) as service:
+        assert service.stdout is not None
+        acknowledged = [int(service.stdout.readline()) for _ in range(50)]
+        assert "another forage process" in refused(path, StoreLocked)
+        service.kill()
+        acknowledged += [int(line) for line in service.stdout]
+
+    async def scenario(store: Store) -> None:
+        kept = [int(record.payload) for record in await store.read("zoo", 0, 20_000)]
+        assert kept == list(range(len(kept)))
+        assert set(acknowledged) <= set(kept)
+        await expect_dense(store, len(kept))
+
+    run(path, scenario)
+
+
+def test_a_follower_sees_every_commit_and_writes_none(path: Path) -> None:
+    async def scenario(store: Store) -> None:
+        secret = await store.secret()
+        trainer = open_store(f"sqlite:///{path}", readonly=True)
+        await trainer.open()
+        waiting = asyncio.create_task(trainer.wait({"zoo": 0}, seconds=60))
+        await store.commit([event("a", b"1"), decision("d", 1.0)])
+        await asyncio.wait_for(waiting, 5)
+        assert await trainer.read("zoo", 0, 9) == [Record(1, b"1")]
+        assert await trainer.due("zoo", 1.0, 9) == [b"d"]
+        assert await trainer.secret() == secret
+        with pytest.raises(StoreError, match="open read-only"):
+            await trainer.commit([event("b")])
+        with pytest.raises(StoreError, match="open read-only"):
+            await trainer.save_snapshot("zoo", Snapshot(1, b"s"))
+        with pytest.raises(StoreError, match="open read-only"):
+            await trainer.put_blob("zoo", "k", b"b")
+        await trainer.close()
+
+    run(path, scenario)
+
+
+def test_a_follower_reads_what_a_stopped_service_left(path: Path) -> None:
+    run(path, write_one)
+
+    async def main() -> None:
+        audit = open_store(f"sqlite:///{path}", readonly=True)
+        await audit.open()
+        assert len(await audit.read("zoo", 0, 9)) == 1
+        with pytest.raises(StoreUnavailable, match=r"forage\.db\.key does not exist yet"):
+            await audit.secret()
+        await audit.close()
+
+    asyncio.run(main())
+
+
+def test_a_follower_may_come_before_the_service(path: Path) -> None:
+    assert "does not exist yet" in refused(path, StoreUnavailable, readonly=True)
+    assert not list(path.parent.iterdir())
+    path.touch()
+
+    async def main() -> None:
+        trainer = open_store(f"sqlite:///{path}", readonly=True)
+        with pytest.raises(StoreUnavailable, match="has no tables yet"):
+            await trainer.open()
+        service = open_store(f"sqlite:///{path}")
+        await service.open()
+        await service.commit([event("a")])
+        await trainer.open()
+        assert await trainer.experiments() == ["zoo"]
+        await trainer.close()
+        await service.close()
+
+    asyncio.run(main())
+
+
+@contextmanager
+def full_disk(path: Path) -> Iterator[None]:
+    """No file of this process may grow beyond the write-ahead log as it is now, and a page."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = path.with_name(f"{path.name}-wal").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 4096, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_costs_the_batch_and_nothing_else(path: Path) -> None:
+    large: list[Entry] = [event("b", os.urandom(200_000)), event("c"), decision("d", 1.0)]
+
+    async def scenario(store: Store) -> None:
+        await store.commit([event("a")])
+        with full_disk(path):
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable, match=r"forage\.db"):
+                    await store.commit(large)
+            assert await store.marks("zoo", ["a", "b", "c"]) == {"a": Mark("1.0", 1)}
+        assert (await store.commit(large))[:2] == [Appended(2), Appended(3)]
+        await expect_dense(store, 3)
+
+    run(path, scenario)
+    run(path, lambda store: expect_dense(store, 3))
+
+
+def test_a_batch_that_fails_half_way_is_undone(path: Path) -> None:
+    async def scenario(store: Store) -> None:
+        with pytest.raises(UnicodeEncodeError):
+            await store.commit([decision("d"), event("b"), event("\ud800")])
+        assert await store.commit([event("a")]) == [Appended(1)]
+        assert await store.decision("zoo", "d") is None
+
+    run(path, scenario)
+
+
+def test_another_writer_is_waited_for_and_then_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "BUSY_S", 0.05)
+
+    async def scenario(store: Store) -> None:
+        person = sqlite3.connect(path, isolation_level=None)
+        person.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="database is locked"):
+            await store.commit([event("a")])
+        person.execute("ROLLBACK")
+        person.close()
+        assert await store.commit([event("a")]) == [Appended(1)]
+
+    run(path, scenario)
+
+
+def test_a_file_of_a_newer_forage_is_refused(path: Path) -> None:
+    run(path, write_one)
+    change(path, "PRAGMA user_version = 7")
+    assert "has layout 7, written by a newer Forage" in refused(path, LogTooNew)
+    assert "has layout 7" in refused(path, LogTooNew, readonly=True)
+
+
+def test_files_that_are_not_ours_are_refused_and_left_alone(path: Path) -> None:
+    path.write_bytes(b"not a database" * 1000)
+    assert "forage.db is not an SQLite database" in refused(path, ConfigurationError)
+    assert path.read_bytes() == b"not a database" * 1000
+    path.unlink()
+    change(path, "CREATE TABLE photos (id)")
+    before = path.read_bytes()
+    assert "the database of another program" in refused(path, ConfigurationError)
+    assert "the database of another program" in refused(path, ConfigurationError, readonly=True)
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_page_is_said(path: Path) -> None:
+    async def fill(store: Store) -> None:
+        await store.commit([event(str(n), bytes(500)) for n in range(100)])
+
+    async def scenario(store: Store) -> None:
+        with pytest.raises(Damaged, match="malformed"):
+            await store.read("zoo", 0, 100)
+
+    run(path, fill)
+    healthy = path.read_bytes()
+    path.write_bytes(healthy[:8192] + b"\xff" * (len(healthy) - 8192))
+    run(path, scenario)
+
+
+def test_positions_go_on_after_a_trim(path: Path) -> None:
+    async def scenario(store: Store) -> None:
+        assert await store.commit([event("b"), event("a")]) == [
+            Appended(2),
+            Known({"a": Mark("1.0", 1)}),
+        ]
+
+    run(path, write_one)
+    change(path, "DELETE FROM events")
+    run(path, scenario)
+
+
+def change(path: Path, statement: str) -> None:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute(statement)
+    db.close()
+
+
+def test_the_secret_is_for_its_owner_alone(path: Path) -> None:
+    key = path.with_name("forage.db.key")
+    path.with_name("forage.db.key.new").write_bytes(b"half")  # of a service killed here
+
+    async def scenario(store: Store) -> None:
+        assert await store.secret() == key.read_bytes()
+        assert key.stat().st_mode & 0o777 == 0o600
+        key.write_bytes(b"short")
+        with pytest.raises(Damaged, match="holds 5 bytes, not 32"):
+            await store.secret()
+
+    run(path, scenario)
+    assert not path.with_name("forage.db.key.new").exists()
+
+
+def test_a_closed_store_is_unavailable(path: Path) -> None:
+    async def main() -> None:
+        store = open_store(f"sqlite:///{path}")
+        with pytest.raises(StoreUnavailable, match="is not open"):
+            await store.commit([event("a")])
+        await store.open()
+        await store.close()
+        await store.close()
+        with pytest.raises(StoreUnavailable, match="is not open"):
+            await store.read("zoo", 0, 1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite://forage.db", "sqlite:///:memory:", "sqlite:///a?b"]
+)
+def test_a_url_must_name_a_file(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"sqlite:///relative\.db"):
+        open_store(url)
+
+
+def test_the_folder_must_exist(tmp_path: Path) -> None:
+    assert "does not exist" in refused(tmp_path / "missing" / "forage.db", ConfigurationError)

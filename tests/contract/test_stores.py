@@ -1,0 +1,250 @@
+"""What every store owes the engine (`service.stores.base`), asked of each in the same words.
+
+What only one of them can show (locks, full disks, a killed server) is in the files beside this.
+"""
+
+import asyncio
+import itertools
+
+from hypothesis import HealthCheck, given, settings
+
+from service.stores import Store
+from service.stores.base import (
+    Append,
+    Appended,
+    Entry,
+    Known,
+    Mark,
+    Record,
+    Snapshot,
+)
+from service.stores.memory import MemoryStore
+from tests.support.stores import (
+    Backend,
+    batches,
+    decision,
+    event,
+    expect_dense,
+    over_every_store,
+    view,
+    with_suffix,
+)
+
+
+@over_every_store
+async def test_positions_count_from_one_in_each_experiment(store: Store) -> None:
+    first = await store.commit([event("a"), event("b", experiment="shop"), event("b")])
+    assert first == [Appended(1), Appended(1), Appended(2)]
+    assert await store.commit([event("c")]) == [Appended(3)]
+    assert await store.experiments() == ["shop", "zoo"]
+
+
+@over_every_store
+async def test_an_empty_log_holds_nothing(store: Store) -> None:
+    assert await store.commit([]) == []
+    assert await store.experiments() == []
+    assert await store.read("zoo", 0, 10) == []
+    assert await store.marks("zoo", ["a"]) == {}
+    assert await store.marks("zoo", []) == {}
+    assert await store.decision("zoo", "d") is None
+    assert await store.due("zoo", 1e12, 10) == []
+    assert await store.decision_counts("zoo") == {}
+    assert await store.snapshots("zoo") == []
+    assert await store.blob("zoo", "k") is None
+
+
+@over_every_store
+async def test_events_come_back_in_order_and_in_pages(store: Store) -> None:
+    await store.commit([event(str(n), payload=b"%d" % n) for n in range(1, 8)])
+    assert await store.read("zoo", 0, 3) == [Record(n, b"%d" % n) for n in (1, 2, 3)]
+    assert await store.read("zoo", 3, 3) == [Record(n, b"%d" % n) for n in (4, 5, 6)]
+    assert await store.read("zoo", 6, 3) == [Record(7, b"7")]
+    assert await store.read("zoo", 7, 3) == []
+    assert await store.read("other", 0, 3) == []
+
+
+@over_every_store
+async def test_a_payload_comes_back_as_it_went_in(store: Store) -> None:
+    every_byte = bytes(range(256)) * 40
+    await store.commit([event("a", every_byte), event("b", b""), decision("d", 1.0, every_byte)])
+    assert [record.payload for record in await store.read("zoo", 0, 2)] == [every_byte, b""]
+    assert await store.decision("zoo", "d") == every_byte
+    assert await store.due("zoo", 1.0, 1) == [every_byte]
+
+
+@over_every_store
+async def test_an_identity_is_taken_once(store: Store) -> None:
+    """In a batch the first wins; a later conflict is answered with what the identity stands for."""
+    outcomes = await store.commit(
+        [
+            Append("zoo", b"1", {"a": "1.0"}),
+            Append("zoo", b"2", {"a": "0.0"}),
+            Append("zoo", b"3", {"b": "1.0"}),
+        ]
+    )
+    assert outcomes == [Appended(1), Known({"a": Mark("1.0", 1)}), Appended(2)]
+    assert await store.commit([Append("zoo", b"4", {"b": "7"})]) == [Known({"b": Mark("1.0", 2)})]
+    assert [record.payload for record in await store.read("zoo", 0, 9)] == [b"1", b"3"]
+    assert await store.commit([event("a", experiment="shop")]) == [Appended(1)]
+
+
+@over_every_store
+async def test_an_event_takes_all_its_identities_or_none(store: Store) -> None:
+    slate = Append("zoo", b"slate", {"d/a": "1", "d/b": "0", "d/c": "0"})
+    assert await store.commit([event("d/b"), slate]) == [
+        Appended(1),
+        Known({"d/b": Mark("1.0", 1)}),
+    ]
+    assert await store.marks("zoo", ["d/a", "d/b", "d/c"]) == {"d/b": Mark("1.0", 1)}
+    rest = Append("zoo", b"rest", {"d/a": "1", "d/c": "0"})
+    assert await store.commit([rest, slate]) == [
+        Appended(2),
+        Known({"d/a": Mark("1", 2), "d/b": Mark("1.0", 1), "d/c": Mark("0", 2)}),
+    ]
+
+
+@over_every_store
+async def test_identities_and_values_are_any_text(store: Store) -> None:
+    marks = {"d:4 :x": "1.0 and more", "ключ/狗": "", "{braces}%\n": "ä", "nul\0": "1\0 2"}
+    assert await store.commit([Append("zoo", b"e", marks)]) == [Appended(1)]
+    assert await store.marks("zoo", list(marks)) == {i: Mark(v, 1) for i, v in marks.items()}
+    assert await store.marks("zoo", ["nul", "d:4"]) == {}
+
+
+@over_every_store
+async def test_a_mark_outlives_a_keep_until_in_the_future(store: Store) -> None:
+    await store.commit([event("a", keep_until=4e9), event("b", keep_until=None)])
+    assert set(await store.marks("zoo", ["a", "b"])) == {"a", "b"}
+
+
+@over_every_store
+async def test_the_last_two_snapshots_are_kept(store: Store) -> None:
+    for position in (10, 30, 20, 5):
+        await store.save_snapshot("zoo", Snapshot(position, b"%d" % position))
+    assert await store.snapshots("zoo") == [Snapshot(30, b"30"), Snapshot(20, b"20")]
+    await store.save_snapshot("zoo", Snapshot(40, b"\0" * 3_000_000))
+    assert [kept.position for kept in await store.snapshots("zoo")] == [40, 30]
+    assert await store.snapshots("shop") == []
+
+
+@over_every_store
+async def test_a_damaged_snapshot_can_be_saved_again(store: Store) -> None:
+    """Positions are compared as numbers (9 < 10), and the same position takes the new payload."""
+    for snapshot in (Snapshot(9, b"nine"), Snapshot(10, b"bad"), Snapshot(10, b"good")):
+        await store.save_snapshot("zoo", snapshot)
+    assert await store.snapshots("zoo") == [Snapshot(10, b"good"), Snapshot(9, b"nine")]
+
+
+@over_every_store
+async def test_a_blob_never_changes(store: Store) -> None:
+    await store.put_blob("zoo", "k", b"\0first")
+    await store.put_blob("zoo", "k", b"second")
+    assert await store.blob("zoo", "k") == b"\0first"
+    assert await store.blob("shop", "k") is None
+
+
+def test_a_reopened_store_holds_all_it_held(backend: Backend) -> None:
+    secrets = []
+
+    async def write(store: Store) -> None:
+        await store.commit([event("a", b"1"), decision("d", 5.0), decision("e", 6.0)])
+        await store.commit([event("b", b"2", settles="e"), event("c", settles="late")])
+        await store.save_snapshot("zoo", Snapshot(2, b"s"))
+        await store.put_blob("zoo", "k", b"blob")
+        secrets.append(await store.secret())
+
+    async def read(store: Store) -> None:
+        assert await store.experiments() == ["zoo"]
+        assert await store.read("zoo", 0, 2) == [Record(1, b"1"), Record(2, b"2")]
+        assert await store.commit([event("a"), event("new")]) == [
+            Known({"a": Mark("1.0", 1)}),
+            Appended(4),
+        ]
+        await store.commit([decision("d", 1.0), decision("late", 1.0)])
+        assert await store.due("zoo", 9.0, 9) == [b"d"]
+        assert await store.decision_counts("zoo") == {"linucb": 3}
+        assert await store.snapshots("zoo") == [Snapshot(2, b"s")]
+        assert await store.blob("zoo", "k") == b"blob"
+        secrets.append(await store.secret())
+        secrets.append(await store.secret())
+
+    backend.run(write)
+    backend.run(read)
+    assert len(secrets[0]) == 32
+    assert secrets.count(secrets[0]) == 3
+
+
+@over_every_store
+async def test_many_writers_share_one_dense_log(store: Store) -> None:
+    """50 tasks, 6 commits of 3, half of the identities wanted by two tasks: 600 events."""
+
+    async def write(task: int) -> None:
+        for commit in range(6):
+            await store.commit(
+                [
+                    event(f"own {task} {commit}"),
+                    decision(f"{task} {commit}", 1.0),
+                    event(f"shared {task // 2} {commit}"),
+                ]
+            )
+
+    await asyncio.gather(*(write(task) for task in range(50)))
+    await expect_dense(store, 300 + 150)
+    assert await store.decision_counts("zoo") == {"linucb": 300}
+
+
+@over_every_store
+async def test_a_cancelled_commit_disturbs_no_other(store: Store) -> None:
+    for n in range(20):
+        task = asyncio.create_task(store.commit([event(f"cancelled {n}")]))
+        await asyncio.sleep(0.0002 * n)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        (outcome,) = await store.commit([event(f"kept {n}")])
+        assert await store.marks("zoo", [f"kept {n}"]) == {
+            f"kept {n}": Mark("1.0", outcome.position)  # type: ignore[union-attr]
+        }
+
+
+@over_every_store
+async def test_wait_returns_when_a_log_moves(store: Store) -> None:
+    await store.commit([event("a"), event("b", experiment="shop")])
+    waiting = asyncio.create_task(store.wait({"zoo": 1, "shop": 1}, seconds=60))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    await store.commit([event("c", experiment="shop")])
+    await asyncio.wait_for(waiting, 5)
+
+
+@over_every_store
+async def test_wait_returns_at_once_behind_and_in_time_at_the_end(store: Store) -> None:
+    await store.commit([event("a")])
+    await asyncio.wait_for(store.wait({"zoo": 0}, seconds=60), 5)
+    start = asyncio.get_running_loop().time()
+    await store.wait({"zoo": 1}, seconds=0.2)
+    await store.wait({}, seconds=0.1)
+    assert 0.29 < asyncio.get_running_loop().time() - start < 3
+
+
+fresh = itertools.count()
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(batches=batches)
+def test_every_store_does_what_the_memory_store_does(
+    backend: Backend, batches: list[list[Entry]]
+) -> None:
+    """Experiments of an example have names of their own, so that examples can share a store."""
+    suffix = f"-{next(fresh)}"
+
+    async def compare(store: Store) -> None:
+        reference = MemoryStore()
+        for batch in batches:
+            renamed = [with_suffix(entry, suffix) for entry in batch]
+            assert await store.commit(renamed) == await reference.commit(renamed)
+        for experiment in ("zoo" + suffix, "shop" + suffix):
+            assert await view(store, experiment) == await view(reference, experiment)
+
+    backend.run(compare)

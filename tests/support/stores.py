@@ -1,0 +1,93 @@
+"""What tests of stores share: a store by the life of one event loop, entries, and a full view."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from service.stores import Store, open_store
+from service.stores.base import Append, DecisionRow, Entry
+
+Scenario = Callable[[Store], Awaitable[None]]
+
+
+@dataclass
+class Backend:
+    """make: a store that is not open; every one made shares what they hold."""
+
+    make: Callable[[], Store]
+
+    def run(self, scenario: Scenario) -> None:
+        async def main() -> None:
+            store = self.make()
+            await store.open()
+            try:
+                await scenario(store)
+            finally:
+                await store.close()
+
+        asyncio.run(main())
+
+
+def stores_at(url: str) -> Backend:
+    return Backend(lambda: open_store(url))
+
+
+def over_every_store(scenario: Scenario) -> Callable[[Backend], None]:
+    """A test that opens a store, runs the scenario on it, and closes it."""
+
+    def test(backend: Backend) -> None:
+        backend.run(scenario)
+
+    test.__doc__ = scenario.__doc__
+    return test
+
+
+def event(identity: str, payload: bytes = b"e", experiment: str = "zoo", **more: object) -> Append:
+    return Append(experiment, payload, {identity: "1.0"}, **more)  # type: ignore[arg-type]
+
+
+def decision(id: str, due: float | None = None, payload: bytes | None = None) -> DecisionRow:
+    return DecisionRow("zoo", id, "linucb", payload or id.encode(), due)
+
+
+async def expect_dense(store: Store, events: int) -> None:
+    positions = [record.position for record in await store.read("zoo", 0, 10_000)]
+    assert positions == list(range(1, events + 1))
+
+
+names = st.sampled_from(["a", "b", "c", "d", "e"])
+appends = st.builds(
+    Append,
+    experiment=st.sampled_from(["zoo", "shop"]),
+    payload=st.binary(max_size=4),
+    marks=st.dictionaries(names, st.sampled_from(["0", "1"]), min_size=1, max_size=3),
+    settles=st.none() | names,
+    keep_until=st.sampled_from([None, 4e9]),
+)
+rows = st.builds(
+    DecisionRow,
+    experiment=st.sampled_from(["zoo", "shop"]),
+    id=names,
+    policy=st.sampled_from(["linucb", "random"]),
+    payload=st.binary(max_size=4),
+    due=st.none() | st.integers(0, 3).map(float),
+)
+batches = st.lists(st.lists(appends | rows, max_size=6), max_size=5)
+
+
+def with_suffix(entry: Entry, suffix: str) -> Entry:
+    return replace(entry, experiment=entry.experiment + suffix)
+
+
+async def view(store: Store, experiment: str) -> dict[str, object]:
+    """All that can be asked about an experiment."""
+    return {
+        "exists": experiment in await store.experiments(),
+        "events": await store.read(experiment, 0, 100),
+        "marks": await store.marks(experiment, "abcde"),
+        "decisions": [await store.decision(experiment, name) for name in "abcde"],
+        "due": [await store.due(experiment, float(now), 100) for now in range(4)],
+        "counts": await store.decision_counts(experiment),
+    }
