@@ -30,9 +30,11 @@ back from the disk some ten times a commit; Python's own 5 ms would make each a 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(threads, "1")  # heads are small; read when numpy is first imported
     options = vars(_parser().parse_args(arguments))
     command = options.pop("command")
-    follow = options.pop("follow", False)
+    follow, parent = options.pop("follow", False), options.pop("parent", None)
     try:
         settings = _settings({name: value for name, value in options.items() if value is not None})
         _log_to_stderr(settings.log_level)
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command == "train":
             from service.training.trainer import run
 
-            return _run(_trained(run(settings.store, settings.url, follow=follow)))
+            return _run(_trained(run(settings.store, settings.url, follow=follow, parent=parent)))
         print(_openapi())
     except ForageError as fault:
         print(f"forage: {fault}", file=sys.stderr)
@@ -77,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 
     training = commands.add_parser("train", help="fit the nets of the policies that have one")
     training.add_argument("--follow", action="store_true", help="keep training as rewards come")
+    training.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     training.add_argument("--url", help="where the service is (http://127.0.0.1:8000)")
 
     for command in (serving, training):
@@ -127,6 +130,8 @@ async def serve(settings: Settings) -> int:
     from service.app import create_app
     from service.services import open_services
 
+    if settings.trainer == "on" and settings.store.startswith("memory"):
+        raise ConfigurationError("FORAGE_TRAINER: no other process can read a memory:// store")
     sys.setswitchinterval(SWITCH_SECONDS)
     listener = _listen(settings)
     port = listener.getsockname()[1]
@@ -191,14 +196,12 @@ async def _keep_training(settings: Settings, port: int) -> None:
     embedded = settings.store.startswith("sqlite")
     if settings.trainer == "off" or (settings.trainer == "auto" and not embedded):
         return
-    if settings.store.startswith("memory"):
-        raise ConfigurationError("a memory:// store has no trainer: nothing else can read it")
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
-    command = [sys.executable, "-m", "service", "train", "--follow", "--store", settings.store]
+    command = [sys.executable, "-m", "service", "train", "--follow", "--parent", str(os.getpid())]
+    command += ["--store", settings.store]
     command += ["--url", f"http://{host}:{port}", "--log-level", settings.log_level]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     while True:
-        child = await asyncio.create_subprocess_exec(*command, env=environment)
+        child = await asyncio.create_subprocess_exec(*command)
         try:
             status = await child.wait()
         except asyncio.CancelledError:

@@ -19,10 +19,11 @@ from service.events import (
     encode_event,
 )
 from service.experiment import Definition
-from service.features import Schema
+from service.features import Schema, View
 from service.fold import State, Tally, read_artifact, read_meta
 from service.journal import Journal
 from service.policies.learner import Learner
+from service.policies.settings import Featured, Network
 from service.posterior import digest
 from service.stores.base import Append, Known
 from service.telemetry import Telemetry
@@ -78,12 +79,17 @@ class Admin:
         for arm, features in definition.arms.items():
             schema.encode_arm(features, f"arms.{arm}")
         for name, policy in definition.policies.items():
-            width = Learner("", name, policy, definition, schema, 0).view.width
-            if width > definition.max_vector:
-                raise Invalid(
-                    f"sees {width} columns, more than max_vector {definition.max_vector}",
-                    path=f"policies.{name}.features",
-                )
+            widths = {}
+            if isinstance(policy, Featured):
+                widths["features"] = View(schema, definition.features_of(policy)).width
+            if isinstance(policy, Network):
+                widths |= {"hidden": max(policy.hidden), "embedding": policy.embedding}
+            for setting, width in widths.items():
+                if width > definition.max_vector:
+                    raise Invalid(
+                        f"makes {width} columns, more than max_vector {definition.max_vector}",
+                        path=f"policies.{name}.{setting}",
+                    )
 
     # -- arms ----------------------------------------------------------------------------------
 

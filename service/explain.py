@@ -13,6 +13,7 @@ from service.fold import State
 from service.journal import Journal
 from service.policies import rules
 from service.policies.learner import Candidates
+from service.settlement import link_mark
 
 
 async def explain(journal: Journal, id: str, experiment: str | None) -> dict[str, Any]:
@@ -26,14 +27,7 @@ async def explain(journal: Journal, id: str, experiment: str | None) -> dict[str
 
 
 async def _explain(journal: Journal, state: State, decision: Decision) -> dict[str, Any]:
-    links = {
-        f"{decision.id}#{link}/{arm.arm}": arm.arm for arm in decision.shown for link in (0, 1)
-    }
-    marks = await journal.store.marks(state.name, list(links))
-    learned = {
-        links[mark]: json.loads(found.value)
-        for mark, found in sorted(marks.items(), key=lambda item: item[1].position)
-    }
+    learned = await _learned(journal, state, decision)
     return {
         "id": decision.id,
         "experiment": state.name,
@@ -58,6 +52,22 @@ async def _explain(journal: Journal, state: State, decision: Decision) -> dict[s
     }
 
 
+async def _learned(
+    journal: Journal, state: State, decision: Decision
+) -> dict[str, tuple[float, bool]]:
+    """What has been learned of each shown arm, and whether it is the default: its last link."""
+    learned: dict[str, tuple[float, bool]] = {}
+    arms, link = {arm.arm for arm in decision.shown}, 0
+    while arms:
+        marks = {link_mark(decision.id, link, arm): arm for arm in arms}
+        found = await journal.store.marks(state.name, list(marks))
+        for mark, value in found.items():
+            reward, default = json.loads(value.value)
+            learned[marks[mark]] = reward, default
+        arms, link = {marks[mark] for mark in found}, link + 1
+    return learned
+
+
 def choice_follows(decision: Decision) -> bool:
     """Whether the seed draws the shown arm from the logged probabilities. For a slate, whether its
     first arm has the probability that is logged for it."""
@@ -75,9 +85,10 @@ def _candidates(state: State, decision: Decision) -> list[dict[str, Any]]:
     learner = state.learners.get(decision.policy)
     if learner is None or state.schema_version != decision.schema_version:
         return found
+    inline = decision.inline
     try:
         rows = [
-            state.schema.encode_arm(decision.inline.get(arm) or state.arms[arm])
+            state.schema.encode_arm(inline[arm] if arm in inline else state.arms[arm])
             for arm in decision.arms
         ]
         context = state.schema.encode_context(decision.context)

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from service.errors import Damaged
+from service.errors import Damaged, LogGap
 from service.events import AnyEvent, VersionActivated, VersionStaged, decode_event
 from service.fold import State
 from service.policies.learner import Learner
@@ -114,6 +114,8 @@ class Follower:
         """Fold into a staged version, in slices, what the log took since its watermark."""
         while (staged := learner.staged) and staged.folded_to < live.state.position:
             records = await self.store.read(live.state.name, staged.folded_to, PAGE)
+            if not records:
+                raise LogGap(f"the log ends before position {live.state.position}, which is folded")
             slice_end = perf_counter() + SLICE_SECONDS
             for record in records:
                 if learner.staged is not staged or record.position > live.state.position:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from service.admin import Admin
 from service.engine import Engine
-from service.errors import StoreUnavailable
+from service.errors import ConfigurationError, Conflict, Invalid, StoreUnavailable
 from service.experiment import load_definition
 from service.journal import Journal
 from service.settings import Settings
@@ -75,7 +75,13 @@ async def _define(services: Services) -> None:
     for path in files:
         name, definition = load_definition(path)
         if services.journal.state(name) is None:
-            await services.admin.define(name, definition)
+            try:
+                await services.admin.define(name, definition)
+            except Invalid as fault:
+                faults = "\n".join(f"  {each.path}: {each.message}" for each in fault.faults)
+                raise ConfigurationError(f"{path}:\n{faults}") from fault
+            except Conflict:  # another process that starts on the same log was first
+                await services.journal.follow(seconds=0)
 
 
 async def _expire(services: Services) -> None:

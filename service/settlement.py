@@ -40,6 +40,11 @@ class Outcome:
     reward_id: str = ""
 
 
+def link_mark(decision: str, link: int, arm: str) -> str:
+    """The identity of the `link`-th change of what is learned of a shown arm."""
+    return f"{decision}#{link}/{arm}"
+
+
 @dataclass(slots=True)
 class _Arm:
     """One shown arm on its way to being settled.
@@ -58,9 +63,6 @@ class _Arm:
         """What is to be learned of it now."""
         further = rules.aggregation == "sum" and self.was is not None and not self.was_default
         return self.reward + (self.was or 0.0) if further else self.reward
-
-    def link_mark(self, decision: str) -> str:
-        return f"{decision}#{self.link}/{self.shown.arm}"
 
     def contribution_mark(self, decision: str, reward_id: str) -> str:
         return f"{decision}={len(reward_id)}/{reward_id}/{self.shown.arm}"
@@ -104,7 +106,7 @@ class _Settlement:
         marks = {}
         for arm in self.arms:
             link = [arm.total(self.rules), self.reward_id is None]
-            marks[arm.link_mark(self.decision)] = json.dumps(link)
+            marks[link_mark(self.decision, arm.link, arm.shown.arm)] = json.dumps(link)
             if self.reward_id is not None:
                 own = arm.contribution_mark(self.decision, self.reward_id)
                 marks[own] = json.dumps(arm.reward)
@@ -126,7 +128,7 @@ class _Settlement:
                     )
                 if own is not None:
                     continue
-            link = known.get(arm.link_mark(self.decision))
+            link = known.get(link_mark(self.decision, arm.link, arm.shown.arm))
             if link is not None:
                 arm.was, arm.was_default = json.loads(link.value)
                 arm.link += 1

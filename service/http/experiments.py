@@ -3,6 +3,7 @@
 Arms and policies have a short form without /experiments/{experiment} for a service with one.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
@@ -26,6 +27,8 @@ from service.http.schemas import (
 )
 
 router = APIRouter(tags=["define"])
+
+REVISION = re.compile(r'"?[0-9]{1,18}"?')
 
 IfMatch = Annotated[
     str | None, Header(description='Revision that is to be changed, quoted, as ETag gives it: "3".')
@@ -57,7 +60,7 @@ def _answer(state: State, response: Response) -> ExperimentAnswer:
 def _revision(if_match: str | None) -> int | None:
     if if_match is None or if_match == "*":
         return None
-    if not if_match.strip('"').isdecimal():
+    if not REVISION.fullmatch(if_match):
         raise Invalid('give a revision in quotes, as ETag does: "3"', path="If-Match")
     return int(if_match.strip('"'))
 
@@ -79,8 +82,9 @@ async def experiments(core: Core) -> ExperimentList:
     )
 
 
-@router.get("/experiments/{experiment}", responses=problems(404))
+@router.get("/experiments/{experiment}", responses=problems(404, 503))
 async def get_experiment(state: Named, response: Response) -> ExperimentAnswer:
+    """Its definition as it is now, and the revision that a change can name with If-Match."""
     return _answer(state, response)
 
 
@@ -116,7 +120,7 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     Experiment = Annotated[State, Depends(of)]
     ArmPath = Annotated[ArmId, Path()]
 
-    @routes.get("/arms", tags=["define"], responses=problems(404))
+    @routes.get("/arms", tags=["define"], responses=problems(404, 503))
     async def arms(state: Experiment) -> ArmList:
         """The catalogue."""
         return ArmList(arms=[Arm(id=arm, features=f) for arm, f in state.arms.items()])
@@ -127,14 +131,16 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         await core.admin.upsert_arms(state, body.arms)
         return ArmList(arms=[Arm(id=arm, features=state.arms[arm]) for arm in body.arms])
 
-    @routes.get("/arms/{arm}", tags=["define"], responses=problems(404))
+    @routes.get("/arms/{arm}", tags=["define"], responses=problems(404, 503))
     async def get_arm(arm: ArmPath, state: Experiment) -> Arm:
+        """One arm of the catalogue."""
         if arm not in state.arms:
             raise NotFound("the catalogue has no such arm", path="arm")
         return Arm(id=arm, features=state.arms[arm])
 
     @routes.put("/arms/{arm}", tags=["define"], responses=problems(400, 404, 503))
     async def put_arm(arm: ArmPath, body: FeaturesBody, state: Experiment, core: Core) -> Arm:
+        """Add an arm, or give it other features."""
         await core.admin.upsert_arms(state, {arm: body.features})
         return Arm(id=arm, features=state.arms[arm])
 
@@ -152,6 +158,7 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     async def policy(
         policy: Annotated[Name, Path()], state: Experiment, core: Core
     ) -> PolicyStatus:
+        """How one policy does."""
         return PolicyStatus.model_validate(await core.admin.policy(state, policy))
 
     return routes

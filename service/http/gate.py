@@ -1,20 +1,19 @@
 """What stands before every route: a bound on the body, a count of requests by route and status."""
 
+import re
+
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.http.problems import problem, respond
+from service.http.problems import REFUSALS, problem, respond
 from service.telemetry import Telemetry
 
 
 class Gate:
     """ASGI middleware. A body is refused by its declared length, or where it grows beyond the bound
-    while it is read (chunked bodies declare none).
-
-    unbounded   last part of the paths that take artifacts, bounded by `artifact_bytes` instead
+    while it is read (chunked bodies declare none). Where versions are handed over, the bound is
+    `artifact_bytes`.
     """
-
-    unbounded = "/versions"
 
     def __init__(
         self, app: ASGIApp, telemetry: Telemetry, body_bytes: int, artifact_bytes: int
@@ -26,7 +25,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        artifact = scope["path"].endswith(self.unbounded)
+        artifact = VERSIONS.fullmatch(scope["path"])
         limit = self._artifact_bytes if artifact else self._body_bytes
         status = 500
 
@@ -38,9 +37,7 @@ class Gate:
 
         try:
             if _declared(scope) > limit:
-                answer = respond(
-                    problem(413, "too-large", "The body is too large", f"at most {limit} bytes")
-                )
+                answer = respond(problem(413, *REFUSALS[413], f"at most {limit} bytes"))
                 await answer(scope, receive, watch)
             else:
                 await self._app(scope, _bounded(receive, limit), watch)
@@ -49,6 +46,7 @@ class Gate:
             self._telemetry.requests.labels(route, _method(scope), str(status)).inc()
 
 
+VERSIONS = re.compile(r"/experiments/[^/]+/policies/[^/]+/versions")
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 
 
@@ -72,7 +70,7 @@ def _bounded(receive: Receive, limit: int) -> Receive:
         message = await receive()
         read += len(message.get("body", b""))
         if read > limit:
-            raise HTTPException(413, f"The body is too large: at most {limit} bytes")
+            raise HTTPException(413, f"at most {limit} bytes")
         return message
 
     return bounded

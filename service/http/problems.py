@@ -16,6 +16,18 @@ logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 1
 MEDIA_TYPE = "application/problem+json"
+FAULTS = 20
+"""Told of one request: a body of a megabyte can hold a hundred thousand."""
+CHARACTERS = 200
+"""Of a path or a message, since the names in them are the caller's."""
+
+REFUSALS = {
+    400: ("malformed-json", "The body is not JSON"),
+    404: ("not-found", "There is no such thing"),
+    405: ("method-not-allowed", "The path has no such method"),
+    413: ("too-large", "The body is too large"),
+}
+"""What is refused before it comes to a route: slug and title by status."""
 
 
 def problem(
@@ -25,9 +37,17 @@ def problem(
         type=f"https://forage.dev/problems/{slug}",
         title=title,
         status=status,
-        detail=detail,
-        errors=[ProblemFault(path=fault.path, message=fault.message) for fault in faults],
+        detail=_bounded(detail),
+        errors=[
+            ProblemFault(path=_bounded(fault.path), message=_bounded(fault.message))
+            for fault in faults[:FAULTS]
+        ],
     )
+
+
+def _bounded(text: str) -> str:
+    """Short, and fit to be sent: a key of the caller's may hold half a surrogate pair."""
+    return text[:CHARACTERS].encode(errors="replace").decode()
 
 
 def problem_of(fault: Refused | StoreUnavailable) -> Problem:
@@ -46,16 +66,51 @@ def respond(content: Problem) -> Response:
 
 
 def validation_problem(error: RequestValidationError) -> Problem:
-    faults = []
+    by_path: dict[str, list[Any]] = {}
     for fault in error.errors():
         if fault["type"] == "json_invalid":
-            return problem(
-                400, "malformed-json", "The body is not JSON", str(fault["ctx"]["error"])
-            )
-        where = [str(part) for part in fault["loc"] if part not in ("body", "path", "query")]
-        message = fault["msg"].removeprefix("Value error, ")
-        faults.append(Fault(".".join(where), message))
+            return problem(400, *REFUSALS[400], str(fault["ctx"]["error"]))
+        by_path.setdefault(_path(fault, error.body), []).append(fault)
+    faults = [
+        Fault(path, _message(group))
+        for path, group in by_path.items()
+        if not (
+            all(map(_is_of_type, group)) and any(other.startswith(f"{path}.") for other in by_path)
+        )
+    ]
     return problem(422, "invalid", "The request is not valid", faults[0].message, faults)
+
+
+def _path(fault: Any, body: Any) -> str:
+    """Where a fault is in what was sent: pydantic also names each type that it tried."""
+    source, *parts = fault["loc"]
+    where, value = [], body
+    for index, part in enumerate(parts):
+        if source == "body":
+            inside = part in value if isinstance(value, dict) else isinstance(value, list)
+            missing = fault["type"] == "missing" and index == len(parts) - 1
+            if not (inside or missing):
+                continue
+            value = value[part] if inside else None
+        where.append(str(part))
+    return ".".join(where)
+
+
+def _is_of_type(fault: Any) -> bool:
+    return str(fault["type"]).endswith(("_type", "_parsing"))
+
+
+def _message(group: Sequence[Any]) -> str:
+    """Of the types that a value may have, those that took it and found it wrong have a say."""
+    if len(group) > 1:
+        group = [fault for fault in group if not _is_of_type(fault)]
+    texts = [
+        f"{fault['ctx']['discriminator']} must be one of {fault['ctx']['expected_tags']}"
+        if fault["type"] == "union_tag_invalid"  # its own message says the tag that was given
+        else str(fault["msg"]).removeprefix("Value error, ")
+        for fault in group
+    ]
+    return "; ".join(dict.fromkeys(texts)) or "is of a type that is not taken here"
 
 
 def install(app: FastAPI) -> None:
@@ -72,10 +127,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, fault: HTTPException) -> Response:
-        slug = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(
-            fault.status_code, "refused"
-        )
-        answer = respond(problem(fault.status_code, slug, str(fault.detail), str(fault.detail)))
+        named = REFUSALS.get(fault.status_code, ("refused", "The request was refused"))
+        answer = respond(problem(fault.status_code, *named, str(fault.detail)))
         answer.headers.update(fault.headers or {})
         return answer
 

@@ -128,7 +128,7 @@ async def _each(
     return list(await asyncio.gather(*(guarded(request) for request in requests)))
 
 
-@router.get("/decisions/{id}", tags=["decide"], responses=problems(404))
+@router.get("/decisions/{id}", tags=["decide"], responses=problems(404, 503))
 async def decision(
     id: str, core: Core, experiment: Annotated[Name | None, Query()] = None
 ) -> DecisionAnswer:

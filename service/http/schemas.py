@@ -13,7 +13,9 @@ Token = Annotated[str, Field(min_length=1, max_length=1_024)]
 
 
 class Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    """What is sent: "1" and true are no numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ArmBody(Body):

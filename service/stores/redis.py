@@ -1,7 +1,7 @@
 """The shared store: Redis 7 streams, any number of service processes.
 
-A commit is one round trip: a script call for each entry, which Redis runs alone and whole. What it
-leaves in Redis is told in `redis_scripts`.
+A commit is one round trip; for each experiment in it Redis runs one script, alone and whole. What
+that leaves in Redis is told in `redis_scripts`.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
-from service.stores.base import Append, Entry, Mark, Outcome, Record, Snapshot
+from service.stores.base import Entry, Mark, Outcome, Record, Snapshot
 from service.stores.redis_scripts import (
     EXPERIMENTS,
     LAYOUT,
     SAVE_SNAPSHOT,
     Command,
-    commands,
+    commits,
     key_of,
     mark,
-    outcome,
+    outcomes,
 )
 
 CONNECT_TIMEOUT_S = 0.5  # a live host in the same region answers in milliseconds
@@ -88,12 +88,15 @@ class RedisStore:
     async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
         if not entries:
             return []
+        batch: dict[str, list[Entry]] = {}
+        for entry in entries:
+            batch.setdefault(entry.experiment, []).append(entry)
         # The names first: one without an event is skipped, an event without one would be lost.
-        names = {entry.experiment for entry in entries if isinstance(entry, Append)}
-        register: list[Command] = [("SADD", EXPERIMENTS, *names)] if names else []
-        replies = await self._all([*register, *commands(entries)])
-        outcomes = zip(entries, replies[len(register) :], strict=True)
-        return [outcome(entry, reply) for entry, reply in outcomes]
+        _, *replies = await self._all([("SADD", EXPERIMENTS, *batch), *commits(batch)])
+        decided = {
+            name: outcomes(batch[name], reply) for name, reply in zip(batch, replies, strict=True)
+        }
+        return [next(decided[entry.experiment]) for entry in entries]
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
         found = await self._do(
@@ -120,7 +123,7 @@ class RedisStore:
         if not identities:
             return {}
         found = await self._do("MGET", *(key_of(experiment, "mark", i) for i in identities))
-        return {i: mark(text) for i, text in zip(identities, found, strict=True) if text}
+        return {i: mark(text.decode()) for i, text in zip(identities, found, strict=True) if text}
 
     async def decision(self, experiment: str, decision: str) -> bytes | None:
         return next(iter(await self._decisions(experiment, [decision])), None)

@@ -16,9 +16,11 @@ Of all: `forage:experiments` (set of names), `forage:layout`, `forage:secret`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from hashlib import sha1
 from typing import Any
+
+import msgspec
 
 from service.stores.base import Append, Appended, DecisionRow, Entry, Kept, Known, Mark, Outcome
 
@@ -29,43 +31,59 @@ LAYOUT = 1
 CLOCK_SKEW_S = 300.0  # Redis forgets marks by its own clock, which may be ahead of ours
 EXPERIMENTS = "forage:experiments"
 
-APPEND = """
--- KEYS events, due, decision_at, settled, then the marks
--- ARGV payload, decision settled or '', unix ms to keep the marks to or '', then their values
-local known, refused = {}, false
-for i = 5, #KEYS do
-  known[i - 4] = redis.call('GET', KEYS[i])
-  refused = refused or known[i - 4]
-end
-if refused then return known end
--- The event first: if Redis refuses a write (memory), it refuses this one and nothing has changed.
-local position = string.sub(redis.call('XADD', KEYS[1], '0-*', 'p', ARGV[1]), 3)
-for i = 5, #KEYS do
-  local mark = position .. ' ' .. ARGV[i - 1]
-  if ARGV[3] == '' then
-    redis.call('SET', KEYS[i], mark)
-  else
-    redis.call('SET', KEYS[i], mark, 'PXAT', ARGV[3])
-  end
-end
-if ARGV[2] ~= '' and redis.call('ZREM', KEYS[2], ARGV[2]) == 0
-    and redis.call('HEXISTS', KEYS[3], ARGV[2]) == 0 then
-  redis.call('SADD', KEYS[4], ARGV[2])
-end
-return tonumber(position)
-"""
+# One call for a batch, its arguments and reply packed: this takes 15 us of the event loop for each
+# entry of a batch of 64. A call for each entry took 55.
+COMMIT = """
+-- KEYS events, decisions, decision_at, decision_counts, due, settled, then marks in order of use
+-- ARGV the entries {'event', decision settled or '', unix ms to keep the marks to or '', values of
+--      the marks} and {'row', id, policy, due or ''}; then their payloads
+local events, decisions, decision_at, decision_counts, due, settled = unpack(KEYS, 1, 6)
+local marks = 6
 
-KEEP = """
--- KEYS decisions, decision_at, decision_counts, due, settled
--- ARGV id, payload, policy, due or ''
-if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return end
-local at = redis.call('XADD', KEYS[1], '0-*', 'p', ARGV[2])
-redis.call('HSET', KEYS[2], ARGV[1], at)
-redis.call('HINCRBY', KEYS[3], ARGV[3], 1)
-if redis.call('SREM', KEYS[5], ARGV[1]) == 0 and ARGV[4] ~= '' then
-  redis.call('ZADD', KEYS[4], ARGV[4], ARGV[1])
+local function append(payload, settles, keep_until, values)
+  local first = marks
+  marks = marks + #values
+  local known, refused = {}, false
+  for i = 1, #values do
+    known[i] = redis.call('GET', KEYS[first + i])
+    refused = refused or known[i]
+  end
+  if refused then return known end
+  -- If Redis refuses to write (memory), it refuses the first write, and nothing has changed.
+  local position = string.sub(redis.call('XADD', events, '0-*', 'p', payload), 3)
+  for i = 1, #values do
+    local mark = position .. ' ' .. values[i]
+    if keep_until == '' then
+      redis.call('SET', KEYS[first + i], mark)
+    else
+      redis.call('SET', KEYS[first + i], mark, 'PXAT', keep_until)
+    end
+  end
+  if settles ~= '' and redis.call('ZREM', due, settles) == 0
+      and redis.call('HEXISTS', decision_at, settles) == 0 then
+    redis.call('SADD', settled, settles)
+  end
+  return tonumber(position)
 end
+
+local function keep(payload, id, policy, due_at)
+  if redis.call('HEXISTS', decision_at, id) == 1 then return 0 end
+  redis.call('HSET', decision_at, id, redis.call('XADD', decisions, '0-*', 'p', payload))
+  redis.call('HINCRBY', decision_counts, policy, 1)
+  if redis.call('SREM', settled, id) == 0 and due_at ~= '' then
+    redis.call('ZADD', due, due_at, id)
+  end
+  return 0
+end
+
+local replies = {}
+for i, entry in ipairs(cmsgpack.unpack(ARGV[1])) do
+  local apply = entry[1] == 'event' and append or keep
+  replies[i] = apply(ARGV[i + 1], entry[2], entry[3], entry[4])
+end
+return cmsgpack.pack(replies)
 """
+COMMIT_DIGEST = sha1(COMMIT.encode(), usedforsecurity=False).hexdigest()
 
 SAVE_SNAPSHOT = """
 -- KEYS snapshots
@@ -76,64 +94,47 @@ table.sort(kept, function(a, b) return tonumber(a) > tonumber(b) end)
 for i = 3, #kept do redis.call('HDEL', KEYS[1], kept[i]) end
 """
 
-DIGESTS = {text: sha1(text.encode(), usedforsecurity=False).hexdigest() for text in (APPEND, KEEP)}
-
 
 def key_of(experiment: str, *parts: str) -> str:
     return ":".join((f"forage:{{{experiment}}}", *parts))
 
 
-def mark(text: bytes) -> Mark:
-    position, _, value = text.partition(b" ")
-    return Mark(value.decode(), int(position))
+def mark(text: str) -> Mark:
+    position, _, value = text.partition(" ")
+    return Mark(value, int(position))
 
 
-def commands(entries: Sequence[Entry]) -> list[Command]:
-    """One call for each entry. The first call of a script carries its text: Redis may have
-    restarted since the last batch, and a batch that is half unknown could not keep its order."""
-    taught: set[str] = set()
-    calls: list[Command] = []
-    for entry in entries:
-        text, keys, values = _append(entry) if isinstance(entry, Append) else _keep(entry)
-        call = ("EVALSHA", DIGESTS[text]) if text in taught else ("EVAL", text)
-        calls.append((*call, len(keys), *keys, *values))
-        taught.add(text)
-    return calls
+def commits(batch: dict[str, list[Entry]]) -> Iterator[Command]:
+    """One call for each experiment. The first carries the script's text, as Redis may have
+    restarted since the last batch; the others name it."""
+    script = ("EVAL", COMMIT)
+    for experiment, entries in batch.items():
+        names = ("events", "decisions", "decision_at", "decision_counts", "due", "settled")
+        keys = [key_of(experiment, name) for name in names]
+        marks = (entry.marks for entry in entries if isinstance(entry, Append))
+        keys += [key_of(experiment, "mark", identity) for each in marks for identity in each]
+        packed = msgspec.msgpack.encode([_packed(entry) for entry in entries])
+        yield (*script, len(keys), *keys, packed, *(entry.payload for entry in entries))
+        script = ("EVALSHA", COMMIT_DIGEST)
 
 
-def outcome(entry: Entry, reply: Any) -> Outcome:
+def outcomes(entries: Iterable[Entry], reply: bytes) -> Iterator[Outcome]:
+    for entry, answer in zip(entries, msgspec.msgpack.decode(reply), strict=True):
+        if isinstance(entry, DecisionRow):
+            yield Kept()
+        elif isinstance(answer, int):
+            yield Appended(answer)
+        else:
+            known = zip(entry.marks, answer, strict=True)
+            yield Known({identity: mark(text) for identity, text in known if text})
+
+
+def _packed(entry: Entry) -> tuple[Any, ...]:
+    """Numbers go as text: Lua would write a large one as 4e+12."""
     if isinstance(entry, DecisionRow):
-        return Kept()
-    if isinstance(reply, int):
-        return Appended(reply)
-    known = zip(entry.marks, reply, strict=True)
-    return Known({identity: mark(text) for identity, text in known if text is not None})
-
-
-def _append(entry: Append) -> tuple[str, list[str], list[Any]]:
-    at = entry.experiment
-    keys = [
-        key_of(at, "events"),
-        key_of(at, "due"),
-        key_of(at, "decision_at"),
-        key_of(at, "settled"),
-    ]
-    keys += [key_of(at, "mark", identity) for identity in entry.marks]
-    return (
-        APPEND,
-        keys,
-        [entry.payload, entry.settles or "", _keep_ms(entry), *entry.marks.values()],
-    )
-
-
-def _keep_ms(entry: Append) -> int | str:
-    if entry.keep_until is None:
-        return ""
-    return max(1, math.ceil(1000 * (entry.keep_until + CLOCK_SKEW_S)))
-
-
-def _keep(row: DecisionRow) -> tuple[str, list[str], list[Any]]:
-    at = row.experiment
-    keys = [key_of(at, "decisions"), key_of(at, "decision_at"), key_of(at, "decision_counts")]
-    keys += [key_of(at, "due"), key_of(at, "settled")]
-    return KEEP, keys, [row.id, row.payload, row.policy, "" if row.due is None else row.due]
+        due = "" if entry.due is None else repr(entry.due)
+        return "row", entry.id, entry.policy, due
+    keep_ms = ""
+    if entry.keep_until is not None:
+        keep_ms = str(max(1, math.ceil(1000 * (entry.keep_until + CLOCK_SKEW_S))))
+    return "event", entry.settles or "", keep_ms, list(entry.marks.values())

@@ -50,10 +50,12 @@ class History:
     watermark: int = 0
 
 
-async def run(store_url: str, service_url: str, *, follow: bool) -> int:
-    """Train what is due, once or for as long as the parent process lives; how many versions."""
+async def run(store_url: str, service_url: str, *, follow: bool, parent: int | None = None) -> int:
+    """Train what is due, once or for ever; how many versions were handed over.
+
+    parent   the process to end with: the service that started this one
+    """
     torch.set_num_threads(1)  # the other cores are for serving
-    parent = os.getppid()
     handed = 0
     async with httpx.AsyncClient(base_url=service_url, timeout=60) as client:
         store = open_store(store_url, readonly=True)
@@ -71,7 +73,7 @@ async def run(store_url: str, service_url: str, *, follow: bool) -> int:
                 handed += trained
                 if not follow and not trained:
                     return handed
-                if os.getppid() != parent:
+                if parent is not None and os.getppid() != parent:
                     logger.info("the service is gone: the trainer ends")
                     return handed
         finally:

@@ -106,9 +106,20 @@ async def test_an_event_takes_all_its_identities_or_none(store: Store) -> None:
 @over_every_store
 async def test_identities_and_values_are_any_text(store: Store) -> None:
     marks = {"d:4 :x": "1.0 and more", "ключ/狗": "", "{braces}%\n": "ä", "nul\0": "1\0 2"}
+    marks |= {"i" * n: "v" * n for n in (31, 32, 255, 256, 70_000)}
+    stood_for = {identity: Mark(value, 1) for identity, value in marks.items()}
     assert await store.commit([Append("zoo", b"e", marks)]) == [Appended(1)]
-    assert await store.marks("zoo", list(marks)) == {i: Mark(v, 1) for i, v in marks.items()}
+    assert await store.marks("zoo", list(marks)) == stood_for
+    assert await store.commit([Append("zoo", b"e", marks)]) == [Known(stood_for)]
     assert await store.marks("zoo", ["nul", "d:4"]) == {}
+
+
+@over_every_store
+async def test_a_batch_may_be_large(store: Store) -> None:
+    rows = [decision("d" * 200 + str(n), 1.0) for n in range(3_000)]
+    outcomes = await store.commit([*rows, *(event("e" * 200 + str(n)) for n in range(3_000))])
+    assert outcomes[3_000:] == [Appended(n) for n in range(1, 3_001)]
+    assert len(await store.due("zoo", 1.0, 10_000)) == 3_000
 
 
 @over_every_store

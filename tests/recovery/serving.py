@@ -43,9 +43,7 @@ class Service:
     def start(self) -> Self:
         command = [sys.executable, "-m", "service", "serve", "--port", str(self.port)]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, env=self._environment, stdout=log, stderr=log
-            )
+            self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
         deadline = time.monotonic() + START_S
         while not self._ready():
             assert self._process.poll() is None, self.log.read_text()
@@ -75,6 +73,11 @@ class Service:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def get(self, path: str) -> Any:
         return httpx.get(self.url + path, timeout=10).raise_for_status().json()

@@ -1,0 +1,193 @@
+"""A service in this process, asked over its wire. Every answer is held to the OpenAPI document."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest import mock
+
+import httpx
+from fastapi import FastAPI
+
+import service.services
+from service.app import create_app
+from service.journal import Journal
+from service.services import Services, assemble, open_services
+from service.settings import Settings
+from service.stores import Store
+from service.stores.memory import MemoryStore
+from service.telemetry import Telemetry
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+SHOP = Path(__file__).parents[1] / "http" / "shop.toml"
+URL = "http://forage"
+PROBLEM = {"type", "title", "status", "detail", "errors"}
+
+
+@cache
+def openapi() -> Json:
+    """The document as the code of now writes it."""
+    settings = Settings(store="memory://")
+    journal = Journal(MemoryStore(), settings, Telemetry())
+    return create_app(assemble(settings, journal, [bytes(32)])).openapi()
+
+
+@cache
+def _operations() -> list[tuple[re.Pattern[str], Json]]:
+    paths = openapi()["paths"].items()
+    return [(re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), methods) for path, methods in paths]
+
+
+def declared(method: str, path: str) -> Json | None:
+    """The operation that answers; None where the document has none."""
+    for pattern, methods in _operations():
+        if pattern.fullmatch(path) and method.lower() in methods:
+            found: Json = methods[method.lower()]
+            return found
+    return None
+
+
+def expect_declared(response: httpx.Response) -> None:
+    """The status is one that the document declares for this route, the content of its type."""
+    request = response.request
+    operation = declared(request.method, request.url.path)
+    if operation is None:
+        assert response.status_code in (200, 307, 404, 405, 413), response.text
+        return
+    said = operation["responses"].get(str(response.status_code))
+    assert said, f"{request.method} {request.url.path} answers {response.status_code}, undeclared"
+    kind = response.headers.get("content-type", "").partition(";")[0]
+    assert kind in said.get("content", {"": None}), f"{kind} is not declared"
+
+
+def expect_problem(response: httpx.Response, status: int) -> Json:
+    """Problem details (RFC 9457) of our one shape; they are the answer."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    problem: Json = response.json()
+    assert problem.keys() == PROBLEM
+    assert problem["type"].startswith("https://forage.dev/problems/")
+    assert problem["status"] == status
+    assert problem["title"]
+    assert problem["detail"]
+    for fault in problem["errors"]:
+        assert fault.keys() == {"path", "message"}
+        assert fault["message"]
+    assert ("retry-after" in response.headers) == (status == 503)
+    return problem
+
+
+def paths(problem: Json) -> list[str]:
+    return sorted(fault["path"] for fault in problem["errors"])
+
+
+async def _check(response: httpx.Response) -> None:
+    await response.aread()
+    expect_declared(response)
+    ready = response.request.url.path == "/readyz"  # a probe reads the status, and what it lacks
+    if response.status_code >= 400 and not ready:
+        expect_problem(response, response.status_code)
+
+
+class Wire:
+    """One service and a client to it. Between requests nothing runs: time passes in `sleep`."""
+
+    def __init__(self, runner: asyncio.Runner, services: Services, app: FastAPI) -> None:
+        self._runner = runner
+        self.services, self.app = services, app
+        self.client = self.connect()
+
+    def connect(self, **options: Any) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app, **options),
+            base_url=URL,
+            event_hooks={"response": [_check]},
+        )
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def wait() -> T:
+            return await work
+
+        return self._runner.run(wait())
+
+    def sleep(self, seconds: float) -> None:
+        self.run(asyncio.sleep(seconds))
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return self.run(self.client.request(method, path, **options))
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, json: Any = None, **options: Any) -> httpx.Response:
+        return self.request("POST", path, json=json, **options)
+
+    def put(self, path: str, json: Any = None, **options: Any) -> httpx.Response:
+        return self.request("PUT", path, json=json, **options)
+
+    def delete(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("DELETE", path, **options)
+
+    # -- what most tests do --------------------------------------------------------------------
+
+    def select(self, **question: Any) -> Json:
+        """A decision; about a cat, where nothing is said of the context."""
+        answer = self.post("/select", {"context": {"persona": "cat"}, **question})
+        assert answer.status_code == 200, answer.text
+        decision: Json = answer.json()
+        return decision
+
+    def reward(self, decision: Json, reward: float | None = None, **more: Any) -> str:
+        """What came of a decision; the status of the answer."""
+        body = {"decision_id": decision["decision_id"], **more}
+        answer = self.post("/reward", body if reward is None else {**body, "reward": reward})
+        assert answer.status_code == 200, answer.text
+        status: str = answer.json()["status"]
+        return status
+
+    def policy(self, name: str, experiment: str = "shop") -> Json:
+        status: Json = self.get(f"/experiments/{experiment}/policies/{name}").json()
+        return status
+
+    def definition(self, experiment: str = "shop") -> Json:
+        found: Json = self.get(f"/experiments/{experiment}").json()["definition"]
+        return found
+
+    def redefine(self, experiment: str = "shop", **parts: Any) -> Json:
+        """Replace parts of a definition; the answer to the PUT."""
+        answer = self.put(f"/experiments/{experiment}", {**self.definition(experiment), **parts})
+        assert answer.status_code == 200, answer.text
+        body: Json = answer.json()
+        return body
+
+    def metrics(self) -> dict[str, float]:
+        """Samples by name and labels, as they are written: 'forage_x_total{a="b"}'."""
+        lines = self.get("/metrics").text.splitlines()
+        samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
+
+
+@contextmanager
+def serving(store: Store | None = None, **settings: Any) -> Iterator[Wire]:
+    """A service of the shop (shop.toml) on an in-memory log, or on `store`."""
+    chosen = Settings(
+        **{"store": "memory://", "experiments": [SHOP], "expiry_seconds": 3600.0, **settings}
+    )
+    store = store or MemoryStore()
+    with (
+        asyncio.Runner() as runner,
+        mock.patch.object(service.services, "open_store", return_value=store),
+    ):
+        stack = AsyncExitStack()
+        services = runner.run(stack.enter_async_context(open_services(chosen)))
+        try:
+            wire = Wire(runner, services, create_app(services))
+            stack.push_async_callback(wire.client.aclose)
+            yield wire
+        finally:
+            runner.run(stack.aclose())
