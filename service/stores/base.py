@@ -15,7 +15,8 @@ class Append:
     """An event to append. `marks` are its identities: the log takes it only if none is known.
 
     marks        identity -> a short value that a later conflict is answered with (at least one)
-    settles      the decision this event closes: it is no longer due, even if its row comes later
+    settles      the decision this event closes: it is no longer due, even if its row comes later,
+                 nor where every mark was known already: then there is nothing left to settle
     keep_until   unix seconds; a mark may be forgotten after this, never before (None: never)
     """
 

@@ -34,15 +34,20 @@ class _Experiment:
 
     def append(self, entry: Append) -> Outcome:
         known = {i: self.marks[i] for i in entry.marks if i in self.marks}
+        if len(known) == len(entry.marks):
+            self._settle(entry.settles)
         if known:
             return Known(known)
         self.events.append(entry.payload)
         position = len(self.events)
         self.marks |= {i: Mark(value, position) for i, value in entry.marks.items()}
-        if entry.settles is not None:
-            self.settled.add(entry.settles)
-            self.waiting.pop(entry.settles, None)
+        self._settle(entry.settles)
         return Appended(position)
+
+    def _settle(self, decision: str | None) -> None:
+        if decision is not None:
+            self.settled.add(decision)
+            self.waiting.pop(decision, None)
 
     def keep(self, row: DecisionRow) -> Outcome:
         if row.id not in self.decisions:

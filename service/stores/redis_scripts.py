@@ -40,15 +40,23 @@ COMMIT = """
 local events, decisions, decision_at, decision_counts, due, settled = unpack(KEYS, 1, 6)
 local marks = 6
 
+local function settle(decision)
+  if decision ~= '' and redis.call('ZREM', due, decision) == 0
+      and redis.call('HEXISTS', decision_at, decision) == 0 then
+    redis.call('SADD', settled, decision)
+  end
+end
+
 local function append(payload, settles, keep_until, values)
   local first = marks
   marks = marks + #values
-  local known, refused = {}, false
+  local known, count = {}, 0
   for i = 1, #values do
     known[i] = redis.call('GET', KEYS[first + i])
-    refused = refused or known[i]
+    if known[i] then count = count + 1 end
   end
-  if refused then return known end
+  if count == #values then settle(settles) end
+  if count > 0 then return known end
   -- If Redis refuses to write (memory), it refuses the first write, and nothing has changed.
   local position = string.sub(redis.call('XADD', events, '0-*', 'p', payload), 3)
   for i = 1, #values do
@@ -59,10 +67,7 @@ local function append(payload, settles, keep_until, values)
       redis.call('SET', KEYS[first + i], mark, 'PXAT', keep_until)
     end
   end
-  if settles ~= '' and redis.call('ZREM', due, settles) == 0
-      and redis.call('HEXISTS', decision_at, settles) == 0 then
-    redis.call('SADD', settled, settles)
-  end
+  settle(settles)
   return tonumber(position)
 end
 

@@ -238,6 +238,8 @@ class _Batch:
             for identity in entry.marks
             if (experiment, identity) in self._taken
         }
+        if len(known) == len(entry.marks) and entry.settles is not None:
+            self._settled.append((experiment, entry.settles))
         if known:
             return Known(known)
         if experiment not in self._heads:

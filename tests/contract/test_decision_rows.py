@@ -1,7 +1,7 @@
 """What every store owes the engine for the decisions it keeps: once, counted, due until settled."""
 
 from service.stores import Store
-from service.stores.base import DecisionRow, Kept
+from service.stores.base import Append, DecisionRow, Kept
 from tests.support.stores import decision, event, over_every_store
 
 
@@ -45,9 +45,18 @@ async def test_a_settled_decision_is_no_longer_due(store: Store) -> None:
 
 
 @over_every_store
-async def test_a_refused_event_settles_nothing(store: Store) -> None:
-    await store.commit([decision("a", 1.0), event("x"), event("x", settles="a")])
+async def test_an_event_refused_for_one_of_its_identities_settles_nothing(store: Store) -> None:
+    both = Append("zoo", b"e", {"x": "1.0", "y": "1.0"}, settles="a")
+    await store.commit([decision("a", 1.0), event("x"), both])
     assert await store.due("zoo", 9.0, 10) == [b"a"]
+
+
+@over_every_store
+async def test_an_event_of_which_every_identity_is_known_still_settles(store: Store) -> None:
+    """A slate whose arms were settled one by one: its expiry finds nothing left to do."""
+    both = Append("zoo", b"e", {"x": "1.0", "y": "1.0"}, settles="a")
+    await store.commit([decision("a", 1.0), event("x"), event("y"), both])
+    assert await store.due("zoo", 9.0, 10) == []
 
 
 @over_every_store
