@@ -133,31 +133,31 @@ async def serve(settings: Settings) -> int:
     if settings.trainer == "on" and settings.store.startswith("memory"):
         raise ConfigurationError("FORAGE_TRAINER: no other process can read a memory:// store")
     sys.setswitchinterval(SWITCH_SECONDS)
-    listener = _listen(settings)
-    port = listener.getsockname()[1]
-    async with open_services(settings) as services:
-        config = uvicorn.Config(
-            create_app(services),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=10,
-        )
-        server = _server(config)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, setattr, server, "should_exit", True)
-        logger.info(
-            "serving %s on http://%s:%d (/docs), store %s",
-            ", ".join(services.journal.states),
-            settings.host,
-            port,
-            settings.store.partition("://")[0],
-        )
-        trainer = asyncio.create_task(_keep_training(settings, port))
-        await server.serve(sockets=[listener])
-        trainer.cancel()
-        await asyncio.gather(trainer, return_exceptions=True)
+    with _listen(settings) as listener:
+        port = listener.getsockname()[1]
+        async with open_services(settings) as services:
+            config = uvicorn.Config(
+                create_app(services),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=10,
+            )
+            server = _server(config)
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, setattr, server, "should_exit", True)
+            logger.info(
+                "serving %s on http://%s:%d (/docs), store %s",
+                ", ".join(services.journal.states),
+                settings.host,
+                port,
+                settings.store.partition("://")[0],
+            )
+            trainer = asyncio.create_task(_keep_training(settings, port))
+            await server.serve(sockets=[listener])
+            trainer.cancel()
+            await asyncio.gather(trainer, return_exceptions=True)
     return 0
 
 

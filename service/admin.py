@@ -1,5 +1,6 @@
 """Changes to what is served: experiments, arms, versions. Each ends as an event in the log."""
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
@@ -94,11 +95,12 @@ class Admin:
     # -- arms ----------------------------------------------------------------------------------
 
     async def upsert_arms(self, state: State, arms: Mapping[str, Mapping[str, Any]]) -> None:
-        """Add arms or give them other features. All are checked before one is written."""
+        """Add arms or give them other features. All are checked before they are written, together:
+        those of one call are one commit of the log."""
         for arm, features in arms.items():
             state.schema.encode_arm(features, f"arms.{arm}")
-        for arm, features in arms.items():
-            await self._append(state, ArmUpserted(at=time(), arm=arm, features=dict(features)))
+        events = [ArmUpserted(at=time(), arm=arm, features=dict(arms[arm])) for arm in arms]
+        await asyncio.gather(*(self._append(state, event) for event in events))
 
     async def remove_arm(self, state: State, arm: str) -> None:
         """No longer chosen; what was shown of it can still be rewarded. Raises NotFound."""
@@ -120,6 +122,8 @@ class Admin:
         where it was trained for another head or version than the next.
         """
         learner = find(state, policy)
+        if not isinstance(learner.settings, Network):
+            raise Invalid("has no net: nothing is trained for it", path="policy")
         try:
             version = read_artifact(learner, artifact)
             meta = read_meta(artifact)
@@ -162,7 +166,6 @@ class Admin:
         tally = state.tallies[learner.name]
         watch = self._telemetry.watched.get((state.name, learner.name))
         version = learner.active
-        trained = learner.training_due_at is not None or version.number > 0
         return {
             "name": learner.name,
             "kind": learner.settings.kind,
@@ -182,7 +185,7 @@ class Admin:
             "staged": learner.staged.version.number if learner.staged else None,
             "training_due": learner.training_due,
             "training_due_at": learner.training_due_at,
-            "trained_to": version.trained_to if trained else None,
+            "trained_to": version.trained_to if version.number else None,
             "versions": learner.history,
         }
 

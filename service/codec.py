@@ -17,6 +17,7 @@ from service.errors import Damaged, LogTooNew
 
 MAGIC = b"forage1\n"
 _DIGEST = 32
+_UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, OSError, EOFError)
 
 
 def pack(schema: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
@@ -40,7 +41,7 @@ def unpack(blob: bytes, schema: int) -> tuple[dict[str, Any], dict[str, npt.NDAr
             arrays = {name: file[name] for name in file.files}
         meta: dict[str, Any] = json.loads(arrays.pop("meta").tobytes())
         written = int(meta.pop("schema"))
-    except (KeyError, TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as fault:
+    except (*_UNREADABLE, zipfile.BadZipFile) as fault:
         raise Damaged(f"not a blob of Forage's: {fault}") from fault
     if written > schema:
         raise LogTooNew(f"written with schema {written}, this Forage reads up to {schema}")

@@ -182,12 +182,12 @@ class Engine:
         return Candidates(tuple(ids), np.array(rows).reshape(len(rows), -1)), inline
 
     def _seal(self, experiment: str, decision: Decision) -> tuple[str, bool]:
-        """The token, and whether it holds the features (they stay in the row where it would grow
-        beyond its limit)."""
-        token = self._sealer.seal(_ticket(experiment, decision, features=True))
+        """The token, and whether it holds what was shown (which stays in the row alone where the
+        token would grow beyond its limit)."""
+        token = self._sealer.seal(_ticket(experiment, decision, decision.shown))
         if len(token) <= LIMIT:
             return token, True
-        return self._sealer.seal(_ticket(experiment, decision, features=False)), False
+        return self._sealer.seal(_ticket(experiment, decision, [])), False
 
 
 def decide(
@@ -213,22 +213,14 @@ def _short_id() -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def _ticket(experiment: str, decision: Decision, *, features: bool) -> Ticket:
+def _ticket(experiment: str, decision: Decision, shown: Sequence[Shown]) -> Ticket:
     return Ticket(
         decision.id,
         experiment,
         decision.policy,
         decision.model_version,
         decision.schema_version,
-        [
-            ShownArm(
-                shown.arm,
-                shown.propensity,
-                np.array(shown.x).tobytes() if features else None,
-                shown.inline,
-            )
-            for shown in decision.shown
-        ],
+        [ShownArm(arm.arm, arm.propensity, np.array(arm.x).tobytes(), arm.inline) for arm in shown],
         decision.reward_by,
         decision.accept_until,
     )

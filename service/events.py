@@ -6,7 +6,7 @@ schema it was written with; a log written by a newer Forage is refused, never gu
 """
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -84,17 +84,27 @@ class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected"):
     """A reward that changes what was learned: the real one after the default, or a further
     contribution under aggregation sum or last.
 
-    was   the reward that each arm of `settled` had been learned with, in order; None: not yet
+    was     the reward that each arm of `settled` had been learned with, in order; None: not yet
+    since   the position of the first word on it: a head that began later does not hold it
     """
 
     was: list[float | None]
+    since: list[int | None]
 
 
-def outcomes(event: Learned) -> list[tuple[Settled, float | None]]:
-    """Each settled arm and the reward it was learned with before, None where it was not."""
+class Outcome(NamedTuple):
+    """One settled arm; was, since: as in `Corrected`, None where this is the first word on it."""
+
+    settled: Settled
+    was: float | None = None
+    since: int | None = None
+
+
+def outcomes(event: Learned) -> list[Outcome]:
     if isinstance(event, Corrected):
-        return list(zip(event.settled, event.was, strict=True))
-    return [(settled, None) for settled in event.settled]
+        columns = zip(event.settled, event.was, event.since, strict=True)
+        return [Outcome(*column) for column in columns]
+    return [Outcome(settled) for settled in event.settled]
 
 
 class VersionStaged(Event, frozen=True, kw_only=True, tag="VersionStaged"):
@@ -203,7 +213,7 @@ def decode_event(payload: bytes) -> AnyEvent:
     """Raises LogTooNew for a record of a newer schema, Damaged for anything that is no record."""
     try:
         record = _decode_event(payload)
-    except msgspec.DecodeError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise _unreadable(payload, fault) from fault
     _refuse_newer(record.schema)
     return record.event
@@ -217,7 +227,7 @@ def decode_decision(payload: bytes) -> Decision:
     """Raises as `decode_event`."""
     try:
         record = _decode_decision(payload)
-    except msgspec.DecodeError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise _unreadable(payload, fault) from fault
     _refuse_newer(record.schema)
     return record.decision
@@ -232,6 +242,6 @@ def _refuse_newer(schema: int) -> None:
 
 
 def _unreadable(payload: bytes, fault: Exception) -> Damaged:
-    with suppress(msgspec.DecodeError):
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
         _refuse_newer(_decode_header(payload).schema)
     return Damaged(f"a log record cannot be read: {fault}")

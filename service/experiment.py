@@ -211,7 +211,7 @@ def load_definition(path: Path) -> tuple[str, Definition]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
         raise ConfigurationError(f"{path}: not TOML: {fault}") from fault
     name = content.pop("name", path.stem)
-    if not isinstance(name, str) or not re.match(NAME, name):
+    if not isinstance(name, str) or not re.fullmatch(NAME, name):
         raise ConfigurationError(f"{path}: name: letters, digits, '_', '.' and '-', at most 64")
     try:
         return name, Definition.model_validate(content)

@@ -26,6 +26,10 @@ from service.experiment import (
 
 Array = npt.NDArray[np.float64]
 
+LARGEST = 1e9
+"""Of a number after its scaling: the square of its products is far from overflow. At 1e155 a single
+reward would make A infinite, and the log would keep it so."""
+
 
 def width(feature: Feature) -> int:
     """Columns that a feature takes."""
@@ -41,13 +45,14 @@ def width(feature: Feature) -> int:
 
 
 class _Side:
-    """The features of the context, or of an arm, side by side."""
+    """The features of the context, or of an arm, side by side, in the order of their names: the
+    same definition written in another order has the same columns."""
 
     def __init__(self, features: Mapping[str, Feature]) -> None:
         self.features = features
         self.columns: dict[str, slice] = {}
         stop = 0
-        for name, feature in features.items():
+        for name, feature in sorted(features.items()):
             start, stop = stop, stop + width(feature)
             self.columns[name] = slice(start, stop)
         self.width = stop
@@ -94,8 +99,7 @@ class _Side:
             case Vector():
                 if not isinstance(value, list) or len(value) != feature.size:
                     return f"must be a list of {feature.size} numbers"
-        columns[:] = (np.asarray(value, dtype=float) - feature.center) / feature.scale
-        return "" if np.isfinite(columns).all() else "must be finite"
+        return _scale(feature, value, columns)
 
     def _index(self, name: str, feature: Categorical | Hashed, value: str) -> int | None:
         """The column of a value; None where it is unknown, and that is refused."""
@@ -103,6 +107,17 @@ class _Side:
             return _bucket(name, value, feature.buckets)
         other = len(feature.values) if feature.unknown == "other" else None
         return self._indexes[name].get(value, other)
+
+
+def _scale(feature: Numeric | Vector, value: Any, columns: Array) -> str:
+    """Fill columns with numbers; what is wrong with them, or ''."""
+    with np.errstate(over="ignore"):
+        columns[:] = (np.asarray(value, dtype=float) - feature.center) / feature.scale
+    if not np.isfinite(columns).all():
+        return "must be finite"
+    if np.abs(columns).max() > LARGEST:
+        return f"must lie within {LARGEST:g} of its center, in units of its scale"
+    return ""
 
 
 def _bucket(name: str, value: str, buckets: int) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service import codec
-from service.errors import Damaged, LogGap
+from service.errors import Damaged, Invalid, LogGap, NotPositiveDefinite
 from service.events import (
     AnyEvent,
     ArmRemoved,
@@ -19,6 +19,7 @@ from service.events import (
     ExperimentDefined,
     ExperimentDeleted,
     Learned,
+    Outcome,
     VersionActivated,
     VersionStaged,
     outcomes,
@@ -30,17 +31,22 @@ from service.stores.base import Snapshot
 
 SNAPSHOT_SCHEMA = 1
 
-HEADLESS = {"share", "epsilon", "learning", "learns_from", "alpha", "draws", "bank", "training"}
+HEADLESS = {"share", "epsilon", "learning", "alpha", "draws", "bank", "training"}
 """Policy settings that do not touch the head: changing another starts the head from the prior."""
 
 
 class Tally:
-    """Rewards settled by one policy: count, sum, sum of squares."""
+    """Rewards settled by one policy, from a log position on: count, sum, sum of squares."""
 
-    def __init__(self, count: int = 0, total: float = 0.0, squares: float = 0.0) -> None:
-        self.count, self.total, self.squares = count, total, squares
+    def __init__(
+        self, begins: int, count: int = 0, total: float = 0.0, squares: float = 0.0
+    ) -> None:
+        self.begins, self.count, self.total, self.squares = begins, count, total, squares
 
-    def move(self, was: float | None, reward: float) -> None:
+    def move(self, outcome: Outcome) -> None:
+        was, reward = outcome.was, outcome.settled.reward
+        if outcome.since is not None and outcome.since < self.begins:
+            return
         self.count += was is None
         self.total += reward - (was or 0.0)
         self.squares += reward * reward - (was or 0.0) ** 2
@@ -90,6 +96,13 @@ class State:
 
     def _change(self, position: int, event: AnyEvent, artifact: bytes | None) -> None:
         match event:
+            case ExperimentDefined():
+                self._define(position, event)
+            case ExperimentDeleted():
+                self.deleted, self.revision = True, event.revision
+                self.learners, self.tallies, self.arms = {}, {}, {}
+            case _ if self.deleted:
+                pass  # someone wrote it before they knew
             case Learned():
                 self._settle(position, event)
             case VersionStaged():
@@ -97,32 +110,36 @@ class State:
             case VersionActivated():
                 self._activate(position, event)
             case ArmUpserted():
-                self.arms[event.arm] = event.features
-                self._encode_catalogue()
+                self._upsert(event)
             case ArmRemoved():
                 self.arms.pop(event.arm, None)
                 self._encode_catalogue()
-            case ExperimentDefined():
-                self._define(event)
-            case ExperimentDeleted():
-                self.deleted, self.revision = True, event.revision
-                self.learners, self.tallies = {}, {}
 
-    def _define(self, event: ExperimentDefined) -> None:
+    def _upsert(self, event: ArmUpserted) -> None:
+        """Put an arm into the catalogue, if it fits the features that hold at this position: they
+        may have been defined anew after it was checked."""
+        try:
+            self.schema.encode_arm(event.features)
+        except Invalid:
+            return
+        self.arms[event.arm] = event.features
+        self._encode_catalogue()
+
+    def _define(self, position: int, event: ExperimentDefined) -> None:
         definition = Definition.model_validate(event.definition)
         same_features = event.schema_version == self.schema_version and not self.deleted
         schema = self.schema if same_features else Schema(definition.features)
         learners = {}
         for name, settings in definition.policies.items():
-            fresh = Learner(self.name, name, settings, definition, schema, event.revision)
+            fresh = Learner(self.name, name, settings, definition, schema, event.revision, position)
             kept = self.learners.get(name) if same_features else None
             if kept and kept.view.names == fresh.view.names and _same_head(kept, fresh):
-                kept.configure(settings)
+                kept.configure(settings, position)
                 fresh = kept
             learners[name] = fresh
         self.definition, self.schema, self.learners = definition, schema, learners
         self.revision, self.schema_version = event.revision, event.schema_version
-        self.tallies = {name: self.tallies.get(name, Tally()) for name in learners}
+        self.tallies = {name: self.tallies.get(name, Tally(position)) for name in learners}
         self.deleted = False
         self.arms = {arm: dict(features) for arm, features in definition.arms.items()}
         self._encode_catalogue()
@@ -133,11 +150,11 @@ class State:
         self.candidates = Candidates(tuple(self.arms), x)
 
     def _settle(self, position: int, event: Learned) -> None:
-        if event.schema_version != self.schema_version or self.deleted:
+        if event.schema_version != self.schema_version:
             return
-        for settled, was in outcomes(event):
-            if event.policy in self.tallies:
-                self.tallies[event.policy].move(was, settled.reward)
+        if event.policy in self.tallies:
+            for outcome in outcomes(event):
+                self.tallies[event.policy].move(outcome)
         for learner in self.learners.values():
             learner.fold(position, event)
 
@@ -190,12 +207,13 @@ class State:
         state = cls(meta["name"])
         if not meta["deleted"]:
             state._define(
+                meta["position"],
                 ExperimentDefined(
                     at=0.0,
                     revision=meta["revision"],
                     schema_version=meta["schema_version"],
                     definition=meta["definition"],
-                )
+                ),
             )
             state.arms = meta["arms"]
             state._encode_catalogue()
@@ -218,10 +236,12 @@ def read_artifact(learner: Learner, artifact: bytes) -> Version:
     meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA)
     try:
         version = learner.restored(meta, arrays)
-        probe = np.zeros((1, learner.view.width))
         assert version.head is not None
-        version.head.mean(version.encoder(probe), [""])
-    except (KeyError, ValueError, AssertionError) as fault:
+        phi = version.encoder(np.zeros((1, learner.view.width)))
+        seen = [version.head.mean(phi, [""]), version.head.width(phi, [""])]
+        if not np.isfinite([*seen, version.encoder.predict(phi)]).all():
+            raise ValueError("a mean or a width is not finite")
+    except (LookupError, TypeError, ValueError, AssertionError, NotPositiveDefinite) as fault:
         raise Damaged(f"the artifact does not fit policy {learner.name}: {fault}") from fault
     return version
 

@@ -1,10 +1,14 @@
 """The few factorisations that the heads need. Arrays are float64; factors are lower triangular."""
 
+import logging
+
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
 from service.errors import NotPositiveDefinite
+
+logger = logging.getLogger(__name__)
 
 Array = npt.NDArray[np.float64]
 
@@ -20,12 +24,21 @@ def inverse_root(precision: Array) -> Array:  # (m, m) -> (m, m) lower
     Raises NotPositiveDefinite where A is none, even with the largest of JITTERS.
     """
     scale = float(np.trace(precision)) / len(precision)
+    if not np.isfinite(precision).all():  # LAPACK lets a NaN pass
+        raise NotPositiveDefinite(len(precision), JITTERS[-1])
     for jitter in JITTERS:
         shifted = precision if jitter == 0 else precision + jitter * scale * np.eye(len(precision))
         factor, failed = lapack.dpotrf(shifted, lower=1, clean=1)
-        if not failed and np.isfinite(scale):
+        if not failed:
             root, singular = lapack.dtrtri(factor, lower=1)
             if not singular:
+                if jitter:
+                    logger.warning(
+                        "a %d x %d precision matrix lost its definiteness to rounding: %.0e of "
+                        "its mean diagonal was added",
+                        *precision.shape,
+                        jitter,
+                    )
                 return np.ascontiguousarray(root)
     raise NotPositiveDefinite(len(precision), JITTERS[-1])
 

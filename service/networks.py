@@ -43,14 +43,14 @@ class Network:
         """Raises KeyError or ValueError where the arrays are no network."""
         count = sum(name.startswith("weight") for name in arrays)
         layers = [(arrays[f"weight{index}"], arrays[f"bias{index}"]) for index in range(count)]
+        if not layers:
+            raise ValueError("no layers")
         for (left, bias), following in zip(layers, [*layers[1:], None], strict=True):
             fits = left.ndim == 2 and bias.shape == left.shape[1:]
             if not fits or (following and following[0].shape[0] != left.shape[1]):
                 raise ValueError("layers do not fit each other")
             if not (np.isfinite(left).all() and np.isfinite(bias).all()):
                 raise ValueError("a weight is not finite")
-        if not layers:
-            raise ValueError("no layers")
         return cls(layers)
 
 

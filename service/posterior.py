@@ -16,10 +16,11 @@ equations 1 and 2); Beta-Bernoulli: Chapelle & Li 2011 (algorithm 2).
 """
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,10 @@ Array = npt.NDArray[np.float64]
 NOISE_SHAPE, NOISE_RATE = 1.0, 0.01
 """a0 and b0 of the noise. Weak, so that worlds of rare clicks (variance 0.01) are learned as fast
 as those of even ones: the prior weighs as much as two rewards."""
+
+KEPT_DRAWS = 2**22
+"""Draws kept for arms, 32 MB: 8,192 arms at 512 draws. Ids of arms outside the catalogue are the
+callers' to choose, without end."""
 
 
 class Bank:
@@ -62,6 +67,8 @@ class Bank:
     def column(self, name: str) -> Array:  # (M,)
         column = self._columns.get(name)
         if column is None:
+            if (len(self._columns) + 1) * self.draws > KEPT_DRAWS:
+                self._columns.clear()
             column = self._columns[name] = self._quantiles[self._order(name)]
         return column
 
@@ -94,6 +101,16 @@ def digest(head: "Head") -> str:
     for name, array in sorted(head.arrays().items()):
         total.update(name.encode() + np.ascontiguousarray(array).tobytes())
     return total.hexdigest()[:32]
+
+
+def _pack_names(names: Iterable[str]) -> npt.NDArray[Any]:
+    """As JSON: numpy's own strings lose NUL characters at their end."""
+    return np.frombuffer(json.dumps(list(names)).encode(), np.uint8)
+
+
+def _unpack_names(packed: npt.NDArray[Any]) -> list[str]:
+    names: list[str] = json.loads(packed.tobytes())
+    return names
 
 
 class Head(Protocol):
@@ -242,7 +259,7 @@ class DisjointRidgeHead:
             self._root[row], self._mean[row] = root, root.T @ half
             self._share[row] = half @ half
         if self._stale:
-            self._explained = float(self._share.sum())
+            self._explained = float(self._share[: len(self._rows)].sum())
             self._stale.clear()
 
     @property
@@ -274,14 +291,14 @@ class DisjointRidgeHead:
     def arrays(self) -> dict[str, Array]:
         rows = len(self._rows)
         return {
-            "arms": np.array(list(self._rows), dtype=np.str_),
+            "arms": _pack_names(self._rows),
             "A": self.A[:rows],
             "b": self.b[:rows],
             "scalars": np.array([self.rr, self.n]),
         }
 
     def restore(self, arrays: dict[str, Array]) -> None:
-        self._rows = {str(arm): row for row, arm in enumerate(arrays["arms"])}
+        self._rows = {arm: row for row, arm in enumerate(_unpack_names(arrays["arms"]))}
         rows = len(self._rows)
         self._reserve(max(4, 2 * rows))
         self.A[:rows], self.b[:rows] = arrays["A"], arrays["b"]
@@ -328,22 +345,24 @@ class BetaHead:
         """Kept until the arm's counts change: a quantile of the Beta costs a microsecond."""
         kept = self._drawn.get(arm)
         if kept is None or kept[0] is not bank:
+            if (len(self._drawn) + 1) * bank.draws > KEPT_DRAWS:
+                self._drawn.clear()
             alpha, beta = self._beta(arm)
             kept = self._drawn[arm] = bank, betaincinv(alpha, beta, bank.uniform(arm))
         return kept[1]
 
     def health(self) -> Health:
         totals = [float(counts.sum()) for counts in self._counts.values()] or [2.0]
-        held = sum(totals) - 2 * len(self._counts)
+        held = sum(totals) - 2 * len(totals)
         return Health(min(totals), max(totals) / min(totals), max(held, 0.0), 0.0)
 
     def arrays(self) -> dict[str, Array]:
         return {
-            "arms": np.array(list(self._counts), dtype=np.str_),
+            "arms": _pack_names(self._counts),
             "counts": np.array(list(self._counts.values())).reshape(-1, 2),
         }
 
     def restore(self, arrays: dict[str, Array]) -> None:
-        counts = zip(arrays["arms"], arrays["counts"], strict=True)
-        self._counts = {str(arm): count.copy() for arm, count in counts}
+        counts = zip(_unpack_names(arrays["arms"]), arrays["counts"], strict=True)
+        self._counts = {arm: count.copy() for arm, count in counts}
         self._drawn.clear()

@@ -57,6 +57,7 @@ class _Arm:
     reward: float
     link: int = 0
     was: float | None = None
+    since: int | None = None
     was_default: bool = False
 
     def total(self, rules: RewardRules) -> float:
@@ -100,7 +101,8 @@ class _Settlement:
             return Expired(**body)
         if all(arm.was is None for arm in self.arms):
             return Rewarded(**body)
-        return Corrected(**body, was=[arm.was for arm in self.arms])
+        was, since = [arm.was for arm in self.arms], [arm.since for arm in self.arms]
+        return Corrected(**body, was=was, since=since)
 
     def marks(self) -> dict[str, str]:
         marks = {}
@@ -131,6 +133,7 @@ class _Settlement:
             link = known.get(link_mark(self.decision, arm.link, arm.shown.arm))
             if link is not None:
                 arm.was, arm.was_default = json.loads(link.value)
+                arm.since = link.position if arm.link == 0 else arm.since
                 arm.link += 1
                 if self.reward_id is None or not (
                     arm.was_default or self.rules.aggregation != "first"
@@ -156,10 +159,10 @@ class Settlements:
         if state.deleted:
             raise Gone("the experiment of this decision was deleted")
         rules = state.definition.reward
-        rewards = _rewards(outcome, [shown.arm for shown in ticket.shown], rules)
+        shown = {arm.arm: arm for arm in await self._shown(ticket)}
+        rewards = _rewards(outcome, list(shown), rules)
         if time() > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")
-        shown = {arm.arm: arm for arm in await self._shown(ticket)}
         settlement = _Settlement(
             ticket.id,
             ticket.policy,
@@ -176,16 +179,14 @@ class Settlements:
 
     async def _shown(self, ticket: Ticket) -> list[Shown]:
         """The arms of a ticket with their features, from the decision row where they were many."""
-        found = []
-        for arm in ticket.shown:
-            x = arm.features()
-            if x is None:
-                row = await self._journal.store.decision(ticket.experiment, ticket.id)
-                if row is None:
-                    raise Gone("the row of this decision, which holds its features, is gone")
-                return decode_decision(row).shown
-            found.append(Shown(arm.arm, arm.propensity, x, arm.inline))
-        return found
+        if ticket.shown:
+            return [
+                Shown(arm.arm, arm.propensity, arm.features(), arm.inline) for arm in ticket.shown
+            ]
+        row = await self._journal.store.decision(ticket.experiment, ticket.id)
+        if row is None:
+            raise Gone("the row of this decision, which holds what it showed, is gone")
+        return decode_decision(row).shown
 
     async def _settle(self, state: State, settlement: _Settlement) -> Status:
         while settlement.arms:

@@ -27,27 +27,28 @@ from service.errors import Invalid
 
 FORMAT = b"\x01"
 LIMIT = 1_024
-"""Characters of a token; features that would not fit stay in the decision row."""
+"""Characters of a token; what was shown stays in the decision row where it would not fit."""
 
 _HEADER = 1 + 4 + 16 + 8
 
 
 class ShownArm(msgspec.Struct, frozen=True, array_like=True):
-    """x: float64 bytes of the base features, None where they are in the decision row alone."""
+    """x: float64 bytes of the base features."""
 
     arm: str
     propensity: float
-    x: bytes | None
+    x: bytes
     inline: bool
 
-    def features(self) -> list[float] | None:
-        if self.x is None:
-            return None
+    def features(self) -> list[float]:
         return [float(value) for value in np.frombuffer(self.x)]
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
-    """What is inside. Times in unix seconds."""
+    """What is inside. Times in unix seconds.
+
+    shown   empty where it would be too long: the decision row has it
+    """
 
     id: str
     experiment: str
@@ -80,15 +81,17 @@ class TokenSealer:
         self._unit_key = hashlib.sha256(b"forage unit" + first).digest()
 
     def seal(self, ticket: Ticket) -> str:
-        """At most LIMIT characters where the ticket's features are short enough or left out."""
+        """At most LIMIT characters where what was shown is short enough or left out."""
         header = self._prefix + next(self._counter).to_bytes(8, "big")
         sealed = self._own.encrypt(b"\0\0\0\0" + header[-8:], _encode(ticket), header)
-        return base64.urlsafe_b64encode(header + sealed).rstrip(b"=").decode()
+        return _text(header + sealed)
 
     def open(self, token: str) -> Ticket:
         """Raises Invalid for anything that no process with one of these secrets has sealed."""
         try:
             raw = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
+            if _text(raw) != token:  # the decoder overlooks foreign characters and loose bits
+                raise _refusal()
             header, sealed = raw[:_HEADER], raw[_HEADER:]
             secret = self._secrets.get(header[1:5])
             if secret is None or header[:1] != FORMAT or len(header) < _HEADER:
@@ -101,7 +104,12 @@ class TokenSealer:
     def unit_hash(self, unit: str) -> str:
         """A unit as the log may hold it: keyed, so that it cannot be guessed back."""
         digest = hmac.digest(self._unit_key, unit.encode(), "sha256")
-        return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
+        return _text(digest[:16])
+
+
+def _text(raw: bytes) -> str:
+    """base64url without padding."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def _refusal() -> Invalid:

@@ -106,6 +106,8 @@ def _moving_ctr(axes: Axes, results: Results, style: dict[str, tuple[str, Any]])
 def _regret(axes: Axes, results: Results, style: dict[str, tuple[str, Any]]) -> None:
     for policy, course in results.courses.items():
         _line(axes, np.cumsum(course.best - course.expected), policy, style[policy])
+    axes.set_yscale("symlog", linthresh=10)  # good policies lie a hundredfold below uniform
+    axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(_thousands)
 
 

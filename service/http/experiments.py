@@ -108,7 +108,12 @@ async def put_experiment(
     return _answer(state, response)
 
 
-@router.delete("/experiments/{experiment}", status_code=204, responses=problems(404, 409, 412, 503))
+@router.delete(
+    "/experiments/{experiment}",
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, 409, 412, 503),
+)
 async def delete_experiment(state: Named, core: Core, if_match: IfMatch = None) -> None:
     """Serve it no longer. Its log stays."""
     await core.admin.delete(state, _revision(if_match))
@@ -144,7 +149,13 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         await core.admin.upsert_arms(state, {arm: body.features})
         return Arm(id=arm, features=state.arms[arm])
 
-    @routes.delete("/arms/{arm}", tags=["define"], status_code=204, responses=problems(404, 503))
+    @routes.delete(
+        "/arms/{arm}",
+        tags=["define"],
+        status_code=204,
+        response_class=Response,
+        responses=problems(404, 503),
+    )
     async def delete_arm(arm: ArmPath, state: Experiment, core: Core) -> None:
         """No longer chosen; what was shown of it can still be rewarded."""
         await core.admin.remove_arm(state, arm)

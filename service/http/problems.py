@@ -18,6 +18,8 @@ RETRY_AFTER_SECONDS = 1
 MEDIA_TYPE = "application/problem+json"
 FAULTS = 20
 """Told of one request: a body of a megabyte can hold a hundred thousand."""
+ALTERNATIVES = 5
+"""Types that a value may have, at most: each that was tried and failed is a fault to pydantic."""
 CHARACTERS = 200
 """Of a path or a message, since the names in them are the caller's."""
 
@@ -67,7 +69,7 @@ def respond(content: Problem) -> Response:
 
 def validation_problem(error: RequestValidationError) -> Problem:
     by_path: dict[str, list[Any]] = {}
-    for fault in error.errors():
+    for fault in error.errors()[: ALTERNATIVES * FAULTS]:
         if fault["type"] == "json_invalid":
             return problem(400, *REFUSALS[400], str(fault["ctx"]["error"]))
         by_path.setdefault(_path(fault, error.body), []).append(fault)
@@ -87,7 +89,10 @@ def _path(fault: Any, body: Any) -> str:
     where, value = [], body
     for index, part in enumerate(parts):
         if source == "body":
-            inside = part in value if isinstance(value, dict) else isinstance(value, list)
+            if isinstance(value, list):
+                inside = isinstance(part, int) and part < len(value)
+            else:
+                inside = isinstance(value, dict) and part in value
             missing = fault["type"] == "missing" and index == len(parts) - 1
             if not (inside or missing):
                 continue

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.events import Learned, Settled, outcomes
+from service.events import Learned, Outcome, outcomes
 from service.experiment import Definition
 from service.features import Array, Schema, View
 from service.networks import Network, cold_network
@@ -95,6 +95,8 @@ class Version:
     """An encoder, the head in its features, and the log position the head was rebuilt to.
 
     rewards   the policy's rewards at that position: what the next training's due count grows from
+    begins    the head holds no outcome that was settled first before this log position: a
+              correction of one has the weight 0
     """
 
     number: int
@@ -103,6 +105,7 @@ class Version:
     bank: Bank
     trained_to: int = 0
     rewards: int = 0
+    begins: int = 0
 
 
 @dataclass
@@ -127,6 +130,7 @@ class Learner:
         definition: Definition,
         schema: Schema,
         born: int,
+        begins: int = 0,
     ) -> None:
         self.name, self.settings, self.born = name, settings, born
         self.family = FAMILIES[settings.kind]
@@ -135,14 +139,21 @@ class Learner:
         self.view = View(schema, names)
         self.disjoint = bool(getattr(settings, "disjoint", False))
         self.rewards = 0
-        self.active = self.version(0, self._cold_encoder())
+        self.active = self.version(0, self._cold_encoder(), begins=begins)
         self.staged: Staged | None = None
         self.history: list[dict[str, Any]] = []
 
-    def configure(self, settings: AnyPolicy) -> None:
-        """Settings that leave the head as it is (`fold.HEADLESS`)."""
+    def configure(self, settings: AnyPolicy, position: int) -> None:
+        """Settings that leave the head as it is (`fold.HEADLESS`), from this position on.
+
+        A head that learns again missed what came while it was frozen: it takes corrections only of
+        what it learns from here.
+        """
+        if settings.learning and not self.settings.learning:
+            self.active.begins = position
         self.settings = settings
-        self.active.bank = self._bank(self.active.number)
+        for version in [self.active, *([self.staged.version] if self.staged else [])]:
+            version.bank = self._bank(version.number)
 
     def _bank(self, number: int) -> Bank:
         settings: Any = self.settings
@@ -162,13 +173,14 @@ class Learner:
         head_arrays: Mapping[str, npt.NDArray[Any]] | None = None,
         trained_to: int = 0,
         rewards: int = 0,
+        begins: int = 0,
     ) -> Version:
         """A version with an empty head, or with one restored from its arrays."""
         make = self.family.head
         head = make(self.settings, encoder.width(self.view.width)) if make else None
         if head is not None and head_arrays is not None:
             head.restore(dict(head_arrays))
-        return Version(number, encoder, head, self._bank(number), trained_to, rewards)
+        return Version(number, encoder, head, self._bank(number), trained_to, rewards, begins)
 
     def trained(
         self, network: Network, output: tuple[Array, Array], outputs: Sequence[str] = ()
@@ -225,40 +237,43 @@ class Learner:
     def learns_from(self, policy: str) -> bool:
         return policy == self.name or self.settings.learns_from == "all"
 
-    def outcomes(self, event: Learned) -> list[tuple[Settled, float | None]]:
-        """What this policy learns from an event: outcomes, and what each was learned with before.
+    def outcomes(self, event: Learned) -> list[Outcome]:
+        """What this policy learns from an event.
 
         An arm outside the catalogue gets no head of its own.
         """
         if not self.learns_from(event.policy):
             return []
-        return [pair for pair in outcomes(event) if not (pair[0].inline and self.per_arm)]
+        return [one for one in outcomes(event) if not (one.settled.inline and self.per_arm)]
 
     def fold(self, position: int, event: Learned) -> None:
-        """One event's outcomes, at its log position."""
-        self.rewards += sum(was is None for _, was in self.outcomes(event))
-        self.fold_into(self.active, event)
+        """One event's outcomes, at its log position.
+
+        A staged version learns whatever the settings say: how far it had caught up when they
+        changed differs from process to process, and its head must not.
+        """
+        self.rewards += sum(one.was is None for one in self.outcomes(event))
+        if self.settings.learning:
+            self.fold_into(self.active, event)
         if self.staged and self.staged.folded_to == position - 1:
             self.fold_into(self.staged.version, event)
 
     def fold_into(self, version: Version, event: Learned) -> None:
         """Move one version's head by an event's outcomes."""
-        if self.settings.learning:
-            for settled, was in self.outcomes(event):
-                self.observe(version, settled.arm, settled.x, was, settled.reward)
+        for outcome in self.outcomes(event):
+            self.observe(version, outcome)
 
-    def observe(
-        self, version: Version, arm: str, x: Sequence[float], was: float | None, reward: float
-    ) -> None:
+    def observe(self, version: Version, outcome: Outcome) -> None:
         """Move one version's head by one outcome."""
-        if version.head is None:
+        settled, was, since = outcome
+        if version.head is None or (since is not None and since < version.begins):
             return
-        phi = version.encoder(self.view.rows(np.array([x])))
+        phi = version.encoder(self.view.rows(np.array([settled.x])))
         mean = float(version.encoder.predict(phi)[0]) if self.family.predicts else 0.0
         if was is None:
-            version.head.observe(arm, phi[0], reward - mean)
+            version.head.observe(settled.arm, phi[0], settled.reward - mean)
         else:
-            version.head.revise(arm, phi[0], was - mean, reward - mean)
+            version.head.revise(settled.arm, phi[0], was - mean, settled.reward - mean)
 
     def activate(self, position: int, at: float) -> None:
         """The staged version serves from here."""
@@ -306,6 +321,7 @@ class Learner:
             "version": version.number,
             "trained_to": version.trained_to,
             "version_rewards": version.rewards,
+            "begins": version.begins,
             "outputs": list(encoder.outputs),
         }
         arrays: dict[str, npt.NDArray[Any]] = {}
@@ -330,6 +346,7 @@ class Learner:
             head or None,
             int(meta["trained_to"]),
             int(meta["version_rewards"]),
+            int(meta["begins"]),
         )
 
     def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:

@@ -7,8 +7,7 @@ the rewards that came meanwhile. A killed trainer loses nothing: training is sti
 import asyncio
 import logging
 import os
-from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 
 from service.errors import StoreUnavailable
-from service.events import ExperimentDefined, Learned, Settled, decode_event
+from service.events import ExperimentDefined, Learned, Outcome, decode_event
 from service.fold import State, pack_artifact
 from service.follower import PAGE, Follower
 from service.policies.learner import Learner
@@ -33,19 +32,23 @@ RETRY_SECONDS = 1.0
 ACTIVATION_SECONDS = 30.0
 
 
-class Outcome(NamedTuple):
-    """One outcome that a policy learns from; was: what it was learned with before, if it was."""
+class Entry(NamedTuple):
+    """One outcome that a policy learns from; first: log position of the first word on it."""
 
     decision: str
-    settled: Settled
-    was: float | None
+    first: int
+    outcome: Outcome
 
 
 @dataclass
 class History:
-    """A policy's outcomes in log order, up to a count of rewards, reached at `watermark`."""
+    """A policy's outcomes in log order, up to a count of rewards, reached at `watermark`.
 
-    outcomes: deque[Outcome]
+    begins   outcomes settled first before this position are left out, and their corrections
+    """
+
+    begins: int
+    entries: list[Entry] = field(default_factory=list)
     rewards: int = 0
     watermark: int = 0
 
@@ -119,17 +122,18 @@ async def collect(store: Store, state: State, learner: Learner, count: int) -> H
     """Read a policy's outcomes since its head was born, up to `count` rewards."""
     settings = learner.settings
     assert isinstance(settings, NetworkSettings)
-    history, position = History(deque()), 0
+    history, position = History(0), 0
     while records := await store.read(state.name, position, PAGE):
         for record in records:
             position = record.position
             event = decode_event(record.payload)
             if isinstance(event, ExperimentDefined) and event.revision == learner.born:
-                history = History(deque())
+                history = History(position)
             elif isinstance(event, Learned) and event.schema_version == state.schema_version:
-                for settled, was in learner.outcomes(event):
-                    history.outcomes.append(Outcome(event.decision, settled, was))
-                    history.rewards += was is None
+                for outcome in learner.outcomes(event):
+                    first = position if outcome.since is None else outcome.since
+                    history.entries.append(Entry(event.decision, first, outcome))
+                    history.rewards += outcome.was is None
                 if history.rewards >= count:
                     history.watermark = position
                     return _windowed(history, settings.training.window)
@@ -137,13 +141,12 @@ async def collect(store: Store, state: State, learner: Learner, count: int) -> H
 
 
 def _windowed(history: History, window: int | None) -> History:
-    """The latest `window` rewards; corrections of earlier ones go with them."""
-    if window is not None:
-        surplus = history.rewards - window
-        while surplus > 0:
-            surplus -= history.outcomes.popleft().was is None
-        kept = {(o.decision, o.settled.arm) for o in history.outcomes if o.was is None}
-        history.outcomes = deque(o for o in history.outcomes if (o.decision, o.settled.arm) in kept)
+    """The latest `window` rewards, without an event that they would cut; corrections of earlier
+    ones go with them."""
+    if window is not None and history.rewards > window:
+        firsts = [entry.first for entry in history.entries if entry.outcome.was is None]
+        history.begins = min(firsts[-window - 1] + 1, firsts[-1])
+    history.entries = [entry for entry in history.entries if entry.first >= history.begins]
     return history
 
 
@@ -152,7 +155,7 @@ async def train(store: Store, state: State, learner: Learner) -> bytes:
     settings = learner.settings
     assert isinstance(settings, NetworkSettings)
     history = await collect(store, state, learner, due_count(learner))
-    latest = {(o.decision, o.settled.arm): o.settled for o in history.outcomes}
+    latest = {(e.decision, e.outcome.settled.arm): e.outcome.settled for e in history.entries}
     settled = list(latest.values())
     rows = learner.view.rows(np.array([s.x for s in settled]))
     rewards = np.array([s.reward for s in settled])
@@ -163,10 +166,11 @@ async def train(store: Store, state: State, learner: Learner) -> bytes:
     fitted = fit(rows, column, rewards, sizes, settings.training, seed=number)
 
     encoder = learner.trained(fitted.network, fitted.output, arms)
-    version = learner.version(number, encoder, None, history.watermark, history.rewards)
-    for decision_outcome in history.outcomes:
-        own = decision_outcome.settled
-        learner.observe(version, own.arm, own.x, decision_outcome.was, own.reward)
+    version = learner.version(
+        number, encoder, None, history.watermark, history.rewards, history.begins
+    )
+    for entry in history.entries:
+        learner.observe(version, entry.outcome)
     logger.info(
         "experiment %s: %s/%d trained on %d rewards in %d passes, validation loss %.4f",
         state.name,

@@ -1,0 +1,119 @@
+"""`forage` as a user runs it: a process of its own, its exit status, and what it says."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+START_S = 60.0
+STOP_S = 30.0
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """The environment of these tests, with these settings and no others."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FORAGE_")}
+    return {**kept, **settings}
+
+
+def forage(
+    *arguments: str, folder: Path | None = None, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "service", *arguments],
+        cwd=folder,
+        env=environment(**settings),
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+
+
+def expect_refusal(ended: subprocess.CompletedProcess[str]) -> str:
+    """It ended with status 1 and one line that says why; the line."""
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stdout == ""
+    [line] = [line for line in ended.stderr.splitlines() if " INFO " not in line]
+    assert line.startswith("forage: ")
+    return line
+
+
+class Serving:
+    """A running `forage serve`. log: what it has written so far is read with `said`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process, self._log = process, log
+        self.pid = process.pid
+        self.url = ""
+
+    def wait_until_it_serves(self) -> None:
+        deadline = time.monotonic() + START_S
+        while not (found := re.search(r"serving .* on (http://\S+)", self.said)):
+            assert self._process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.02)
+        self.url = found[1]
+        self.client = httpx.Client(base_url=self.url, timeout=START_S, trust_env=False)
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def stop(self) -> int:
+        """As service managers do it; the exit status."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(STOP_S)
+
+    def close(self) -> None:
+        if self.url:
+            self.client.close()
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def get(self, path: str) -> Any:
+        return self.client.get(path).raise_for_status().json()
+
+    def post(self, path: str, body: Any) -> Any:
+        return self.client.post(path, json=body).raise_for_status().json()
+
+    def visit(self, policy: str = "linucb", reward: float = 1.0) -> None:
+        """A decision of the Zooplus example, and its reward."""
+        question = {"policy": policy, "context": {"persona": "cat_connoisseur"}}
+        decision = self.post("/select", question)
+        self.post("/reward", {"decision_id": decision["decision_id"], "reward": reward})
+
+    def metric(self, name: str) -> float:
+        lines = self.client.get("/metrics").text.splitlines()
+        [value] = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} ")]
+        return float(value)
+
+
+@contextmanager
+def serving(folder: Path, *options: str, **settings: str) -> Iterator[Serving]:
+    """`forage serve` in a folder, on a free port, without a trainer."""
+    log = folder / "service.log"
+    command = [sys.executable, "-m", "service", "serve", "--port", "0", "--trainer", "off"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, *options],
+            cwd=folder,
+            env=environment(**settings),
+            stdout=output,
+            stderr=output,
+        )
+    running = Serving(process, log)
+    try:
+        running.wait_until_it_serves()
+        yield running
+    finally:
+        running.close()

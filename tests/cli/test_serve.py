@@ -1,0 +1,143 @@
+"""forage serve: start, what a process costs, stop, and the reasons not to start."""
+
+import re
+import sqlite3
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.forage import Serving, expect_refusal, forage, serving
+
+SHOP = Path(__file__).parents[1] / "http" / "shop.toml"
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """Started with nothing given but the port, in a folder of its own."""
+    with serving(tmp_path_factory.mktemp("zoo")) as running:
+        yield running
+
+
+def folder_of(running: Serving) -> Path:
+    return Path(f"/proc/{running.pid}/cwd").resolve()
+
+
+def test_with_nothing_given_it_serves_the_zooplus_example(zoo: Serving) -> None:
+    [experiment] = zoo.get("/experiments")["experiments"]
+    assert (experiment["name"], experiment["arms"]) == ("zooplus", 50)
+    answer = zoo.post("/select", {"context": {"persona": "budget_shopper"}})
+    assert answer["logged"] is True
+    reward = {"decision_id": answer["decision_id"], "reward": 1.0}
+    assert zoo.post("/reward", reward) == {"status": "accepted"}
+    assert zoo.get("/readyz")["ready"] is True
+
+
+def test_it_says_where_it_serves_what(zoo: Serving) -> None:
+    assert re.search(r"serving zooplus on http://127\.0\.0\.1:\d+ .*store sqlite", zoo.said)
+    assert "Traceback" not in zoo.said
+
+
+def test_the_embedded_store_lies_in_the_folder_and_its_secret_is_the_owners(zoo: Serving) -> None:
+    folder = folder_of(zoo)
+    assert (folder / "forage.db").exists()
+    assert stat.S_IMODE((folder / "forage.db.key").stat().st_mode) == 0o600
+    health = zoo.get("/healthz")
+    assert (health["status"], health["store"]) == ("ok", "sqlite")
+    assert "power loss" in health["durability"]
+
+
+def test_a_serving_process_has_no_torch_and_stays_small(zoo: Serving) -> None:
+    """All policies asked and taught; the bound is that of DESIGN's budgets."""
+    policies = [policy["name"] for policy in zoo.get("/policies")["policies"]]
+    for policy in policies * 25:
+        zoo.visit(policy)
+    maps = Path(f"/proc/{zoo.pid}/maps").read_text()
+    assert not re.search(r"torch|pandas|matplotlib", maps)
+    status = Path(f"/proc/{zoo.pid}/status").read_text()
+    resident_kib = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert resident_kib is not None
+    assert int(resident_kib[1]) < 150 * 1_024
+
+
+@pytest.mark.parametrize("size", [1_048_577, 20_000_000])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_that_is_too_large_is_answered_and_the_next_request_too(
+    zoo: Serving, size: int, chunked: bool
+) -> None:
+    body = b"x" * size
+    content = (body[start : start + 65_536] for start in range(0, size, 65_536))
+    answer = zoo.client.post(
+        "/select",
+        content=content if chunked else body,
+        headers={"Content-Type": "application/json"},
+    )
+    assert answer.status_code == 413
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert zoo.get("/healthz")["status"] == "ok"
+
+
+def test_a_busy_port_is_said_in_one_line(zoo: Serving, tmp_path: Path) -> None:
+    port = zoo.url.rpartition(":")[2]
+    line = expect_refusal(forage("serve", "--port", port, folder=tmp_path))
+    assert f"127.0.0.1:{port}" in line
+    assert "in use" in line
+    assert not (tmp_path / "forage.db").exists()
+
+
+def test_a_database_that_another_process_holds_is_said_in_one_line(zoo: Serving) -> None:
+    line = expect_refusal(forage("serve", "--port", "0", folder=folder_of(zoo)))
+    assert "forage.db" in line
+    assert "another forage process" in line
+    assert zoo.get("/readyz")["ready"] is True
+
+
+def test_settings_come_from_the_environment_and_options_win(tmp_path: Path) -> None:
+    settings = {
+        "FORAGE_STORE": f"sqlite:///{tmp_path}/not-this.db",
+        "FORAGE_EXPERIMENTS": str(SHOP),
+        "FORAGE_MAX_BATCH": "1",
+    }
+    with serving(tmp_path, "--store", "memory://", **settings) as running:
+        assert running.get("/healthz")["store"] == "memory"
+        assert not (tmp_path / "not-this.db").exists()
+        assert running.get("/experiments")["experiments"][0]["name"] == "shop"
+        two = {"requests": [{"context": {"persona": "cat"}}] * 2}
+        assert running.client.post("/select/batch", json=two).status_code == 422
+        assert running.stop() == 0
+
+
+def test_several_experiments_are_served_from_files(tmp_path: Path) -> None:
+    coins = tmp_path / "coins.toml"  # without a name of its own: that of the file
+    coins.write_text("[policies]\ntoss = { kind = 'random' }\n[arms]\nheads = {}\n")
+    options = ["--experiment", str(SHOP), "--experiment", str(coins), "--store", "memory://"]
+    with serving(tmp_path, *options) as running:
+        served = [each["name"] for each in running.get("/experiments")["experiments"]]
+        assert served == ["shop", "coins"]
+
+
+# -- stop and start again --------------------------------------------------------------------------
+
+
+def snapshots(folder: Path) -> list[int]:
+    with sqlite3.connect(folder / "forage.db") as db:
+        rows = db.execute("SELECT position FROM snapshots ORDER BY position").fetchall()
+    db.close()
+    return [position for (position,) in rows]
+
+
+def test_sigterm_saves_the_state_and_ends_with_0(tmp_path: Path) -> None:
+    with serving(tmp_path) as running:
+        for _ in range(3):
+            running.visit()
+        head = running.get("/policies/linucb")["head"]
+        position = running.get("/experiments/zooplus")["position"]
+        assert snapshots(tmp_path) == []
+        assert running.stop() == 0
+        assert "Traceback" not in running.said
+    assert snapshots(tmp_path) == [position]
+    with serving(tmp_path) as running:
+        assert running.get("/policies/linucb")["head"] == head
+        running.visit()
+        assert running.get("/policies/linucb")["rewards"] == 4

@@ -1,0 +1,132 @@
+"""The catalogue while it serves, and how each policy does."""
+
+import pytest
+
+from tests.support.service import Wire, expect_problem, paths
+
+SCOPES = ["", "/experiments/shop"]
+
+
+def catalogue(wire: Wire) -> dict[str, object]:
+    return {arm["id"]: arm["features"] for arm in wire.get("/arms").json()["arms"]}
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_an_arm_is_added_read_changed_and_removed(wire: Wire, scope: str) -> None:
+    path = f"{scope}/arms/rope"
+    expect_problem(wire.get(path), 404)
+    added = wire.put(path, {"features": {"category": "toy"}})
+    assert added.status_code == 200
+    assert added.json() == {"id": "rope", "features": {"category": "toy"}}
+    wire.put(path, {"features": {"category": "food", "brand": "knot"}})
+    assert wire.get(path).json()["features"] == {"category": "food", "brand": "knot"}
+    assert catalogue(wire).keys() == {"kibble", "mouse", "ball", "rope"}
+    assert wire.delete(path).status_code == 204
+    expect_problem(wire.delete(path), 404)
+    assert catalogue(wire).keys() == {"kibble", "mouse", "ball"}
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_many_arms_are_upserted_at_once(wire: Wire, scope: str) -> None:
+    arms = {"rope": {"category": "toy"}, "kibble": {"category": "food", "brand": "new"}}
+    answer = wire.post(f"{scope}/arms", {"arms": arms})
+    assert answer.status_code == 200
+    assert {arm["id"]: arm["features"] for arm in answer.json()["arms"]} == arms
+    assert catalogue(wire)["kibble"] == {"category": "food", "brand": "new"}
+    assert len(catalogue(wire)) == 4
+
+
+def test_of_many_arms_all_or_none_are_taken(wire: Wire) -> None:
+    before = catalogue(wire)
+    arms = {"rope": {"category": "toy"}, "bone": {"category": "drink"}}
+    answer = wire.post("/arms", {"arms": arms})
+    assert paths(expect_problem(answer, 422)) == ["arms.bone.category"]
+    assert catalogue(wire) == before
+
+
+def test_a_new_arm_is_shown_at_once_and_a_removed_one_no_longer(wire: Wire) -> None:
+    wire.put("/arms/rope", {"features": {"category": "toy"}})
+    assert {slot["arm"] for slot in wire.select(top_k=4)["ranking"]} > {"rope"}
+    wire.delete("/arms/rope")
+    assert "rope" not in {slot["arm"] for slot in wire.select(top_k=3)["ranking"]}
+    named = wire.post("/select", {"context": {"persona": "cat"}, "arms": ["rope"]})
+    assert paths(expect_problem(named, 422)) == ["arms.0"]
+
+
+def test_what_was_shown_of_a_removed_arm_can_be_rewarded(wire: Wire) -> None:
+    decision = wire.select(arms=["mouse"], policy="linucb")
+    wire.delete("/arms/mouse")
+    assert wire.reward(decision, 1.0) == "accepted"
+    assert wire.policy("linucb")["head"]["effective_count"] == 1
+    assert wire.get(f"/decisions/{decision['id']}").json()["candidates"][0]["mean"] is None
+
+
+def test_changes_of_the_catalogue_stand_until_the_experiment_is_put(wire: Wire) -> None:
+    wire.delete("/arms/mouse")
+    assert wire.definition()["arms"].keys() == {"kibble", "ball"}
+    wire.redefine(arms={"mouse": {"category": "toy"}})
+    assert catalogue(wire).keys() == {"mouse"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "where"),
+    [
+        ("PUT", "/arms/rope", {"features": {}}, "arms.rope.category"),
+        ("PUT", "/arms/rope", {"features": {"category": "drink"}}, "arms.rope.category"),
+        ("PUT", "/arms/rope", {"features": {"category": 1}}, "arms.rope.category"),
+        ("PUT", "/arms/rope", {"features": {"category": "toy", "size": 1}}, "arms.rope.size"),
+        ("PUT", "/arms/rope", {"features": []}, "features"),
+        ("PUT", "/arms/rope", {"category": "toy"}, "category"),
+        ("PUT", f"/arms/{'a' * 129}", {"features": {"category": "toy"}}, "arm"),
+        ("POST", "/arms", {"arms": {}}, "arms"),
+        ("POST", "/arms", {"arms": ["rope"]}, "arms"),
+        ("POST", "/arms", {"arms": {"a" * 129: {"category": "toy"}}}, f"arms.{'a' * 129}"),
+        ("POST", "/arms", {}, "arms"),
+    ],
+)
+def test_a_faulty_arm_is_refused(
+    wire: Wire, method: str, path: str, body: object, where: str
+) -> None:
+    before = catalogue(wire)
+    problem = expect_problem(wire.request(method, path, json=body), 422)
+    assert where in paths(problem)
+    assert catalogue(wire) == before
+
+
+# -- policies --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_policy_says_how_it_does(wire: Wire, scope: str) -> None:
+    for reward in (1.0, 0.0, 1.0, 1.0):
+        wire.reward(wire.select(policy="lints"), reward)
+    status = wire.get(f"{scope}/policies/lints").json()
+    assert (status["name"], status["kind"], status["share"]) == ("lints", "lints", 3.0)
+    assert (status["decisions"], status["rewards"], status["mean_reward"]) == (4, 4, 0.75)
+    low, high = status["mean_reward_interval"]
+    assert 0 <= low < 0.75 < high <= 1
+    assert status["propensity_minimum"] <= status["propensity_mean"] <= 1
+    assert 0 < status["entropy_mean"] <= 1.1  # ln 3 at most
+    assert status["model_version"] == "lints/0@5"
+    assert status["head"]["effective_count"] == 4
+    assert status["head"]["smallest_eigenvalue"] > 0
+    assert status["head"]["condition_number"] >= 1
+    assert (status["version"], status["versions"], status["staged"]) == (0, [], None)
+    assert (status["training_due"], status["training_due_at"]) == (False, None)
+    assert status["trained_to"] is None
+    listed = wire.get(f"{scope}/policies").json()["policies"]
+    assert [policy["name"] for policy in listed] == ["linucb", "lints", "named_only"]
+    assert listed[1] == status
+
+
+def test_a_policy_that_has_done_nothing_says_so(wire: Wire) -> None:
+    status = wire.policy("named_only")
+    assert (status["decisions"], status["rewards"]) == (0, 0)
+    unknown = ("mean_reward", "mean_reward_interval", "propensity_mean", "entropy_mean", "head")
+    assert all(status[name] is None for name in unknown)
+
+
+def test_an_unknown_policy_or_experiment_is_not_found(wire: Wire) -> None:
+    assert paths(expect_problem(wire.get("/policies/best"), 404)) == ["policy"]
+    assert paths(expect_problem(wire.get("/experiments/x/policies"), 404)) == ["experiment"]
+    assert paths(expect_problem(wire.get("/experiments/x/arms"), 404)) == ["experiment"]

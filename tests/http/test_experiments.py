@@ -1,0 +1,179 @@
+"""/experiments: define, change with If-Match, delete, define again."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.service import Json, Wire, expect_problem, paths
+
+CAT = {"persona": "cat"}
+COINS = {
+    "arms": {"heads": {}, "tails": {}},
+    "policies": {"toss": {"kind": "random"}},
+}
+
+
+def put(wire: Wire, name: str, definition: Json, match: str | None = None) -> Any:
+    headers = {} if match is None else {"If-Match": match}
+    return wire.put(f"/experiments/{name}", definition, headers=headers)
+
+
+def test_an_experiment_file_and_its_answer_say_the_same(wire: Wire) -> None:
+    answer = wire.get("/experiments/shop")
+    body = answer.json()
+    assert answer.headers["etag"] == '"1"'
+    assert (body["name"], body["revision"], body["schema_version"]) == ("shop", 1, 1)
+    assert body["position"] == 1
+    assert body["definition"]["policies"]["lints"]["draws"] == 64
+    assert body["definition"]["arms"]["mouse"] == {"category": "toy", "brand": "squeak"}
+    assert body["definition"]["reward"]["range"] == [0.0, 1.0]
+
+
+def test_all_experiments_are_listed(wire: Wire) -> None:
+    put(wire, "coins", COINS)
+    listed = {each["name"]: each for each in wire.get("/experiments").json()["experiments"]}
+    assert listed["shop"]["policies"] == ["linucb", "lints", "named_only"]
+    assert listed["coins"] == {
+        "name": "coins", "revision": 1, "position": 1, "policies": ["toss"], "arms": 2
+    }  # fmt: skip
+
+
+def test_a_new_experiment_is_created_and_serves_at_once(wire: Wire) -> None:
+    answer = put(wire, "coins", COINS)
+    assert answer.status_code == 201
+    assert answer.headers["etag"] == '"1"'
+    assert answer.json() == wire.get("/experiments/coins").json()
+    assert wire.select(experiment="coins", context={})["propensity"] == 0.5
+
+
+def test_what_was_got_can_be_put_back(wire: Wire) -> None:
+    before = wire.definition()
+    wire.reward(wire.select(policy="linucb"), 1.0)
+    answer = put(wire, "shop", before)
+    assert answer.status_code == 200
+    assert answer.json()["revision"] == 2
+    assert answer.json()["definition"] == before
+    assert wire.policy("linucb")["head"]["effective_count"] == 1
+
+
+# -- If-Match --------------------------------------------------------------------------------------
+
+
+def test_if_match_changes_the_revision_that_it_names_and_no_other(wire: Wire) -> None:
+    definition = wire.definition()
+    assert put(wire, "shop", definition, '"1"').headers["etag"] == '"2"'
+    expect_problem(put(wire, "shop", definition, '"1"'), 412)
+    assert wire.get("/experiments/shop").json()["revision"] == 2
+    assert put(wire, "shop", definition, "*").json()["revision"] == 3
+    expect_problem(wire.delete("/experiments/shop", headers={"If-Match": '"2"'}), 412)
+    assert wire.delete("/experiments/shop", headers={"If-Match": '"3"'}).status_code == 204
+
+
+def test_if_match_names_no_revision_of_what_does_not_exist(wire: Wire) -> None:
+    expect_problem(put(wire, "coins", COINS, '"1"'), 412)
+    expect_problem(wire.get("/experiments/coins"), 404)
+
+
+@pytest.mark.parametrize("match", ["latest", '"', "", "-1", '"1", "2"', 'W/"1"', "1" * 5_000, "²"])
+def test_if_match_is_a_revision(wire: Wire, match: str) -> None:
+    headers = {"If-Match": match.encode()}
+    answer = wire.put("/experiments/shop", wire.definition(), headers=headers)
+    assert paths(expect_problem(answer, 422)) == ["If-Match"]
+
+
+# -- delete ----------------------------------------------------------------------------------------
+
+
+def test_a_deleted_experiment_is_gone_and_can_be_defined_again(wire: Wire) -> None:
+    definition, decision = wire.definition(), wire.select(policy="linucb")
+    wire.reward(wire.select(policy="linucb"), 1.0)
+    assert wire.delete("/experiments/shop").status_code == 204
+    for path in ("/experiments/shop", "/experiments/shop/arms", f"/decisions/{decision['id']}"):
+        expect_problem(wire.get(path), 404)
+    expect_problem(wire.delete("/experiments/shop"), 404)
+    named = wire.post("/select", {"experiment": "shop", "context": CAT})
+    assert paths(expect_problem(named, 404)) == ["experiment"]
+    unnamed = wire.post("/select", {"context": CAT})
+    assert paths(expect_problem(unnamed, 422)) == ["experiment"]
+    late = {"decision_id": decision["decision_id"], "reward": 1.0}
+    expect_problem(wire.post("/reward", late), 410)
+
+    again = put(wire, "shop", definition)
+    assert again.status_code == 201
+    assert again.json()["revision"] > 1
+    assert wire.policy("linucb")["head"]["effective_count"] == 0
+    assert wire.reward(wire.select(policy="linucb"), 1.0) == "accepted"
+
+
+def test_a_reward_from_before_a_deletion_does_not_reach_the_new_heads(wire: Wire) -> None:
+    definition, decision = wire.definition(), wire.select(policy="linucb")
+    wire.delete("/experiments/shop")
+    put(wire, "shop", definition)
+    wire.reward(decision, 1.0)
+    assert wire.policy("linucb")["head"]["effective_count"] == 0
+
+
+# -- several ---------------------------------------------------------------------------------------
+
+
+def test_with_two_experiments_every_request_names_one(wire: Wire) -> None:
+    put(wire, "coins", COINS)
+    assert paths(expect_problem(wire.post("/select", {"context": CAT}), 422)) == ["experiment"]
+    for path in ("/arms", "/arms/mouse", "/policies", "/policies/linucb"):
+        assert paths(expect_problem(wire.get(path), 422)) == ["experiment"]
+        assert wire.get(f"/experiments/shop{path}").status_code == 200
+    decision = wire.select(experiment="coins", context={})
+    assert wire.reward(decision, 1.0) == "accepted"
+    assert wire.policy("toss", "coins")["rewards"] == 1
+
+    wire.delete("/experiments/coins")
+    assert wire.select()["experiment"] == "shop"
+    assert wire.get("/arms").status_code == 200
+
+
+# -- change ----------------------------------------------------------------------------------------
+
+
+def taught(wire: Wire) -> Json:
+    """An open decision, after a reward for another."""
+    wire.reward(wire.select(policy="linucb"), 1.0)
+    return wire.select(policy="linucb")
+
+
+def test_other_features_start_new_heads_and_old_rewards_do_not_reach_them(wire: Wire) -> None:
+    decision = taught(wire)
+    features = wire.definition()["features"]
+    features["context"]["age"]["scale"] = 20.0
+    answer = wire.redefine(features=features)
+    assert (answer["revision"], answer["schema_version"]) == (2, 2)
+    assert wire.policy("linucb")["head"]["effective_count"] == 0
+    assert wire.reward(decision, 1.0) == "accepted"
+    assert wire.policy("linucb")["head"]["effective_count"] == 0
+    assert wire.get(f"/decisions/{decision['id']}").json()["schema_version"] == 1
+    wire.reward(wire.select(policy="linucb"), 1.0)
+    assert wire.policy("linucb")["head"]["effective_count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "kept"),
+    [({"alpha": 0.5}, 1), ({"share": 9.0}, 1), ({"epsilon": 0.5}, 1), ({"ridge": 4.0}, 0)],
+)
+def test_settings_that_do_not_touch_the_head_leave_it(wire: Wire, setting: Json, kept: int) -> None:
+    taught(wire)
+    policies = wire.definition()["policies"]
+    answer = wire.redefine(policies={**policies, "linucb": {**policies["linucb"], **setting}})
+    assert answer["schema_version"] == 1
+    assert wire.policy("linucb")["head"]["effective_count"] == kept
+
+
+def test_a_reward_for_a_policy_that_was_removed_is_accepted(wire: Wire) -> None:
+    decision = taught(wire)
+    wire.redefine(policies={"other": {"kind": "random"}})
+    assert wire.reward(decision, 1.0) == "accepted"
+
+
+def test_a_frozen_head_logs_rewards_and_learns_nothing(wire: Wire) -> None:
+    wire.redefine(policies={"frozen": {"kind": "linucb", "learning": False}})
+    wire.reward(wire.select(), 1.0)
+    status = wire.policy("frozen")
+    assert (status["rewards"], status["head"]["effective_count"]) == (1, 0)

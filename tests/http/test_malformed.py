@@ -1,0 +1,195 @@
+"""Bodies that are not what they should be: never a 500, never an echo, always one shape."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.service import Wire, expect_problem, paths, serving
+
+JSON = {"Content-Type": "application/json"}
+BODIES = [
+    ("POST", "/select"),
+    ("POST", "/reward"),
+    ("POST", "/select/batch"),
+    ("POST", "/reward/batch"),
+    ("PUT", "/experiments/new"),
+    ("POST", "/arms"),
+    ("PUT", "/arms/rope"),
+]
+MARKER = "SECRETVALUE"
+HALF = "\\ud800"  # of a surrogate pair, as JSON writes it
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    """One for all: nothing here changes it."""
+    with serving() as wire:
+        yield wire
+
+
+def send(wire: Wire, method: str, path: str, body: bytes | str) -> Any:
+    return wire.request(method, path, content=body, headers=JSON)
+
+
+@pytest.mark.parametrize(("method", "path"), BODIES)
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"context": ', id="cut short"),
+        pytest.param(b"{'context': {}}", id="single quotes"),
+        pytest.param(b"context=SECRETVALUE", id="a form"),
+        pytest.param(b'{"context": {}} SECRETVALUE', id="more than one"),
+        pytest.param(b'{"context": {"persona": "\xff\xfe"}}', id="not UTF-8"),
+        pytest.param(b"[" * 100_000 + b"]" * 100_000, id="nested deep"),
+        pytest.param(b'{"a":' * 50_000 + b"1" + b"}" * 50_000, id="nested deep objects"),
+        pytest.param(b'{"top_k": ' + b"9" * 5_000 + b"}", id="an integer of 5,000 digits"),
+    ],
+)
+def test_what_is_not_json_is_malformed(wire: Wire, method: str, path: str, body: bytes) -> None:
+    answer = send(wire, method, path, body)
+    assert expect_problem(answer, 400)["type"].endswith("/malformed-json")
+    assert MARKER not in answer.text
+
+
+@pytest.mark.parametrize(("method", "path"), BODIES)
+@pytest.mark.parametrize("body", ["null", "[]", '"SECRETVALUE"', "7", "true", "NaN", "1e999", ""])
+def test_what_is_no_object_is_invalid(wire: Wire, method: str, path: str, body: str) -> None:
+    answer = send(wire, method, path, body)
+    assert expect_problem(answer, 422)["type"].endswith("/invalid")
+    assert MARKER not in answer.text
+
+
+@pytest.mark.parametrize(("method", "path"), BODIES)
+def test_a_body_has_to_say_that_it_is_json(wire: Wire, method: str, path: str) -> None:
+    answer = wire.request(method, path, content=b"{}", headers={"Content-Type": "text/plain"})
+    expect_problem(answer, 422)
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ('"colour": "SECRETVALUE"', "colour"),
+        ('"experiment": 7', "experiment"),
+        ('"experiment": "SECRET VALUE"', "experiment"),
+        ('"policy": ["SECRETVALUE"]', "policy"),
+        ('"unit": 7', "unit"),
+        ('"unit": ""', "unit"),
+        (f'"unit": "{"SECRETVALUE" * 30}"', "unit"),
+        (f'"unit": "{HALF}"', "unit"),
+        ('"context": "SECRETVALUE"', "context"),
+        ('"context": ["SECRETVALUE"]', "context"),
+        ('"context": null', "context"),
+        ('"context": {"persona": null}', "context.persona"),
+        ('"context": {"persona": {"SECRETVALUE": 1}}', "context.persona"),
+        ('"context": {"persona": ["SECRETVALUE"]}', "context.persona.0"),
+        (f'"context": {{"persona": "{"SECRETVALUE" * 30}"}}', "context.persona"),
+        (f'"context": {{"persona": "{HALF}"}}', "context.persona"),
+        ('"context": {"age": NaN}', "context.age"),
+        ('"context": {"age": Infinity}', "context.age"),
+        ('"context": {"age": -Infinity}', "context.age"),
+        ('"context": {"age": 1e999}', "context.age"),
+        ('"context": {"age": [1, NaN]}', "context.age.1"),
+        (f'"context": {{"age": {"9" * 400}}}', "context.age"),
+        ('"arms": []', "arms"),
+        ('"arms": "kibble"', "arms"),
+        ('"arms": [7]', "arms.0"),
+        ('"arms": [""]', "arms.0"),
+        (f'"arms": ["{HALF}"]', "arms.0"),
+        ('"arms": ["kibble", {"features": {}}]', "arms.1.id"),
+        ('"arms": ["kibble", {"id": "a", "SECRET": 1}]', "arms.1.SECRET"),
+        ('"arms": ["kibble", {"id": "a", "features": {"b": NaN}}]', "arms.1.features.b"),
+        ('"top_k": 0', "top_k"),
+        ('"top_k": -1', "top_k"),
+        ('"top_k": "2"', "top_k"),
+        ('"top_k": true', "top_k"),
+        ('"top_k": 1.5', "top_k"),
+        ('"top_k": 1e999', "top_k"),
+        ('"top_k": NaN', "top_k"),
+        ('"top_k": null', "top_k"),
+    ],
+)
+def test_a_decision_is_refused_with_the_path_of_the_fault(
+    wire: Wire, body: str, where: str
+) -> None:
+    answer = send(wire, "POST", "/select", "{" + body + "}")
+    assert paths(expect_problem(answer, 422)) == [where]
+    assert MARKER not in answer.text
+    batch = send(wire, "POST", "/select/batch", '{"requests": [{}, {' + body + "}]}")
+    assert paths(expect_problem(batch, 422)) == [f"requests.1.{where}"]
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ('"reward": "1"', "reward"),
+        ('"reward": true', "reward"),
+        ('"reward": NaN', "reward"),
+        ('"reward": -Infinity', "reward"),
+        ('"reward": 1e999', "reward"),
+        (f'"reward": {"9" * 400}', "reward"),
+        ('"reward": [1]', "reward"),
+        ('"rewards": {"kibble": "1"}', "rewards.kibble"),
+        ('"rewards": {"kibble": NaN}', "rewards.kibble"),
+        ('"rewards": {"": 1}', "rewards."),
+        ('"rewards": ["kibble"]', "rewards"),
+        (f'"rewards": {{"{HALF}": 1}}', "rewards"),
+        ('"reward": 1, "reward_id": 7', "reward_id"),
+        ('"reward": 1, "reward_id": null', "reward_id"),
+        (f'"reward": 1, "reward_id": "{"SECRETVALUE" * 30}"', "reward_id"),
+        (f'"reward": 1, "reward_id": "{HALF}"', "reward_id"),
+        ('"reward": 1, "SECRET": "SECRETVALUE"', "SECRET"),
+        ('"feedback": "SECRETVALUE"', "feedback"),
+        ('"feedback": "cascade", "clicked": 7', "clicked"),
+        ('"decision_id": 7, "reward": 1', "decision_id"),
+        ('"decision_id": null, "reward": 1', "decision_id"),
+        (f'"decision_id": "{"SECRETVALUE" * 100}", "reward": 1', "decision_id"),
+    ],
+)
+def test_a_reward_is_refused_with_the_path_of_the_fault(wire: Wire, body: str, where: str) -> None:
+    decision = wire.select()
+    whole = f'{{"decision_id": "{decision["decision_id"]}", {body}}}'
+    answer = send(wire, "POST", "/reward", whole)
+    assert paths(expect_problem(answer, 422)) == [where]
+    assert MARKER not in answer.text
+    assert decision["decision_id"] not in answer.text
+
+
+@pytest.mark.parametrize("key", [HALF, "a\\u0000", "\\u202e", "a" * 5_000, "<script>", ""])
+def test_a_key_is_told_short_and_whole(wire: Wire, key: str) -> None:
+    """The path of a fault holds the caller's own key: never so that the answer cannot be sent."""
+    body = f'{{"context": {{"persona": "cat", "{key}": 1}}}}'
+    problem = expect_problem(send(wire, "POST", "/select", body), 422)
+    [where] = paths(problem)
+    assert where.startswith("context.")
+    assert len(where) <= 200
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+documents = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=6,
+)
+KEYS = (
+    *("context", "arms", "policy", "unit", "top_k", "decision_id", "reward", "rewards", "requests"),
+    *("features", "policies", "crosses", "persona", "age", "id", "kind", "linucb", "values"),
+)
+keys = st.sampled_from(KEYS)
+shaped = st.recursive(
+    documents,
+    lambda inner: st.dictionaries(keys, inner, max_size=4) | st.lists(inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(route=st.sampled_from(BODIES), document=shaped)
+def test_no_body_is_a_fault_of_the_service(
+    wire: Wire, route: tuple[str, str], document: object
+) -> None:
+    answer = send(wire, *route, json.dumps(document))
+    assert answer.status_code < 500

@@ -1,0 +1,109 @@
+"""The OpenAPI document is complete, and pinned in openapi.json.
+
+That no route answers a status or content type that is not declared is seen in every test of this
+folder: `tests.support.service.expect_declared` looks at each answer.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.service import Json, Wire, expect_problem, openapi, serving
+
+PINNED = Path(__file__).with_name("openapi.json")
+OPERATIONS = [
+    (method.upper(), path, operation)
+    for path, methods in openapi()["paths"].items()
+    for method, operation in methods.items()
+]
+NAMES = [f"{method} {path}" for method, path, _ in OPERATIONS]
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    """One for all: nothing here changes it."""
+    with serving() as wire:
+        yield wire
+
+
+def test_the_document_is_the_pinned_one() -> None:
+    assert json.loads(PINNED.read_text()) == openapi(), (
+        "the wire has changed. If that is meant: run `make openapi`, look at the difference, "
+        "and say it in CHANGELOG.md under 'The wire'"
+    )
+
+
+def test_the_service_tells_the_document(wire: Wire) -> None:
+    assert wire.get("/openapi.json").json() == openapi()
+    page = wire.get("/docs")
+    assert page.status_code == 200
+    assert "/openapi.json" in page.text
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=NAMES)
+def test_an_operation_says_what_it_does_and_how_it_fails(
+    method: str, path: str, operation: Json
+) -> None:
+    assert operation["summary"]
+    assert operation["description"].endswith(".")
+    assert len(operation["tags"]) == 1
+    for status, response in operation["responses"].items():
+        assert response["description"]
+        if int(status) >= 400 and path != "/readyz":  # whose body is the same whatever its status
+            [content] = response["content"].items()
+            problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
+            assert content == ("application/problem+json", problem)
+
+
+def test_operations_are_told_apart() -> None:
+    ids = Counter(operation["operationId"] for _, _, operation in OPERATIONS)
+    assert ids.most_common(1)[0][1] == 1
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if "$ref" in node:
+            yield node["$ref"]
+        for value in node.values():
+            yield from references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from references(value)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    for reference in set(references(openapi())):
+        node: Any = openapi()
+        for part in reference.removeprefix("#/").split("/"):
+            node = node[part]
+        assert node
+
+
+def test_answers_have_no_free_form(wire: Wire) -> None:
+    """What a generated client reads is named: every answer is a schema of ours."""
+    for method, path, operation in OPERATIONS:
+        for status in ("200", "201", "202"):
+            content = operation["responses"].get(status, {}).get("content", {})
+            if "application/json" in content:
+                schema = content["application/json"]["schema"]
+                assert schema["$ref"].startswith("#/components/schemas/"), (method, path)
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=NAMES)
+def test_every_error_has_one_shape(wire: Wire, method: str, path: str, operation: Json) -> None:
+    """Nonsense for a body and unknown names: the client of these tests looks at each answer."""
+    unknown = path.format(experiment="unknown", arm="unknown", policy="unknown", id="unknown")
+    json_type = {"Content-Type": "application/json"}
+    if "{" in path and method in ("GET", "DELETE"):
+        expect_problem(wire.request(method, unknown), 404)
+    if "{experiment}" in path:
+        bad = path.format(experiment="-", arm="a", policy="p")
+        expect_problem(wire.request(method, bad, json={}), 422)
+    if "requestBody" in operation and not path.endswith("/versions"):
+        shop = path.format(experiment="shop", arm="rope")
+        expect_problem(wire.request(method, shop, content=b"{", headers=json_type), 400)
+        expect_problem(wire.request(method, shop, json=[]), 422)

@@ -1,0 +1,113 @@
+"""reward_by and accept_until: the default reward, its correction, and the end."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.service import Json, Wire, expect_problem, serving
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    """Waits 50 ms for a reward, and looks for those that did not come every 10."""
+    with serving(expiry_seconds=0.01) as wire:
+        rules(wire, wait_seconds=0.05)
+        yield wire
+
+
+def rules(wire: Wire, **rules: Any) -> None:
+    wire.redefine(policies={"linucb": {"kind": "linucb"}}, reward=rules)
+
+
+def expire(wire: Wire, **question: Any) -> Json:
+    decision = wire.select(**question)
+    wire.sleep(0.15)
+    return decision
+
+
+def learned(wire: Wire, decision: Json) -> list[Json]:
+    found: list[Json] = wire.get(f"/decisions/{decision['id']}").json()["learned"]
+    return sorted(found, key=lambda arm: str(arm["arm"]))
+
+
+def test_without_a_reward_the_default_is_learned(wire: Wire) -> None:
+    decision = expire(wire)
+    assert learned(wire, decision) == [{"arm": decision["arm"], "reward": 0.0, "default": True}]
+    status = wire.policy("linucb")
+    assert (status["rewards"], status["mean_reward"]) == (1, 0.0)
+
+
+def test_a_late_reward_corrects_the_default_once(wire: Wire) -> None:
+    decision = expire(wire)
+    assert wire.reward(decision, 1.0) == "corrected"
+    assert wire.reward(decision, 1.0) == "duplicate"
+    answer = wire.post("/reward", {"decision_id": decision["decision_id"], "reward": 0.5})
+    expect_problem(answer, 409)
+    assert learned(wire, decision) == [{"arm": decision["arm"], "reward": 1.0, "default": False}]
+    status = wire.policy("linucb")
+    assert (status["rewards"], status["mean_reward"]) == (1, 1.0)
+    assert status["head"]["effective_count"] == 1
+
+
+def test_a_late_reward_that_equals_the_default_confirms_it(wire: Wire) -> None:
+    decision = expire(wire)
+    assert wire.reward(decision, 0.0) == "corrected"
+    assert learned(wire, decision)[0]["default"] is False
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "last"])
+def test_a_late_contribution_replaces_the_default(wire: Wire, aggregation: str) -> None:
+    rules(wire, wait_seconds=0.05, default=0.5, aggregation=aggregation)
+    decision = expire(wire)
+    assert learned(wire, decision)[0]["reward"] == 0.5
+    assert wire.reward(decision, 0.25, reward_id="a") == "corrected"
+    assert learned(wire, decision)[0]["reward"] == 0.25
+
+
+def test_a_reward_in_time_leaves_no_default_to_learn(wire: Wire) -> None:
+    decision = wire.select()
+    assert wire.reward(decision, 1.0) == "accepted"
+    wire.sleep(0.15)
+    assert learned(wire, decision) == [{"arm": decision["arm"], "reward": 1.0, "default": False}]
+    assert wire.policy("linucb")["rewards"] == 1
+
+
+def test_the_default_holds_for_the_arms_of_a_slate_that_nobody_settled(wire: Wire) -> None:
+    decision = wire.select(top_k=3)
+    first, *others = (slot["arm"] for slot in decision["ranking"])
+    wire.reward(decision, rewards={first: 1.0})
+    wire.sleep(0.15)
+    told = {arm["arm"]: (arm["reward"], arm["default"]) for arm in learned(wire, decision)}
+    assert told == {first: (1.0, False), **dict.fromkeys(others, (0.0, True))}
+
+
+def test_arms_below_the_click_of_a_cascade_are_never_learned_of(wire: Wire) -> None:
+    decision = wire.select(top_k=3)
+    wire.reward(decision, feedback="cascade", clicked=decision["arm"])
+    wire.sleep(0.15)
+    assert [arm["arm"] for arm in learned(wire, decision)] == [decision["arm"]]
+
+
+def test_without_a_default_nothing_is_learned_until_a_reward_comes(wire: Wire) -> None:
+    rules(wire, wait_seconds=0.05, default=None)
+    decision = expire(wire)
+    assert learned(wire, decision) == []
+    assert wire.reward(decision, 1.0) == "accepted"
+
+
+def test_after_accept_until_a_reward_is_refused(wire: Wire) -> None:
+    rules(wire, wait_seconds=0.05, accept_seconds=0.01)
+    decision = expire(wire)
+    answer = wire.post("/reward", {"decision_id": decision["decision_id"], "reward": 1.0})
+    assert expect_problem(answer, 410)["type"].endswith("/too-late")
+    assert learned(wire, decision)[0]["default"] is True
+
+
+def test_an_open_decision_keeps_the_times_it_was_given(wire: Wire) -> None:
+    rules(wire, wait_seconds=600)
+    decision = wire.select()
+    rules(wire, wait_seconds=0.01, accept_seconds=0.01)
+    wire.sleep(0.1)
+    assert learned(wire, decision) == []
+    assert wire.reward(decision, 1.0) == "accepted"

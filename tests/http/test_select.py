@@ -1,0 +1,160 @@
+"""POST /select: what is answered, from which arms, by which policy."""
+
+import re
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from service.token import LIMIT
+from tests.support.service import Wire, expect_problem, paths, serving
+
+CAT = {"persona": "cat"}
+TREAT = {"id": "treat", "features": {"category": "food", "brand": "yum"}}
+
+
+def test_an_answer_says_what_was_chosen_how_likely_and_until_when(wire: Wire) -> None:
+    before = datetime.now(UTC)
+    answer = wire.select(policy="linucb", unit="user-1")
+    assert answer["arm"] in ("kibble", "mouse", "ball")
+    assert answer["ranking"] == [{"arm": answer["arm"], "propensity": answer["propensity"]}]
+    assert answer["slate_propensity"] is None
+    assert (answer["experiment"], answer["policy"]) == ("shop", "linucb")
+    assert answer["model_version"] == "linucb/0@1"
+    assert answer["logged"] is True
+    assert re.fullmatch(r"[\w-]{22}", answer["id"])
+    assert re.fullmatch(r"[\w-]+", answer["decision_id"])
+    assert len(answer["decision_id"]) <= LIMIT
+    reward_by = datetime.fromisoformat(answer["reward_by"])
+    assert timedelta(seconds=600) <= reward_by - before < timedelta(seconds=610)
+    assert datetime.fromisoformat(answer["accept_until"]) - reward_by == timedelta(seconds=3600)
+
+
+def test_a_cold_head_ties_and_ties_share_equally(wire: Wire) -> None:
+    assert wire.select(policy="linucb")["propensity"] == pytest.approx(1 / 3)
+
+
+def test_ids_and_tokens_are_new_each_time(wire: Wire) -> None:
+    answers = [wire.select() for _ in range(20)]
+    assert len({answer["id"] for answer in answers}) == 20
+    assert len({answer["decision_id"] for answer in answers}) == 20
+
+
+def test_the_model_version_moves_with_the_log(wire: Wire) -> None:
+    first = wire.select(policy="linucb")
+    wire.reward(first, 1.0)
+    assert wire.select(policy="linucb")["model_version"] == "linucb/0@2"
+
+
+def test_a_reward_is_in_the_next_answer(wire: Wire) -> None:
+    """alpha 0 is greedy: the one arm that was rewarded ties with nothing but its equals."""
+    wire.redefine(policies={"greedy": {"kind": "linucb", "alpha": 0.0}})
+    wire.reward(wire.select(arms=["kibble"]), 1.0)
+    assert wire.select()["arm"] == "kibble"
+    assert wire.select()["propensity"] == 1.0
+
+
+# -- which policy ------------------------------------------------------------------------------
+
+
+def test_a_named_policy_answers_even_without_a_share_of_the_traffic(wire: Wire) -> None:
+    assert wire.select(policy="named_only")["policy"] == "named_only"
+
+
+def test_traffic_without_a_unit_is_shared_as_configured(wire: Wire) -> None:
+    """Shares 1 and 3: of 400, lints gets 300 with a standard deviation of 8.7; within 5 of them."""
+    counts = Counter(wire.select()["policy"] for _ in range(400))
+    assert counts.keys() == {"linucb", "lints"}
+    assert abs(counts["lints"] - 300) < 43
+
+
+def test_a_unit_stays_with_its_policy_and_units_are_shared_as_configured(wire: Wire) -> None:
+    units = [f"user-{number}" for number in range(200)]
+    assigned = [wire.select(unit=unit)["policy"] for unit in units]
+    assert [wire.select(unit=unit)["policy"] for unit in units] == assigned
+    assert abs(Counter(assigned)["lints"] - 150) < 31  # 5 standard deviations of 6.1
+
+
+def test_the_chance_of_an_assignment_is_kept_beside_the_propensity(wire: Wire) -> None:
+    split = wire.get(f"/decisions/{wire.select(unit='user-1')['id']}").json()
+    assert split["assignment"] == {"linucb": 0.25, "lints": 0.75}[split["policy"]]
+    named = wire.get(f"/decisions/{wire.select(policy='lints')['id']}").json()
+    assert named["assignment"] == 1.0
+
+
+def test_a_unit_is_nowhere_in_the_log(wire: Wire) -> None:
+    answer = wire.select(unit="user-4711", policy="lints")
+    row = wire.run(wire.services.journal.store.decision("shop", answer["id"]))
+    assert row is not None
+    assert b"user-4711" not in row
+    assert "user-4711" not in wire.get(f"/decisions/{answer['id']}").text
+
+
+# -- from which arms ---------------------------------------------------------------------------
+
+
+def test_only_arms_that_are_named_are_shown(wire: Wire) -> None:
+    shown = {wire.select(arms=["mouse", "ball"], policy="named_only")["arm"] for _ in range(40)}
+    assert shown == {"mouse", "ball"}  # either is missing once in 2^39 runs
+
+
+def test_one_arm_is_certain(wire: Wire) -> None:
+    answer = wire.select(arms=["mouse"])
+    assert (answer["arm"], answer["propensity"]) == ("mouse", 1.0)
+
+
+@pytest.mark.parametrize("policy", ["linucb", "lints", "named_only"])
+def test_an_arm_outside_the_catalogue_can_be_shown_and_rewarded(wire: Wire, policy: str) -> None:
+    answer = wire.select(arms=[TREAT], policy=policy)
+    assert answer["arm"] == "treat"
+    assert wire.reward(answer, 1.0) == "accepted"
+    assert "treat" not in [arm["id"] for arm in wire.get("/arms").json()["arms"]]
+
+
+def test_arms_of_both_sorts_mix(wire: Wire) -> None:
+    answer = wire.select(arms=["mouse", TREAT], top_k=2)
+    assert {slot["arm"] for slot in answer["ranking"]} == {"mouse", "treat"}
+
+
+def test_an_arm_outside_the_catalogue_gets_no_head_of_its_own(wire: Wire) -> None:
+    disjoint = {"kind": "linucb", "disjoint": True, "features": ["persona"]}
+    wire.redefine(policies={"disjoint": disjoint})
+    wire.reward(wire.select(arms=[TREAT]), 1.0)
+    assert wire.policy("disjoint")["head"]["effective_count"] == 0
+
+
+def test_features_without_a_default_are_all_an_inline_arm_needs(wire: Wire) -> None:
+    arm = {"id": "treat", "features": {"category": "food"}}
+    assert wire.select(arms=[arm])["arm"] == "treat"
+
+
+def test_an_experiment_without_arms_is_asked_with_arms_of_its_own(wire: Wire) -> None:
+    wire.redefine(arms={})
+    problem = expect_problem(wire.post("/select", {"context": CAT}), 422)
+    assert paths(problem) == ["arms"]
+    assert wire.select(arms=[TREAT])["arm"] == "treat"
+
+
+# -- slates ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["linucb", "lints", "named_only"])
+def test_a_slate_ranks_different_arms_and_says_its_chance(wire: Wire, policy: str) -> None:
+    answer = wire.select(top_k=3, policy=policy)
+    assert len({slot["arm"] for slot in answer["ranking"]}) == 3
+    assert answer["ranking"][0] == {"arm": answer["arm"], "propensity": answer["propensity"]}
+    assert 0 < answer["slate_propensity"] <= 1
+
+
+def test_a_uniform_pair_of_three_has_a_chance_of_one_in_six(wire: Wire) -> None:
+    answer = wire.select(top_k=2, policy="named_only")
+    assert answer["slate_propensity"] == pytest.approx(1 / 6)
+
+
+def test_top_k_is_bounded_by_the_arms_and_by_a_setting(wire: Wire) -> None:
+    too_many = wire.post("/select", {"context": CAT, "top_k": 4})
+    assert paths(expect_problem(too_many, 422)) == ["top_k"]
+    with serving(max_top_k=2) as small:
+        refused = small.post("/select", {"context": CAT, "top_k": 3})
+        assert paths(expect_problem(refused, 422)) == ["top_k"]
+        assert len(small.select(top_k=2)["ranking"]) == 2

@@ -1,0 +1,87 @@
+"""What a service starts with: experiment files, and a log that is there already."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from service.errors import ConfigurationError
+from service.services import open_services
+from service.settings import Settings
+from service.stores.memory import MemoryStore
+from tests.support.service import SHOP, serving
+
+
+class Shared(MemoryStore):
+    """As a store that several processes append to."""
+
+    shared = True
+
+
+def test_nothing_given_the_zooplus_example_is_served() -> None:
+    with serving(experiments=[]) as wire:
+        answer = wire.select(context={"persona": "new_puppy_parent"})
+        assert answer["experiment"] == "zooplus"
+        assert len(wire.get("/arms").json()["arms"]) == 50
+        assert {policy["name"] for policy in wire.get("/policies").json()["policies"]} == {
+            *("linucb", "linucb_disjoint", "lints", "neural_linear_ts", "neural_ucb"),
+            *("popularity", "epsilon_greedy", "random"),
+        }
+
+
+def test_what_the_log_holds_goes_before_a_file_of_the_same_name() -> None:
+    store = MemoryStore()
+    with serving(store) as wire:
+        wire.redefine(arms={})
+    with serving(store) as wire:
+        assert wire.get("/experiments/shop").json()["revision"] == 2
+        assert wire.definition()["arms"] == {}
+
+
+def test_what_was_acknowledged_is_there_after_a_restart() -> None:
+    store = MemoryStore()
+    with serving(store) as wire:
+        decision = wire.select(policy="linucb")
+        wire.reward(decision, 1.0)
+        open_decision = wire.select(policy="linucb")
+        head = wire.policy("linucb")["head"]
+    with serving(store) as wire:
+        assert wire.policy("linucb")["head"] == head
+        assert wire.policy("linucb")["decisions"] == 2
+        assert wire.reward(decision, 1.0) == "duplicate"
+        assert wire.reward(open_decision, 1.0) == "accepted"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (('category = "food"', 'category = "drink"'), "arms.kibble.category"),
+        (('kind = "linucb"', 'kind = "linucb", ridges = 2'), "policies.linucb.linucb.ridges"),
+        (('name = "shop"', 'name = "a shop"'), "name"),
+    ],
+)
+def test_a_fault_in_an_experiment_file_is_told_with_file_and_path(
+    tmp_path: Path, change: tuple[str, str], fault: str
+) -> None:
+    path = tmp_path / "faulty.toml"
+    path.write_text(SHOP.read_text().replace(*change))
+    with pytest.raises(ConfigurationError) as error, serving(experiments=[path]):
+        pass
+    assert str(path) in str(error.value)
+    assert fault in str(error.value)
+
+
+def test_two_services_that_start_on_one_log_define_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Shared()
+    monkeypatch.setattr("service.services.open_store", lambda url: store)
+    settings = Settings(store="memory://", experiments=[SHOP])
+
+    async def start_both() -> None:
+        async with AsyncExitStack() as stack:
+            opened = [stack.enter_async_context(open_services(settings)) for _ in range(2)]
+            both = await asyncio.gather(*opened)
+            for services in both:
+                assert services.journal.states["shop"].revision == 1
+
+    asyncio.run(start_both())

@@ -1,0 +1,217 @@
+"""POST .../versions: a trained version is staged, catches up, and serves from one log position."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.events import VersionActivated, VersionStaged, decode_event
+from service.fold import pack_artifact
+from service.networks import Network
+from service.policies.learner import Encoder, Learner
+from tests.support.service import Json, Wire, expect_problem, paths, serving
+
+NET = {"kind": "neural_ucb", "hidden": [3], "embedding": 2, "training": {"first": 4, "growth": 2}}
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    with serving() as wire:
+        wire.redefine(policies={"net": NET, "linucb": {"kind": "linucb"}})
+        yield wire
+
+
+def teach(wire: Wire, rewards: int = 4) -> None:
+    for _ in range(rewards):
+        wire.reward(wire.select(policy="net"), 1.0)
+
+
+def artifact(wire: Wire, *, number: int = 1, outputs: int = 1, **meta: Any) -> bytes:
+    """What a trainer hands over: a net of constant weights, and an empty head in its features."""
+    state = wire.services.journal.states["shop"]
+    learner: Learner = state.learners["net"]
+    sizes = [learner.view.width, 3, 2]
+    layers = [(np.full(size, 0.25), np.zeros(size[1])) for size in pairwise(sizes)]
+    output = np.full((2, outputs), 0.5), np.full(outputs, 0.125)
+    encoder = learner.trained(Network(layers), output)
+    version = learner.version(number, encoder, None, state.position, learner.rewards)
+    described, arrays = learner.describe(version)
+    return pack_artifact({**described, **meta}, arrays)
+
+
+def hand_over(wire: Wire, content: bytes, policy: str = "net") -> Any:
+    return wire.post(f"/experiments/shop/policies/{policy}/versions", content=content)
+
+
+def test_a_version_serves_from_the_position_it_was_activated_at(wire: Wire) -> None:
+    teach(wire)
+    before = wire.policy("net")
+    assert (before["version"], before["training_due"], before["training_due_at"]) == (0, True, 4)
+    assert before["trained_to"] is None
+    watermark = wire.get("/experiments/shop").json()["position"]
+    answer = hand_over(wire, artifact(wire))
+    assert (answer.status_code, answer.json()) == (202, {"version": 1})
+    wire.sleep(0.05)
+
+    after = wire.policy("net")
+    position = wire.get("/experiments/shop").json()["position"]
+    assert (after["version"], after["staged"]) == (1, None)
+    assert after["trained_to"] == watermark
+    assert (after["training_due"], after["training_due_at"]) == (False, 8)
+    [activated] = after["versions"]
+    assert (activated["version"], activated["watermark"]) == (1, watermark)
+    assert activated["position"] == position
+    decision = wire.select(policy="net")
+    assert decision["model_version"] == f"net/1@{position}"
+    assert wire.reward(decision, 1.0) == "accepted"
+
+
+def test_the_log_tells_what_was_staged_and_when_it_was_activated(wire: Wire) -> None:
+    teach(wire)
+    content = artifact(wire)
+    hand_over(wire, content)
+    wire.sleep(0.05)
+    records = wire.run(wire.services.journal.store.read("shop", 0, 100))
+    *_, staged, activated = [decode_event(record.payload) for record in records]
+    assert isinstance(staged, VersionStaged)
+    assert isinstance(activated, VersionActivated)
+    assert (staged.policy, staged.version, staged.size) == ("net", 1, len(content))
+    assert (activated.policy, activated.version) == ("net", 1)
+
+
+def test_decisions_of_the_version_before_can_still_be_rewarded(wire: Wire) -> None:
+    teach(wire)
+    decision = wire.select(policy="net")
+    hand_over(wire, artifact(wire))
+    wire.sleep(0.05)
+    assert wire.reward(decision, 1.0) == "accepted"
+    assert wire.policy("net")["head"]["effective_count"] == 1
+
+
+def test_rewards_after_the_watermark_are_in_the_head_that_takes_over(wire: Wire) -> None:
+    teach(wire)
+    content = artifact(wire)
+    teach(wire, 3)
+    hand_over(wire, content)
+    wire.sleep(0.05)
+    status = wire.policy("net")
+    assert (status["version"], status["rewards"]) == (1, 7)
+    assert status["head"]["effective_count"] == 3
+
+
+def test_the_same_version_twice_is_stale(wire: Wire) -> None:
+    teach(wire)
+    content = artifact(wire)
+    assert hand_over(wire, content).status_code == 202
+    wire.sleep(0.05)
+    expect_problem(hand_over(wire, content), 409)
+    assert wire.policy("net")["version"] == 1
+
+
+def test_of_two_trainers_at_once_one_hands_its_version_over(wire: Wire) -> None:
+    teach(wire)
+    path = "/experiments/shop/policies/net/versions"
+    contents = [artifact(wire), artifact(wire, version_rewards=3)]
+
+    async def both() -> list[int]:
+        answers = [wire.client.post(path, content=content) for content in contents]
+        return [answer.status_code for answer in await asyncio.gather(*answers)]
+
+    assert sorted(wire.run(both())) == [202, 409]
+    wire.sleep(0.05)
+    assert wire.policy("net")["version"] == 1
+
+
+def test_a_version_out_of_turn_is_refused(wire: Wire) -> None:
+    teach(wire)
+    expect_problem(hand_over(wire, artifact(wire, number=3)), 409)
+
+
+def test_a_version_trained_for_a_head_that_was_replaced_is_refused(wire: Wire) -> None:
+    teach(wire)
+    content = artifact(wire)
+    wire.redefine(policies={"net": {**NET, "ridge": 2.0}, "linucb": {"kind": "linucb"}})
+    expect_problem(hand_over(wire, content), 409)
+
+
+@pytest.mark.parametrize("watermark", [0, -1, 10_000])
+def test_a_watermark_outside_the_log_is_refused(wire: Wire, watermark: int) -> None:
+    teach(wire)
+    answer = hand_over(wire, artifact(wire, trained_to=watermark))
+    assert paths(expect_problem(answer, 422)) == ["artifact"]
+
+
+def broken(content: bytes) -> list[bytes]:
+    flipped = content[:200] + bytes([content[200] ^ 1]) + content[201:]
+    return [b"", b"garbage", content[:-1], flipped, content + b"\0"]
+
+
+def test_what_is_no_artifact_is_refused(wire: Wire) -> None:
+    teach(wire)
+    for content in broken(artifact(wire)):
+        assert paths(expect_problem(hand_over(wire, content), 422)) == ["artifact"]
+    assert (wire.policy("net")["version"], wire.policy("net")["staged"]) == (0, None)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {"net.weight0": np.ones((2, 2)), "net.bias0": np.ones(2)},
+        {"head.A": np.ones((2, 2)), "head.b": np.ones(2), "head.scalars": np.ones(2)},
+    ],
+)
+def test_an_artifact_that_does_not_fit_the_policy_is_refused(
+    wire: Wire, arrays: dict[str, Any]
+) -> None:
+    teach(wire)
+    content = pack_artifact({"version": 1, "trained_to": 2}, arrays)
+    assert paths(expect_problem(hand_over(wire, content), 422)) == ["artifact"]
+
+
+def test_a_policy_without_a_net_takes_no_version(wire: Wire) -> None:
+    """Not even one that is whole and would fit: it would put another head in place of what the
+    rewards made."""
+    wire.reward(wire.select(policy="linucb"), 1.0)
+    learner = wire.services.journal.states["shop"].learners["linucb"]
+    fits = pack_artifact(*learner.describe(learner.version(1, Encoder(), None, trained_to=1)))
+    for content in (fits, artifact(wire)):
+        answer = hand_over(wire, content, policy="linucb")
+        assert paths(expect_problem(answer, 422)) == ["policy"]
+    wire.sleep(0.05)
+    status = wire.policy("linucb")
+    assert (status["version"], status["head"]["effective_count"]) == (0, 1)
+
+
+def test_an_unknown_policy_or_experiment_takes_no_version(wire: Wire) -> None:
+    teach(wire)
+    expect_problem(hand_over(wire, artifact(wire), policy="best"), 404)
+    answer = wire.post("/experiments/none/policies/net/versions", content=b"x")
+    expect_problem(answer, 404)
+
+
+def test_an_artifact_has_a_bound_of_its_own() -> None:
+    with serving(max_body_bytes=2_000, max_artifact_bytes=10_000) as wire:
+        wire.redefine(policies={"net": NET})
+        teach(wire)
+        expect_problem(hand_over(wire, b"x" * 10_001), 413)
+        assert 2_000 < len(content := artifact(wire)) < 10_000
+        assert hand_over(wire, content).status_code == 202
+
+
+def trained(wire: Wire) -> Json:
+    teach(wire)
+    hand_over(wire, artifact(wire))
+    wire.sleep(0.05)
+    return wire.policy("net")
+
+
+def test_settings_that_keep_the_head_keep_its_version(wire: Wire) -> None:
+    before = trained(wire)
+    wire.redefine(policies={"net": {**NET, "alpha": 0.5}})
+    assert wire.policy("net")["versions"] == before["versions"]
+    wire.redefine(policies={"net": {**NET, "hidden": [4]}})
+    assert wire.policy("net")["version"] == 0

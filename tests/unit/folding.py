@@ -1,0 +1,243 @@
+"""A small shop to fold: logs written by hand or by chance, a trainer in numpy, states compared."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from service.events import (
+    AnyEvent,
+    ArmRemoved,
+    ArmUpserted,
+    Corrected,
+    ExperimentDefined,
+    ExperimentDeleted,
+    Expired,
+    Learned,
+    Rewarded,
+    Settled,
+    VersionActivated,
+    VersionStaged,
+)
+from service.experiment import Definition
+from service.fold import State, pack_artifact
+from service.networks import cold_network
+from service.policies.learner import Learner
+from service.policies.settings import Network
+from service.posterior import digest
+
+NET = {"hidden": [4], "embedding": 2, "training": {"first": 4}}
+POLICIES: dict[str, dict[str, Any]] = {
+    "linucb": {"kind": "linucb"},
+    "lints_disjoint": {"kind": "lints", "disjoint": True, "draws": 16},
+    "popularity": {"kind": "popularity", "draws": 16},
+    "neural": {"kind": "neural_linear_ts", "draws": 16, **NET},
+    "neural_disjoint": {"kind": "neural_linear_ts", "disjoint": True, "draws": 16, **NET},
+    "neural_ucb": {"kind": "neural_ucb", **NET},
+    "watcher": {"kind": "lints", "learns_from": "all", "draws": 16, "features": ["pet x kind"]},
+    "random": {"kind": "random"},
+}
+KINDS = ["food", "toy", "bed"]
+SHOP: dict[str, Any] = {
+    "features": {
+        "context": {
+            "pet": {"type": "categorical", "values": ["cat", "dog"]},
+            "age": {"type": "numeric", "scale": 10.0, "default": 0.0},
+        },
+        "arm": {"kind": {"type": "categorical", "values": KINDS}},
+        "crosses": ["pet x kind"],
+    },
+    "policies": POLICIES,
+    "arms": {f"{kind}{n}": {"kind": kind} for kind in KINDS for n in (1, 2)},
+    "reward": {"range": [0, 1]},
+}
+
+
+def shop(**policies: dict[str, Any]) -> dict[str, Any]:
+    """SHOP with these policies alone, or with all of its own."""
+    return {**copy.deepcopy(SHOP), "policies": policies or copy.deepcopy(POLICIES)}
+
+
+@dataclass
+class Shown:
+    """A decision that was settled: what a correction of it has to say."""
+
+    event: Learned
+    since: int
+
+
+@dataclass
+class Log:
+    """Records, and the state that lives through them; `write` appends and folds."""
+
+    records: list[tuple[AnyEvent, bytes | None]] = field(default_factory=list)
+    state: State = field(default_factory=lambda: State("shop"))
+    settled: list[Shown] = field(default_factory=list)
+
+    def write(self, event: AnyEvent, artifact: bytes | None = None) -> int:
+        self.records.append((event, artifact))
+        step(self.state, self.records)
+        return len(self.records)
+
+    def define(self, definition: dict[str, Any]) -> None:
+        """As `Admin.define`: other features are another schema version."""
+        state, parsed = self.state, Definition.model_validate(definition)
+        same = not state.deleted and state.definition.features == parsed.features
+        self.write(
+            ExperimentDefined(
+                at=0.0,
+                revision=state.revision + 1,
+                schema_version=state.schema_version + (not same),
+                definition=parsed.model_dump(mode="json"),
+            )
+        )
+
+    def delete(self) -> None:
+        self.write(ExperimentDeleted(at=0.0, revision=self.state.revision + 1))
+
+    def upsert(self, arm: str, features: dict[str, Any]) -> None:
+        self.write(ArmUpserted(at=0.0, arm=arm, features=features))
+
+    def remove(self, arm: str) -> None:
+        self.write(ArmRemoved(at=0.0, arm=arm))
+
+    def settle(
+        self,
+        policy: str,
+        arms: dict[str, float],
+        context: dict[str, Any] | None = None,
+        kind: type[Rewarded | Expired] = Rewarded,
+        inline: dict[str, Any] | None = None,
+    ) -> Shown:
+        """The first word on arms of a new decision; inline: features, if not in the catalogue."""
+        state = self.state
+        base = state.schema.encode_context(context or {"pet": "cat"}).tolist()
+        rows = [
+            Settled(
+                arm,
+                reward,
+                [*base, *state.schema.encode_arm(inline or state.arms[arm]).tolist()],
+                inline is not None,
+            )
+            for arm, reward in arms.items()
+        ]
+        event = kind(
+            at=0.0,
+            decision=f"d{len(self.records)}",
+            policy=policy,
+            schema_version=state.schema_version,
+            settled=rows,
+        )
+        self.settled.append(Shown(event, self.write(event)))
+        return self.settled[-1]
+
+    def correct(self, shown: Shown, reward: float) -> None:
+        """A change of every reward of a decision."""
+        event = shown.event
+        moved = [Settled(one.arm, reward, one.x, one.inline) for one in event.settled]
+        shown.event = Corrected(
+            at=0.0,
+            decision=event.decision,
+            policy=event.policy,
+            schema_version=event.schema_version,
+            settled=moved,
+            was=[one.reward for one in event.settled],
+            since=[shown.since] * len(moved),
+        )
+        self.write(shown.event)
+
+    def stage(self, policy: str, lag: int = 0) -> None:
+        """A version whose head was rebuilt up to `lag` events ago, by a net of random weights."""
+        learner = self.state.learners[policy]
+        assert isinstance(learner.settings, Network)
+        watermark = max(1, len(self.records) - lag)
+        number = learner.active.number + 1
+        sizes = [learner.view.width, *learner.settings.hidden, learner.settings.embedding]
+        outputs = sorted(self.state.arms) if learner.disjoint else []
+        rng = np.random.default_rng(len(self.records))
+        output = (
+            rng.standard_normal((sizes[-1], max(1, len(outputs)))),
+            np.zeros(max(1, len(outputs))),
+        )
+        encoder = learner.trained(cold_network(sizes, f"net {watermark}"), output, outputs)
+        begins = 1 + next(
+            index
+            for index, (event, _) in enumerate(self.records)
+            if isinstance(event, ExperimentDefined) and event.revision == learner.born
+        )
+        version = learner.version(number, encoder, None, watermark, learner.rewards, begins)
+        for event, _ in self.records[begins:watermark]:
+            if isinstance(event, Learned) and event.schema_version == self.state.schema_version:
+                for outcome in learner.outcomes(event):
+                    learner.observe(version, outcome)
+        staged = VersionStaged(
+            at=0.0,
+            policy=policy,
+            born=learner.born,
+            version=number,
+            artifact="",
+            size=0,
+            watermark=watermark,
+            rewards=learner.rewards,
+        )
+        self.write(staged, pack_artifact(*learner.describe(version)))
+
+    def activate(self, policy: str) -> None:
+        learner = self.state.learners[policy]
+        self.write(
+            VersionActivated(
+                at=0.0, policy=policy, born=learner.born, version=learner.active.number + 1
+            )
+        )
+
+
+def catch_up(state: State, learner: Learner, records: list[Any]) -> None:
+    while learner.staged and learner.staged.folded_to < state.position:
+        position = learner.staged.folded_to + 1
+        state.catch_up(learner, position, records[position - 1][0])
+
+
+def step(state: State, records: list[Any], *, eager: bool = False) -> None:
+    """Fold the next record. eager: staged versions catch up at once, else when they have to."""
+    event, artifact = records[state.position]
+    if isinstance(event, VersionActivated) and event.policy in state.learners:
+        catch_up(state, state.learners[event.policy], records)
+    state.apply(state.position + 1, event, artifact)
+    if eager:
+        for learner in state.learners.values():
+            catch_up(state, learner, records)
+
+
+def replay(
+    records: list[Any],
+    start: State | None = None,
+    *,
+    eager: bool = False,
+    watch: Callable[[State], None] = lambda state: None,
+) -> State:
+    """Fold records from a state on, or from the beginning; `watch` sees every state."""
+    state = start or State("shop")
+    while state.position < len(records):
+        step(state, records, eager=eager)
+        watch(state)
+    return state
+
+
+def bits(state: State) -> tuple[Any, ...]:
+    """All that a state holds and all that it answers: its snapshot, and the scores of its arms."""
+    scores = []
+    if not state.deleted and state.arms:
+        context = np.linspace(0.0, 1.0, state.schema.context.width)
+        for learner in state.learners.values():
+            table = learner.score(context, state.candidates)
+            scores.append((learner.name, table.rows.tobytes(), table.of.tobytes()))
+    return state.snapshot().payload, scores
+
+
+def head_of(state: State, policy: str) -> str:
+    """The fingerprint of a policy's head."""
+    head = state.learners[policy].active.head
+    assert head is not None
+    return digest(head)

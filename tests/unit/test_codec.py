@@ -1,0 +1,113 @@
+import hashlib
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from service import codec
+from service.errors import Damaged, LogTooNew
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+metas = st.dictionaries(st.text().filter(lambda key: key != "schema"), JSON, max_size=4)
+named = st.dictionaries(
+    st.sampled_from(["A", "b", "net.weight0", "0.head.A"]),
+    arrays(np.float64, array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
+    | arrays(np.uint8, array_shapes(max_dims=1, max_side=9)),
+    max_size=3,
+)
+
+
+@given(metas, named)
+def test_meta_and_arrays_come_back_bit_for_bit(meta: dict, given_arrays: dict) -> None:
+    """NaN payloads, negative zeros, empty and scalar arrays, and their types included."""
+    found, back = codec.unpack(codec.pack(1, meta, given_arrays), 1)
+    assert found == meta
+    assert back.keys() == given_arrays.keys()
+    for name, array in given_arrays.items():
+        assert (back[name].dtype, back[name].shape) == (array.dtype, array.shape)
+        assert back[name].tobytes() == array.tobytes()
+
+
+@given(metas, named)
+def test_the_same_content_is_the_same_blob(meta: dict, given_arrays: dict) -> None:
+    """So that an artifact's hash names its content."""
+    assert codec.pack(1, meta, given_arrays) == codec.pack(1, meta, given_arrays)
+
+
+def test_every_flipped_byte_and_every_cut_is_damaged() -> None:
+    blob = codec.pack(1, {"name": "zoo"}, {"A": np.eye(2)})
+    for index in range(len(blob)):
+        changed = bytearray(blob)
+        changed[index] ^= 1 << (index % 8)
+        with pytest.raises(Damaged):
+            codec.unpack(bytes(changed), 1)
+        with pytest.raises(Damaged):
+            codec.unpack(blob[:index], 1)
+    with pytest.raises(Damaged):
+        codec.unpack(blob + b"\0", 1)
+
+
+def test_a_blob_of_schema_2_is_too_new_for_a_forage_of_1_and_not_for_one_of_3() -> None:
+    blob = codec.pack(2, {"name": "zoo"}, {})
+    with pytest.raises(LogTooNew, match="schema 2, this Forage reads up to 1"):
+        codec.unpack(blob, 1)
+    assert codec.unpack(blob, 3) == ({"name": "zoo"}, {})
+
+
+def npz(**members: object) -> bytes:
+    body = io.BytesIO()
+    np.savez(body, **members)  # type: ignore[arg-type]
+    return body.getvalue()
+
+
+def text(content: bytes) -> np.ndarray:
+    return np.frombuffer(content, np.uint8)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not a zip",
+        b"PK\x03\x04",
+        npz(A=np.eye(2)),
+        npz(meta=text(b"{")),
+        npz(meta=text(b"1")),
+        npz(meta=text(b"[]")),
+        npz(meta=text(b"{}")),
+        npz(meta=text(b'{"schema": "one"}')),
+        npz(meta=text(b'{"schema": null}')),
+        npz(meta=text(b'{"schema": 1}'), A=np.array([{}], dtype=object)),
+    ],
+    ids=[
+        "empty",
+        "text",
+        "cut",
+        "bare",
+        "json",
+        "number",
+        "list",
+        "none",
+        "word",
+        "null",
+        "pickle",
+    ],
+)
+def test_foreign_content_with_a_right_checksum_is_damaged_and_never_unpickled(
+    content: bytes,
+) -> None:
+    with pytest.raises(Damaged):
+        codec.unpack(codec.MAGIC + hashlib.sha256(content).digest() + content, 1)
+
+
+def test_a_meta_that_is_no_json_is_not_written() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        codec.pack(1, {"rewards": float("nan")}, {})

@@ -1,0 +1,240 @@
+"""Definitions: what they refuse, in which words, and where; the shipped example loads."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+import service
+from service.errors import ConfigurationError
+from service.experiment import Definition, faults_of, load_definition
+from service.features import Schema
+
+SHOP: dict[str, Any] = {
+    "features": {
+        "context": {
+            "pet": {"type": "categorical", "values": ["cat", "dog"]},
+            "age": {"type": "numeric"},
+        },
+        "arm": {"kind": {"type": "categorical", "values": ["food", "toy"]}},
+        "crosses": ["pet x kind"],
+    },
+    "policies": {"linucb": {"kind": "linucb"}},
+    "reward": {"range": [0, 1]},
+}
+
+
+def shop(path: str, value: Any) -> dict[str, Any]:
+    """SHOP with one value set at a dotted path."""
+    changed = copy.deepcopy(SHOP)
+    *parents, last = path.split(".")
+    inner = changed
+    for part in parents:
+        inner = inner.setdefault(part, {})
+    inner[last] = value
+    return changed
+
+
+REFUSED = [
+    ("colour", 1, "colour", "not permitted"),
+    ("policies", {}, "policies", "at least 1 item"),
+    ("policies.linucb", {"kind": "linucp"}, "policies.linucb", "'linucb', 'lints'"),
+    ("policies.linucb.alfa", 1, "policies.linucb.linucb.alfa", "not permitted"),
+    ("policies.linucb.alpha", -1, "policies.linucb.linucb.alpha", "greater than or equal to 0"),
+    ("policies.linucb.share", -0.5, "policies.linucb.linucb.share", "greater than or equal to 0"),
+    ("policies.linucb.share", 0, "", "policies: at least one needs a share above 0"),
+    ("policies.linucb.epsilon", 1.5, "policies.linucb.linucb.epsilon", "less than or equal to 1"),
+    ("policies.linucb.ridge", 0, "policies.linucb.linucb.ridge", "greater than 0"),
+    ("policies.linucb.noise", float("nan"), "policies.linucb.linucb.noise", "finite"),
+    ("policies.linucb.features", [], "policies.linucb.linucb.features", "at least 1 item"),
+    ("policies.linucb.features", ["size"], "", "feature 'size': there is no feature 'size'"),
+    ("policies.linucb.features", ["pet x size"], "", "there is no feature 'size'"),
+    ("policies.linucb.features", ["pet", "pet"], "", "features: a name is given twice"),
+    (
+        "policies.linucb",
+        {"kind": "linucb", "disjoint": True, "features": ["pet", "kind"]},
+        "",
+        "policies.linucb: feature 'kind': a disjoint policy sees the context only",
+    ),
+    (
+        "policies.linucb",
+        {"kind": "neural_linear_ts", "disjoint": True, "features": ["pet x kind"]},
+        "",
+        "feature 'pet x kind': a disjoint policy sees the context only",
+    ),
+    ("policies.ts", {"kind": "lints", "draws": 8}, "policies.ts.lints.draws", "equal to 16"),
+    ("policies.my policy", {"kind": "random"}, "policies.my policy.[key]", "pattern"),
+    (
+        "policies.net",
+        {"kind": "neural_ucb", "training": {"growth": 1.0}},
+        "policies.net.neural_ucb.training.growth",
+        "greater than 1",
+    ),
+    (
+        "policies.net",
+        {"kind": "neural_ucb", "form": "full"},
+        "policies.net.neural_ucb.form",
+        "'last_layer'",
+    ),
+    ("features.crosses", ["pet x size"], "features", "cross 'pet x size': there is no feature"),
+    ("features.crosses", ["pet"], "features", "write two or more feature names as 'a x b'"),
+    ("features.crosses", ["pet x pet"], "features", "write two or more feature names"),
+    ("features.crosses", ["pet x kind"] * 2, "features", "a cross is given twice"),
+    ("features.arm.pet", {"type": "boolean"}, "features", "both context and arm features: pet"),
+    ("features.arm.intercept", {"type": "boolean"}, "features", "name of the constant feature"),
+    ("features.arm.a b", {"type": "boolean"}, "features.arm.a b.[key]", "pattern"),
+    ("features.arm.kind", {"type": "colour"}, "features.arm.kind", "'numeric', 'boolean'"),
+    (
+        "features.arm.kind.values",
+        ["food", "food"],
+        "features.arm.kind.categorical",
+        "values must differ from each other",
+    ),
+    ("features.arm.kind.values", [], "features.arm.kind.categorical.values", "at least 1 item"),
+    (
+        "features.arm.kind.default",
+        "bed",
+        "features.arm.kind.categorical",
+        "default must be one of values",
+    ),
+    (
+        "features.arm.size",
+        {"type": "numeric", "scale": 0},
+        "features.arm.size.numeric.scale",
+        "greater than 0",
+    ),
+    (
+        "features.arm.size",
+        {"type": "vector", "size": 0},
+        "features.arm.size.vector.size",
+        "greater than or equal to 1",
+    ),
+    (
+        "features.arm.size",
+        {"type": "hashed", "buckets": 1},
+        "features.arm.size.hashed.buckets",
+        "greater than or equal to 2",
+    ),
+    ("reward.range", [1, 1], "reward", "the lower end must be below the upper"),
+    ("reward.range", [0, float("inf")], "reward.range.1", "finite"),
+    ("reward.default", 2.0, "reward", "default lies outside range"),
+    ("reward.wait_seconds", 0, "reward.wait_seconds", "greater than 0"),
+    ("reward.aggregation", "mean", "reward.aggregation", "'first', 'sum' or 'last'"),
+    ("max_vector", 0, "max_vector", "greater than 0"),
+    ("arms", {"": {}}, "arms..[key]", "at least 1 character"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "where", "message"), REFUSED)
+def test_a_wrong_definition_is_refused_with_the_path_and_the_reason(
+    path: str, value: Any, where: str, message: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Definition.model_validate(shop(path, value))
+    faults = faults_of(caught.value)
+    assert any(fault.path == where and message in fault.message for fault in faults), faults
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1, 1), (0, 2), (-0.5, 0.5), (0, 1.001)])
+def test_popularity_is_refused_where_rewards_leave_0_to_1(low: float, high: float) -> None:
+    definition = shop("policies.pop", {"kind": "popularity"})
+    definition["reward"] = {"range": [low, high], "default": low}
+    with pytest.raises(ValidationError, match=r"policies.pop: popularity counts clicks: reward.ra"):
+        Definition.model_validate(definition)
+
+
+def test_popularity_is_taken_within_0_to_1() -> None:
+    Definition.model_validate(
+        shop("policies.pop", {"kind": "popularity"}) | {"reward": {"range": [0.25, 0.75],
+                                                                   "default": None}}
+    )  # fmt: skip
+
+
+def test_a_policy_that_has_no_feature_to_see_is_refused() -> None:
+    definition = {
+        "policies": {"net": {"kind": "neural_ucb"}},
+    }
+    with pytest.raises(ValidationError, match="there is no feature for it to see"):
+        Definition.model_validate(definition)
+
+
+@pytest.mark.parametrize(
+    ("policy", "seen"),
+    [
+        ({"kind": "linucb"}, ["intercept", "pet", "age", "kind", "pet x kind"]),
+        ({"kind": "linucb", "disjoint": True}, ["intercept", "pet", "age"]),
+        ({"kind": "neural_ucb"}, ["pet", "age", "kind"]),
+        ({"kind": "lints", "features": ["age x kind"]}, ["age x kind"]),
+    ],
+)
+def test_a_policy_without_features_sees_all_that_fit_its_kind(
+    policy: dict[str, Any], seen: list[str]
+) -> None:
+    definition = Definition.model_validate(shop("policies.p", policy))
+    assert definition.features_of(definition.policies["p"]) == seen  # type: ignore[arg-type]
+
+
+def test_a_definition_survives_json_and_its_dump_defines_the_same() -> None:
+    definition = Definition.model_validate(shop("arms", {"a": {"kind": "toy"}}))
+    assert Definition.model_validate(definition.model_dump(mode="json")) == definition
+
+
+def test_the_shipped_example_loads_with_8_policies_and_50_arms() -> None:
+    name, definition = load_definition(Path(service.__file__).parent / "examples/zooplus.toml")
+    assert name == "zooplus"
+    assert list(definition.policies) == [
+        *["linucb", "linucb_disjoint", "lints", "neural_linear_ts", "neural_ucb"],
+        *["popularity", "epsilon_greedy", "random"],
+    ]
+    schema = Schema(definition.features)
+    assert schema.width == 9
+    assert len([schema.encode_arm(features) for features in definition.arms.values()]) == 50
+    assert definition.arms["4"] == {"category": "Dog Toy"}
+    assert definition.arms["3"] == {"category": "Cat Toy"}
+
+
+def refusal_of(path: Path, content: str | bytes) -> str:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(ConfigurationError) as caught:
+        load_definition(path)
+    assert str(caught.value).startswith(str(path))
+    return str(caught.value)
+
+
+def test_a_file_with_an_unknown_key_is_refused_with_its_path(tmp_path: Path) -> None:
+    text = '[policies.a]\nkind = "linucb"\nalfa = 2\nfeatures = ["intercept"]\n[rewards]\nrange = 1'
+    message = refusal_of(tmp_path / "shop.toml", text)
+    assert "policies.a.linucb.alfa: Extra inputs are not permitted" in message
+    assert "rewards: Extra inputs are not permitted" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[policies", "not TOML"),
+        (b'name = "\xff"', "not TOML"),
+        ('name = "two words"', "name: letters, digits"),
+        ('name = "line\\n"', "name: letters, digits"),
+        ("name = 7", "name: letters, digits"),
+        (f'name = "{"n" * 65}"', "at most 64"),
+        ("", "policies: Field required"),
+        ('[policies.a]\nkind = "neural_ucb"', "(file): policies.a: there is no feature"),
+    ],
+)
+def test_a_file_that_is_no_definition_says_what_is_wrong(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
+    assert message in refusal_of(tmp_path / "shop.toml", content)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"none.toml: No such file"):
+        load_definition(tmp_path / "none.toml")
+
+
+def test_a_file_without_a_name_takes_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "corner-shop.toml"
+    path.write_text('policies = { r = { kind = "random" } }')
+    assert load_definition(path)[0] == "corner-shop"

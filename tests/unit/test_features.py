@@ -1,0 +1,158 @@
+"""Named features to base columns."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import Invalid
+from service.experiment import Features
+from service.features import LARGEST, Schema, width
+from service.posterior import RidgeHead
+
+
+def schema(context: dict[str, Any], arm: dict[str, Any] | None = None, crosses: Any = ()) -> Schema:
+    return Schema(
+        Features.model_validate({"context": context, "arm": arm or {}, "crosses": list(crosses)})
+    )
+
+
+def encoded(feature: dict[str, Any], value: Any) -> list[float]:
+    return schema({"f": feature}).encode_context({"f": value}).tolist()
+
+
+def faults(feature: dict[str, Any], values: dict[str, Any]) -> list[tuple[str, str]]:
+    with pytest.raises(Invalid) as caught:
+        schema({"f": feature}).encode_context(values)
+    return sorted((fault.path, fault.message) for fault in caught.value.faults)
+
+
+CATEGORICAL = {"type": "categorical", "values": ["cat", "dog"]}
+OTHER = CATEGORICAL | {"unknown": "other"}
+NUMERIC = {"type": "numeric", "center": 10.0, "scale": 4.0}
+VECTOR = {"type": "vector", "size": 2, "center": 1.0, "scale": 2.0}
+HASHED = {"type": "hashed", "buckets": 8}
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "columns"),
+    [
+        (NUMERIC, 16, [1.5]),
+        (NUMERIC, 8.0, [-0.5]),
+        ({"type": "boolean"}, True, [1.0]),
+        ({"type": "boolean"}, False, [0.0]),
+        (CATEGORICAL, "cat", [1.0, 0.0]),
+        (CATEGORICAL, "dog", [0.0, 1.0]),
+        (OTHER, "dog", [0.0, 1.0, 0.0]),
+        (OTHER, "axolotl", [0.0, 0.0, 1.0]),
+        (VECTOR, [1.0, 5.0], [0.0, 2.0]),
+    ],
+)
+def test_each_type_has_its_columns(feature: dict, value: Any, columns: list[float]) -> None:
+    assert encoded(feature, value) == columns
+    assert width(schema({"f": feature}).features.context["f"]) == len(columns)
+
+
+@pytest.mark.parametrize(
+    ("feature", "columns"),
+    [
+        (NUMERIC | {"default": 14.0}, [1.0]),
+        ({"type": "boolean", "default": True}, [1.0]),
+        (CATEGORICAL | {"default": "dog"}, [0.0, 1.0]),
+        (OTHER | {"default": "none of them"}, [0.0, 0.0, 1.0]),
+    ],
+)
+def test_a_missing_value_takes_the_default(feature: dict, columns: list[float]) -> None:
+    assert schema({"f": feature}).encode_context({}).tolist() == columns
+
+
+@pytest.mark.parametrize("feature", [NUMERIC, CATEGORICAL, OTHER, VECTOR, HASHED])
+def test_a_missing_value_without_a_default_is_refused(feature: dict) -> None:
+    assert faults(feature, {}) == [("context.f", "is missing")]
+    assert faults(feature, {"f": None}) == [("context.f", "is missing")]
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "message"),
+    [
+        (NUMERIC, "16", "must be a number"),
+        (NUMERIC, True, "must be a number"),
+        (NUMERIC, [1.0], "must be a number"),
+        (NUMERIC, float("nan"), "must be finite"),
+        (NUMERIC, float("-inf"), "must be finite"),
+        (NUMERIC | {"scale": 1e-10}, 1e300, "must be finite"),
+        (NUMERIC, 1e200, "must lie within 1e+09 of its center, in units of its scale"),
+        ({"type": "boolean"}, 1, "must be true or false"),
+        ({"type": "boolean"}, "true", "must be true or false"),
+        (CATEGORICAL, "axolotl", "is not one of the known values"),
+        (CATEGORICAL, 1.0, "must be a string"),
+        (HASHED, ["a"], "must be a string"),
+        (VECTOR, [1.0], "must be a list of 2 numbers"),
+        (VECTOR, 1.0, "must be a list of 2 numbers"),
+        (VECTOR, [1.0, float("inf")], "must be finite"),
+        (VECTOR, [1.0, -1e200], "must lie within 1e+09 of its center, in units of its scale"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_path(feature: dict, value: Any, message: str) -> None:
+    assert faults(feature, {"f": value}) == [("context.f", message)]
+
+
+def test_all_faults_are_named_at_once() -> None:
+    both = schema({"age": NUMERIC, "pet": CATEGORICAL}, {"pet_food": {"type": "boolean"}})
+    with pytest.raises(Invalid) as caught:
+        both.encode_context({"age": "old", "color": "red"})
+    assert sorted(fault.path for fault in caught.value.faults) == [
+        "context.age",
+        "context.color",
+        "context.pet",
+    ]
+    with pytest.raises(Invalid) as caught:
+        both.encode_arm({"pet_food": 3.0}, "arms.2.features")
+    assert [fault.path for fault in caught.value.faults] == ["arms.2.features.pet_food"]
+
+
+@given(st.floats(-LARGEST, LARGEST), st.floats(-LARGEST, LARGEST))
+def test_the_largest_numbers_and_their_product_leave_a_head_usable(a: float, b: float) -> None:
+    phi = np.array([1.0, a, b, a * b])
+    head = RidgeHead(4, 1.0, None)
+    for _ in range(3):
+        head.observe("arm", phi, 1.0)
+    assert np.isfinite(head.mean(phi[None], ["arm"])).all()
+    assert np.isfinite(head.width(phi[None], ["arm"])).all()
+
+
+def test_hashing_is_pinned() -> None:
+    """A value's bucket is in every logged x: it may never move."""
+    assert int(np.argmax(encoded(HASHED | {"buckets": 1_000}, "squeak"))) == PINNED_BUCKET
+    assert sum(encoded(HASHED, "squeak")) == 1.0
+
+
+PINNED_BUCKET = 497
+
+
+@given(st.text(max_size=40), st.integers(2, 64))
+def test_any_string_hashes_to_one_bucket_and_always_the_same(value: str, buckets: int) -> None:
+    feature = {"type": "hashed", "buckets": buckets}
+    first = encoded(feature, value)
+    assert first == encoded(feature, value)
+    assert (sum(first), len(first)) == (1.0, buckets)
+
+
+def test_two_features_hash_one_value_apart() -> None:
+    """Of 200 strings, about 200/64 and not all fall into the same bucket of two features."""
+    both = schema({name: {"type": "hashed", "buckets": 64} for name in ("brand", "shop")})
+    rows = [both.encode_context({"brand": f"v{n}", "shop": f"v{n}"}) for n in range(200)]
+    same = sum(int(np.argmax(row[:64]) == np.argmax(row[64:])) for row in rows)
+    assert same < 15
+
+
+def test_columns_follow_the_names_not_the_order_a_definition_is_written_in() -> None:
+    """Equal definitions have equal columns: a client may sort its JSON otherwise."""
+    one = {"age": NUMERIC, "pet": CATEGORICAL}
+    other = dict(reversed(one.items()))
+    values = {"pet": "dog", "age": 14}
+    assert schema(one).features == schema(other).features
+    assert np.array_equal(schema(one).encode_context(values), schema(other).encode_context(values))
+    assert schema(one).encode_context(values).tolist() == [1.0, 0.0, 1.0]

@@ -1,0 +1,158 @@
+"""Logs by chance: replay equals live, snapshot and tail equal the whole fold, bit for bit."""
+
+import copy
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.engine import decide
+from service.events import Expired, Rewarded, decode_event, encode_event
+from service.fold import State
+from tests.unit.folding import KINDS, POLICIES, SHOP, Log, bits, replay
+
+NETS = ["neural", "neural_disjoint", "neural_ucb"]
+
+
+def changed(change: str) -> dict[str, Any]:
+    """SHOP as an operator may define it anew."""
+    definition = copy.deepcopy(SHOP)
+    policies, features = definition["policies"], definition["features"]
+    match change:
+        case "knobs":
+            policies["linucb"]["alpha"] = 0.5
+            policies["neural"] |= {"draws": 32, "bank": 7, "epsilon": 0.1}
+        case "frozen":
+            definition["policies"] = {n: p | {"learning": False} for n, p in policies.items()}
+        case "ridge":
+            for name in ("linucb", "neural_disjoint", "neural_ucb"):
+                policies[name]["ridge"] = 2.0
+        case "fewer":
+            for name in ("popularity", "lints_disjoint", "neural"):
+                del policies[name]
+        case "features":
+            features["context"]["member"] = {"type": "boolean", "default": True}
+        case "sorted":
+            features["context"] = dict(reversed(features["context"].items()))
+    return definition
+
+
+indexes = st.integers(0, 99)
+rewards = st.sampled_from([0.0, 1.0, 0.3])
+settling = st.tuples(
+    st.just("settle"), st.sampled_from(list(POLICIES)), indexes, rewards, st.booleans(), indexes
+)
+corrections = st.tuples(st.just("correct"), indexes, rewards)
+staging = st.tuples(st.just("stage"), st.sampled_from(NETS), st.integers(0, 6))
+activations = st.tuples(st.just("activate"), st.sampled_from(NETS))
+definitions = st.tuples(
+    st.just("define"),
+    st.sampled_from(["", "knobs", "frozen", "ridge", "fewer", "features", "sorted"]),
+)
+catalogue = st.tuples(
+    st.sampled_from(["upsert", "remove"]), st.sampled_from(["toy1", "bed2", "new"]), indexes
+)
+operations = st.lists(
+    settling | settling | corrections | staging | activations | definitions | catalogue
+    | st.just(("delete",)),
+    min_size=1,
+    max_size=25,
+)  # fmt: skip
+
+
+def settle(log: Log, policy: str, arm: int, reward: float, default: bool, age: int) -> None:
+    arms = sorted(log.state.arms)
+    if arms:
+        shown = {arms[arm % len(arms)]: reward, arms[age % len(arms)]: 0.0}
+        context = {"pet": ["cat", "dog"][arm % 2], "age": float(age)}
+        log.settle(policy, shown, context, Expired if default else Rewarded)
+
+
+def correct(log: Log, which: int, reward: float) -> None:
+    if log.settled:
+        log.correct(log.settled[which % len(log.settled)], reward)
+
+
+def stage(log: Log, policy: str, lag: int) -> None:
+    learner = log.state.learners.get(policy)
+    if learner and not learner.staged and log.state.arms:
+        log.stage(policy, lag)
+
+
+def activate(log: Log, policy: str) -> None:
+    learner = log.state.learners.get(policy)
+    if learner and learner.staged:
+        log.activate(policy)
+
+
+OPERATIONS = {
+    "define": lambda log, change: log.define(changed(change)),
+    "settle": settle,
+    "correct": correct,
+    "stage": stage,
+    "activate": activate,
+    "upsert": lambda log, arm, kind: log.upsert(arm, {"kind": KINDS[kind % 3]}),
+    "remove": lambda log, arm, _: log.remove(arm),
+    "delete": lambda log: log.delete(),
+}
+
+
+def written(steps: list[tuple[Any, ...]]) -> Log:
+    """A log of these operations, with nothing left half staged."""
+    log = Log()
+    log.define(changed(""))
+    for name, *arguments in steps:
+        if name == "define" or not log.state.deleted:
+            OPERATIONS[name](log, *arguments)
+    for name, learner in log.state.learners.items():
+        if learner.staged:
+            log.activate(name)
+    return log
+
+
+@settings(max_examples=60)
+@given(operations)
+def test_replay_equals_live_whatever_the_pace_of_staged_versions(
+    steps: list[tuple[Any, ...]],
+) -> None:
+    """Through the bytes of the log, too; versions catch up at once in one, at the last in one."""
+    log = written(steps)
+    read = [(decode_event(encode_event(event)), artifact) for event, artifact in log.records]
+    assert bits(replay(read, eager=True)) == bits(log.state)
+    assert bits(replay(read)) == bits(log.state)
+
+
+@settings(max_examples=60)
+@given(operations, indexes)
+def test_a_snapshot_anywhere_and_its_tail_equal_the_whole_fold(
+    steps: list[tuple[Any, ...]], chosen: int
+) -> None:
+    log = written(steps)
+    snapshots = []
+
+    def keep(state: State) -> None:
+        if not state.staging:
+            snapshots.append(state.snapshot())
+
+    replay(log.records, watch=keep)
+    snapshot = snapshots[chosen % len(snapshots)]
+    restored = State.restore(snapshot)
+    assert restored.position == snapshot.position
+    assert restored.snapshot() == snapshot
+    assert bits(replay(log.records, restored)) == bits(log.state)
+
+
+@settings(max_examples=40)
+@given(operations)
+def test_every_answer_of_any_log_is_a_distribution(steps: list[tuple[Any, ...]]) -> None:
+    """Corrections of what a head does not hold would leave Beta(2, 0), and with it no number."""
+    log = written(steps)
+    if log.state.deleted or not log.state.arms:
+        return
+    context = np.ones(log.state.schema.context.width)
+    for learner in log.state.learners.values():
+        p, slate = decide(learner, context, log.state.candidates, 1, seed=1)
+        assert np.isfinite(p).all()
+        assert abs(p.sum() - 1) < 1e-9
+        assert slate.chance == p[slate.arms[0]] > 0

@@ -1,0 +1,86 @@
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import NotPositiveDefinite
+from service.linalg import JITTERS, inverse_root, spectrum, widths
+
+
+def precision_of(size: int, rows: int, seed: int) -> np.ndarray:
+    phi = np.random.default_rng(seed).standard_normal((rows, size))
+    return np.eye(size) + phi.T @ phi
+
+
+def test_the_root_of_diag_4_and_25_is_diag_a_half_and_a_fifth() -> None:
+    assert np.array_equal(inverse_root(np.diag([4.0, 25.0])), np.diag([0.5, 0.2]))
+
+
+@given(st.integers(1, 40), st.integers(0, 60), st.integers(0, 9))
+def test_r_transposed_r_is_the_inverse_and_r_is_lower(size: int, rows: int, seed: int) -> None:
+    precision = precision_of(size, rows, seed)
+    root = inverse_root(precision)
+    assert np.array_equal(root, np.tril(root))
+    np.testing.assert_allclose(root.T @ root @ precision, np.eye(size), atol=1e-9)
+
+
+def test_a_width_is_the_square_root_of_phi_s_phi() -> None:
+    root = inverse_root(np.diag([4.0, 25.0]))
+    phi = np.array([[2.0, 0.0], [0.0, 5.0], [2.0, 5.0]])
+    np.testing.assert_allclose(widths(root, phi), [1.0, 1.0, np.sqrt(2.0)], rtol=1e-15)
+
+
+def test_an_eigenvalue_of_minus_1e_8_is_repaired_by_a_millionth_of_the_mean_diagonal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Eigenvalues 1, 1 and -1e-8: the mean diagonal is 2/3, and 6.7e-7 of the identity is added."""
+    turn, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))
+    indefinite = turn @ np.diag([1.0, 1.0, -1e-8]) @ turn.T
+    with caplog.at_level(logging.WARNING):
+        root = inverse_root(indefinite)
+    added = np.linalg.inv(root.T @ root) - indefinite
+    np.testing.assert_allclose(added, JITTERS[-1] * 2 / 3 * np.eye(3), atol=1e-9)
+    assert "lost its definiteness to rounding" in caplog.text
+
+
+def test_a_singular_matrix_is_repaired_and_its_widths_are_finite() -> None:
+    phi = np.random.default_rng(0).standard_normal(6)
+    root = inverse_root(np.outer(phi, phi))
+    assert widths(root, phi[None]) == pytest.approx([1.0], rel=1e-3)
+    assert np.isfinite(root).all()
+
+
+def test_a_sound_matrix_is_left_as_it_is_and_nothing_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    precision = precision_of(5, 8, 1)
+    kept = precision.copy()
+    with caplog.at_level(logging.WARNING):
+        inverse_root(precision)
+    assert np.array_equal(precision, kept)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "precision",
+    [
+        np.diag([1.0, -1.0]),
+        np.diag([1.0, -1e-3]),
+        np.zeros((2, 2)),
+        np.diag([1.0, np.nan]),
+        np.diag([1.0, np.inf]),
+        np.array([[1.0, 0.0], [np.nan, 1.0]]),
+        np.array([[1.0, 2.0], [2.0, 1.0]]),
+    ],
+)
+def test_what_no_jitter_repairs_is_a_typed_error_of_size_2(precision: np.ndarray) -> None:
+    with pytest.raises(NotPositiveDefinite, match="a 2 x 2 precision matrix") as caught:
+        inverse_root(precision)
+    assert (caught.value.size, caught.value.jitter) == (2, 1e-6)
+
+
+def test_the_spectrum_of_a_rotated_diag_1_and_9_is_1_and_9() -> None:
+    turn = np.array([[0.6, -0.8], [0.8, 0.6]])
+    assert spectrum(turn @ np.diag([1.0, 9.0]) @ turn.T) == pytest.approx((1.0, 9.0))

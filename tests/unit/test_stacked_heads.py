@@ -1,0 +1,160 @@
+"""Heads that keep something an arm: disjoint ridge heads, and Beta counts."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.posterior import (
+    NOISE_RATE,
+    NOISE_SHAPE,
+    Bank,
+    BetaHead,
+    DisjointRidgeHead,
+    RidgeHead,
+    digest,
+)
+
+NONE = np.zeros(0)
+observations = st.lists(
+    st.tuples(st.integers(0, 11), st.floats(-2, 2), st.floats(-2, 2), st.floats(-1, 1)),
+    max_size=60,
+)
+
+
+def filled(arms: int, count: int, seed: int = 0) -> DisjointRidgeHead:
+    rng = np.random.default_rng(seed)
+    head = DisjointRidgeHead(3, 1.0, None)
+    for number in range(count):
+        head.observe(f"arm{number % arms}", rng.standard_normal(3), float(rng.random()))
+    return head
+
+
+@given(observations)
+def test_a_stack_equals_heads_apart_with_the_noise_of_all(
+    seen: list[tuple[int, float, float, float]],
+) -> None:
+    stack = DisjointRidgeHead(2, 1.0, None)
+    apart = {str(arm): RidgeHead(2, 1.0, 1.0) for arm in range(12)}
+    for arm, first, second, reward in seen:
+        stack.observe(str(arm), np.array([first, second]), reward)
+        apart[str(arm)].observe(str(arm), np.array([first, second]), reward)
+    explained = sum(head.b @ np.linalg.solve(head.A, head.b) for head in apart.values())
+    rr, n = sum(reward * reward for *_, reward in seen), len(seen)
+    variance = (NOISE_RATE + max(rr - explained, 0) / 2) / (NOISE_SHAPE + n / 2 - 1) if n else 1.0
+    assert stack.noise == pytest.approx(np.sqrt(variance), rel=1e-9)
+    phi, arms = np.array([[0.3, -1.2]] * 12), list(apart)
+    mean = [apart[arm].mean(phi[:1], [arm])[0] for arm in arms]
+    width = [apart[arm].width(phi[:1], [arm])[0] for arm in arms]
+    np.testing.assert_allclose(stack.mean(phi, arms), mean, atol=1e-12)
+    np.testing.assert_allclose(stack.width(phi, arms), stack.noise * np.array(width), rtol=1e-9)
+
+
+def test_the_stack_grows_from_4_to_512_rows_and_keeps_every_bit() -> None:
+    head, bits = DisjointRidgeHead(3, 1.0, None), {}
+    rng = np.random.default_rng(1)
+    for number in range(300):
+        head.observe(f"arm{number}", rng.standard_normal(3), 1.0)
+        bits[number] = head.A[number].tobytes() + head.b[number].tobytes()
+    assert len(head.b) == 512
+    assert all(head.A[n].tobytes() + head.b[n].tobytes() == kept for n, kept in bits.items())
+
+
+def test_an_unseen_arm_is_scored_from_the_prior_and_gets_no_head() -> None:
+    head = filled(arms=3, count=9)
+    before = digest(head)
+    phi = np.array([[0.0, 3.0, 4.0]])
+    assert head.mean(phi, ["new"]) == [0.0]
+    assert head.width(phi, ["new"]) == pytest.approx([5.0 * head.noise])
+    assert digest(head) == before
+    assert len(head.arrays()["b"]) == 3
+
+
+@pytest.mark.parametrize("arms", [1, 3, 4, 7, 40, 200])
+def test_a_restored_stack_keeps_every_bit_its_noise_too(arms: int) -> None:
+    """The rows a stack has in reserve differ after a restart, and must not show in a sum."""
+    head, copy = filled(arms, 3 * arms), DisjointRidgeHead(3, 1.0, None)
+    copy.restore(head.arrays())
+    assert digest(copy) == digest(head)
+    assert copy.noise == head.noise
+    for more in (head, copy):
+        more.observe("later", np.ones(3), 0.5)
+        more.revise("arm0", np.ones(3), 0.25, 1.0)
+    assert digest(copy) == digest(head)
+    assert copy.noise == head.noise
+
+
+def test_a_revised_reward_of_an_arm_equals_having_seen_the_other() -> None:
+    revised, straight = filled(2, 4), filled(2, 4)
+    phi = np.array([1.0, 2.0, 3.0])
+    revised.observe("arm0", phi, 0.0)
+    revised.revise("arm0", phi, 0.0, 1.0)
+    straight.observe("arm0", phi, 1.0)
+    assert digest(revised) == digest(straight)
+
+
+def test_disjoint_draws_are_independent_across_arms_and_have_each_arms_moments() -> None:
+    head = filled(arms=4, count=40)
+    arms = [f"arm{number}" for number in range(4)]
+    phi = np.ones((4, 3))
+    drawn = head.draw(phi, arms, Bank(16_384, "moments"))
+    width = head.width(phi, arms)
+    assert np.abs(drawn.mean(axis=0) - head.mean(phi, arms)).max() < 1e-12
+    np.testing.assert_allclose(drawn.std(axis=0), width, rtol=1e-12)
+    np.testing.assert_allclose(np.corrcoef(drawn.T), np.eye(4), atol=0.03)
+
+
+def test_health_of_a_stack_is_that_of_its_worst_arm() -> None:
+    head = DisjointRidgeHead(1, 1.0, None)
+    assert head.health().smallest_eigenvalue == 1.0
+    head.observe("a", np.array([1.0]), 1.0)
+    head.observe("b", np.array([3.0]), 1.0)
+    assert head.health().smallest_eigenvalue == pytest.approx(2.0)
+    assert head.health().condition_number == pytest.approx(5.0)
+    assert head.health().effective_count == 2
+
+
+def test_two_clicks_and_a_miss_make_beta_3_2() -> None:
+    """Mean 3/5, variance 3*2 / (5^2 * 6) = 0.04; an arm without a reward is Beta(1, 1)."""
+    head = BetaHead()
+    for reward in (1.0, 0.0, 1.0):
+        head.observe("a", NONE, reward)
+    rows = np.zeros((2, 0))
+    assert head.mean(rows, ["a", "new"]) == pytest.approx([0.6, 0.5])
+    assert head.width(rows, ["a", "new"]) == pytest.approx([0.2, np.sqrt(1 / 12)])
+    head.revise("a", NONE, 0.0, 1.0)
+    assert head.mean(rows, ["a"]) == pytest.approx([0.8])
+    assert head.arrays()["counts"].tolist() == [[4.0, 1.0]]
+
+
+def test_half_a_reward_is_half_a_click_and_half_a_miss() -> None:
+    head = BetaHead()
+    assert head.health().effective_count == 0
+    head.observe("a", NONE, 0.25)
+    assert head.arrays()["counts"].tolist() == [[1.25, 1.75]]
+    assert head.health().effective_count == 1
+
+
+def test_beta_draws_have_the_moments_of_beta_3_2_and_follow_a_new_reward() -> None:
+    head, bank = BetaHead(), Bank(16_384, "k")
+    for reward in (1.0, 0.0, 1.0):
+        head.observe("a", NONE, reward)
+    drawn = head.draw(np.zeros((1, 0)), ["a"], bank)[:, 0]
+    assert drawn.mean() == pytest.approx(0.6, abs=1e-4)
+    assert drawn.std() == pytest.approx(0.2, abs=1e-4)
+    head.observe("a", NONE, 1.0)
+    assert head.draw(np.zeros((1, 0)), ["a"], bank).mean() == pytest.approx(4 / 6, abs=1e-4)
+
+
+@given(st.lists(st.tuples(st.text(min_size=1, max_size=3), st.floats(0, 1)), max_size=20))
+def test_arrays_and_restore_keep_arms_of_any_name(seen: list[tuple[str, float]]) -> None:
+    """A name that ends in NUL is another arm than the one without it."""
+    for make in (BetaHead, lambda: DisjointRidgeHead(1, 1.0, None)):
+        head, copy = make(), make()
+        for arm, reward in seen:
+            head.observe(arm, np.ones(1), reward)
+        copy.restore(head.arrays())
+        arms = [arm for arm, _ in seen] or ["none"]
+        phi = np.ones((len(arms), 1))
+        assert np.array_equal(copy.mean(phi, arms), head.mean(phi, arms))
+        assert digest(copy) == digest(head)

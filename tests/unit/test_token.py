@@ -1,0 +1,135 @@
+"""Sealed decision ids: what is sealed opens, whatever else is refused."""
+
+import base64
+import string
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import Invalid
+from service.token import LIMIT, ShownArm, Ticket, TokenSealer
+
+SECRET, OTHER = b"a secret of at least 16 bytes", b"another secret, as long as that"
+ALPHABET = string.ascii_letters + string.digits + "-_"
+HEADER_CHARACTERS = 39
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+arms = st.builds(
+    lambda arm, p, x, inline: ShownArm(arm, p, np.array(x, dtype=float).tobytes(), inline),
+    st.text(max_size=12),
+    st.floats(0, 1),
+    st.lists(finite, max_size=9),
+    st.booleans(),
+)
+tickets = st.builds(
+    Ticket,
+    *[st.text(max_size=24)] * 4,
+    st.integers(0, 9),
+    st.lists(arms, max_size=4),
+    finite,
+    finite,
+)
+
+
+def ticket(floats: int = 9, arm: str = "17") -> Ticket:
+    shown = [ShownArm(arm, 0.25, np.arange(floats, dtype=float).tobytes(), False)]
+    return Ticket("a" * 22, "zooplus", "linucb", "linucb/0@17", 1, shown, 1e9, 2e9)
+
+
+@given(tickets)
+def test_what_is_sealed_opens_to_itself(sealed: Ticket) -> None:
+    token = TokenSealer([SECRET]).seal(sealed)
+    assert TokenSealer([SECRET]).open(token) == sealed
+    assert set(token) <= set(ALPHABET)
+
+
+@given(st.lists(finite, max_size=9))
+def test_features_come_back_bit_for_bit(x: list[float]) -> None:
+    shown = ShownArm("a", 1.0, np.array(x, dtype=float).tobytes(), False)
+    assert np.array(shown.features()).tobytes() == np.array(x).tobytes()
+
+
+@pytest.mark.parametrize("length", [22, 23, 24])
+def test_every_changed_character_is_refused(length: int) -> None:
+    """At every place, to any other of the alphabet; three lengths, so that the last character
+    carries 6, 4 and 2 bits: there is no second way to write a token."""
+    sealer = TokenSealer([SECRET])
+    token = sealer.seal(ticket(floats=1, arm="a" * length))
+    for index, character in enumerate(token):
+        last = index == len(token) - 1
+        for changed in ALPHABET if last else (ALPHABET[ALPHABET.index(character) ^ 1], "+", "/"):
+            if changed != character:
+                with pytest.raises(Invalid):
+                    sealer.open(token[:index] + changed + token[index + 1 :])
+
+
+def test_every_cut_and_every_addition_is_refused() -> None:
+    sealer = TokenSealer([SECRET])
+    token = sealer.seal(ticket())
+    cuts = [token[:length] for length in range(len(token))] + [token[1:]]
+    for changed in [*cuts, token + "A", token + "=", token + "\n", " " + token, token + "é"]:
+        with pytest.raises(Invalid) as caught:
+            sealer.open(changed)
+        assert caught.value.faults[0].path == "decision_id"
+
+
+@given(st.text(max_size=60) | st.text(ALPHABET, min_size=50, max_size=90))
+def test_invented_tokens_are_refused(token: str) -> None:
+    with pytest.raises(Invalid):
+        TokenSealer([SECRET]).open(token)
+
+
+def test_a_foreign_secret_is_refused_though_it_knows_the_layout() -> None:
+    foreign = TokenSealer([OTHER]).seal(ticket())
+    own = TokenSealer([SECRET])
+    with pytest.raises(Invalid):
+        own.open(foreign)
+    raw = bytearray(base64.urlsafe_b64decode(foreign + "=" * (-len(foreign) % 4)))
+    raw[1:5] = base64.urlsafe_b64decode(own.seal(ticket())[:8])[1:5]  # our secret's fingerprint
+    with pytest.raises(Invalid):
+        own.open(base64.urlsafe_b64encode(bytes(raw)).rstrip(b"=").decode())
+
+
+def test_a_rotated_secret_opens_what_it_sealed_and_a_dropped_one_does_not() -> None:
+    token = TokenSealer([SECRET]).seal(ticket())
+    assert TokenSealer([OTHER, SECRET]).open(token) == ticket()
+    assert TokenSealer([SECRET]).open(TokenSealer([SECRET, OTHER]).seal(ticket())) == ticket()
+    with pytest.raises(Invalid):
+        TokenSealer([OTHER]).open(token)
+
+
+def test_two_processes_and_two_seals_never_repeat_a_header() -> None:
+    first, second = TokenSealer([SECRET]), TokenSealer([SECRET])
+    tokens = [sealer.seal(ticket()) for sealer in (first, second) for _ in range(100)]
+    assert len({token[:HEADER_CHARACTERS] for token in tokens}) == 200
+
+
+def test_9_features_of_a_shop_take_a_token_within_the_limit() -> None:
+    assert len(TokenSealer([SECRET]).seal(ticket(floats=9))) < 320 < LIMIT == 1_024
+
+
+def test_up_to_79_features_fit_the_limit_and_the_longest_names_without_them() -> None:
+    """Each is 8 bytes, 10.67 characters; what no longer fits is left to the decision row."""
+    sealer = TokenSealer([SECRET])
+    lengths = [len(sealer.seal(ticket(floats=n))) for n in range(120)]
+    fitting = sum(length <= LIMIT for length in lengths)
+    assert fitting - 1 == 79
+    name = "n" * 64
+    bare = Ticket("a" * 22, name, name, f"{name}/123456@123456789", 1, [], 1e9, 2e9)
+    assert len(sealer.seal(bare)) < 520
+
+
+def test_a_secret_under_16_bytes_or_none_is_refused() -> None:
+    for secrets in ([], [b"short"], [SECRET, b"123456789012345"]):
+        with pytest.raises(ValueError, match="at least 16 bytes"):
+            TokenSealer(secrets)
+
+
+def test_a_unit_is_hashed_under_the_first_secret_to_22_characters() -> None:
+    sealer = TokenSealer([SECRET, OTHER])
+    assert sealer.unit_hash("user-1") == TokenSealer([SECRET]).unit_hash("user-1")
+    assert len(sealer.unit_hash("user-1")) == 22
+    assert sealer.unit_hash("user-1") != sealer.unit_hash("user-2")
+    assert sealer.unit_hash("user-1") != TokenSealer([OTHER]).unit_hash("user-1")

@@ -1,0 +1,241 @@
+"""Versions: staged, caught up, activated; and artifacts that do not fit refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service import codec
+from service.errors import Damaged, LogGap, LogTooNew
+from service.events import VersionActivated, VersionStaged
+from service.fold import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
+from service.policies.learner import COLD_SHARE, Candidates
+from tests.unit.folding import POLICIES, Log, bits, catch_up, head_of, replay, shop
+
+NEURAL, UCB, DISJOINT = POLICIES["neural"], POLICIES["neural_ucb"], POLICIES["neural_disjoint"]
+
+
+def opened(**policies: dict) -> Log:
+    log = Log()
+    log.define(shop(**policies))
+    return log
+
+
+def rewarded(log: Log, policy: str, count: int) -> None:
+    for number in range(count):
+        kind = ["food1", "toy1", "bed1"][number % 3]
+        log.settle(policy, {kind: float(number % 2)}, {"pet": "dog", "age": number})
+
+
+def artifact_of(log: Log) -> bytes:
+    return next(blob for event, blob in reversed(log.records) if isinstance(event, VersionStaged))
+
+
+def staged(policy: dict, rewards: int = 6) -> tuple[Log, bytes]:
+    log = opened(p=policy)
+    rewarded(log, "p", rewards)
+    log.stage("p")
+    return log, artifact_of(log)
+
+
+@pytest.mark.parametrize("policy", [NEURAL, UCB, DISJOINT])
+@pytest.mark.parametrize("lag", [0, 3, 5])
+def test_a_version_staged_late_serves_the_head_of_all_rewards(policy: dict, lag: int) -> None:
+    """6 rewards, the artifact up to `lag` events ago, 4 more while it is staged: 10 in the head."""
+    log = opened(p=policy)
+    rewarded(log, "p", 6)
+    log.stage("p", lag)
+    cold = head_of(log.state, "p")
+    rewarded(log, "p", 4)
+    assert log.state.learners["p"].active.number == 0
+    assert head_of(log.state, "p") != cold
+    log.activate("p")
+    learner = log.state.learners["p"]
+    assert (learner.active.number, learner.active.trained_to, learner.staged) == (1, 7 - lag, None)
+    assert learner.active.head is not None
+    assert learner.active.head.health().effective_count == 10
+    assert learner.history[-1]["position"] == len(log.records)
+    assert bits(replay(log.records, eager=True)) == bits(log.state)
+
+
+def test_a_version_activated_before_it_has_caught_up_is_a_gap() -> None:
+    log = opened(p=NEURAL)
+    rewarded(log, "p", 6)
+    log.stage("p", lag=4)
+    event = VersionActivated(at=0.0, policy="p", born=1, version=1)
+    with pytest.raises(LogGap, match="p/1 was activated before it had caught up"):
+        log.state.apply(len(log.records) + 1, event)
+
+
+def test_a_staged_version_without_its_artifact_is_damaged() -> None:
+    log, _ = staged(NEURAL)
+    event, _ = log.records[-1]
+    with pytest.raises(Damaged, match="of p/1 is missing"):
+        replay(log.records[:-1]).apply(len(log.records), event)
+
+
+def test_a_version_for_a_head_that_was_started_anew_is_passed_over() -> None:
+    log, artifact = staged(NEURAL)
+    stale, _ = log.records.pop()
+    log.state = replay(log.records)
+    log.define(shop(p=NEURAL | {"ridge": 2.0}))
+    log.write(stale, artifact)
+    assert log.state.learners["p"].staged is None
+    log.write(VersionActivated(at=0.0, policy="p", born=1, version=1))
+    assert log.state.learners["p"].active.number == 0
+
+
+def test_knobs_turned_while_a_version_is_staged_hold_for_it_too() -> None:
+    """draws 16 -> 64 and another bank: what serves from then on draws 64, as after a restart."""
+    log, _ = staged(NEURAL)
+    log.define(shop(p=NEURAL | {"draws": 64, "bank": 3}))
+    log.activate("p")
+    table = log.state.learners["p"].score(np.zeros(3), log.state.candidates)
+    assert len(table.rows) == 64
+    assert bits(type(log.state).restore(log.state.snapshot())) == bits(log.state)
+
+
+def test_a_staged_head_does_not_depend_on_how_far_it_was_when_learning_stopped() -> None:
+    """Caught up before the definition in one process, after it in another."""
+    log = opened(p=NEURAL)
+    rewarded(log, "p", 6)
+    log.stage("p", lag=5)
+    rewarded(log, "p", 2)
+    log.define(shop(p=NEURAL | {"learning": False}))
+    rewarded(log, "p", 2)
+    log.activate("p")
+    assert bits(replay(log.records, eager=True)) == bits(log.state)
+
+
+def test_a_correction_of_a_reward_before_the_window_weighs_nothing() -> None:
+    """The version holds what came from position 5 on: rewards 4 to 6 of six."""
+    log = opened(p=NEURAL)
+    rewarded(log, "p", 6)
+    learner = log.state.learners["p"]
+    log.stage("p")
+    catch_up(log.state, learner, log.records)
+    assert learner.staged is not None
+    learner.staged.version.begins = 5
+    log.activate("p")
+    before = head_of(log.state, "p")
+    log.correct(log.settled[2], 0.7)
+    assert head_of(log.state, "p") == before
+    log.correct(log.settled[3], 0.7)
+    assert head_of(log.state, "p") != before
+
+
+def test_a_cold_net_works_and_a_trained_one_stands_beside_it() -> None:
+    """phi: 2 trained columns, 2 cold ones at twice their size, and the constant 1."""
+    log, artifact = staged(NEURAL)
+    learner = log.state.learners["p"]
+    rows = np.linspace(-1, 1, 12).reshape(2, 6)
+    cold = learner.active.encoder
+    assert cold.cold is not None
+    assert cold(rows).tolist() == np.hstack([COLD_SHARE * cold.cold(rows), [[1], [1]]]).tolist()
+    warm = read_artifact(learner, artifact).encoder
+    assert warm.trained is not None
+    expected = np.hstack([warm.trained(rows), COLD_SHARE * cold.cold(rows), [[1], [1]]])
+    assert np.array_equal(warm(rows), expected)
+    assert warm.width(6) == 5
+
+
+def test_neural_ucb_scores_the_nets_output_plus_what_the_head_adds() -> None:
+    log, _ = staged(UCB)
+    log.activate("p")
+    learner, candidates = log.state.learners["p"], log.state.candidates
+    context = np.array([1.0, 0.0, 1.0])
+    encoder, head = learner.active.encoder, learner.active.head
+    assert encoder.trained is not None
+    assert encoder.output is not None
+    assert head is not None
+    rows = learner.view.design(context[None], candidates.x)
+    weight, bias = encoder.output
+    net = (encoder.trained(rows) @ weight + bias)[:, 0]
+    phi = encoder(rows)
+    expected = net + head.mean(phi, candidates.ids) + 2.0 * head.width(phi, candidates.ids)
+    np.testing.assert_allclose(learner.score(context, candidates).arms[0], expected, rtol=1e-12)
+    explained = learner.explain(context, candidates)
+    np.testing.assert_allclose([row["mean"] for row in explained], net + head.mean(phi, "abcdef"))
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=8))
+def test_arms_that_a_view_cannot_tell_apart_are_scored_once(kinds: list[int]) -> None:
+    log = opened(linucb=POLICIES["linucb"])
+    x = np.eye(3)[kinds]
+    found = log.state.learners["linucb"].score(
+        np.array([0.0, 1.0, 0.0]), Candidates(tuple(map(str, range(len(kinds)))), x)
+    )
+    assert found.rows.shape == (1, len(set(kinds)))
+    assert len({(kind, index) for kind, index in zip(kinds, found.of, strict=True)}) == len(
+        set(kinds)
+    )
+
+
+# -- artifacts ----------------------------------------------------------------------------------
+
+
+def changed(artifact: bytes, meta: dict[str, Any], arrays: dict[str, Any]) -> bytes:
+    """The artifact with these values in place of its own; None: without them."""
+    own_meta, own_arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA)
+    merged = {**own_meta, **meta}, {**own_arrays, **arrays}
+    kept_meta, kept_arrays = (
+        {name: value for name, value in part.items() if value is not None} for part in merged
+    )
+    return pack_artifact(kept_meta, kept_arrays)
+
+
+def test_an_artifact_is_read_back_whole() -> None:
+    log, artifact = staged(UCB)
+    version = read_artifact(log.state.learners["p"], changed(artifact, {}, {}))
+    assert (version.number, version.trained_to, version.rewards, version.begins) == (1, 7, 6, 1)
+
+
+@pytest.mark.parametrize(
+    ("meta", "arrays"),
+    [
+        ({"version": None}, {}),
+        ({"trained_to": "late"}, {}),
+        ({"version_rewards": [1]}, {}),
+        ({"outputs": None}, {}),
+        ({"begins": None}, {}),
+        ({}, {"net.bias0": None}),
+        ({}, {"net.weight0": np.ones((5, 4))}),
+        ({}, {"net.weight0": np.full((6, 4), np.nan)}),
+        ({}, {"net.weight0": np.array([["a"] * 4] * 6)}),
+        ({}, {"output.weight": None}),
+        ({}, {"output.weight": np.ones((3, 1))}),
+        ({}, {"output.weight": np.ones((2, 0)), "output.bias": np.ones(0)}),
+        ({}, {"output.bias": np.array([np.nan])}),
+        ({}, {"head.A": None}),
+        ({}, {"head.A": np.eye(4)}),
+        ({}, {"head.A": -np.eye(5)}),
+        ({}, {"head.A": np.full((5, 5), np.inf)}),
+        ({}, {"head.b": np.ones(6)}),
+        ({}, {"head.b": np.full(5, np.nan)}),
+        ({}, {"head.scalars": np.ones(1)}),
+        ({}, {"head.scalars": np.array([np.inf, 3.0])}),
+    ],
+)
+def test_an_artifact_that_does_not_fit_its_policy_is_damaged(meta: dict, arrays: dict) -> None:
+    log, artifact = staged(UCB)
+    with pytest.raises(Damaged, match="does not fit policy p"):
+        read_artifact(log.state.learners["p"], changed(artifact, meta, arrays))
+
+
+def test_an_artifact_of_another_policys_shape_is_damaged() -> None:
+    log, _ = staged(UCB)
+    for other in (DISJOINT, UCB | {"embedding": 3}, UCB | {"features": ["pet"]}):
+        with pytest.raises(Damaged):
+            read_artifact(log.state.learners["p"], staged(other)[1])
+
+
+def test_a_cut_artifact_is_damaged_and_one_of_a_newer_schema_too_new() -> None:
+    log, artifact = staged(UCB)
+    learner = log.state.learners["p"]
+    with pytest.raises(Damaged):
+        read_artifact(learner, artifact[:-1])
+    meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA)
+    with pytest.raises(LogTooNew):
+        read_artifact(learner, codec.pack(SNAPSHOT_SCHEMA + 1, meta, arrays))
