@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from service import __version__
 from service.errors import ConfigurationError, ForageError
-from service.experiment import faults_of
+from service.faults import faults_of
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ def _settings(options: dict[str, Any]) -> Settings:
     try:
         return Settings(**options)
     except ValidationError as error:
-        lines = [f"FORAGE_{fault.path.upper()}: {fault.message}" for fault in faults_of(error)]
+        named = dict.fromkeys(Settings.model_fields)
+        faults = faults_of(error.errors(), named)
+        lines = [f"FORAGE_{fault.path.upper()}: {fault.message}" for fault in faults]
         raise ConfigurationError("\n".join(lines)) from error
 
 

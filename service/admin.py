@@ -19,7 +19,7 @@ from service.events import (
     VersionStaged,
     encode_event,
 )
-from service.experiment import Definition
+from service.experiment import Definition, RewardRules
 from service.features import Schema, View
 from service.fold import State, Tally, read_artifact, read_meta
 from service.journal import Journal
@@ -57,7 +57,7 @@ class Admin:
             definition=definition.model_dump(mode="json"),
         )
         await self._append_revision(state, event, event.revision)
-        return state, created
+        return await self._journal.discover(name), created
 
     async def delete(self, state: State, if_match: int | None = None) -> None:
         self._check_revision(state, if_match)
@@ -173,7 +173,7 @@ class Admin:
             "decisions": counts.get(learner.name, 0),
             "rewards": learner.rewards,
             "mean_reward": tally.total / tally.count if tally.count else None,
-            "mean_reward_interval": interval(tally, state.definition.reward.range),
+            "mean_reward_interval": interval(tally, state.definition.reward),
             "propensity_mean": watch.propensity if watch else None,
             "propensity_minimum": watch.minimum if watch else None,
             "entropy_mean": watch.entropy if watch else None,
@@ -198,17 +198,20 @@ def find(state: State, policy: str) -> Learner:
     return learner
 
 
-def interval(tally: Tally, span: tuple[float, float], z: float = 1.96) -> list[float] | None:
-    """A 95 percent interval of the mean reward, within the reward's range.
+def interval(tally: Tally, rules: RewardRules, z: float = 1.96) -> list[float] | None:
+    """A 95 percent interval of the mean reward.
 
-    Agresti & Coull 1998's added observations, two at each end of the range, keep it honest where
-    every reward was the same.
+    Agresti & Coull 1998's added observations, two at each end of the reward's range, keep it honest
+    where every reward was the same. Sums of rewards have no range.
     """
     if tally.count == 0:
         return None
-    low, high = span
-    n = tally.count + 4
-    mean = (tally.total + 2 * low + 2 * high) / n
-    squares = (tally.squares + 2 * low * low + 2 * high * high) / n
+    low, high = rules.range
+    added = [low, low, high, high] if rules.aggregation != "sum" else []
+    n = tally.count + len(added)
+    mean = (tally.total + sum(added)) / n
+    squares = (tally.squares + sum(end * end for end in added)) / n
     half = z * sqrt(max(squares - mean * mean, 0.0) / n)
+    if not added:
+        return [mean - half, mean + half]
     return [max(low, mean - half), min(high, mean + half)]

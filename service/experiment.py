@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, PositiveFloat, ValidationError, model_validator
 
-from service.errors import ConfigurationError, Fault
+from service.errors import ConfigurationError
+from service.faults import faults_of
 from service.policies.settings import AnyPolicy, Featured, Model, Network, Popularity
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
 ArmId = Annotated[str, Field(min_length=1, max_length=128)]
 Text = Annotated[str, Field(max_length=256)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Value = bool | Number | Text | list[Number]
 Values = Annotated[dict[str, Value], Field(max_length=256)]
 INTERCEPT = "intercept"
@@ -110,7 +111,7 @@ class Features(Model):
 class RewardRules(Model):
     """What a reward may be, how long it is waited for, and what holds when none comes."""
 
-    range: tuple[Number, Number] = (0.0, 1.0)
+    range: tuple[Number, Number] = Field((0.0, 1.0), strict=False)  # JSON has no tuples
     wait_seconds: PositiveFloat = Field(600.0, description="Until `reward_by`.")
     accept_seconds: PositiveFloat = Field(
         7 * 86_400.0, description="After `reward_by`, until `accept_until`."
@@ -137,7 +138,7 @@ class Definition(Model):
     arms: dict[ArmId, Values] = {}
     policies: Annotated[dict[Name, AnyPolicy], Field(min_length=1, max_length=64)]
     reward: RewardRules = RewardRules()
-    max_vector: PositiveInt = Field(
+    max_vector: Annotated[int, Field(ge=1, le=8_192)] = Field(
         4_096, description="Columns a policy may see; refused above, since a head is its square."
     )
 
@@ -156,6 +157,8 @@ class Definition(Model):
         low, high = self.reward.range
         if isinstance(policy, Popularity) and not 0 <= low <= high <= 1:
             raise ValueError("popularity counts clicks: reward.range must lie in [0, 1]")
+        if isinstance(policy, Popularity) and self.reward.aggregation == "sum":
+            raise ValueError("popularity counts clicks: a sum of rewards may be more than one")
         if not isinstance(policy, Featured):
             return
         names = self.features_of(policy)
@@ -188,17 +191,6 @@ def is_disjoint(policy: AnyPolicy | Featured) -> bool:
     return bool(getattr(policy, "disjoint", False))
 
 
-def faults_of(error: ValidationError) -> list[Fault]:
-    """A pydantic error as dotted paths and messages, without an echo of the input."""
-    return [
-        Fault(
-            ".".join(str(part) for part in fault["loc"]),
-            re.sub(r"^Value error, ", "", fault["msg"]),
-        )
-        for fault in error.errors(include_url=False, include_input=False, include_context=False)
-    ]
-
-
 def load_definition(path: Path) -> tuple[str, Definition]:
     """Name and definition from a TOML file: `name = "..."` beside the keys of `Definition`.
 
@@ -217,6 +209,7 @@ def load_definition(path: Path) -> tuple[str, Definition]:
         return name, Definition.model_validate(content)
     except ValidationError as error:
         faults = "\n".join(
-            f"  {fault.path or '(file)'}: {fault.message}" for fault in faults_of(error)
+            f"  {fault.path or '(file)'}: {fault.message}"
+            for fault in faults_of(error.errors(), content)
         )
         raise ConfigurationError(f"{path}:\n{faults}") from error

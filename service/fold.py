@@ -25,7 +25,7 @@ from service.events import (
     outcomes,
 )
 from service.experiment import Definition
-from service.features import Schema
+from service.features import Array, Schema
 from service.policies.learner import Candidates, Learner, Staged, Version
 from service.stores.base import Snapshot
 
@@ -66,7 +66,8 @@ class State:
         self.arms: dict[str, dict[str, Any]] = {}
         self.learners: dict[str, Learner] = {}
         self.tallies: dict[str, Tally] = {}
-        self.candidates = Candidates((), np.zeros((0, 0)))
+        self._rows: dict[str, Array] = {}
+        self._candidates: Candidates | None = None
 
     # -- the fold ------------------------------------------------------------------------------
 
@@ -113,17 +114,18 @@ class State:
                 self._upsert(event)
             case ArmRemoved():
                 self.arms.pop(event.arm, None)
-                self._encode_catalogue()
+                self._rows.pop(event.arm, None)
+                self._candidates = None
 
     def _upsert(self, event: ArmUpserted) -> None:
         """Put an arm into the catalogue, if it fits the features that hold at this position: they
         may have been defined anew after it was checked."""
         try:
-            self.schema.encode_arm(event.features)
+            row = self.schema.encode_arm(event.features)
         except Invalid:
             return
-        self.arms[event.arm] = event.features
-        self._encode_catalogue()
+        self.arms[event.arm], self._rows[event.arm] = event.features, row
+        self._candidates = None
 
     def _define(self, position: int, event: ExperimentDefined) -> None:
         definition = Definition.model_validate(event.definition)
@@ -145,9 +147,16 @@ class State:
         self._encode_catalogue()
 
     def _encode_catalogue(self) -> None:
-        rows = [self.schema.encode_arm(features) for features in self.arms.values()]
-        x = np.array(rows).reshape(len(rows), self.schema.arm.width)
-        self.candidates = Candidates(tuple(self.arms), x)
+        self._rows = {arm: self.schema.encode_arm(features) for arm, features in self.arms.items()}
+        self._candidates = None
+
+    @property
+    def candidates(self) -> Candidates:
+        """The catalogue as arms to choose from; put together once after it changed."""
+        if self._candidates is None:
+            x = np.array(list(self._rows.values())).reshape(len(self._rows), self.schema.arm.width)
+            self._candidates = Candidates(tuple(self._rows), x)
+        return self._candidates
 
     def _settle(self, position: int, event: Learned) -> None:
         if event.schema_version != self.schema_version:

@@ -53,6 +53,8 @@ class Follower:
         if name not in self.live:
             found = await self._recover(name)
             found.recovered = True
+            if found.state.position == 0:  # any name may be asked for
+                return found.state
             self.live.setdefault(name, found)
         return self.live[name].state
 

@@ -62,8 +62,8 @@ class Journal(Follower):
     async def discover(self, name: str) -> State:
         known = name in self.live
         state = await super().discover(name)
-        if not known:
-            live = self.live[name]
+        live = self.live.get(name)
+        if live and not known:
             for learner in state.learners.values():
                 if learner.staged:
                     self.spawn(self._bring_up(live, learner))
@@ -151,7 +151,7 @@ class Journal(Follower):
             outcomes = await self.store.commit([waiting.entry for waiting in batch])
             self.telemetry.append_seconds.observe(perf_counter() - start)
             await self._fold_own(batch, outcomes)
-        except StoreError as fault:
+        except Exception as fault:  # whatever it is: no request may wait for ever
             self._degrade(fault)
             for waiting in batch:
                 if not waiting.done.done():
@@ -166,16 +166,18 @@ class Journal(Follower):
         for waiting, outcome in zip(batch, outcomes, strict=True):
             if waiting.event is None or not isinstance(outcome, Appended):
                 continue
-            live = self.live[waiting.entry.experiment]
+            name = waiting.entry.experiment
+            live = self.live.setdefault(name, Live(State(name), recovered=True))
             async with live.lock:
                 if outcome.position == live.state.position + 1:
                     await self.fold(live, outcome.position, waiting.event)
                 elif outcome.position > live.state.position:
                     await self.read_up(live)
 
-    def _degrade(self, fault: StoreError) -> None:
+    def _degrade(self, fault: Exception) -> None:
         if not self.degraded:
-            logger.error("the log cannot be written: %s", fault)
+            bug = None if isinstance(fault, StoreError) else fault
+            logger.error("the log cannot be written or folded: %s", fault, exc_info=bug)
             self.degraded = True
             self.telemetry.degraded.set(1)
             self.spawn(self._restore())
@@ -186,11 +188,12 @@ class Journal(Follower):
             await asyncio.sleep(RETRY_SECONDS)
             rows = [self._buffer[index] for index in range(min(PAGE, len(self._buffer)))]
             try:
-                await self.store.commit(rows)
+                await self.store.commit(rows)  # even of none: it proves that the log can be written
                 for live in self.live.values():  # what was appended though its answer was lost
                     async with live.lock:
                         await self.read_up(live)
-            except StoreError:
+            except Exception:  # told when it began
+                logger.debug("the log is still gone", exc_info=True)
                 continue
             for _ in rows:
                 self._buffer.popleft()
@@ -217,7 +220,8 @@ class Journal(Follower):
         while True:
             try:
                 await self.follow(seconds=0.5)
-            except StoreUnavailable:
+            except Exception as fault:
+                self._degrade(fault)
                 await asyncio.sleep(RETRY_SECONDS)
 
     # -- versions ------------------------------------------------------------------------------

@@ -92,6 +92,8 @@ async def _expire(services: Services) -> None:
                 pass
         except StoreUnavailable:
             logger.warning("default rewards wait for the log")
+        except Exception:  # one decision must not keep the others from their rewards
+            logger.exception("a default reward failed")
 
 
 def _readings(services: Services) -> Iterator[Family]:

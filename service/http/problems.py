@@ -10,16 +10,13 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from service.errors import Fault, Refused, StoreUnavailable
+from service.faults import FAULTS, faults_of
 from service.http.schemas import Problem, ProblemFault
 
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 1
 MEDIA_TYPE = "application/problem+json"
-FAULTS = 20
-"""Told of one request: a body of a megabyte can hold a hundred thousand."""
-ALTERNATIVES = 5
-"""Types that a value may have, at most: each that was tried and failed is a fault to pydantic."""
 CHARACTERS = 200
 """Of a path or a message, since the names in them are the caller's."""
 
@@ -68,54 +65,15 @@ def respond(content: Problem) -> Response:
 
 
 def validation_problem(error: RequestValidationError) -> Problem:
-    by_path: dict[str, list[Any]] = {}
-    for fault in error.errors()[: ALTERNATIVES * FAULTS]:
-        if fault["type"] == "json_invalid":
-            return problem(400, *REFUSALS[400], str(fault["ctx"]["error"]))
-        by_path.setdefault(_path(fault, error.body), []).append(fault)
-    faults = [
-        Fault(path, _message(group))
-        for path, group in by_path.items()
-        if not (
-            all(map(_is_of_type, group)) and any(other.startswith(f"{path}.") for other in by_path)
-        )
-    ]
+    errors = [dict(fault) for fault in error.errors()]
+    if errors[0]["type"] == "json_invalid":
+        return problem(400, *REFUSALS[400], str(errors[0]["ctx"]["error"]))
+    faults = []
+    for source in ("body", "path", "query", "header"):
+        own = [{**e, "loc": e["loc"][1:]} for e in errors if e["loc"][0] == source]
+        named = {part: None for e in own for part in e["loc"]}  # outside the body: flat
+        faults += faults_of(own, error.body if source == "body" else named)
     return problem(422, "invalid", "The request is not valid", faults[0].message, faults)
-
-
-def _path(fault: Any, body: Any) -> str:
-    """Where a fault is in what was sent: pydantic also names each type that it tried."""
-    source, *parts = fault["loc"]
-    where, value = [], body
-    for index, part in enumerate(parts):
-        if source == "body":
-            if isinstance(value, list):
-                inside = isinstance(part, int) and part < len(value)
-            else:
-                inside = isinstance(value, dict) and part in value
-            missing = fault["type"] == "missing" and index == len(parts) - 1
-            if not (inside or missing):
-                continue
-            value = value[part] if inside else None
-        where.append(str(part))
-    return ".".join(where)
-
-
-def _is_of_type(fault: Any) -> bool:
-    return str(fault["type"]).endswith(("_type", "_parsing"))
-
-
-def _message(group: Sequence[Any]) -> str:
-    """Of the types that a value may have, those that took it and found it wrong have a say."""
-    if len(group) > 1:
-        group = [fault for fault in group if not _is_of_type(fault)]
-    texts = [
-        f"{fault['ctx']['discriminator']} must be one of {fault['ctx']['expected_tags']}"
-        if fault["type"] == "union_tag_invalid"  # its own message says the tag that was given
-        else str(fault["msg"]).removeprefix("Value error, ")
-        for fault in group
-    ]
-    return "; ".join(dict.fromkeys(texts)) or "is of a type that is not taken here"
 
 
 def install(app: FastAPI) -> None:

@@ -12,7 +12,7 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class PolicySettings(Model):

@@ -91,6 +91,7 @@ class EventLog(Protocol):
     - `commit` returns after all its entries are durable, in the order given, each whole or not at
       all; if it raises StoreUnavailable, any of them may have been kept, and giving the same
       entries again is safe: identities make it so;
+    - `commit` of no entries writes nothing that is read, and raises where nothing can be written;
     - an identity is taken at most once, by any process, and conflicting entries of one batch are
       settled in batch order;
     - a payload comes back as the bytes that went in.

@@ -87,6 +87,7 @@ class RedisStore:
 
     async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
         if not entries:
+            await self._do("SET", "forage:probe", 1)  # a write, of what nobody reads
             return []
         batch: dict[str, list[Entry]] = {}
         for entry in entries:

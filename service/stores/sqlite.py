@@ -79,7 +79,7 @@ class SqliteStore:
         return [name for (name,) in rows]
 
     async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
-        return await self._write(partial(_commit, entries=entries)) if entries else []
+        return await self._write(partial(_commit, entries=entries))
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
         rows = await self._reader.run(
@@ -209,6 +209,8 @@ def _save_snapshot(db: sqlite3.Connection, experiment: str, snapshot: Snapshot) 
 
 def _commit(db: sqlite3.Connection, entries: Sequence[Entry]) -> list[Outcome]:
     with sqlite_file.transaction(db):
+        if not entries:
+            db.execute(f"PRAGMA user_version = {sqlite_file.LAYOUT}")  # a write, of what is there
         batch = _Batch(db)
         outcomes = [
             batch.append(entry) if isinstance(entry, Append) else batch.keep(entry)

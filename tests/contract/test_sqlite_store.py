@@ -169,6 +169,8 @@ def test_a_full_disk_costs_the_batch_and_nothing_else(path: Path) -> None:
             for _ in range(2):
                 with pytest.raises(StoreUnavailable, match=r"forage\.db"):
                     await store.commit(large)
+                with pytest.raises(StoreUnavailable, match=r"forage\.db"):
+                    await store.commit([])
             assert await store.marks("zoo", ["a", "b", "c"]) == {"a": Mark("1.0", 1)}
         assert (await store.commit(large))[:2] == [Appended(2), Appended(3)]
         await expect_dense(store, 3)

@@ -1,5 +1,7 @@
 """The catalogue while it serves, and how each policy does."""
 
+import asyncio
+
 import pytest
 
 from tests.support.service import Wire, expect_problem, paths
@@ -34,6 +36,22 @@ def test_many_arms_are_upserted_at_once(wire: Wire, scope: str) -> None:
     assert {arm["id"]: arm["features"] for arm in answer.json()["arms"]} == arms
     assert catalogue(wire)["kibble"] == {"category": "food", "brand": "new"}
     assert len(catalogue(wire)) == 4
+
+
+def test_an_arm_that_is_removed_while_it_is_put_is_answered(wire: Wire) -> None:
+    async def put_and_remove() -> list[int]:
+        path, body = "/arms/rope", {"features": {"category": "toy"}}
+        many = {"arms": {"rope": body["features"], "bone": body["features"]}}
+        answers = await asyncio.gather(
+            wire.client.put(path, json=body),
+            wire.client.post("/arms", json=many),
+            wire.client.delete(path),
+        )
+        return [answer.status_code for answer in answers]
+
+    wire.put("/arms/rope", {"features": {"category": "toy"}})
+    assert wire.run(put_and_remove()) == [200, 200, 204]
+    assert catalogue(wire).keys() == {"kibble", "mouse", "ball", "bone"}
 
 
 def test_of_many_arms_all_or_none_are_taken(wire: Wire) -> None:

@@ -178,14 +178,13 @@ def test_what_can_only_be_told_by_the_log_is_unavailable(wire: Wire, disk: Disk)
 
 def test_default_rewards_wait_for_the_log(disk: Disk) -> None:
     with serving(disk, expiry_seconds=0.01) as wire:
-        wire.redefine(reward={"wait_seconds": 0.02})
+        wire.redefine(reward={"wait_seconds": 0.2})
         decision = wire.select(policy="linucb")
         disk.gone = True
-        wire.sleep(0.1)
+        wire.sleep(0.3)
         disk.gone = False
         assert wire.policy("linucb")["rewards"] == 0
-        wire.sleep(0.1)
-        assert wire.policy("linucb")["rewards"] == 1
+        wire.until(lambda: wire.policy("linucb")["rewards"] == 1)
         assert wire.reward(decision, 1.0) == "corrected"
 
 

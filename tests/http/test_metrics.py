@@ -41,7 +41,7 @@ def wire() -> Iterator[Wire]:
     with serving(snapshot_every_events=2) as wire:
         for policy in ("linucb", "lints", "named_only"):
             wire.reward(wire.select(policy=policy), 1.0)
-        wire.sleep(0.05)
+        wire.until(lambda: any("snapshot_age" in name for name in wire.metrics()))
         yield wire
 
 
@@ -134,9 +134,8 @@ def test_expired_decisions_are_counted() -> None:
     with serving(expiry_seconds=0.01) as wire:
         wire.redefine(reward={"wait_seconds": 0.02})
         wire.select(policy="linucb")
-        wire.sleep(0.1)
         of = 'experiment="shop",outcome="expired",policy="linucb"'
-        assert wire.metrics()[f"forage_rewards_total{{{of}}}"] == 1
+        wire.until(lambda: wire.metrics().get(f"forage_rewards_total{{{of}}}") == 1)
 
 
 def test_what_callers_invent_makes_no_series(wire: Wire) -> None:

@@ -10,9 +10,9 @@ from tests.support.service import Json, Wire, expect_problem, serving
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    """Waits 50 ms for a reward, and looks for those that did not come every 10."""
+    """Waits 0.3 seconds for a reward, and looks for those that did not come every 0.01."""
     with serving(expiry_seconds=0.01) as wire:
-        rules(wire, wait_seconds=0.05)
+        rules(wire, wait_seconds=0.3)
         yield wire
 
 
@@ -20,9 +20,14 @@ def rules(wire: Wire, **rules: Any) -> None:
     wire.redefine(policies={"linucb": {"kind": "linucb"}}, reward=rules)
 
 
+def past_reward_by(wire: Wire) -> None:
+    wire.sleep(0.4)
+
+
 def expire(wire: Wire, **question: Any) -> Json:
+    """A decision that nobody came back for in time."""
     decision = wire.select(**question)
-    wire.sleep(0.15)
+    wire.until(lambda: wire.policy("linucb")["rewards"] > 0)
     return decision
 
 
@@ -68,7 +73,7 @@ def test_a_late_contribution_replaces_the_default(wire: Wire, aggregation: str) 
 def test_a_reward_in_time_leaves_no_default_to_learn(wire: Wire) -> None:
     decision = wire.select()
     assert wire.reward(decision, 1.0) == "accepted"
-    wire.sleep(0.15)
+    past_reward_by(wire)
     assert learned(wire, decision) == [{"arm": decision["arm"], "reward": 1.0, "default": False}]
     assert wire.policy("linucb")["rewards"] == 1
 
@@ -77,7 +82,7 @@ def test_the_default_holds_for_the_arms_of_a_slate_that_nobody_settled(wire: Wir
     decision = wire.select(top_k=3)
     first, *others = (slot["arm"] for slot in decision["ranking"])
     wire.reward(decision, rewards={first: 1.0})
-    wire.sleep(0.15)
+    past_reward_by(wire)
     told = {arm["arm"]: (arm["reward"], arm["default"]) for arm in learned(wire, decision)}
     assert told == {first: (1.0, False), **dict.fromkeys(others, (0.0, True))}
 
@@ -85,13 +90,14 @@ def test_the_default_holds_for_the_arms_of_a_slate_that_nobody_settled(wire: Wir
 def test_arms_below_the_click_of_a_cascade_are_never_learned_of(wire: Wire) -> None:
     decision = wire.select(top_k=3)
     wire.reward(decision, feedback="cascade", clicked=decision["arm"])
-    wire.sleep(0.15)
+    past_reward_by(wire)
     assert [arm["arm"] for arm in learned(wire, decision)] == [decision["arm"]]
 
 
 def test_without_a_default_nothing_is_learned_until_a_reward_comes(wire: Wire) -> None:
-    rules(wire, wait_seconds=0.05, default=None)
-    decision = expire(wire)
+    rules(wire, wait_seconds=0.02, default=None)
+    decision = wire.select()
+    wire.sleep(0.1)
     assert learned(wire, decision) == []
     assert wire.reward(decision, 1.0) == "accepted"
 
@@ -99,6 +105,7 @@ def test_without_a_default_nothing_is_learned_until_a_reward_comes(wire: Wire) -
 def test_after_accept_until_a_reward_is_refused(wire: Wire) -> None:
     rules(wire, wait_seconds=0.05, accept_seconds=0.01)
     decision = expire(wire)
+    wire.sleep(0.05)
     answer = wire.post("/reward", {"decision_id": decision["decision_id"], "reward": 1.0})
     assert expect_problem(answer, 410)["type"].endswith("/too-late")
     assert learned(wire, decision)[0]["default"] is True

@@ -57,7 +57,7 @@ def test_what_was_acknowledged_is_there_after_a_restart() -> None:
     ("change", "fault"),
     [
         (('category = "food"', 'category = "drink"'), "arms.kibble.category"),
-        (('kind = "linucb"', 'kind = "linucb", ridges = 2'), "policies.linucb.linucb.ridges"),
+        (('kind = "linucb"', 'kind = "linucb", ridges = 2'), "ridges"),
         (('name = "shop"', 'name = "a shop"'), "name"),
     ],
 )

@@ -46,6 +46,11 @@ def hand_over(wire: Wire, content: bytes, policy: str = "net") -> Any:
     return wire.post(f"/experiments/shop/policies/{policy}/versions", content=content)
 
 
+def activated(wire: Wire, policy: str = "net") -> None:
+    """Wait until nothing is staged any more."""
+    wire.until(lambda: wire.policy(policy)["staged"] is None)
+
+
 def test_a_version_serves_from_the_position_it_was_activated_at(wire: Wire) -> None:
     teach(wire)
     before = wire.policy("net")
@@ -54,16 +59,16 @@ def test_a_version_serves_from_the_position_it_was_activated_at(wire: Wire) -> N
     watermark = wire.get("/experiments/shop").json()["position"]
     answer = hand_over(wire, artifact(wire))
     assert (answer.status_code, answer.json()) == (202, {"version": 1})
-    wire.sleep(0.05)
+    activated(wire)
 
     after = wire.policy("net")
     position = wire.get("/experiments/shop").json()["position"]
     assert (after["version"], after["staged"]) == (1, None)
     assert after["trained_to"] == watermark
     assert (after["training_due"], after["training_due_at"]) == (False, 8)
-    [activated] = after["versions"]
-    assert (activated["version"], activated["watermark"]) == (1, watermark)
-    assert activated["position"] == position
+    [switch] = after["versions"]
+    assert (switch["version"], switch["watermark"]) == (1, watermark)
+    assert switch["position"] == position
     decision = wire.select(policy="net")
     assert decision["model_version"] == f"net/1@{position}"
     assert wire.reward(decision, 1.0) == "accepted"
@@ -73,20 +78,20 @@ def test_the_log_tells_what_was_staged_and_when_it_was_activated(wire: Wire) -> 
     teach(wire)
     content = artifact(wire)
     hand_over(wire, content)
-    wire.sleep(0.05)
+    activated(wire)
     records = wire.run(wire.services.journal.store.read("shop", 0, 100))
-    *_, staged, activated = [decode_event(record.payload) for record in records]
+    *_, staged, switch = [decode_event(record.payload) for record in records]
     assert isinstance(staged, VersionStaged)
-    assert isinstance(activated, VersionActivated)
+    assert isinstance(switch, VersionActivated)
     assert (staged.policy, staged.version, staged.size) == ("net", 1, len(content))
-    assert (activated.policy, activated.version) == ("net", 1)
+    assert (switch.policy, switch.version) == ("net", 1)
 
 
 def test_decisions_of_the_version_before_can_still_be_rewarded(wire: Wire) -> None:
     teach(wire)
     decision = wire.select(policy="net")
     hand_over(wire, artifact(wire))
-    wire.sleep(0.05)
+    activated(wire)
     assert wire.reward(decision, 1.0) == "accepted"
     assert wire.policy("net")["head"]["effective_count"] == 1
 
@@ -96,7 +101,7 @@ def test_rewards_after_the_watermark_are_in_the_head_that_takes_over(wire: Wire)
     content = artifact(wire)
     teach(wire, 3)
     hand_over(wire, content)
-    wire.sleep(0.05)
+    activated(wire)
     status = wire.policy("net")
     assert (status["version"], status["rewards"]) == (1, 7)
     assert status["head"]["effective_count"] == 3
@@ -106,7 +111,7 @@ def test_the_same_version_twice_is_stale(wire: Wire) -> None:
     teach(wire)
     content = artifact(wire)
     assert hand_over(wire, content).status_code == 202
-    wire.sleep(0.05)
+    activated(wire)
     expect_problem(hand_over(wire, content), 409)
     assert wire.policy("net")["version"] == 1
 
@@ -121,7 +126,7 @@ def test_of_two_trainers_at_once_one_hands_its_version_over(wire: Wire) -> None:
         return [answer.status_code for answer in await asyncio.gather(*answers)]
 
     assert sorted(wire.run(both())) == [202, 409]
-    wire.sleep(0.05)
+    activated(wire)
     assert wire.policy("net")["version"] == 1
 
 
@@ -181,7 +186,7 @@ def test_a_policy_without_a_net_takes_no_version(wire: Wire) -> None:
     for content in (fits, artifact(wire)):
         answer = hand_over(wire, content, policy="linucb")
         assert paths(expect_problem(answer, 422)) == ["policy"]
-    wire.sleep(0.05)
+    activated(wire, "linucb")
     status = wire.policy("linucb")
     assert (status["version"], status["head"]["effective_count"]) == (0, 1)
 
@@ -205,7 +210,7 @@ def test_an_artifact_has_a_bound_of_its_own() -> None:
 def trained(wire: Wire) -> Json:
     teach(wire)
     hand_over(wire, artifact(wire))
-    wire.sleep(0.05)
+    activated(wire)
     return wire.policy("net")
 
 

@@ -79,7 +79,7 @@ def test_definition_is_a_body_for_put() -> None:
     world = Zooplus(42)
     definition = world.definition(["lints", "random"])
     assert definition["policies"] == {
-        "lints": {"kind": "lints", "features": ["persona x category"]},
+        "lints": {"kind": "lints"},
         "random": {"kind": "random"},
     }
     assert len(definition["arms"]) == 50

@@ -2,10 +2,11 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -26,6 +27,7 @@ Json = dict[str, Any]
 
 SHOP = Path(__file__).parents[1] / "http" / "shop.toml"
 URL = "http://forage"
+UNTIL_S = 10.0
 PROBLEM = {"type", "title", "status", "detail", "errors"}
 
 
@@ -117,6 +119,13 @@ class Wire:
 
     def sleep(self, seconds: float) -> None:
         self.run(asyncio.sleep(seconds))
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Let time pass until something holds, and fail where it does not come to."""
+        deadline = monotonic() + UNTIL_S
+        while not true():
+            assert monotonic() < deadline
+            self.sleep(0.01)
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         return self.run(self.client.request(method, path, **options))

@@ -1,0 +1,52 @@
+"""The search for decisions past `reward_by`: what it costs, and where there is no default."""
+
+from collections.abc import Sequence
+
+from service.stores.base import Entry, Outcome
+from service.stores.memory import MemoryStore
+from tests.support.service import Wire, serving
+
+
+class Counted(MemoryStore):
+    """searches, commits: how often the log was asked."""
+
+    searches = commits = 0
+
+    async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
+        self.searches += 1
+        return await super().due(experiment, now, limit)
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        self.commits += 1
+        return await super().commit(entries)
+
+
+def rules(wire: Wire, **rules: object) -> None:
+    wire.redefine(policies={"linucb": {"kind": "linucb"}}, reward=rules)
+
+
+def test_a_default_that_was_taken_back_leaves_open_decisions_without_one() -> None:
+    """The search does not come back to them for ever, and a new default holds for them too."""
+    store = Counted()
+    with serving(store, expiry_seconds=0.01) as wire:
+        rules(wire, wait_seconds=0.2)
+        wire.select()
+        rules(wire, wait_seconds=0.2, default=None)
+        wire.sleep(0.25)
+        store.searches = 0
+        wire.sleep(0.25)
+        assert store.searches <= 25
+        assert wire.policy("linucb")["rewards"] == 0
+        rules(wire, wait_seconds=0.2, default=0.5)
+        wire.until(lambda: wire.policy("linucb")["rewards"] == 1)
+        assert wire.policy("linucb")["mean_reward"] == 0.5
+
+
+def test_defaults_that_fall_due_together_share_commits() -> None:
+    store = Counted()
+    with serving(store, expiry_seconds=0.2) as wire:
+        rules(wire, wait_seconds=0.01)
+        wire.post("/select/batch", {"requests": [{"context": {"persona": "cat"}}] * 200})
+        store.commits = 0
+        wire.until(lambda: wire.policy("linucb")["rewards"] == 200)
+        assert store.commits <= 5

@@ -1,0 +1,228 @@
+"""Logged propensities are true, for every policy: head frozen, one context, a few hundred rewards.
+
+Arms are drawn with the probabilities that are logged (chi-square test at 0.001), and these are the
+chances that the arms win under the posterior: within 4 standard errors of the shares among 10^6
+independent draws, exact where nothing is drawn. A softmax of the scores fails both.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from service.engine import decide
+from service.events import Learned
+from service.fold import State
+from service.policies import rules
+from service.policies.learner import Learner
+from service.policies.rules import Scores
+from service.posterior import Bank, digest
+from tests.statistics.posterior import (
+    best_of,
+    kinds_of,
+    point_scores,
+    rows_of,
+    softmax_of_scores,
+    winning_shares,
+)
+from tests.statistics.shop import (
+    FLOOR,
+    POLICIES,
+    THOMPSON,
+    Array,
+    context_of,
+    frozen,
+    learned,
+)
+
+LEVEL = 0.001
+SEEDS = 2_000
+DRAWS = 1_000_000
+CONNOISSEUR = 1
+POINT = [name for name in POLICIES if name not in (*THOMPSON, "random")]
+
+
+def policy(name: str, epsilon: float = 0.0) -> Learner:
+    return frozen(epsilon).learners[name]
+
+
+def answer(learner: Learner, persona: int = CONNOISSEUR) -> Array:
+    """The probabilities of one decision; the seed has no part in them."""
+    return decide(learner, context_of(persona), frozen().candidates, 1, seed=0)[0]
+
+
+def shown(learner: Learner, persona: int, seeds: int) -> Array:
+    """(K,) how often each arm is shown over so many seeds; its propensity is always p's."""
+    context, candidates = context_of(persona), frozen().candidates
+    p = answer(learner, persona)
+    counts = np.zeros(len(p))
+    for seed in range(seeds):
+        again, slate = decide(learner, context, candidates, 1, seed)
+        assert np.array_equal(again, p)
+        assert slate.propensities == [p[slate.arms[0]]]
+        counts[slate.arms[0]] += 1
+    return counts
+
+
+def fit_of(counts: Array, p: Array) -> float:
+    """The chi-square test's p-value; cells that expect under 5 are lumped into one, and a count
+    where none can be is no fit at all."""
+    if counts[p == 0].any():
+        return 0.0
+    expected = p * counts.sum()
+    small = expected < 5
+    cells = [*zip(counts[~small], expected[~small], strict=True)]
+    if small.any() and expected[small].sum() > 0:
+        cells.append((counts[small].sum(), expected[small].sum()))
+    if len(cells) == 1:
+        return 1.0
+    observed, wanted = np.array(cells).T
+    return float(chisquare(observed, wanted).pvalue)
+
+
+def errors_of(p: Array, shares: Array, kinds: Array, draws: int) -> Array:
+    """Differences in standard errors, an arm that can be told apart each: shares of `draws` (the
+    bank) against 10^6. Those that expect under 5 of the bank's draws are lumped into one."""
+    own, other = (np.bincount(kinds, weights) for weights in (p, shares))
+    small = other * draws < 5
+    own, other = (np.append(cells[~small], cells[small].sum()) for cells in (own, other))
+    deviation = np.sqrt(other * (1 - other) * (1 / draws + 1 / DRAWS))
+    return np.abs(own - other) / np.maximum(deviation, 1e-12)
+
+
+# -- the draw follows the probabilities ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.0, FLOOR])
+@pytest.mark.parametrize("name", POLICIES)
+def test_arms_are_shown_as_often_as_is_logged(name: str, epsilon: float) -> None:
+    """2,000 seeds at a fixed context, no floor and one of 0.1."""
+    learner = policy(name, epsilon)
+    counts = shown(learner, CONNOISSEUR, SEEDS)
+    assert fit_of(counts, answer(learner)) > LEVEL
+
+
+@pytest.mark.parametrize("epsilon", [0.0, FLOOR])
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "random"])
+def test_a_softmax_of_the_scores_is_no_propensity(name: str, epsilon: float) -> None:
+    """The same test, the same seeds: what is often logged instead does not pass it."""
+    learner = policy(name, epsilon)
+    soft = softmax_of_scores(learner, context_of(CONNOISSEUR), frozen().candidates)
+    assert fit_of(shown(learner, CONNOISSEUR, 1_000), rules.floor(soft, epsilon)) < LEVEL
+
+
+# -- the probabilities are those of the posterior -----------------------------------------------
+
+
+@cache
+def independent_shares(name: str, persona: int) -> Array:
+    candidates = frozen().candidates
+    return winning_shares(policy(name), context_of(persona), candidates, DRAWS, seed=11)
+
+
+def worst_error(name: str, p: Array, persona: int = CONNOISSEUR, draws: int = 512) -> float:
+    candidates, learner = frozen().candidates, policy(name)
+    kinds = kinds_of(learner, rows_of(learner, context_of(persona), candidates))
+    return float(errors_of(p, independent_shares(name, persona), kinds, draws).max())
+
+
+@pytest.mark.parametrize("name", THOMPSON)
+def test_a_thompson_policys_probabilities_are_the_shares_of_a_million_draws(name: str) -> None:
+    """512 draws of the bank against 10^6 independent ones, within 4 standard errors; arms that
+    the policy cannot tell apart have one probability."""
+    p, learner = answer(policy(name)), policy(name)
+    assert len(learner.active.bank.column("0")) == 512
+    assert worst_error(name, p) < 4
+    if not learner.per_arm:
+        assert np.array_equal(p[:5], p[5:])
+
+
+@pytest.mark.parametrize("name", THOMPSON)
+def test_a_softmax_of_the_means_is_far_from_a_million_draws(name: str) -> None:
+    learner, candidates = policy(name), frozen().candidates
+    assert worst_error(name, softmax_of_scores(learner, context_of(CONNOISSEUR), candidates)) > 4
+
+
+@pytest.mark.parametrize("persona", range(4))
+@pytest.mark.parametrize("name", POINT)
+def test_an_upper_bound_or_a_best_guess_goes_to_the_argmax_and_its_ties(
+    name: str, persona: int
+) -> None:
+    candidates = frozen().candidates
+    expected = best_of(point_scores(policy(name), context_of(persona), candidates))
+    assert answer(policy(name), persona) == pytest.approx(expected, abs=1e-12)
+
+
+def test_random_is_a_tenth_for_each_of_10_arms() -> None:
+    assert answer(policy("random")).tolist() == pytest.approx([0.1] * 10)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_floor_of_a_tenth_leaves_each_of_10_arms_a_hundredth(name: str) -> None:
+    p, floored = answer(policy(name)), answer(policy(name, FLOOR))
+    assert floored == pytest.approx((1 - FLOOR) * p + FLOOR / 10, abs=1e-12)
+    assert floored.min() >= 0.01 - 1e-12
+
+
+def test_nets_are_trained_and_a_frozen_head_keeps_its_bits_under_more_rewards() -> None:
+    state = State.restore(frozen().snapshot())
+    heads = {name: learner.active.head for name, learner in state.learners.items()}
+    before = {name: digest(head) for name, head in heads.items() if head}
+    for event in (event for event in learned().events() if isinstance(event, Learned)):
+        state.apply(state.position + 1, event)
+    assert {name: digest(head) for name, head in heads.items() if head} == before
+    versions = {name: learner.active.number for name, learner in state.learners.items()}
+    assert {name for name, number in versions.items() if number == 1} == {
+        "neural_linear_ts",
+        "neural_linear_ts_disjoint",
+        "neural_ucb",
+    }
+
+
+# -- the long form ------------------------------------------------------------------------------
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize("persona", range(4))
+@pytest.mark.parametrize("epsilon", [0.0, FLOOR])
+@pytest.mark.parametrize("name", POLICIES)
+def test_arms_are_shown_as_often_as_is_logged_over_20000_seeds(
+    name: str, epsilon: float, persona: int
+) -> None:
+    learner = policy(name, epsilon)
+    assert fit_of(shown(learner, persona, 20_000), answer(learner, persona)) > LEVEL / 10
+
+
+def bank_probabilities(name: str, persona: int, draws: int, seeds: int) -> Array:
+    """(seeds, K) the probabilities that banks of so many draws give, one a seed."""
+    learner, candidates = policy(name), frozen().candidates
+    head, phi = learner.active.head, rows_of(learner, context_of(persona), candidates)
+    assert head is not None
+    first, of = learner._distinct(candidates)
+    ids = [candidates.ids[index] for index in first]
+    found = []
+    for seed in range(seeds):
+        table = head.draw(phi[first], ids, Bank(draws, f"shop\0{name}\0{seed}"))
+        found.append(rules.probabilities(Scores(table, of)))
+    return np.array(found)
+
+
+@pytest.mark.statistics
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("draws", [64, 512, 4_096])
+@pytest.mark.parametrize("persona", range(4))
+@pytest.mark.parametrize("name", THOMPSON)
+def test_any_bank_is_within_4_standard_errors_and_on_average_within_one(
+    name: str, persona: int, draws: int
+) -> None:
+    """50 banks: stratified draws are at least as good as independent ones."""
+    candidates, learner = frozen().candidates, policy(name)
+    kinds = kinds_of(learner, rows_of(learner, context_of(persona), candidates))
+    shares = independent_shares(name, persona)
+    errors = [errors_of(p, shares, kinds, draws) for p in bank_probabilities(
+        name, persona, draws, seeds=50)]  # fmt: skip
+    assert max(error.max() for error in errors) < 4.5
+    mean_square = float(np.mean([np.square(error).mean() for error in errors]))
+    print(f"{name}, persona {persona}, {draws} draws: {np.sqrt(mean_square):.2f}")  # noqa: T201
+    assert mean_square < 1.1

@@ -1,0 +1,105 @@
+"""Slates: the chance of a whole slate and of each slot's arm, against 20,000 sampled slates."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import pytest
+
+from service.engine import decide
+from service.policies.learner import Candidates
+from tests.statistics.shop import FLOOR, POLICIES, context_of, frozen
+from tests.statistics.test_propensities import LEVEL, fit_of
+
+SLATES = 20_000
+SIZE = 3
+CONNOISSEUR = 1
+
+
+@dataclass
+class Sample:
+    """Slates that were shown, and what was logged of them: always the same of the same."""
+
+    counts: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    chances: dict[tuple[int, ...], float] = field(default_factory=dict)
+    slots: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def fit_of_slates(self, chances: dict[tuple[int, ...], float] | None = None) -> float:
+        """The chi-square test's p-value over slates; those never shown are one cell."""
+        chances = self.chances if chances is None else chances
+        names = list(self.counts)
+        p = np.array([chances[name] for name in names])
+        rest = max(0.0, 1 - p.sum())
+        return fit_of(np.array([*(self.counts[name] for name in names), 0]), np.append(p, rest))
+
+    def fit_of_slot(self, slot: int) -> float:
+        shown: Counter[int] = Counter()
+        for arms, count in self.counts.items():
+            shown[arms[slot]] += count
+        p = np.array([self.slots[slot, arm] for arm in shown])
+        rest = max(0.0, 1 - p.sum())
+        return fit_of(np.array([*shown.values(), 0]), np.append(p, rest))
+
+
+@cache
+def sampled(name: str, epsilon: float, draws: int = 64, count: int = SLATES) -> Sample:
+    """Three of six arms, of which the first and the last are of one category."""
+    state = frozen(epsilon, draws)
+    candidates = Candidates(state.candidates.ids[:6], state.candidates.x[:6])
+    sample = Sample()
+    for seed in range(count):
+        _, slate = decide(state.learners[name], context_of(CONNOISSEUR), candidates, SIZE, seed)
+        arms = tuple(slate.arms)
+        sample.counts[arms] += 1
+        assert sample.chances.setdefault(arms, slate.chance) == slate.chance
+        for slot, (arm, p) in enumerate(zip(arms, slate.propensities, strict=True)):
+            assert sample.slots.setdefault((slot, arm), p) == p
+    return sample
+
+
+def expect_true(sample: Sample) -> None:
+    assert sum(sample.chances.values()) <= 1 + 1e-9
+    assert sample.fit_of_slates() > LEVEL
+    for slot in range(SIZE):
+        assert sum(p for (own, _), p in sample.slots.items() if own == slot) <= 1 + 1e-9
+        assert sample.fit_of_slot(slot) > LEVEL
+
+
+@pytest.mark.parametrize(("name", "epsilon"), [("lints", FLOOR), ("popularity", 0.0)])
+def test_slates_and_slots_have_the_shares_that_are_logged(name: str, epsilon: float) -> None:
+    """20,000 slates of 3 of 6 arms by 64 draws, with a floor of a tenth and without."""
+    expect_true(sampled(name, epsilon))
+
+
+def test_with_a_floor_all_120_slates_are_shown_and_their_chances_sum_to_1() -> None:
+    sample = sampled("lints", FLOOR)
+    assert len(sample.counts) == 120
+    assert sum(sample.chances.values()) == pytest.approx(1.0, abs=1e-9)
+    assert min(sample.chances.values()) >= FLOOR / 120
+
+
+@pytest.mark.parametrize(("name", "epsilon"), [("lints", FLOOR), ("popularity", 0.0)])
+def test_a_product_of_single_choices_is_no_chance_of_a_slate(name: str, epsilon: float) -> None:
+    """Drawing the slots one after another from what is left of the first slot's probabilities is
+    another distribution, and the same test says so."""
+    sample = sampled(name, epsilon)
+    first = {arm: p for (slot, arm), p in sample.slots.items() if slot == 0}
+    chances = {}
+    for arms in sample.counts:
+        left, chances[arms] = sum(first.values()), 1.0
+        for arm in arms:
+            own = first.get(arm, 0.0)
+            chances[arms] *= own / left
+            left -= own
+    assert sample.fit_of_slates(chances) < LEVEL
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize("draws", [64, 512])
+@pytest.mark.parametrize("epsilon", [0.0, FLOOR])
+@pytest.mark.parametrize("name", POLICIES)
+def test_slates_of_every_policy_have_the_shares_that_are_logged(
+    name: str, epsilon: float, draws: int
+) -> None:
+    expect_true(sampled(name, epsilon, draws))
