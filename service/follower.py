@@ -25,10 +25,12 @@ class Live:
     """One experiment and the lock under which it is folded.
 
     recovered   it has been folded to the log's end once
+    last        the event folded last, None before the first of this process
     """
 
     state: State
     recovered: bool = False
+    last: AnyEvent | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     snapshot_position: int = 0
 
@@ -90,14 +92,28 @@ class Follower:
         return live
 
     async def read_up(self, live: Live) -> None:
-        """Fold the log up to its end; the caller holds the lock."""
-        while records := await self.store.read(live.state.name, live.state.position, PAGE):
+        """Fold the log up to its end; the caller holds the lock.
+
+        Raises LogGap where the log no longer holds the event that was folded last: a Redis host may
+        come back without its last writes, and numbers new ones as it had numbered them.
+        """
+        name = live.state.name
+        records = await self.store.read(name, live.state.position - (live.last is not None), PAGE)
+        if live.last is not None:
+            if not records or decode_event(records[0].payload) != live.last:
+                raise LogGap(
+                    f"experiment {name}: the log has lost events up to position "
+                    f"{live.state.position}, which are folded: start this process again"
+                )
+            records = records[1:]
+        while records:
             slice_end = perf_counter() + SLICE_SECONDS
             for record in records:
                 await self.fold(live, record.position, decode_event(record.payload))
                 if perf_counter() > slice_end:
                     await asyncio.sleep(0)
                     slice_end = perf_counter() + SLICE_SECONDS
+            records = await self.store.read(name, live.state.position, PAGE)
 
     async def fold(self, live: Live, position: int, event: AnyEvent) -> None:
         """Apply one event; the caller holds the lock."""
@@ -111,6 +127,7 @@ class Follower:
             if learner and learner.staged:
                 await self.catch_up(live, learner)
         state.apply(position, event, artifact)
+        live.last = event
 
     async def catch_up(self, live: Live, learner: Learner) -> None:
         """Fold into a staged version, in slices, what the log took since its watermark."""

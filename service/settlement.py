@@ -1,5 +1,6 @@
 """What came of a decision: from a token to identities, an event and a status. Exactly once."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -222,9 +223,11 @@ class Settlements:
         """Settle decisions past `reward_by`; how many there were, at most `limit` an experiment."""
         count = 0
         for state in self._journal.states.values():
-            rows = await self._journal.store.due(state.name, time(), limit)
-            for row in rows:
-                await self.expire(state, decode_decision(row))
+            if state.definition.reward.default is None:
+                continue  # they stay open, for a default that is set again
+            due = await self._journal.store.due(state.name, time(), limit)
+            rows = [decode_decision(row) for row in due]
+            await asyncio.gather(*(self.expire(state, row) for row in rows))  # in shared commits
             count += len(rows)
         return count
 

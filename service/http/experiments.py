@@ -134,7 +134,7 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     async def upsert_arms(body: ArmsBody, state: Experiment, core: Core) -> ArmList:
         """Add arms, or give them other features; all or, where one is at fault, none."""
         await core.admin.upsert_arms(state, body.arms)
-        return ArmList(arms=[Arm(id=arm, features=state.arms[arm]) for arm in body.arms])
+        return ArmList(arms=[Arm(id=arm, features=f) for arm, f in body.arms.items()])
 
     @routes.get("/arms/{arm}", tags=["define"], responses=problems(404, 503))
     async def get_arm(arm: ArmPath, state: Experiment) -> Arm:
@@ -147,7 +147,7 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     async def put_arm(arm: ArmPath, body: FeaturesBody, state: Experiment, core: Core) -> Arm:
         """Add an arm, or give it other features."""
         await core.admin.upsert_arms(state, {arm: body.features})
-        return Arm(id=arm, features=state.arms[arm])
+        return Arm(id=arm, features=body.features)
 
     @routes.delete(
         "/arms/{arm}",

@@ -44,7 +44,6 @@ def test_a_service_ahead_of_its_log_says_so_until_it_starts_again(
         assert wire.get("/readyz").status_code == 503
         answer = wire.post("/reward", {"decision_id": wire.select()["decision_id"], "reward": 1.0})
         expect_problem(answer, 503)
-    store._experiments["shop"].snapshots.clear()
     with serving(store) as wire:
         assert wire.policy("linucb")["rewards"] == further
         teach(wire, 1)

@@ -10,6 +10,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from service.engine import decide
 from tests.statistics.posterior import softmax_of_scores

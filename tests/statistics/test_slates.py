@@ -3,11 +3,13 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
+from random import Random
 
 import numpy as np
 import pytest
 
 from service.engine import decide
+from service.policies import rules
 from service.policies.learner import Candidates
 from tests.statistics.shop import FLOOR, POLICIES, context_of, frozen
 from tests.statistics.test_propensities import LEVEL, fit_of
@@ -46,10 +48,14 @@ class Sample:
 def sampled(name: str, epsilon: float, draws: int = 64, count: int = SLATES) -> Sample:
     """Three of six arms, of which the first and the last are of one category."""
     state = frozen(epsilon, draws)
+    learner, context = state.learners[name], context_of(CONNOISSEUR)
     candidates = Candidates(state.candidates.ids[:6], state.candidates.x[:6])
+    scores = learner.score(context, candidates)
     sample = Sample()
     for seed in range(count):
-        _, slate = decide(state.learners[name], context_of(CONNOISSEUR), candidates, SIZE, seed)
+        slate = rules.rank(scores, SIZE, epsilon, Random(seed))
+        if seed < 100:  # scored anew each time, it is the same
+            assert decide(learner, context, candidates, SIZE, seed)[1] == slate
         arms = tuple(slate.arms)
         sample.counts[arms] += 1
         assert sample.chances.setdefault(arms, slate.chance) == slate.chance
