@@ -129,7 +129,7 @@ class Admin:
             meta = read_meta(artifact)
         except (Damaged, LogTooNew) as fault:
             raise Invalid(str(fault), path="artifact") from fault
-        if (meta["born"], version.number) != learner.next_version or learner.staged:
+        if (meta.get("born"), version.number) != learner.next_version or learner.staged:
             raise Conflict("the version was trained for another head, or is not the next one")
         if not 0 < version.trained_to <= state.position:
             raise Invalid("the watermark lies outside the log", path="artifact")

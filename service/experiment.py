@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, ValidationError, model_validator
+from pydantic import Field, PositiveFloat, ValidationError, field_validator, model_validator
 
 from service.errors import ConfigurationError
 from service.faults import faults_of
@@ -17,6 +17,7 @@ Name = Annotated[str, Field(pattern=NAME)]
 ArmId = Annotated[str, Field(min_length=1, max_length=128)]
 Text = Annotated[str, Field(max_length=256)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 Value = bool | Number | Text | list[Number]
 Values = Annotated[dict[str, Value], Field(max_length=256)]
 INTERCEPT = "intercept"
@@ -112,14 +113,19 @@ class RewardRules(Model):
     """What a reward may be, how long it is waited for, and what holds when none comes."""
 
     range: tuple[Number, Number] = Field((0.0, 1.0), strict=False)  # JSON has no tuples
-    wait_seconds: PositiveFloat = Field(600.0, description="Until `reward_by`.")
-    accept_seconds: PositiveFloat = Field(
+    wait_seconds: Seconds = Field(600.0, description="Until `reward_by`.")
+    accept_seconds: Seconds = Field(
         7 * 86_400.0, description="After `reward_by`, until `accept_until`."
     )
     default: Number | None = Field(
         0.0, description="Reward learned at `reward_by` if none came; null: nothing is learned."
     )
     aggregation: Literal["first", "sum", "last"] = "first"
+
+    @field_validator("default", mode="before")
+    @classmethod
+    def _toml_has_no_null(cls, value: object) -> object:
+        return None if value == "none" else value
 
     @model_validator(mode="after")
     def _range_holds(self) -> "RewardRules":

@@ -81,10 +81,13 @@ class Journal(Follower):
         try:
             if self._buffer:
                 await self.store.commit(list(self._buffer))
+                self._buffer.clear()
             for live in self.live.values():
                 await self._snapshot(live)
         except StoreError as fault:
             logger.error("closing without a last snapshot: %s", fault)
+        if self._buffer:
+            logger.error("%d decisions that were answered are lost to the log", len(self._buffer))
         await self.store.close()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -180,10 +183,13 @@ class Journal(Follower):
             logger.error("the log cannot be written or folded: %s", fault, exc_info=bug)
             self.degraded = True
             self.telemetry.degraded.set(1)
-            self.spawn(self._restore())
+            self.spawn(self._restore(str(fault)))
 
-    async def _restore(self) -> None:
-        """Try the log until it takes the buffered decisions, then serve as before."""
+    async def _restore(self, told: str) -> None:
+        """Try the log until it takes the buffered decisions, then serve as before.
+
+        told   the fault that was said last
+        """
         while self.degraded:
             await asyncio.sleep(RETRY_SECONDS)
             rows = [self._buffer[index] for index in range(min(PAGE, len(self._buffer)))]
@@ -192,8 +198,10 @@ class Journal(Follower):
                 for live in self.live.values():  # what was appended though its answer was lost
                     async with live.lock:
                         await self.read_up(live)
-            except Exception:  # told when it began
-                logger.debug("the log is still gone", exc_info=True)
+            except Exception as fault:
+                if str(fault) != told:
+                    told = str(fault)
+                    logger.error("the log is still gone: %s", fault)
                 continue
             for _ in rows:
                 self._buffer.popleft()
@@ -229,15 +237,14 @@ class Journal(Follower):
     async def _bring_up(self, live: Live, learner: Learner) -> None:
         """Catch a staged version up with the log, then say that it serves from here."""
         while staged := learner.staged:
-            await self.catch_up(live, learner)
             number = staged.version.number
-            event = VersionActivated(
-                at=time(), policy=learner.name, born=learner.born, version=number
-            )
             mark = f"activated/{learner.name}/{learner.born}/{number}"
-            entry = Append(live.state.name, encode_event(event), {mark: ""})
             try:
-                await self.append(entry, event)
+                await self.catch_up(live, learner)
+                event = VersionActivated(
+                    at=time(), policy=learner.name, born=learner.born, version=number
+                )
+                await self.append(Append(live.state.name, encode_event(event), {mark: ""}), event)
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
             else:
@@ -248,7 +255,10 @@ class Journal(Follower):
     async def _snapshot(self, live: Live) -> None:
         try:
             async with live.lock:
-                if live.state.staging or live.state.position == live.snapshot_position:
+                if live.state.position == live.snapshot_position:
+                    return
+                await self.read_up(live)  # raises where the state is ahead of its log
+                if live.state.staging:
                     return
                 snapshot = live.state.snapshot()
             await self.store.save_snapshot(live.state.name, snapshot)

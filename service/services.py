@@ -74,7 +74,16 @@ async def _define(services: Services) -> None:
         files = [EXAMPLE]
     for path in files:
         name, definition = load_definition(path)
-        if services.journal.state(name) is None:
+        state = services.journal.state(name)
+        if state is not None and state.definition != definition:
+            logger.warning(
+                "%s: the log holds another definition of %s, which is served; change it with "
+                "PUT /experiments/%s",
+                path,
+                name,
+                name,
+            )
+        if state is None:
             try:
                 await services.admin.define(name, definition)
             except Invalid as fault:

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 
 from service.errors import Invalid, NotFound
-from service.experiment import ArmId, Definition, Name
+from service.experiment import ArmId, Name
 from service.fold import State
 from service.http.routes import Core, problems
 from service.http.schemas import (
@@ -18,6 +18,7 @@ from service.http.schemas import (
     ArmList,
     ArmsBody,
     ExperimentAnswer,
+    ExperimentBody,
     ExperimentList,
     ExperimentSummary,
     FeaturesBody,
@@ -97,12 +98,14 @@ async def get_experiment(state: Named, response: Response) -> ExperimentAnswer:
 )
 async def put_experiment(
     experiment: Annotated[Name, Path()],
-    body: Definition,
+    body: ExperimentBody,
     core: Core,
     response: Response,
     if_match: IfMatch = None,
 ) -> ExperimentAnswer:
     """Define an experiment, first or anew. The content is that of an experiment file."""
+    if body.name not in (None, experiment):
+        raise Invalid("is another name than that of the path", path="name")
     state, created = await core.admin.define(experiment, body, _revision(if_match))
     response.status_code = 201 if created else 200
     return _answer(state, response)

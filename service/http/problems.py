@@ -68,6 +68,9 @@ def validation_problem(error: RequestValidationError) -> Problem:
     errors = [dict(fault) for fault in error.errors()]
     if errors[0]["type"] == "json_invalid":
         return problem(400, *REFUSALS[400], str(errors[0]["ctx"]["error"]))
+    if isinstance(error.body, bytes):  # not read as JSON: curl, for one, calls it a form
+        say = "send it as JSON, with the header Content-Type: application/json"
+        return problem(422, "invalid", "The request is not valid", say, [Fault("", say)])
     faults = []
     for source in ("body", "path", "query", "header"):
         own = [{**e, "loc": e["loc"][1:]} for e in errors if e["loc"][0] == source]

@@ -174,6 +174,14 @@ class RewardBatchAnswer(BaseModel):
     results: list[RewardItem]
 
 
+class ExperimentBody(Definition):
+    """The content of an experiment file."""
+
+    name: Name | None = Field(
+        None, exclude=True, description="May be left out; the name that the path says."
+    )
+
+
 class ExperimentAnswer(BaseModel):
     name: str
     revision: int
@@ -282,7 +290,8 @@ class DecisionAnswer(BaseModel):
     seed: int
     candidates: list[CandidateAnswer]
     choice_follows: bool = Field(
-        description="The logged choice comes out again from the logged probabilities and seed."
+        description="The seed draws the logged choice from the logged probabilities; of a slate, its first "
+        "arm has the probability that is logged for it."
     )
     same_head: bool = Field(
         description="The head has not changed since: mean and width are those "

@@ -1,4 +1,5 @@
-"""Every kind of policy in one table: a head, a rule, and whether a net comes before them."""
+"""Every kind of policy in one table: a head and a rule. A net before the head is in the settings of
+the kinds that have one (`settings.Network`)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,21 +46,19 @@ def beta(settings: PolicySettings, size: int) -> Head:
 class Family:
     """head: makes an empty one of a width, None where nothing is learned.
 
-    network    a net maps what the policy sees to what the head sees
     predicts   the net's own output is the mean, the head holds what is left of the reward
     """
 
     head: Callable[[Any, int], Head] | None
     rule: Rule
-    network: bool = False
     predicts: bool = False
 
 
 FAMILIES = {
     "linucb": Family(ridge, ucb),
     "lints": Family(ridge, thompson),
-    "neural_linear_ts": Family(ridge, thompson, network=True),
-    "neural_ucb": Family(ridge, ucb, network=True, predicts=True),
+    "neural_linear_ts": Family(ridge, thompson),
+    "neural_ucb": Family(ridge, ucb, predicts=True),
     "popularity": Family(beta, thompson),
     "epsilon_greedy": Family(ridge, greedy),
     "random": Family(None, uniform),

@@ -47,6 +47,8 @@ class RedisStore:
         try:
             parts = urlsplit(url)
             self._name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+            if parts.scheme != "unix":
+                int(parts.path.strip("/") or 0)  # a name would silently be database 0
             self._client = _client(url, CONNECTIONS, REPLY_TIMEOUT_S)
             self._waiter = _client(url, WAITERS, BLOCK_S + REPLY_TIMEOUT_S)
         except ValueError:  # its text may hold a part of the password

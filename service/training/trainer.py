@@ -62,7 +62,7 @@ async def run(store_url: str, service_url: str, *, follow: bool, parent: int | N
     handed = 0
     async with httpx.AsyncClient(base_url=service_url, timeout=60) as client:
         store = open_store(store_url, readonly=True)
-        await _open(store, wait=follow)
+        await _open(store, wait=follow, parent=parent)
         follower = Follower(store, Telemetry())
         try:
             while True:
@@ -76,20 +76,24 @@ async def run(store_url: str, service_url: str, *, follow: bool, parent: int | N
                 handed += trained
                 if not follow and not trained:
                     return handed
-                if parent is not None and os.getppid() != parent:
+                if _orphaned(parent):
                     logger.info("the service is gone: the trainer ends")
                     return handed
         finally:
             await store.close()
 
 
-async def _open(store: Store, *, wait: bool) -> None:
+def _orphaned(parent: int | None) -> bool:
+    return parent is not None and os.getppid() != parent
+
+
+async def _open(store: Store, *, wait: bool, parent: int | None) -> None:
     """The log may not be there yet: it is the service that makes it."""
     while True:
         try:
             await store.open()
         except StoreUnavailable:
-            if not wait:
+            if not wait or _orphaned(parent):
                 raise
             await asyncio.sleep(RETRY_SECONDS)
         else:

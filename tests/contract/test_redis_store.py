@@ -244,7 +244,14 @@ def test_no_server_is_said_without_the_password() -> None:
     assert "hunter2" not in said
 
 
-@pytest.mark.parametrize("url", ["redis://user:hunter2@host:port/0", "redis://u:hunter2/@[::1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:hunter2@host:port/0",
+        "redis://u:hunter2/@[::1",
+        "redis://user:hunter2@host/shop",  # redis-py would take database 0
+    ],
+)
 def test_a_url_must_be_one(url: str) -> None:
     with pytest.raises(ConfigurationError, match="not a Redis URL") as raised:
         open_store(url)

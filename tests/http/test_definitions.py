@@ -74,6 +74,12 @@ def feature(**settings: Any) -> Json:
         pytest.param(
             faulty(reward={"wait_seconds": 0}), "reward.wait_seconds", id="no time to wait"
         ),
+        pytest.param(
+            faulty(reward={"wait_seconds": 1e300}), "reward.wait_seconds", id="beyond any calendar"
+        ),
+        pytest.param(
+            faulty(reward={"accept_seconds": 1e12}), "reward.accept_seconds", id="ages to accept"
+        ),
     ],
 )
 def test_a_fault_is_named_by_its_path(wire: Wire, definition: Json, path: str) -> None:

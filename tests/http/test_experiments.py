@@ -1,10 +1,11 @@
 """/experiments: define, change with If-Match, delete, define again."""
 
+import tomllib
 from typing import Any
 
 import pytest
 
-from tests.support.service import Json, Wire, expect_problem, paths
+from tests.support.service import SHOP, Json, Wire, expect_problem, paths
 
 CAT = {"persona": "cat"}
 COINS = {
@@ -27,6 +28,14 @@ def test_an_experiment_file_and_its_answer_say_the_same(wire: Wire) -> None:
     assert body["definition"]["policies"]["lints"]["draws"] == 64
     assert body["definition"]["arms"]["mouse"] == {"category": "toy", "brand": "squeak"}
     assert body["definition"]["reward"]["range"] == [0.0, 1.0]
+
+
+def test_the_content_of_a_file_can_be_put_with_its_name(wire: Wire) -> None:
+    content = {"name": "toys", **tomllib.loads(SHOP.read_text()), "arms": {}}
+    problem = expect_problem(put(wire, "toys", content), 422)
+    assert paths(problem) == ["name"]
+    assert put(wire, "toys", {**content, "name": "toys"}).status_code == 201
+    assert "name" not in wire.get("/experiments/toys").json()["definition"]
 
 
 def test_all_experiments_are_listed(wire: Wire) -> None:

@@ -1,10 +1,13 @@
 """A log that comes back without its last events, as a Redis host that lost power may."""
 
 import logging
+from collections.abc import Sequence
 
 import pytest
 
+from service.errors import StoreUnavailable
 from service.journal import RETRY_SECONDS
+from service.stores.base import Entry, Outcome
 from service.stores.memory import MemoryStore
 from tests.support.service import Wire, expect_problem, serving
 
@@ -13,6 +16,12 @@ class Forgetful(MemoryStore):
     """A store that several processes append to, and that can lose the end of its log."""
 
     shared = True
+    gone = False
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        if self.gone:
+            raise StoreUnavailable("connection refused")
+        return await super().commit(entries)
 
     def lose(self, experiment: str, events: int) -> None:
         kept = self._experiments[experiment]
@@ -48,3 +57,20 @@ def test_a_service_ahead_of_its_log_says_so_until_it_starts_again(
         assert wire.policy("linucb")["rewards"] == further
         teach(wire, 1)
         assert wire.policy("linucb")["rewards"] == further + 1
+
+
+def test_a_log_that_is_gone_and_comes_back_without_events_is_told_as_both(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Forgetful()
+    with serving(store) as wire:
+        teach(wire, 3)
+        store.gone = True
+        wire.select()
+        wire.until(lambda: "connection refused" in caplog.text)
+        store.lose("shop", 3)
+        store.gone = False
+        wire.until(lambda: "lost events" in caplog.text)
+        wire.sleep(2.5 * RETRY_SECONDS)
+        assert caplog.text.count("lost events") == 1
+        assert wire.get("/readyz").status_code == 503

@@ -66,7 +66,7 @@ def test_what_is_no_object_is_invalid(wire: Wire, method: str, path: str, body: 
 @pytest.mark.parametrize(("method", "path"), BODIES)
 def test_a_body_has_to_say_that_it_is_json(wire: Wire, method: str, path: str) -> None:
     answer = wire.request(method, path, content=b"{}", headers={"Content-Type": "text/plain"})
-    expect_problem(answer, 422)
+    assert "Content-Type: application/json" in expect_problem(answer, 422)["detail"]
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_latencies_are_told_apart_from_a_quarter_of_a_millisecond(wire: Wire) ->
 
 def test_what_the_dashboard_and_the_documents_name_is_there(wire: Wire) -> None:
     text = wire.get("/metrics").text
-    exposed = set(re.findall(r"^(forage_\w+)", text, flags=re.MULTILINE))
+    exposed = set(re.findall(r"^(?:# TYPE )?(forage_\w+)", text, flags=re.MULTILINE))
     for path in SAID:
         named = set(re.findall(r"\bforage_[a-z_]+\b", path.read_text(encoding="utf-8")))
         assert named <= exposed, f"{path.relative_to(ROOT)}: {sorted(named - exposed)}"

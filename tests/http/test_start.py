@@ -30,11 +30,17 @@ def test_nothing_given_the_zooplus_example_is_served() -> None:
         }
 
 
-def test_what_the_log_holds_goes_before_a_file_of_the_same_name() -> None:
+def test_what_the_log_holds_goes_before_a_file_of_the_same_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     store = MemoryStore()
+    with serving(store):
+        pass
     with serving(store) as wire:
+        assert "another definition" not in caplog.text
         wire.redefine(arms={})
     with serving(store) as wire:
+        assert "another definition of shop" in caplog.text
         assert wire.get("/experiments/shop").json()["revision"] == 2
         assert wire.definition()["arms"] == {}
 

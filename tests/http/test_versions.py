@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service import codec
 from service.events import VersionActivated, VersionStaged, decode_event
-from service.fold import pack_artifact
+from service.fold import SNAPSHOT_SCHEMA, pack_artifact
 from service.networks import Network
 from service.policies.learner import Encoder, Learner
 from tests.support.service import Json, Wire, expect_problem, paths, serving
@@ -175,6 +176,13 @@ def test_an_artifact_that_does_not_fit_the_policy_is_refused(
     teach(wire)
     content = pack_artifact({"version": 1, "trained_to": 2}, arrays)
     assert paths(expect_problem(hand_over(wire, content), 422)) == ["artifact"]
+
+
+def test_an_artifact_that_does_not_say_what_head_it_is_for_is_refused(wire: Wire) -> None:
+    teach(wire)
+    meta, arrays = codec.unpack(artifact(wire), SNAPSHOT_SCHEMA)
+    del meta["born"]
+    expect_problem(hand_over(wire, pack_artifact(meta, arrays)), 409)
 
 
 def test_a_policy_without_a_net_takes_no_version(wire: Wire) -> None:

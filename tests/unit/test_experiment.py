@@ -150,6 +150,12 @@ def test_popularity_is_refused_where_rewards_leave_0_to_1(low: float, high: floa
         Definition.model_validate(definition)
 
 
+def test_no_default_reward_can_be_said_in_toml_too() -> None:
+    for none in ("none", None):
+        definition = Definition.model_validate(shop("reward.default", none))
+        assert definition.reward.default is None
+
+
 def test_popularity_is_refused_where_rewards_are_summed() -> None:
     definition = shop("policies.pop", {"kind": "popularity"})
     definition["reward"] = {"aggregation": "sum"}

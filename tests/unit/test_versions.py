@@ -160,6 +160,21 @@ def test_neural_ucb_scores_the_nets_output_plus_what_the_head_adds() -> None:
     np.testing.assert_allclose([row["mean"] for row in explained], net + head.mean(phi, "abcdef"))
 
 
+def test_neural_ucbs_head_holds_what_the_net_leaves_of_the_reward() -> None:
+    """b is the sum of (reward - g(x)) phi, rr of its square; corrections too."""
+    log, _ = staged(UCB)
+    log.activate("p")
+    log.correct(log.settled[2], 0.75)
+    learner = log.state.learners["p"]
+    rows = [shown.event.settled[0] for shown in log.settled]
+    phi = learner.active.encoder(learner.view.rows(np.array([row.x for row in rows])))
+    left = np.array([row.reward for row in rows]) - learner.active.encoder.predict(phi)
+    head: Any = learner.active.head
+    np.testing.assert_allclose(head.b, phi.T @ left, atol=1e-12)
+    assert head.rr == pytest.approx(np.square(left).sum())
+    assert np.abs(learner.active.encoder.predict(phi)).min() > 0
+
+
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=8))
 def test_arms_that_a_view_cannot_tell_apart_are_scored_once(kinds: list[int]) -> None:
     log = opened(linucb=POLICIES["linucb"])

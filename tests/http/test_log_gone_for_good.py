@@ -1,0 +1,27 @@
+"""The service ends while the log is gone: what is lost with it is said."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from service.errors import StoreUnavailable
+from service.stores.base import Entry, Outcome
+from service.stores.memory import MemoryStore
+from tests.support.service import serving
+
+
+class Disk(MemoryStore):
+    full = False
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        if self.full:
+            raise StoreUnavailable("database or disk is full")
+        return await super().commit(entries)
+
+
+def test_decisions_that_end_with_the_service_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk()
+    with serving(disk) as wire:
+        disk.full = True
+        assert [wire.select()["logged"] for _ in range(3)] == [False] * 3
+    assert "3 decisions that were answered are lost" in caplog.text
