@@ -290,8 +290,8 @@ class DecisionAnswer(BaseModel):
     seed: int
     candidates: list[CandidateAnswer]
     choice_follows: bool = Field(
-        description="The seed draws the logged choice from the logged probabilities; of a slate, its first "
-        "arm has the probability that is logged for it."
+        description="The seed draws the logged choice from the logged probabilities; of a slate, "
+        "its first arm has the probability that is logged for it."
     )
     same_head: bool = Field(
         description="The head has not changed since: mean and width are those "

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from service.policies.settings import Training
 from service.training.fit import Fitted, fit
@@ -12,6 +13,12 @@ XOR = np.array([0.0, 1.0, 1.0, 0.0])
 ROWS = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]])[X.argmax(axis=1)].astype(float)
 REWARDS = X @ XOR
 ONE_COLUMN = np.zeros(400, dtype=np.int64)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """As in the trainer's process; more would wait for each other on nets this small."""
+    torch.set_num_threads(1)
 
 
 def fitted(rewards: np.ndarray = REWARDS, column: np.ndarray = ONE_COLUMN, **more: float) -> Fitted:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from service.errors import StoreUnavailable
 from service.events import Expired, VersionStaged, encode_event
@@ -21,6 +22,11 @@ NET = {
     "draws": 16,
     "training": {"first": 4, "epochs": 8},
 }
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 def opened(**more: Any) -> Log:

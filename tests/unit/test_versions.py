@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from service import codec
 from service.errors import Damaged, LogGap, LogTooNew
@@ -67,6 +68,22 @@ def test_a_version_activated_before_it_has_caught_up_is_a_gap() -> None:
     event = VersionActivated(at=0.0, policy="p", born=1, version=1)
     with pytest.raises(LogGap, match="p/1 was activated before it had caught up"):
         log.state.apply(len(log.records) + 1, event)
+
+
+def test_a_version_that_catches_up_passes_over_rewards_of_older_features() -> None:
+    """One logged before the features changed, settled after: the live head does not fold it."""
+    log = opened(p=NEURAL)
+    rewarded(log, "p", 1)
+    definition = shop(p=NEURAL)
+    definition["features"]["context"]["member"] = {"type": "boolean", "default": False}
+    log.define(definition)
+    rewarded(log, "p", 3)
+    log.write(structs.replace(log.settled[0].event, decision="late"))
+    log.stage("p", lag=2)
+    log.activate("p")
+    head = log.state.learners["p"].active.head
+    assert head is not None
+    assert head.health().effective_count == 3
 
 
 def test_a_staged_version_without_its_artifact_is_damaged() -> None:
