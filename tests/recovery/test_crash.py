@@ -61,7 +61,7 @@ def test_killed_three_times_under_a_replay_a_service_loses_and_doubles_nothing(
     tmp_path: Path,
 ) -> None:
     store = f"sqlite:///{tmp_path}/forage.db"
-    options = ["--policies", ",".join(POLICIES), "--visits", "400", "--seed", "7"]
+    options = ["--policies", ",".join(POLICIES), "--visits", "280", "--seed", "7"]
     with (
         service(tmp_path, store, FORAGE_SNAPSHOT_EVERY_EVENTS="150") as serving,
         replaying(tmp_path, serving.url, *options) as replay,
@@ -72,14 +72,14 @@ def test_killed_three_times_under_a_replay_a_service_loses_and_doubles_nothing(
             serving.start()
         output, _ = replay.communicate(timeout=90)
         assert replay.returncode == 0, output
-        expect_all_once(tmp_path, store, [serving], visits=400)
+        expect_all_once(tmp_path, store, [serving], visits=280)
         assert serving.stop() == 0
         serving.start()  # from the last snapshot now, and still the same
-        expect_all_once(tmp_path, store, [serving], visits=400)
+        expect_all_once(tmp_path, store, [serving], visits=280)
 
 
 def test_two_services_on_one_redis_end_with_equal_heads(tmp_path: Path) -> None:
-    options = ["--policies", ",".join(POLICIES), "--visits", "300", "--seed", "3"]
+    options = ["--policies", ",".join(POLICIES), "--visits", "280", "--seed", "3"]
     with (
         redis_server(tmp_path) as redis,
         service(tmp_path, redis.url, FORAGE_TRAINER="on") as left,
@@ -90,7 +90,7 @@ def test_two_services_on_one_redis_end_with_equal_heads(tmp_path: Path) -> None:
         assert replay.returncode == 0, output
         summary = json.loads((tmp_path / "summary.json").read_text())
         time.sleep(0.5)  # the other replica's last event is on its way
-        expect_all_once(tmp_path, redis.url, [left, right], visits=300)
+        expect_all_once(tmp_path, redis.url, [left, right], visits=280)
         path = f"/experiments/{summary['experiment']}"
         assert left.get(path)["position"] == right.get(path)["position"]
         assert left.get(f"{path}/policies/neural_linear_ts")["version"] == 1
