@@ -1,0 +1,146 @@
+"""What every head owes, and the bank of draws.
+
+A head is what the rewards say, as sums `(A, b, rr, n)`, and what follows from them.
+
+| symbol    | attribute            | meaning                                             |
+|-----------|----------------------|-----------------------------------------------------|
+| A         | `A`                  | lambda I + sum phi phi^T; float64, the truth        |
+| b         | `b`                  | sum r phi                                           |
+| rr, n     | `rr`, `n`            | sum r^2, number of settlements                      |
+| mu        | `mean`               | A^-1 b                                              |
+| S = A^-1  | `root`               | R^T R = S, R lower triangular                       |
+| sigma_hat | `noise`              | standard deviation of a reward                      |
+| z         | `Bank.column`        | standard normal, stratified                         |
+
+Sources: ridge posterior: Li et al. 2010 (arXiv 1003.0146, algorithm 1), Agrawal & Goyal 2013
+(arXiv 1209.3352, section 2.2); learned noise: Riquelme, Tucker, Snoek 2018 (arXiv 1802.09127,
+equations 1 and 2); Beta-Bernoulli: Chapelle & Li 2011 (algorithm 2).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+Array = npt.NDArray[np.float64]
+
+NOISE_SHAPE, NOISE_RATE = 1.0, 0.01
+"""a0 and b0 of the noise. Weak, so that worlds of rare clicks (variance 0.01) are learned as fast
+as those of even ones: the prior weighs as much as two rewards."""
+
+KEPT_DRAWS = 2**22
+"""Draws kept for arms, 32 MB: 8,192 arms at 512 draws. Ids of arms outside the catalogue are the
+callers' to choose, without end."""
+
+
+class Bank:
+    """M stratified standard normals a column: the draws that probabilities are counted over.
+
+    A column is a random permutation of the M mid-quantiles of the normal (Latin hypercube:
+    McKay, Beckman, Conover 1979), scaled to unit variance, and a pure function of (key, column
+    name): columns can be added without moving the others.
+    """
+
+    def __init__(self, draws: int, key: str) -> None:
+        self.draws = draws
+        self.uniforms = (np.arange(draws) + 0.5) / draws
+        self._key = key
+        self._columns: dict[str, Array] = {}
+        self._matrix: Array | None = None
+
+    @cached_property
+    def _quantiles(self) -> Array:
+        normals = ndtri(self.uniforms)
+        return np.asarray(normals / normals.std())
+
+    def _order(self, name: str) -> npt.NDArray[np.intp]:
+        digest = hashlib.blake2b(f"{self._key}\0{name}".encode(), digest_size=16).digest()
+        generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "big")))
+        return generator.permutation(self.draws)
+
+    def column(self, name: str) -> Array:  # (M,)
+        column = self._columns.get(name)
+        if column is None:
+            if (len(self._columns) + 1) * self.draws > KEPT_DRAWS:
+                self._columns.clear()
+            column = self._columns[name] = self._quantiles[self._order(name)]
+        return column
+
+    def columns(self, names: Sequence[str]) -> Array:  # (M, len(names))
+        return np.stack([self.column(name) for name in names], axis=1)
+
+    def matrix(self, width: int) -> Array:  # (M, width)
+        """Columns "0", "1", ..., one a dimension of a shared head."""
+        if self._matrix is None or self._matrix.shape[1] != width:
+            self._matrix = self.columns([str(index) for index in range(width)])
+        return self._matrix
+
+    def uniform(self, name: str) -> Array:  # (M,) in (0, 1)
+        return self.uniforms[self._order(name)]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """smallest_eigenvalue, condition_number: of A; effective_count: settlements held."""
+
+    smallest_eigenvalue: float
+    condition_number: float
+    effective_count: float
+    noise: float
+
+
+def digest(head: "Head") -> str:
+    """A fingerprint of all of a head's bits: replicas at one position have the same."""
+    total = hashlib.sha256()
+    for name, array in sorted(head.arrays().items()):
+        total.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()[:32]
+
+
+def pack_names(names: Iterable[str]) -> npt.NDArray[Any]:
+    """As JSON: numpy's own strings lose NUL characters at their end."""
+    return np.frombuffer(json.dumps(list(names)).encode(), np.uint8)
+
+
+def unpack_names(packed: npt.NDArray[Any]) -> list[str]:
+    names: list[str] = json.loads(packed.tobytes())
+    return names
+
+
+class Head(Protocol):
+    """What a rule may ask, and what the fold may do. Rows `phi` belong to `arms`, one to one."""
+
+    def mean(self, phi: Array, arms: Sequence[str]) -> Array: ...  # (n, m) -> (n,)
+    def width(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
+        """Posterior standard deviation of each mean, in units of the reward."""
+
+    def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array: ...  # (M, n)
+    def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
+        """One settlement. key: of its decision, for heads that weigh settlements by chance."""
+
+    def revise(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        reward: float,
+        key: str = "",
+        weight: float = 1.0,
+    ) -> None:
+        """The reward of an observation changed; A does not. weight: what is left of it after the
+        decays since."""
+
+    def decay(self, share: float) -> None:
+        """What is held counts for `share` of itself from now on; the prior stays whole."""
+
+    def health(self) -> Health: ...
+    def arrays(self) -> dict[str, Array]:
+        """All of its state, exactly, for a snapshot; `restore` is the inverse."""
+
+    def restore(self, arrays: dict[str, Array]) -> None: ...
