@@ -16,10 +16,12 @@ class Network:
     """Linear layers with ReLU between them, none after the last: an embedding that ends in a ReLU
     has directions that never grow, and the head's smallest eigenvalue with them.
 
-    layers   (W, b) each: W (inputs, outputs), b (outputs,)
+    layers      (W, b) each: W (inputs, outputs), b (outputs,)
+    rectified   ReLU after the last layer too, where the net's output is what is wanted of it
     """
 
     layers: Sequence[tuple[Array, Array]]
+    rectified: bool = False
 
     @property
     def width(self) -> int:
@@ -29,7 +31,17 @@ class Network:
         for weight, bias in self.layers[:-1]:
             x = np.maximum(x @ weight + bias, 0.0)
         weight, bias = self.layers[-1]
-        return x @ weight + bias
+        x = x @ weight + bias
+        return np.maximum(x, 0.0) if self.rectified else x
+
+    def masked(self, x: Array, masks: Sequence[Array]) -> Array:  # (n, inputs) -> (T, n, width)
+        """The outputs under T dropout masks, (T, layer width) a layer that a ReLU follows."""
+        table = x[None]
+        for index, (weight, bias) in enumerate(self.layers):
+            table = table @ weight + bias
+            if index < len(masks):
+                table = np.maximum(table, 0.0) * masks[index][:, None, :]
+        return table
 
     def arrays(self) -> dict[str, Array]:
         return {
@@ -39,7 +51,7 @@ class Network:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array]) -> "Network":
+    def from_arrays(cls, arrays: Mapping[str, Array], *, rectified: bool = False) -> "Network":
         """Raises KeyError or ValueError where the arrays are no network."""
         count = sum(name.startswith("weight") for name in arrays)
         layers = [(arrays[f"weight{index}"], arrays[f"bias{index}"]) for index in range(count)]
@@ -51,16 +63,29 @@ class Network:
                 raise ValueError("layers do not fit each other")
             if not (np.isfinite(left).all() and np.isfinite(bias).all()):
                 raise ValueError("a weight is not finite")
-        return cls(layers)
+        return cls(layers, rectified)
 
 
 def cold_network(sizes: Sequence[int], key: str) -> Network:
     """Random features (He et al. 2015 scaling), a pure function of the sizes and the key."""
-    digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
-    rng = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "big")))
+    rng = _generator(key)
     layers = []
     for index, (fan_in, fan_out) in enumerate(pairwise(sizes)):
         gain = 1.0 if index == len(sizes) - 2 else 2.0
         weight = rng.standard_normal((fan_in, fan_out)) * np.sqrt(gain / fan_in)
         layers.append((weight, 0.1 * rng.standard_normal(fan_out)))
     return Network(layers)
+
+
+def dropout_masks(network: Network, count: int, share: float, key: str) -> list[Array]:
+    """`count` masks for each layer that a ReLU follows: 0 with chance `share`, else 1 / (1 - share)
+    (Gal & Ghahramani 2016); a pure function of its arguments."""
+    rng = _generator(key)
+    widths = [len(bias) for _, bias in network.layers]
+    hidden = widths if network.rectified else widths[:-1]
+    return [(rng.random((count, width)) >= share) / (1 - share) for width in hidden]
+
+
+def _generator(key: str) -> np.random.Generator:
+    digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "big")))

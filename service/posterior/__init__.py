@@ -12,6 +12,9 @@ from service.posterior.base import (
 )
 from service.posterior.beta import BetaHead
 from service.posterior.disjoint import DisjointRidgeHead
+from service.posterior.ensemble import EnsembleHead
+from service.posterior.gradient import GradientHead
+from service.posterior.logistic import LogisticHead
 from service.posterior.ridge import RidgeHead
 
 __all__ = [
@@ -22,8 +25,11 @@ __all__ = [
     "Bank",
     "BetaHead",
     "DisjointRidgeHead",
+    "EnsembleHead",
+    "GradientHead",
     "Head",
     "Health",
+    "LogisticHead",
     "RidgeHead",
     "digest",
 ]

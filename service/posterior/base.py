@@ -87,7 +87,8 @@ class Bank:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """smallest_eigenvalue, condition_number: of A; effective_count: settlements held."""
+    """smallest_eigenvalue, condition_number: of A, over the directions that rewards came from;
+    effective_count: settlements held; noise: of a reward."""
 
     smallest_eigenvalue: float
     condition_number: float
@@ -120,6 +121,9 @@ class Head(Protocol):
     def width(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
         """Posterior standard deviation of each mean, in units of the reward."""
 
+    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:  # (n,), (n,)
+        """Settlements that the head of each arm holds, and the noise of their rewards."""
+
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array: ...  # (M, n)
     def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
         """One settlement. key: of its decision, for heads that weigh settlements by chance."""
@@ -138,6 +142,10 @@ class Head(Protocol):
 
     def decay(self, share: float) -> None:
         """What is held counts for `share` of itself from now on; the prior stays whole."""
+
+    def distrust(self, factor: float) -> None:
+        """What is left unexplained is `factor` times as large: the noise was learned from residuals
+        of a net that had seen these very rewards."""
 
     def health(self) -> Health: ...
     def arrays(self) -> dict[str, Array]:

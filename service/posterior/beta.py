@@ -47,6 +47,11 @@ class BetaHead:
         total = np.array([self._beta(arm).sum() for arm in arms])
         return np.asarray(np.sqrt(mean * (1 - mean) / (total + 1)))
 
+    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
+        mean = self.mean(np.empty(0), arms)
+        held = np.array([self._beta(arm).sum() - 2 for arm in arms])
+        return held, np.asarray(np.sqrt(mean * (1 - mean)))
+
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
         return np.stack([self._draw_arm(arm, bank) for arm in arms], axis=1)
 
@@ -59,6 +64,9 @@ class BetaHead:
             alpha, beta = self._beta(arm)
             kept = self._drawn[arm] = bank, betaincinv(alpha, beta, bank.uniform(arm))
         return kept[1]
+
+    def distrust(self, factor: float) -> None:
+        """There is no noise to be learned."""
 
     def health(self) -> Health:
         totals = [float(counts.sum()) for counts in self._counts.values()] or [2.0]

@@ -61,6 +61,11 @@ class RidgeHead:
         self.b *= share
         self.rr, self.n = share * self.rr, share * self.n
 
+    def distrust(self, factor: float) -> None:
+        explained = float(self.b @ self.posterior.mean)
+        self.rr += (factor - 1) * max(self.rr - explained, 0.0)
+        self._derived = None
+
     @property
     def posterior(self) -> _Gaussian:
         if self._derived is None:
@@ -76,14 +81,17 @@ class RidgeHead:
     def width(self, phi: Array, arms: Sequence[str]) -> Array:
         return self.posterior.noise * widths(self.posterior.root, phi)
 
+    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
+        return np.full(len(arms), self.n), np.full(len(arms), self.posterior.noise)
+
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
         """phi^T w with w = mu + sigma R^T z, z a row of the bank; R phi first, since n is small."""
         half = phi @ self.posterior.root.T
         return self.mean(phi, arms) + self.posterior.noise * (bank.matrix(len(self.b)) @ half.T)
 
     def health(self) -> Health:
-        smallest, largest = spectrum(self.A)
-        return Health(smallest, largest / smallest, self.n, self.posterior.noise)
+        smallest, condition, _ = spectrum(self.A, self._ridge)
+        return Health(smallest, condition, self.n, self.posterior.noise)
 
     def arrays(self) -> dict[str, Array]:
         return {"A": self.A, "b": self.b, "scalars": np.array([self.rr, self.n])}

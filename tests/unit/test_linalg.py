@@ -81,6 +81,13 @@ def test_what_no_jitter_repairs_is_a_typed_error_of_size_2(precision: np.ndarray
     assert (caught.value.size, caught.value.jitter) == (2, 1e-6)
 
 
-def test_the_spectrum_of_a_rotated_diag_1_and_9_is_1_and_9() -> None:
+def test_the_spectrum_of_a_rotated_diag_3_and_9_is_3_and_9_over_a_prior_of_1() -> None:
     turn = np.array([[0.6, -0.8], [0.8, 0.6]])
-    assert spectrum(turn @ np.diag([1.0, 9.0]) @ turn.T) == pytest.approx((1.0, 9.0))
+    found = spectrum(turn @ np.diag([3.0, 9.0]) @ turn.T, 1.0)
+    assert found == pytest.approx((3.0, 3.0, 9.0))
+
+
+def test_directions_that_no_reward_came_from_are_not_in_the_spectrum() -> None:
+    """Eigenvalues 1, 1, 4, 8 over a prior of 1: smallest 4, condition 2; of the prior alone 1."""
+    assert spectrum(np.diag([1.0, 4.0, 1.0, 8.0]), 1.0) == pytest.approx((4.0, 2.0, 8.0))
+    assert spectrum(np.eye(3), 1.0) == pytest.approx((1.0, 1.0, 1.0))

@@ -14,6 +14,7 @@ from service.posterior import (
     RidgeHead,
     digest,
 )
+from service.posterior.disjoint import COMMON_NOISE
 
 NONE = np.zeros(0)
 observations = st.lists(
@@ -31,7 +32,7 @@ def filled(arms: int, count: int, seed: int = 0) -> DisjointRidgeHead:
 
 
 @given(observations)
-def test_a_stack_equals_heads_apart_with_the_noise_of_all(
+def test_a_stack_equals_heads_apart_but_for_the_noise(
     seen: list[tuple[int, float, float, float]],
 ) -> None:
     stack = DisjointRidgeHead(2, 1.0, None)
@@ -39,15 +40,38 @@ def test_a_stack_equals_heads_apart_with_the_noise_of_all(
     for arm, first, second, reward in seen:
         stack.observe(str(arm), np.array([first, second]), reward)
         apart[str(arm)].observe(str(arm), np.array([first, second]), reward)
-    explained = sum(head.b @ np.linalg.solve(head.A, head.b) for head in apart.values())
-    rr, n = sum(reward * reward for *_, reward in seen), len(seen)
-    variance = (NOISE_RATE + max(rr - explained, 0) / 2) / (NOISE_SHAPE + n / 2 - 1) if n else 1.0
-    assert stack.noise == pytest.approx(np.sqrt(variance), rel=1e-9)
     phi, arms = np.array([[0.3, -1.2]] * 12), list(apart)
     mean = [apart[arm].mean(phi[:1], [arm])[0] for arm in arms]
     width = [apart[arm].width(phi[:1], [arm])[0] for arm in arms]
+    held, noise = stack.evidence(arms)
+    assert held.tolist() == [apart[arm].n for arm in arms]
     np.testing.assert_allclose(stack.mean(phi, arms), mean, atol=1e-12)
-    np.testing.assert_allclose(stack.width(phi, arms), stack.noise * np.array(width), rtol=1e-9)
+    np.testing.assert_allclose(stack.width(phi, arms), noise * np.array(width), rtol=1e-9)
+    left = np.array([head.rr - head.b @ np.linalg.solve(head.A, head.b) for head in apart.values()])
+    np.testing.assert_allclose(noise**2, noises(held, np.maximum(left, 0)), rtol=1e-6, atol=1e-9)
+
+
+def noises(n: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Squared noise of each arm: four settlements of the common one and what its own leave. The
+    common one is that of all together, or the mean over arms, if that is larger."""
+    if not n.any():
+        return np.ones(len(n))
+    together = (NOISE_RATE + left.sum() / 2) / (NOISE_SHAPE + n.sum() / 2 - 1)
+    by_arm = (left[n > 0] / n[n > 0]).mean()
+    return np.asarray((COMMON_NOISE * max(together, by_arm) + left) / (COMMON_NOISE + n))
+
+
+def test_an_arm_of_dear_mistakes_is_not_called_certain_for_the_others_that_never_vary() -> None:
+    """100 rewards of 0 and, of another arm, 5 and -5: what is left of them is 50, 25 a settlement.
+    Common: the larger of 0.01 + 25 over 51 = 0.49, and (0 + 25) / 2 = 12.5. Of the sure arm
+    4 x 12.5 / 104 = 0.48, of the other (4 x 12.5 + 50) / 6 = 16.7."""
+    head = DisjointRidgeHead(1, 1.0, None)
+    for _ in range(100):
+        head.observe("pass", np.ones(1), 0.0)
+    for reward in (5.0, -5.0):
+        head.observe("eat", np.ones(1), reward)
+    _, noise = head.evidence(["pass", "eat"])
+    assert (noise**2).tolist() == pytest.approx([50 / 104, 100 / 6], rel=1e-6)
 
 
 def test_the_stack_grows_from_4_to_512_rows_and_keeps_every_bit() -> None:
@@ -110,8 +134,10 @@ def test_health_of_a_stack_is_that_of_its_worst_arm() -> None:
     head.observe("a", np.array([1.0]), 1.0)
     head.observe("b", np.array([3.0]), 1.0)
     assert head.health().smallest_eigenvalue == pytest.approx(2.0)
-    assert head.health().condition_number == pytest.approx(5.0)
-    assert head.health().effective_count == 2
+    assert head.health().condition_number == pytest.approx(1.0)
+    head.observe("b", np.array([1.0]), 1.0)
+    assert head.health().smallest_eigenvalue == pytest.approx(2.0)
+    assert head.health().effective_count == 3
 
 
 def test_two_clicks_and_a_miss_make_beta_3_2() -> None:

@@ -1,0 +1,243 @@
+"""The Bayesian logistic head: rewards in [0, 1], scores on the logit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from service.linalg import inverse_root, spectrum, widths
+from service.posterior.base import Array, Bank, Health, pack_names, unpack_names
+
+CONVERGED = 1e-12
+"""Newton decrement, in nats, at which one more full step is exact to rounding."""
+
+ITERATIONS = 50
+BACKTRACKS = 30
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A settlement that waits for its minibatch to fill."""
+
+    key: str
+    arm: str
+    phi: Array  # (m,)
+    reward: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Posterior:
+    """What follows from the sums; replaced whole when they change."""
+
+    root: Array  # (m, m) lower, of A
+    noise: float
+
+
+class LogisticHead:
+    """Click chances expit(c + phi^T beta), drawn as N(c + phi^T beta, sigma^2 phi^T A^-1 phi).
+
+    | symbol  | attribute   | meaning                                                            |
+    |---------|-------------|--------------------------------------------------------------------|
+    | Sigma   | `A`         | eps I + sum phi phi^T, each observation once, when it is settled   |
+    | F       | `F`         | eps I + sum p (1 - p) phi phi^T of the minibatches taken in        |
+    | beta    | `beta`      | coefficients, relative to the base rate                            |
+    | c       | `base`      | logit of the rate of clicks, (clicks + 1/2) / (n + 1)              |
+    | g       | `g`         | sum p (1 - p) phi, as F                                            |
+    | sigma^2 | `noise` ^ 2 | observations per unit of information, (n + 1) / (sum p (1-p) + 1/4) |
+
+    The scores are those of neural GLM Thompson sampling (Su et al. 2023, arXiv 2305.07764) and
+    SGD-TS (Ding, Hsieh, Sharpnack 2021, arXiv 2006.04012): Sigma counts observations, beta is
+    fitted by one pass over minibatches of `batch` settlements, in settlement order. Deviations:
+
+    * The step needs no rate. It is the implicit gradient step in the metric of the information so
+      far, beta+ = beta - F^-1 grad L(beta+), L the minibatch's log loss: the online Laplace
+      approximation of logistic regression, solved by damped Newton (with undamped steps a stream
+      of Zooplus on random features had .41 in place of .51).
+    * c moves with the base rate, so that eps pulls towards it and not to one half. Where 1 of 1,000
+      is clicked, a pull to one half fills F with clicks foretold that never come, and the first
+      real one hardly moves beta. As c moves, beta <- beta - F^-1 g dc: what the same observations
+      would have made it under the new c, to the second order of their likelihood. Without it, what
+      was learned would move with c.
+    * sigma is learned, where the papers tune it: A says how often a direction was seen, sigma^2 how
+      many sightings make up a unit of Fisher information, 4 at p = 1/2 and 1,000 at p = 0.001.
+
+    Measured, Thompson, means of 3 streams: ranking world, 5,000 rounds, share of the optimal
+    expected clicks with raw rows / with random features beside them; Zooplus, 20,000 visits,
+    persona x category crossed, expected CTR (worst stream):
+
+    | step and width                                        | ranking     | Zooplus       |
+    |-------------------------------------------------------|-------------|---------------|
+    | this head                                             | .503 / .387 | .5054 (.5043) |
+    | this head, draws narrowed to 0.7 of their width       | .486 / .609 | .5018 (.4896) |
+    | beta left as it is when c moves                       | .570 / .437 | .5024 (.5019) |
+    | the same, sigma 1                                     | .619 / .000 | .5021 (.4954) |
+    | sigma 1, c = 0                                        | .594 / .000 | .4928 (.4605) |
+    | c = 0                                                 | .025 / .173 | .5057 (.5050) |
+    | AdaGrad of rate 0.5, sigma 1, c = 0                   | .560 / .001 | .4846 (.4599) |
+    | Newton step with Boehning's bound, sigma 1, c = 0     | .014 / .005 | .4975 (.4747) |
+    | ridge head, noise learned                             | .472 / .528 | .5039 (.5002) |
+
+    Over 8 streams of Zooplus this head has .5055 (worst .5043).
+
+    Coverage in worlds of 4 normal weights, after 500 rewards: intervals of 90 percent hold 78 to 83
+    percent of the true logits (the widths of F 84 to 90, a batch fit's Laplace widths 93).
+
+    Units: logits, but for `mean`, a probability. A minibatch costs O(batch^3 + m^3).
+    """
+
+    def __init__(self, size: int, ridge: float, batch: int) -> None:
+        self._ridge, self._batch = ridge, batch
+        self.A, self.F = ridge * np.eye(size), ridge * np.eye(size)
+        self.beta, self.g = np.zeros(size), np.zeros(size)
+        self.base, self.n = 0.0, 0.0
+        self._clicks, self._taken, self._information = 0.0, 0.0, 0.0
+        self._pending: list[_Pending] = []
+        self._derived: _Posterior | None = None
+
+    def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
+        self._derived = None
+        self.A += np.multiply.outer(phi, phi)
+        self.n += 1
+        self._pending.append(_Pending(key, arm, np.array(phi), reward))
+        if len(self._pending) >= self._batch:
+            self._take_in()
+
+    def revise(
+        self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        """In place while the observation waits for its minibatch to fill.
+
+        Later it does nothing: what a step took in cannot be taken back exactly. The next training
+        takes the correction in, since it rebuilds the head over the rewards as they are by then.
+        """
+        for waiting in reversed(self._pending):
+            if (waiting.key, waiting.arm) == (key, arm):
+                waiting.reward = reward
+                return
+
+    def _take_in(self) -> None:
+        """One step over the pending minibatch."""
+        phi = np.array([waiting.phi for waiting in self._pending])
+        rewards = np.array([waiting.reward for waiting in self._pending])
+        root = inverse_root(self.F)
+        self._clicks += float(rewards.sum())
+        self._taken += len(rewards)
+        base = float(np.log((self._clicks + 0.5) / (self._taken - self._clicks + 0.5)))
+        beta = self.beta - (base - self.base) * (root.T @ (root @ self.g))
+        half = phi @ root.T
+        dual, logits = implicit_step(half @ half.T, base + phi @ beta, rewards)
+        p = expit(logits)
+        curvature = p * (1 - p)
+        self.base, self.beta = base, beta + root.T @ (half.T @ dual)
+        self.F += (curvature[:, None] * phi).T @ phi
+        self.g += curvature @ phi
+        self._information += float(curvature.sum())
+        self._pending = []
+
+    def decay(self, share: float) -> None:
+        """A, F and the counts as a ridge head's, towards eps I; beta and c stay. What is pending
+        counts whole in the step to come."""
+        self._derived = None
+        diagonal = np.diag_indices_from(self.A)
+        for matrix in (self.A, self.F):
+            matrix *= share
+            matrix[diagonal] += (1 - share) * self._ridge
+        self.g *= share
+        self.n *= share
+        self._clicks, self._taken = share * self._clicks, share * self._taken
+        self._information *= share
+
+    @property
+    def posterior(self) -> _Posterior:
+        if self._derived is None:
+            noise = float(np.sqrt((self._taken + 1) / (self._information + 0.25)))
+            self._derived = _Posterior(inverse_root(self.A), noise)
+        return self._derived
+
+    def _logits(self, phi: Array) -> Array:  # (n, m) -> (n,)
+        return np.asarray(self.base + phi @ self.beta)
+
+    def mean(self, phi: Array, arms: Sequence[str]) -> Array:
+        """The click chance at the posterior's mean logit."""
+        return np.asarray(expit(self._logits(phi)))
+
+    def width(self, phi: Array, arms: Sequence[str]) -> Array:
+        """Posterior standard deviation of the logit."""
+        return self.posterior.noise * widths(self.posterior.root, phi)
+
+    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
+        return np.full(len(arms), self.n), np.full(len(arms), self.posterior.noise)
+
+    def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
+        """Logits; as a ridge head's draws."""
+        half = phi @ self.posterior.root.T
+        return self._logits(phi) + self.posterior.noise * (bank.matrix(len(self.beta)) @ half.T)
+
+    def distrust(self, factor: float) -> None:
+        """There is no noise to be learned."""
+
+    def health(self) -> Health:
+        """noise: sigma, 2 where a click is as likely as none."""
+        smallest, condition, _ = spectrum(self.A, self._ridge)
+        return Health(smallest, condition, self.n, self.posterior.noise)
+
+    def arrays(self) -> dict[str, Array]:
+        waiting = self._pending
+        names = pack_names([name for one in waiting for name in (one.key, one.arm)])
+        return {
+            "A": self.A,
+            "F": self.F,
+            "beta": self.beta,
+            "g": self.g,
+            "scalars": np.array([self.base, self.n, self._clicks, self._taken, self._information]),
+            "pending.phi": np.array([one.phi for one in waiting]).reshape(-1, len(self.beta)),
+            "pending.rewards": np.array([one.reward for one in waiting]),
+            "pending.names": names,
+        }
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        self.A, self.F = arrays["A"].copy(), arrays["F"].copy()
+        self.beta, self.g = arrays["beta"].copy(), arrays["g"].copy()
+        scalars = arrays["scalars"].tolist()
+        self.base, self.n, self._clicks, self._taken, self._information = scalars
+        names = iter(unpack_names(arrays["pending.names"]))
+        rows = zip(arrays["pending.phi"], arrays["pending.rewards"].tolist(), strict=True)
+        self._pending = [
+            _Pending(next(names), next(names), phi.copy(), reward) for phi, reward in rows
+        ]
+        self._derived = None
+
+
+def implicit_step(gram: Array, base: Array, rewards: Array) -> tuple[Array, Array]:
+    """(a, eta), (k,) each, where a = r - expit(eta) and eta = base + G a.
+
+    With G = phi F^-1 phi^T (k, k), beta + F^-1 phi^T a minimises the log loss of the k rewards plus
+    |beta+ - beta|_F^2 / 2. Newton on a; steps are halved until that sum falls, which it does from
+    every start (Boyd & Vandenberghe 2004, section 9.5.3).
+    """
+    dual, logits = np.zeros_like(base), base
+    loss = _loss(dual, logits, base, rewards)
+    for _ in range(ITERATIONS):
+        p = expit(logits)
+        left = rewards - p - dual
+        step = np.linalg.solve(np.eye(len(p)) + (p * (1 - p))[:, None] * gram, left)
+        moved = gram @ step
+        decrement = float(left @ moved)
+        if decrement < CONVERGED:
+            return dual + step, logits + moved
+        share = 1.0
+        for _ in range(BACKTRACKS):
+            tried = dual + share * step, logits + share * moved
+            reached = _loss(*tried, base, rewards)
+            if reached <= loss - 0.25 * share * decrement:
+                break
+            share /= 2
+        (dual, logits), loss = tried, reached
+    return dual, logits
+
+
+def _loss(dual: Array, logits: Array, base: Array, rewards: Array) -> float:
+    """Log loss in nats, and half the squared length of the step."""
+    fit = np.logaddexp(0.0, logits).sum() - rewards @ logits
+    return float(fit + 0.5 * dual @ (logits - base))
