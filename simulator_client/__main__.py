@@ -6,18 +6,21 @@ import importlib.util
 import json
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from simulator_client.arguments import DEFAULT_URL, DEFAULTS, OUT, parser
+from simulator_client.arguments import DEFAULT_URL, OUT, parser
+from simulator_client.asking import asked_run, resumed_run, run_folder
 from simulator_client.client import Client
+from simulator_client.comparison import comparison
+from simulator_client.comparison import rows as compared_rows
+from simulator_client.course import Results, load
 from simulator_client.errors import SimulatorError, UsageError
-from simulator_client.journal import Run, load_run, save_run, write_whole
-from simulator_client.replay import check_known, new_run_id, prepare, replay
-from simulator_client.summary import load, rows, summary, table
-from simulator_client.worlds import make_world
+from simulator_client.journal import write_whole
+from simulator_client.replay import new_run_id, play
+from simulator_client.showdown import check, showdown
+from simulator_client.summary import rows, summary, summary_text, table
 
 INTERRUPTED: Final = 130
 
@@ -28,10 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = [name for name in ("rich", "matplotlib") if not importlib.util.find_spec(name)]
     if missing:
         return _fail(f"{missing[0]} is not installed; pip install 'forage[sim]'")
+    commands = {"replay": _replay, "showdown": _showdown, "report": _report}
     try:
-        if options.command == "report":
-            return _report(options)
-        return _replay(options)
+        return commands[options.command](options)
     except SimulatorError as error:
         return _fail(str(error))
     except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
@@ -42,82 +44,59 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     fresh = options.resume is None
-    run, folder = _fresh(options) if fresh else _resumed(options)
-    try:
-        asyncio.run(_play(options, run, folder, fresh=fresh))
-    except KeyboardInterrupt:
-        _tell_how_to_resume(options, folder)
+    if fresh:
+        run_id = new_run_id()
+        run, folder = asked_run(options, run_id, options.experiment), options.out or OUT / run_id
+        if (folder / "run.json").exists():
+            raise UsageError(f"{folder} holds a run already; --resume it, or give another --out")
+    else:
+        run, folder = resumed_run(options)
+
+    async def played(client: Client) -> None:
+        await play(
+            client, run, folder,
+            fresh=fresh, continued=options.continued, patience_s=options.training_patience,
+        )  # fmt: skip
+
+    resume = ["forage-sim", "replay", "--resume", str(folder)]
+    if not _with_service(options, played, lambda: _stopped(folder / "run.json", resume, options)):
         return INTERRUPTED
-    except SimulatorError:
-        _tell_how_to_resume(options, folder)
-        raise
-    results = load(folder)
-    summed = summary(results)
-    text = json.dumps(summed, indent=2) + "\n"
-    write_whole(folder / "summary.json", text)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(options.json, text)
-    print(f"\n{run.world}, world seed {run.world_seed}, stream seed {run.seed}: {results.mode}\n")
-    print(table(rows(summed)))
+    found = load(folder)
+    _write(folder / "summary.json", options.json, summary_text(found))
+    print(f"\n{run.world}, world seed {run.world_seed}, stream seed {run.seed}: {found.mode}\n")
+    print(table(rows(summary(found))))
     from simulator_client.report import write_report
 
     print(f"\nReport: {write_report([folder], folder)}")
     return 0
 
 
-async def _play(options: argparse.Namespace, run: Run, folder: Path, *, fresh: bool) -> None:
-    client = Client(options.url or [DEFAULT_URL])
-    try:
-        await client.wait_ready(options.ready_within)
-        if fresh:
-            await prepare(client, run, continued=options.continued)
-        else:
-            await check_known(client, run)
-        save_run(folder, run)
-        print(f"Run {run.run} on experiment {run.experiment}, in {folder}", file=sys.stderr)
-        await replay(client, run, folder, patience_s=options.training_patience)
-    finally:
-        await client.aclose()
-
-
-def _fresh(options: argparse.Namespace) -> tuple[Run, Path]:
-    """A new run and its folder, both checked before anything is written."""
+def _showdown(options: argparse.Namespace) -> int:
     run_id = new_run_id()
-    given = {name: getattr(options, name) for name in DEFAULTS}
-    asked = DEFAULTS | {name: value for name, value in given.items() if value is not None}
-    experiment = options.experiment or f"{asked['world']}-{run_id}"
-    run = Run(run=run_id, experiment=experiment, **asked)
-    world = make_world(run.world, run.world_seed, run.shock_at)
-    if options.experiment is None:
-        world.definition(run.policies)
-    if len(set(run.policies)) != len(run.policies):
-        raise UsageError("a policy is named twice")
-    folder = options.out or OUT / run_id
-    if (folder / "run.json").exists():
-        raise UsageError(f"{folder} holds a run already; --resume it, or give another --out")
-    return run, folder
+    asked = asked_run(options, run_id)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    out: Path = options.out or OUT / f"showdown-{run_id}"
+    check(out, asked, seeds)
 
+    runs: dict[int, Results] = {}
 
-def _resumed(options: argparse.Namespace) -> tuple[Run, Path]:
-    """The run to go on with; only the number of visits may be another, and only larger."""
-    folder = run_folder(options.resume)
-    run = load_run(folder)
-    if options.out or options.experiment or options.continued:
-        raise UsageError("--out, --experiment and --continue are for a new run, not for --resume")
-    for name in DEFAULTS:
-        asked = getattr(options, name)
-        if asked is None or asked == getattr(run, name):
-            continue
-        if name != "visits":
-            raise UsageError(
-                f"the run has {name.replace('_', '-')} {getattr(run, name)}; "
-                "that cannot change on --resume"
-            )
-        if asked < run.visits:
-            raise UsageError(f"the run has {run.visits:,} visits; --visits can only add to them")
-        run = replace(run, visits=asked)
-    return run, folder
+    async def played(client: Client) -> None:
+        patience_s = options.training_patience
+        runs.update(
+            await showdown(client, asked, seeds, out, keep=options.keep, patience_s=patience_s)
+        )
+
+    again = ["forage-sim", "showdown", *_repeated(options), "--out", str(out)]
+    if not _with_service(options, played, lambda: _stopped(out, again, options)):
+        return INTERRUPTED
+    compared = comparison(runs)
+    _write(out / "showdown.json", options.json, json.dumps(compared, indent=2) + "\n")
+    print(f"\n{asked.world}, world seed {asked.world_seed}, {len(seeds)} stream seeds\n")
+    print(table(compared_rows(compared)))
+    from simulator_client.comparison_report import write_comparison
+
+    print(f"\nReport: {write_comparison(runs, compared, out)}")
+    return 0
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -126,27 +105,74 @@ def _report(options: argparse.Namespace) -> int:
     folders = [run_folder(folder) for folder in options.run]
     out = options.out or (folders[0] if len(folders) == 1 else OUT / "report")
     for folder in folders:
-        results = load(folder)
-        print(f"{results.run.run}: {results.mode}\n\n{table(rows(summary(results)))}\n")
+        found = load(folder)
+        print(f"{found.run.run}: {found.mode}\n\n{table(rows(summary(found)))}\n")
     print(f"Report: {write_report(folders, out)}")
     return 0
 
 
-def run_folder(named: Path) -> Path:
-    """A run by its folder, or by its id under out/."""
-    inside = OUT / named
-    return inside if not named.exists() and inside.exists() else named
+def _with_service(
+    options: argparse.Namespace,
+    played: Callable[[Client], Awaitable[None]],
+    stopped: Callable[[], None],
+) -> bool:
+    """Play against the service once it is ready; False where Ctrl-C ended it."""
+
+    async def whole() -> None:
+        client = Client(options.url or [DEFAULT_URL])
+        try:
+            await client.wait_ready(options.ready_within)
+            await played(client)
+        finally:
+            await client.aclose()
+
+    try:
+        asyncio.run(whole())
+    except KeyboardInterrupt:
+        stopped()
+        return False
+    except SimulatorError:
+        stopped()
+        raise
+    return True
 
 
-def _tell_how_to_resume(options: argparse.Namespace, folder: Path) -> None:
-    if not (folder / "run.json").exists():
+def _stopped(begun: Path, command: list[str], options: argparse.Namespace) -> None:
+    """Say how to go on, where there is something to go on with."""
+    if not begun.exists():
         return
-    command = ["forage-sim", "replay", "--resume", str(folder)]
     if options.url:
-        command += ["--url", ",".join(options.url)]
+        command = [*command, "--url", ",".join(options.url)]
     if options.json:
-        command += ["--json", str(options.json)]
+        command = [*command, "--json", str(options.json)]
     print(f"\nStopped. Go on with: {shlex.join(command)}", file=sys.stderr)
+
+
+def _repeated(options: argparse.Namespace) -> list[str]:
+    """The options of a showdown that say what it is, as they were given."""
+    words = []
+    for name in (
+        "world", "data", "label", "policies", "policy_file", "visits", "world_seed", "shock_at",
+        "seeds", "first_seed",
+    ):  # fmt: skip
+        value = getattr(options, name)
+        if value is not None:
+            told = ",".join(value) if isinstance(value, tuple) else str(value)
+            words += [f"--{name.replace('_', '-')}", told]
+    if options.risky:
+        words.append("--risky")
+    if options.wait_for_training is False:
+        words.append("--no-wait-for-training")
+    if options.keep:
+        words.append("--keep")
+    return words
+
+
+def _write(path: Path, also: Path | None, text: str) -> None:
+    write_whole(path, text)
+    if also:
+        also.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(also, text)
 
 
 def _fail(message: str) -> int:

@@ -13,6 +13,9 @@ OUT: Final = Path("out")
 DEFAULTS: Final[dict[str, Any]] = {
     "world": "zooplus",
     "world_seed": 42,
+    "data": None,
+    "label": None,
+    "risky": False,
     "seed": 1,
     "visits": 20_000,
     "shock_at": None,
@@ -32,8 +35,24 @@ REPLAY_EXAMPLES: Final = """\
 examples:
   forage-sim replay --policies linucb,random --visits 5000
   forage-sim replay --shock-at 10000 --json summary.json
+  forage-sim replay --world classification --data mushroom.csv.gz --policies linucb,neural_ts
   forage-sim replay --url http://127.0.0.1:8000,http://127.0.0.1:8001    two replicas in turn
   forage-sim replay --resume 20260102-030405-abcd
+"""
+SHOWDOWN: Final = """\
+Compare policies over several stream seeds of one world: a replay per seed, each on a fresh
+experiment that is deleted when its visits are done, then one page with means, 95 percent intervals
+and the worst seed.
+
+Each seed is a run of its own under --out. A showdown that was stopped goes on when it is started
+again with the same options and the same --out: seeds that are done are not played again.
+"""
+SHOWDOWN_EXAMPLES: Final = """\
+examples:
+  forage-sim showdown --policies linucb,lints,random --seeds 5 --visits 20000 --shock-at 10000
+  forage-sim showdown --world ranking --policies linucb,lints_narrow,random --visits 5000
+  forage-sim showdown --world logged --data log.csv --policies linucb,lints --seeds 3
+  forage-sim showdown --policy-file mine.toml --policies linucb,mine --out out/mine
 """
 REPORT: Final = """\
 Write one HTML page, complete in itself, and its figures as PNGs. Several runs, one that waited for
@@ -44,7 +63,9 @@ training and one that ran free, say, stand side by side in the page.
 def parser() -> argparse.ArgumentParser:
     """The parser of forage-sim."""
     top = argparse.ArgumentParser(prog="forage-sim", description=ABOUT)
-    commands = top.add_subparsers(dest="command", required=True, metavar="replay | report")
+    commands = top.add_subparsers(
+        dest="command", required=True, metavar="replay | showdown | report"
+    )
     raw = argparse.RawDescriptionHelpFormatter
     _replay(
         commands.add_parser(
@@ -52,6 +73,15 @@ def parser() -> argparse.ArgumentParser:
             help="play visits against a service, then report",
             description=REPLAY,
             epilog=REPLAY_EXAMPLES,
+            formatter_class=raw,
+        )
+    )
+    _showdown(
+        commands.add_parser(
+            "showdown",
+            help="compare policies over several seeds",
+            description=SHOWDOWN,
+            epilog=SHOWDOWN_EXAMPLES,
             formatter_class=raw,
         )
     )
@@ -69,16 +99,72 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _replay(replay: argparse.ArgumentParser) -> None:
-    world = replay.add_argument_group("what is played")
+    played = _played(replay)
+    played.add_argument(
+        "--seed", type=_seed, metavar="S", help="seed of visits and clicks (default: 1)"
+    )
+    service = _service(replay)
+    service.add_argument(
+        "--experiment",
+        metavar="NAME",
+        help="default: one named after the run; one that exists is used as it is defined",
+    )
+    service.add_argument(
+        "--continue",
+        dest="continued",
+        action="store_true",
+        help="play on an experiment that has learned already",
+    )
+    kept = _kept(replay, "folder of the run: out/<run id>")
+    kept.add_argument(
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="go on with a run, by its folder or its id under out/; --visits may add to it",
+    )
+
+
+def _showdown(showdown: argparse.ArgumentParser) -> None:
+    played = _played(showdown)
+    played.add_argument(
+        "--seeds", type=_count, default=5, metavar="N", help="stream seeds (default: 5)"
+    )
+    played.add_argument(
+        "--first-seed", type=_seed, default=1, metavar="S", help="the first of them (default: 1)"
+    )
+    service = _service(showdown)
+    service.add_argument(
+        "--keep", action="store_true", help="leave the experiments of finished seeds in the service"
+    )
+    _kept(showdown, "folder of the showdown: out/showdown-<id>; one that was begun is gone on with")
+    showdown.set_defaults(seed=None)
+
+
+def _played(command: argparse.ArgumentParser) -> Any:
+    world = command.add_argument_group("what is played")
     world.add_argument("--world", choices=sorted(WORLDS), help="default: zooplus")
     world.add_argument(
-        "--policies", type=_names, metavar="A,B", help="default: " + ",".join(DEFAULTS["policies"])
-    )
+        "--data", type=Path, metavar="FILE",
+        help="CSV, gzipped or not: of world classification, a row a visit with its class in "
+        "column 'label'; of world logged, a log in the Open Bandit form",
+    )  # fmt: skip
+    world.add_argument("--label", metavar="NAME", help="column of the class (default: label)")
+    world.add_argument(
+        "--risky", action="store_const", const=True,
+        help="labels edible and poisonous: the rewards of the Mushroom problem; of itself where "
+        "the file's name begins with mushroom",
+    )  # fmt: skip
+    world.add_argument(
+        "--policies", type=_names, metavar="A,B",
+        help=f"default: {','.join(DEFAULTS['policies'])}, or all of --policy-file",
+    )  # fmt: skip
+    world.add_argument(
+        "--policy-file", type=Path, metavar="FILE",
+        help="JSON or TOML, name -> settings as an experiment has them; they add to or replace "
+        "the policies known by name",
+    )  # fmt: skip
     world.add_argument(
         "--visits", type=_count, metavar="N", help="visits per policy (default: 20000)"
-    )
-    world.add_argument(
-        "--seed", type=_seed, metavar="S", help="seed of visits and clicks (default: 1)"
     )
     world.add_argument(
         "--world-seed", type=_seed, metavar="S", help="seed of the world itself (default: 42)"
@@ -92,7 +178,11 @@ def _replay(replay: argparse.ArgumentParser) -> None:
         help="hold a policy's visits while a version of it is being trained, so that the figures "
         "do not depend on the client's speed (default: on)",
     )
-    service = replay.add_argument_group("where")
+    return world
+
+
+def _service(command: argparse.ArgumentParser) -> Any:
+    service = command.add_argument_group("where")
     service.add_argument(
         "--url",
         type=_names,
@@ -100,17 +190,6 @@ def _replay(replay: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the service; several, separated by commas or by repeating the option, are asked in "
         f"turn (default: {DEFAULT_URL})",
-    )
-    service.add_argument(
-        "--experiment",
-        metavar="NAME",
-        help="default: one named after the run; one that exists is used as it is defined",
-    )
-    service.add_argument(
-        "--continue",
-        dest="continued",
-        action="store_true",
-        help="play on an experiment that has learned already",
     )
     service.add_argument(
         "--ready-within",
@@ -126,15 +205,14 @@ def _replay(replay: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long to wait for one version before going on without it (default: 120)",
     )
-    kept = replay.add_argument_group("what is kept")
-    kept.add_argument("--out", type=Path, metavar="DIR", help="folder of the run: out/<run id>")
+    return service
+
+
+def _kept(command: argparse.ArgumentParser, out: str) -> Any:
+    kept = command.add_argument_group("what is kept")
+    kept.add_argument("--out", type=Path, metavar="DIR", help=out)
     kept.add_argument("--json", type=Path, metavar="PATH", help="write the summary here as well")
-    kept.add_argument(
-        "--resume",
-        type=Path,
-        metavar="RUN",
-        help="go on with a run, by its folder or its id under out/; --visits may add to it",
-    )
+    return kept
 
 
 def _names(text: str) -> tuple[str, ...]:

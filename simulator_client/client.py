@@ -29,6 +29,9 @@ BACKOFF_MOST_S: Final = 2.0
 CONNECT_S: Final = 3.0
 ATTEMPT_S: Final = 10.0
 READY_POLL_S: Final = 0.2
+# The service takes bodies of 1 MiB and 10,000 arms in one of them.
+BODY_BYTES: Final = 900_000
+BODY_ARMS: Final = 10_000
 
 
 class Answer(NamedTuple):
@@ -77,9 +80,20 @@ class Client:
         """POST /reward; an answer of 'duplicate' means that an earlier attempt had arrived."""
         return await self._call("POST", "/reward", feedback)
 
-    async def put_experiment(self, name: str, definition: Json) -> Json:
-        """Define or replace an experiment."""
-        return (await self._call("PUT", _experiment(name), definition)).body
+    async def put_experiment(self, name: str, definition: Json) -> None:
+        """Define or replace an experiment. Arms too many for one body follow in chunks."""
+        first, *more = bodies_of(definition)
+        await self._call("PUT", _experiment(name), first)
+        for arms in more:
+            await self._call("POST", f"{_experiment(name)}/arms", arms)
+
+    async def delete_experiment(self, name: str) -> None:
+        """Have an experiment served no longer; nothing happens where it is unknown."""
+        try:
+            await self._call("DELETE", _experiment(name))
+        except Problem as problem:
+            if problem.status not in (404, 410):
+                raise
 
     async def get_experiment(self, name: str, *, at: int | None = None) -> Json | None:
         """The experiment as it stands, or None where it is unknown; `at` names the replica."""
@@ -109,11 +123,12 @@ class Client:
                     raise Unreachable(f"no ready Forage service at {url}: {fault}")
                 await self._sleep(READY_POLL_S)
 
-    async def wait_defined(self, experiment: str, within_s: float) -> None:
-        """Return once every replica knows an experiment: has folded the log to its definition."""
+    async def wait_defined(self, experiment: str, within_s: float, *, arms: int = 0) -> None:
+        """Return once every replica knows an experiment and so many arms of it: has folded the log
+        to its definition."""
         deadline = time.monotonic() + within_s
         for replica, url in enumerate(self.urls):
-            while await self.get_experiment(experiment, at=replica) is None:
+            while not _has(await self.get_experiment(experiment, at=replica), arms):
                 if time.monotonic() >= deadline:
                     raise Unreachable(f"experiment {experiment!r} is not yet known at {url}")
                 await self._sleep(READY_POLL_S)
@@ -185,6 +200,28 @@ class Client:
         return ceiling_s * float(self._rng.uniform(0.5, 1.0))
 
 
+def bodies_of(definition: Json) -> list[Json]:
+    """The body of a PUT; where it would be too long, one without arms and the arms in chunks."""
+    if len(json.dumps(definition)) <= BODY_BYTES:
+        return [definition]
+    bodies: list[Json] = [definition | {"arms": {}}]
+    left = 0
+    for arm, features in definition["arms"].items():
+        size = len(json.dumps({arm: features})) + 2
+        if size > left or len(bodies[-1]["arms"]) >= BODY_ARMS:
+            bodies.append({"arms": {}})
+            left = BODY_BYTES
+        bodies[-1]["arms"][arm] = features
+        left -= size
+    return bodies
+
+
+def _has(experiment: Json | None, arms: int) -> bool:
+    if experiment is None:
+        return False
+    return arms == 0 or len(experiment["definition"]["arms"]) >= arms
+
+
 def _base(url: str) -> str:
     try:
         parsed = httpx.URL(url)
@@ -205,6 +242,8 @@ def _endpoint(base: str, path: str) -> httpx.URL:
 
 
 def _json(response: httpx.Response, url: str) -> Json:
+    if response.status_code == 204:
+        return {}
     try:
         body = json.loads(response.content)
     except ValueError as error:

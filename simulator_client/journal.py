@@ -13,15 +13,17 @@ last lines may be missing, and those visits are then decided once more.
 import fcntl
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 from urllib.parse import quote
 
 from simulator_client.errors import UsageError
+from simulator_client.worlds import World, make_world
 
 SCHEMA = 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,10 @@ class Run:
     policies: tuple[str, ...]
     wait_for_training: bool
     training_timeouts: int = 0  # versions that the run stopped waiting for
+    data: str | None = None  # the file of a world that is read from one
+    label: str | None = None
+    risky: bool = False
+    own: dict[str, dict[str, Any]] = field(default_factory=dict)  # settings from a policy file
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +67,26 @@ class Record:
     group: str
     clicks: float
     expected: float  # true expected clicks of what was shown
-    best: float  # true expected clicks of the best choice
+    best: float | None  # true expected clicks of the best choice; None: not known
     select_ms: float
-    reward_ms: float
+    reward_ms: float | None  # None: nothing was sent
     retries: int
     lost_selects: int
+    uniform: float | None = None  # true expected clicks of any choice, equally likely
+    settled: int = 1  # arms that the feedback told of; 0: rejected (a log had another choice)
+
+    @property
+    def matched(self) -> bool:
+        """Whether the visit counts."""
+        return self.settled > 0
+
+
+def world_of(run: Run) -> World[Any]:
+    """The world that a run plays."""
+    data = None if run.data is None else Path(run.data)
+    return make_world(
+        run.world, run.world_seed, run.shock_at, data, label=run.label, risky=run.risky
+    )
 
 
 def save_run(folder: Path, run: Run) -> None:
@@ -112,7 +133,19 @@ def write_whole(path: Path, text: str) -> None:
 
 def records(folder: Path, policy: str) -> Iterator[Record]:
     """The finished visits of a policy, in order; a torn last line is left out."""
-    path = _visits_path(folder, policy)
+    path = file_of(folder, "visits", policy, "jsonl")
+
+    def record(fields: dict[str, Any]) -> Record:
+        return Record(**fields)
+
+    for index, found in enumerate(whole_lines(path, record)):
+        if found.visit != index:
+            raise UsageError(f"{path} has visit {found.visit} in line {index + 1}")
+        yield found
+
+
+def whole_lines(path: Path, made: Callable[[dict[str, Any]], T]) -> Iterator[T]:
+    """What the lines of a file hold, one JSON object each; a torn last line is left out."""
     if not path.exists():
         return
     with path.open("rb") as lines:
@@ -120,22 +153,19 @@ def records(folder: Path, policy: str) -> Iterator[Record]:
             if not line.endswith(b"\n"):
                 return
             try:
-                record = Record(**json.loads(line))
+                yield made(json.loads(line))
             except (ValueError, TypeError) as error:
                 raise UsageError(f"{path} is damaged in line {index + 1}: {error}") from error
-            if record.visit != index:
-                raise UsageError(f"{path} has visit {record.visit} in line {index + 1}")
-            yield record
 
 
 class Journal:
     """The journal of one policy, open for writing by the only process that runs it."""
 
     def __init__(self, folder: Path, policy: str) -> None:
-        path = _visits_path(folder, policy)
+        path = file_of(folder, "visits", policy, "jsonl")
         self._visits = path.open("ab")
-        self._visits.truncate(_whole_lines_bytes(path))
-        waiting = folder / f"pending-{quote(policy, safe='')}.json"
+        cut_torn_line(self._visits, path)
+        waiting = file_of(folder, "pending", policy, "json")
         self._pending = os.open(waiting, os.O_RDWR | os.O_CREAT, 0o644)
 
     def begin(self, pending: Pending) -> None:
@@ -170,10 +200,11 @@ def _fields(value: Pending | Record) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
-def _visits_path(folder: Path, policy: str) -> Path:
-    return folder / f"visits-{quote(policy, safe='')}.jsonl"
+def file_of(folder: Path, what: str, policy: str, suffix: str) -> Path:
+    """The file of a policy."""
+    return folder / f"{what}-{quote(policy, safe='')}.{suffix}"
 
 
-def _whole_lines_bytes(path: Path) -> int:
-    """Length up to the last line end."""
-    return path.read_bytes().rfind(b"\n") + 1
+def cut_torn_line(file: IO[bytes], path: Path) -> None:
+    """Cut a file, open for appending, after its last line end."""
+    file.truncate(path.read_bytes().rfind(b"\n") + 1)

@@ -20,15 +20,19 @@ class Tally:
     policy: str
     visits: int
     done: int = 0
+    matched: int = 0  # of them, those that count
     clicks: float = 0.0
     expected: float = 0.0
     note: str = ""
 
     def told(self) -> str:
         """Clicks per visit so far, and their true expectation."""
-        if not self.done:
+        if not self.matched:
             return "CTR -"
-        return f"CTR {self.clicks / self.done:.3f} (expected {self.expected / self.done:.3f})"
+        ctr, expected = self.clicks / self.matched, self.expected / self.matched
+        if self.matched < self.done:
+            return f"CTR {ctr:.3f} over {self.matched:,} matched"
+        return f"CTR {ctr:.3f} (expected {expected:.3f})"
 
 
 class Board(Protocol):

@@ -5,7 +5,8 @@ Each policy is a chain of its own over the same visits; the chains run side by s
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from simulator_client.client import Client
 from simulator_client.errors import Problem, SimulatorError, UsageError
+from simulator_client.health import LOOK_AT_LEAST_VISITS, LOOKS, HealthLog
 from simulator_client.journal import (
     Journal,
     Pending,
@@ -22,10 +24,11 @@ from simulator_client.journal import (
     lock,
     records,
     save_run,
+    world_of,
 )
 from simulator_client.progress import REFRESH_S, Board, Tally, board
 from simulator_client.training import TrainingGate
-from simulator_client.worlds import Stream, World, make_world
+from simulator_client.worlds import Stream, World
 
 DEFINED_WITHIN_S: Final = 10.0
 GONE: Final = 410
@@ -43,6 +46,7 @@ class Chain:
     journal: Journal
     tally: Tally
     gate: TrainingGate | None  # None: free-running
+    health: HealthLog | None  # None: nobody asks
 
     async def play(self) -> None:
         """Go on from the first visit that is not journalled to the last."""
@@ -57,9 +61,14 @@ class Chain:
                 await self.gate.wait()
                 self.tally.note = ""
             visit = self.stream.visit(number)
-            self._keep(await self._reward(visit, await self._select(number, visit)))
+            record = await self._reward(visit, await self._select(number, visit))
+            self._keep(record)
             if self.gate:
-                self.gate.rewarded()
+                self.gate.rewarded(record.settled)
+            if self.health:
+                status = await self.health.look(self.tally.done)
+                if status and self.gate:
+                    self.gate.learn(status)
 
     async def _finish(self, pending: Pending) -> None:
         """Reward a decision that an interruption left behind."""
@@ -90,7 +99,11 @@ class Chain:
 
     async def _reward(self, visit: Any, pending: Pending) -> Record:
         outcome = self.world.outcome(visit, pending.shown)
-        answer = await self.client.reward({"decision_id": pending.decision_id, **outcome.feedback})
+        reward_ms, retries = None, 0
+        if outcome.feedback is not None:
+            told = {"decision_id": pending.decision_id, **outcome.feedback}
+            answer = await self.client.reward(told)
+            reward_ms, retries = round(answer.latency_ms, 3), answer.retries
         return Record(
             visit=pending.visit,
             shown=pending.shown,
@@ -99,15 +112,28 @@ class Chain:
             expected=outcome.expected,
             best=outcome.best,
             select_ms=round(pending.select_ms, 3),
-            reward_ms=round(answer.latency_ms, 3),
-            retries=pending.retries + answer.retries,
+            reward_ms=reward_ms,
+            retries=pending.retries + retries,
             lost_selects=pending.lost_selects,
+            uniform=outcome.uniform,
+            settled=settled_arms(outcome.feedback, pending.shown),
         )
+
+
+def settled_arms(feedback: dict[str, Any] | None, shown: Sequence[str]) -> int:
+    """How many of the shown arms a feedback settles: the service counts each as a reward."""
+    if feedback is None:
+        return 0
+    if feedback.get("feedback") == "cascade":
+        clicked = feedback["clicked"]
+        return len(shown) if clicked is None else shown.index(clicked) + 1
+    return len(feedback["rewards"]) if "rewards" in feedback else 1
 
 
 def count(tally: Tally, record: Record) -> None:
     """Add a finished visit to the standing."""
     tally.done += 1
+    tally.matched += record.matched
     tally.clicks += record.clicks
     tally.expected += record.expected
 
@@ -124,9 +150,11 @@ async def prepare(client: Client, run: Run, *, continued: bool) -> None:
     may be the very thing that somebody wants to try.
     """
     if await client.get_experiment(run.experiment) is None:
-        definition = make_world(run.world, run.world_seed, run.shock_at).definition(run.policies)
+        definition = world_of(run).definition(run.policies, run.own)
         await client.put_experiment(run.experiment, definition)
+        arms = len(definition["arms"])
     else:
+        arms = 0
         by_name = {status["name"]: status for status in await client.policies(run.experiment)}
         missing = [policy for policy in run.policies if policy not in by_name]
         if missing:
@@ -141,7 +169,7 @@ async def prepare(client: Client, run: Run, *, continued: bool) -> None:
                 "already, so its figures would not be those of a fresh start; "
                 "take another --experiment, or add --continue"
             )
-    await client.wait_defined(run.experiment, DEFINED_WITHIN_S)
+    await client.wait_defined(run.experiment, DEFINED_WITHIN_S, arms=arms)
 
 
 async def check_known(client: Client, run: Run) -> None:
@@ -153,17 +181,41 @@ async def check_known(client: Client, run: Run) -> None:
         )
 
 
+async def play(
+    client: Client,
+    run: Run,
+    folder: Path,
+    *,
+    fresh: bool,
+    continued: bool = False,
+    patience_s: float = 120.0,
+    show: Callable[[list[Tally]], Board] = board,
+) -> None:
+    """A run from its definition to its last visit, or what is left of one that is not fresh."""
+    if fresh:
+        await prepare(client, run, continued=continued)
+    else:
+        await check_known(client, run)
+    save_run(folder, run)
+    print(f"Run {run.run} on experiment {run.experiment}, in {folder}", file=sys.stderr)
+    await replay(client, run, folder, patience_s=patience_s, show=show)
+
+
 async def replay(
     client: Client,
     run: Run,
     folder: Path,
     *,
     patience_s: float = 120.0,
+    looks: int = LOOKS,
     show: Callable[[list[Tally]], Board] = board,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Run:
-    """Play what is left of a run in `folder`; the run with what became of its waits."""
-    world = make_world(run.world, run.world_seed, run.shock_at)
+    """Play what is left of a run in `folder`; the run with what became of its waits.
+
+    looks: how often over the run each head is looked at; 0: never.
+    """
+    world = world_of(run)
     stream = world.stream(run.seed)
     tallies = [Tally(policy, run.visits) for policy in run.policies]
     for tally in tallies:
@@ -176,13 +228,19 @@ async def replay(
         for tally in tallies:
             journal = Journal(folder, tally.policy)
             stack.callback(journal.close)
-            gate = None
+            health = gate = None
+            if looks:
+                every_visits = max(1, min(run.visits // looks, LOOK_AT_LEAST_VISITS))
+                health = HealthLog(client, run.experiment, tally.policy, folder, every_visits)
+                stack.callback(health.close)
             if run.wait_for_training:
                 gate = TrainingGate(
                     client, run.experiment, tally.policy,
                     patience_s=patience_s, warn=shown.say, sleep=sleep,
                 )  # fmt: skip
-            chains.append(Chain(run, tally.policy, client, world, stream, journal, tally, gate))
+            chains.append(
+                Chain(run, tally.policy, client, world, stream, journal, tally, gate, health)
+            )
         try:
             await _together(chains, shown)
         finally:

@@ -1,96 +1,25 @@
-"""What a run came to: arrays per policy, the summary of `--json`, the table."""
+"""The figures of a run: the machine-readable summary, the table."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator_client.errors import UsageError
-from simulator_client.journal import Run, load_run, records
-from simulator_client.worlds import Reference, make_world
+from simulator_client.course import Array, Course, Results, recovery_visits, reference_ctr
 
 LAST_VISITS: Final = 5000
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """One policy's visits, in order, one entry per visit."""
-
-    clicks: Array
-    expected: Array
-    best: Array
-    group: NDArray[np.int64]  # index into the world's groups
-    select_ms: Array
-    reward_ms: Array
-    retries: int
-    lost_selects: int
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """A run as it stands on disk; policies may be at different visits if it was interrupted."""
-
-    run: Run
-    groups: tuple[str, ...]
-    references: list[Reference]
-    courses: dict[str, Course]
-
-    @property
-    def mode(self) -> str:
-        """Whether versions were waited for, in words."""
-        if not self.run.wait_for_training:
-            return "free-running"
-        if self.run.training_timeouts:
-            return f"waited for training; waits that ran out: {self.run.training_timeouts}"
-        return "waited for training"
-
-
-def load(folder: Path) -> Results:
-    """Read a run; UsageError where there is none, or none of its visits is finished."""
-    run = load_run(folder)
-    world = make_world(run.world, run.world_seed, run.shock_at)
-    courses = {}
-    for policy in run.policies:
-        visits = list(records(folder, policy))[: run.visits]
-        if visits:
-            courses[policy] = Course(
-                clicks=np.array([v.clicks for v in visits], float),
-                expected=np.array([v.expected for v in visits], float),
-                best=np.array([v.best for v in visits], float),
-                group=np.array([world.groups.index(v.group) for v in visits]),
-                select_ms=np.array([v.select_ms for v in visits], float),
-                reward_ms=np.array([v.reward_ms for v in visits], float),
-                retries=sum(v.retries for v in visits),
-                lost_selects=sum(v.lost_selects for v in visits),
-            )
-    if not courses:
-        raise UsageError(f"the run in {folder} has no finished visit yet")
-    return Results(run, world.groups, world.references(run.visits), courses)
-
-
-def reference_ctr(results: Results) -> tuple[Array, Array]:
-    """Expected CTR of the oracle and of uniform showing at each visit."""
-    starts = [reference.from_visit for reference in results.references] + [results.run.visits]
-    lengths = np.diff(starts)
-    oracle = np.repeat([reference.oracle_ctr for reference in results.references], lengths)
-    uniform = np.repeat([reference.uniform_ctr for reference in results.references], lengths)
-    return oracle, uniform
+Figures = dict[str, Any]  # name -> number, or None where it is not known
 
 
 def summary(results: Results) -> dict[str, Any]:
-    """The machine-readable summary.
-
-    `ctr` counts clicks; `expected_*` take the true click chance of what was shown, which is the
-    same figure without the luck of the clicks. `expected_regret` is in clicks, over all visits.
-    """
+    """The machine-readable summary; null where something is not known."""
     run = results.run
-    oracle, uniform = reference_ctr(results)
+    bounds = reference_ctr(results)
     return {
         "world": run.world,
+        "data": run.data,
         "seed": run.seed,
         "world_seed": run.world_seed,
         "visits": run.visits,
@@ -99,55 +28,130 @@ def summary(results: Results) -> dict[str, Any]:
         "experiment": run.experiment,
         "waited_for_training": run.wait_for_training and not run.training_timeouts,
         "training_timeouts": run.training_timeouts,
-        "oracle_ctr": float(oracle.mean()),
-        "uniform_ctr": float(uniform.mean()),
-        "policies": {policy: _figures(course) for policy, course in results.courses.items()},
+        "remark": results.remark,
+        "oracle_ctr": float(bounds[0].mean()) if bounds else None,
+        "uniform_ctr": float(bounds[1].mean()) if bounds else None,
+        "policies": {
+            policy: figures(course, results) for policy, course in results.courses.items()
+        },
     }
 
 
-def _figures(course: Course) -> dict[str, Any]:
-    select_p50, select_p99 = np.percentile(course.select_ms, (50, 99))
-    reward_p50, reward_p99 = np.percentile(course.reward_ms, (50, 99))
+def summary_text(results: Results) -> str:
+    """The summary as JSON."""
+    return json.dumps(summary(results), indent=2) + "\n"
+
+
+def figures(course: Course, results: Results) -> Figures:
+    """The figures of one policy's course.
+
+    ctr                 clicks a visit; visits that a replayed log rejected do not count
+    expected_*          the same with the true click chance of what was shown: without the luck
+    expected_regret     clicks lost against the best arm of each visit, over all visits
+    relative_regret     the same in percent of what uniform choice would lose on the same visits
+    share_of_optimal    expected clicks in share of the best arms'; for rewards that are never
+                        negative
+    best_arm_share      share of the visits that were shown the best arm
+    recovery_visits     visits from the shock to the end of the first window of 500, wholly after
+                        it, whose mean expected CTR is at least 95 percent of the new oracle's
+    """
+    counts = course.matched
+    expected, best = course.expected[counts], course.best[counts]
+    regret = _number((best - expected).sum())
+    most = _number(best.sum()) if len(best) else None
+    before = after = recovered = None
+    if shock := results.shock:
+        shocked = course.expected[shock.from_visit :]
+        before, after = _mean(course.expected[: shock.from_visit]), _mean(shocked)
+        recovered = recovery_visits(shocked, shock.oracle_ctr)
     return {
         "visits": len(course.clicks),
-        "ctr": float(course.clicks.mean()),
-        "expected_ctr": float(course.expected.mean()),
-        "expected_ctr_last_5000": float(course.expected[-LAST_VISITS:].mean()),
-        "expected_regret": float((course.best - course.expected).sum()),
-        "share_of_optimal": float((course.expected == course.best).mean()),
-        "select_p50_ms": float(select_p50),
-        "select_p99_ms": float(select_p99),
-        "reward_p50_ms": float(reward_p50),
-        "reward_p99_ms": float(reward_p99),
+        "matched_visits": int(counts.sum()),
+        "ctr": _mean(course.clicks[counts]),
+        "expected_ctr": _mean(expected),
+        "expected_ctr_last_5000": _mean(course.expected[-LAST_VISITS:][counts[-LAST_VISITS:]]),
+        "expected_ctr_before_shock": before,
+        "expected_ctr_after_shock": after,
+        "expected_regret": None if most is None else regret,
+        "relative_regret": _ratio(regret, _number((best - course.uniform[counts]).sum()), 100.0),
+        "share_of_optimal": (
+            None if results.reward_range[0] < 0 else _ratio(_number(expected.sum()), most)
+        ),
+        "best_arm_share": None if most is None else _mean(expected == best),
+        "recovery_visits": recovered,
+        **_quantiles("select", course.select_ms),
+        **_quantiles("reward", course.reward_ms),
         "retries": course.retries,
         "lost_selects": course.lost_selects,
     }
 
 
-# heading -> how a policy's figures fill the column
-COLUMNS: Final = {
-    "visits": "{visits:,}",
-    "CTR": "{ctr:.4f}",
-    "expected CTR": "{expected_ctr:.4f}",
-    "last 5,000": "{expected_ctr_last_5000:.4f}",
-    "regret (clicks)": "{expected_regret:,.0f}",
-    "best arm": "{share_of_optimal:.1%}",
-    "select p50 / p99 (ms)": "{select_p50_ms:.1f} / {select_p99_ms:.1f}",
-    "reward p50 / p99 (ms)": "{reward_p50_ms:.1f} / {reward_p99_ms:.1f}",
-    "retries": "{retries:,}",
+def _number(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _mean(values: NDArray[Any]) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _ratio(value: float | None, of: float | None, times: float = 1.0) -> float | None:
+    return times * value / of if value is not None and of else None
+
+
+def _quantiles(call: str, sample: Array) -> Figures:
+    p50, p99 = np.percentile(sample, (50, 99)).tolist() if len(sample) else (None, None)
+    return {f"{call}_p50_ms": p50, f"{call}_p99_ms": p99}
+
+
+# heading -> the figures in the column and how each is written
+COLUMNS: Final[dict[str, dict[str, str]]] = {
+    "visits": {"visits": "{:,}"},
+    "matched": {"matched_visits": "{:,}"},
+    "CTR": {"ctr": "{:.4f}"},
+    "expected CTR": {"expected_ctr": "{:.4f}"},
+    "last 5,000": {"expected_ctr_last_5000": "{:.4f}"},
+    "regret": {"expected_regret": "{:,.0f}"},
+    "% of uniform's": {"relative_regret": "{:.1f}"},
+    "of optimal": {"share_of_optimal": "{:.1%}"},
+    "best arm": {"best_arm_share": "{:.1%}"},
+    "recovery": {"recovery_visits": "{:,}"},
+    "select p50 / p99 (ms)": {"select_p50_ms": "{:.1f}", "select_p99_ms": "{:.1f}"},
+    "reward p50 / p99 (ms)": {"reward_p50_ms": "{:.1f}", "reward_p99_ms": "{:.1f}"},
+    "retries": {"retries": "{:,}"},
 }
 
 
 def rows(summed: dict[str, Any]) -> list[list[str]]:
     """The table's cells: a heading, the policies by expected CTR, then what bounds them."""
-    ranked = sorted(summed["policies"].items(), key=lambda item: -item[1]["expected_ctr"])
-    blank = [""] * (len(COLUMNS) - 3)
-    return [
-        ["policy", *COLUMNS],
-        *([policy, *(form.format(**f) for form in COLUMNS.values())] for policy, f in ranked),
-        ["(oracle)", "", "", f"{summed['oracle_ctr']:.4f}", *blank],
-        ["(uniform)", "", "", f"{summed['uniform_ctr']:.4f}", *blank],
+    told: dict[str, Figures] = summed["policies"]
+    columns = dict(COLUMNS)
+    if all(figures["matched_visits"] == figures["visits"] for figures in told.values()):
+        del columns["matched"]
+    if summed["shock_at"] is None:
+        del columns["recovery"]
+    bounds = [
+        [name, *(_cell(forms, {"expected_ctr": bound}, "") for forms in columns.values())]
+        for name, bound in (
+            ("(oracle)", summed["oracle_ctr"]),
+            ("(uniform)", summed["uniform_ctr"]),
+        )
+        if bound is not None
     ]
+    ranked = sorted(told, key=lambda policy: -(told[policy]["expected_ctr"] or 0.0))
+    return [
+        ["policy", *columns],
+        *([policy, *(_cell(form, told[policy]) for form in columns.values())] for policy in ranked),
+        *bounds,
+    ]
+
+
+def _cell(forms: dict[str, str], figures: Figures, unknown: str = "-") -> str:
+    """The figures of a column, written."""
+    cells = [
+        unknown if figures.get(name) is None else form.format(figures[name])
+        for name, form in forms.items()
+    ]
+    return " / ".join(cells) if any(cells) else ""
 
 
 def table(cells: Sequence[Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ live service: there, a fast client is further on when a version arrives.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from simulator_client.client import Client
 
@@ -43,9 +43,15 @@ class TrainingGate:
         status = await self._client.policy(self._experiment, self._policy)
         self._rewards, self._due_at = status["rewards"], status["training_due_at"]
 
-    def rewarded(self) -> None:
-        """Count a reward that the service acknowledged."""
-        self._rewards += 1
+    def rewarded(self, settled: int) -> None:
+        """Count what the service acknowledged: every arm that was settled is a reward."""
+        self._rewards += settled
+
+    def learn(self, status: dict[str, Any]) -> None:
+        """Take in a later status: where the world changed, a version may be due earlier."""
+        due_at = status["training_due_at"]
+        if due_at is not None and self._due_at is not None and not self._gave_up:
+            self._due_at = min(self._due_at, due_at)
 
     @property
     def due(self) -> bool:

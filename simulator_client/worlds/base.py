@@ -1,19 +1,34 @@
 """What a world has to be able to say; a new world is one module and one line in the table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
 
-class Outcome(NamedTuple):
-    """What a visitor did with what was shown, and what chance it had."""
+class Asked(NamedTuple):
+    """What a world is made from; a world refuses what it has no use for."""
 
-    feedback: dict[str, Any]  # goes into POST /reward beside the decision_id
+    seed: int
+    shock_at: int | None = None  # the visit from which on the world is another; None: never
+    data: Path | None = None  # a file that the visits come from
+    label: str | None = None  # its column with the class; None: 'label'
+    risky: bool = False  # rewards of the Mushroom problem
+
+
+class Outcome(NamedTuple):
+    """What a visitor did with what was shown, and what chance it had.
+
+    Without a known truth `expected` is what was clicked, `best` and `uniform` are None.
+    """
+
+    feedback: dict[str, Any] | None  # goes into POST /reward; None: the visit does not count
     clicks: float
     expected: float  # true expected clicks of what was shown
-    best: float  # true expected clicks of the best that could have been shown
+    best: float | None  # true expected clicks of the best that could have been shown
+    uniform: float | None  # true expected clicks of any choice, equally likely
     group: str  # what was shown, coarsely: one of the world's groups
 
 
@@ -37,13 +52,21 @@ class Stream(Protocol[V_co]):
 
 
 class World(Protocol[V]):
-    """A decision problem whose best answer is known."""
+    """A decision problem whose best answer is known, or a log of one."""
 
     name: str
     groups: tuple[str, ...]
+    reward_range: tuple[float, float]
+    longest: int | None  # visits that a stream has at most; None: as many as are asked for
+    remark: str  # a sentence for those who read the figures; may be empty
 
-    def definition(self, policies: Sequence[str]) -> dict[str, Any]:
-        """The body of PUT /experiments/{name}; UsageError where a policy is unknown."""
+    def definition(
+        self, policies: Sequence[str], own: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> dict[str, Any]:
+        """The body of PUT /experiments/{name}; UsageError where a policy is unknown or unfit.
+
+        own: name -> settings beside, and before, the policies that are known by name.
+        """
         ...
 
     def stream(self, seed: int) -> Stream[V]:
@@ -59,5 +82,8 @@ class World(Protocol[V]):
         ...
 
     def references(self, visits: int) -> list[Reference]:
-        """The bounds for the first `visits` visits, in order, the first from visit 0."""
+        """The bounds for the first `visits` visits, in order, the first from visit 0.
+
+        Empty where the truth is not known.
+        """
         ...

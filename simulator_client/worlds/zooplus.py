@@ -6,14 +6,15 @@ the same shop in any implementation. At seed 42 user 0 is a new_puppy_parent, pr
 product 3 a Cat Toy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator_client.errors import UsageError
-from simulator_client.worlds.base import Outcome, Reference
+from simulator_client.worlds.base import Asked, Outcome, Reference
+from simulator_client.worlds.policies import Settings, chosen
 
 CATEGORIES: Final = ("Fish Supplies", "Cat Food", "Dog Food", "Dog Toy", "Cat Toy")
 PERSONAS: Final = ("new_puppy_parent", "cat_connoisseur", "budget_shopper", "fish_hobbyist")
@@ -38,18 +39,6 @@ SHOCKED: Final = CLICK_CHANCE | {
         "Cat Toy": 0.02,
         "Fish Supplies": 0.60,
     }
-}
-
-# The service's defaults: linear policies see the features and their cross, nets the raw columns.
-POLICIES: Final[dict[str, dict[str, Any]]] = {
-    "linucb": {"kind": "linucb"},
-    "linucb_disjoint": {"kind": "linucb", "disjoint": True, "features": ["persona"]},
-    "lints": {"kind": "lints"},
-    "neural_linear_ts": {"kind": "neural_linear_ts"},
-    "neural_ucb": {"kind": "neural_ucb"},
-    "popularity": {"kind": "popularity"},
-    "epsilon_greedy": {"kind": "epsilon_greedy"},
-    "random": {"kind": "random"},
 }
 
 BLOCK_VISITS: Final = 4096
@@ -91,6 +80,9 @@ class Zooplus:
 
     name: str = "zooplus"
     groups: tuple[str, ...] = CATEGORIES
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    longest: int | None = None
+    remark: str = ""
 
     def __init__(
         self, seed: int = 42, shock_at: int | None = None, *, products: int = 50, users: int = 1000
@@ -103,20 +95,26 @@ class Zooplus:
         self.personas = [str(rng.choice(PERSONAS)) for _ in range(users)]
         self.shock_at = shock_at
         sold = sorted(set(self.categories))
-        self._best = {
-            shocked: {
+        self._best: dict[bool, dict[str, float]] = {}
+        self._mean: dict[bool, dict[str, float]] = {}
+        for shocked, table in ((False, CLICK_CHANCE), (True, SHOCKED)):
+            self._best[shocked] = {
                 persona: max(chances[name] for name in sold) for persona, chances in table.items()
             }
-            for shocked, table in ((False, CLICK_CHANCE), (True, SHOCKED))
-        }
+            self._mean[shocked] = {
+                persona: float(np.mean([chances[name] for name in self.categories]))
+                for persona, chances in table.items()
+            }
 
-    def definition(self, policies: Sequence[str]) -> dict[str, Any]:
+    @classmethod
+    def of(cls, asked: Asked) -> "Zooplus":
+        """The shop that is asked for."""
+        return cls(asked.seed, asked.shock_at)
+
+    def definition(
+        self, policies: Sequence[str], own: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> dict[str, Any]:
         """The experiment with these policies, everything else at the service's defaults."""
-        unknown = [name for name in policies if name not in POLICIES]
-        if unknown:
-            raise UsageError(
-                f"unknown policy {unknown[0]!r} in world {self.name}; known: {', '.join(POLICIES)}"
-            )
         return {
             "features": {
                 "context": {"persona": {"type": "categorical", "values": list(PERSONAS)}},
@@ -124,8 +122,8 @@ class Zooplus:
                 "crosses": ["persona x category"],
             },
             "arms": {str(k): {"category": name} for k, name in enumerate(self.categories)},
-            "policies": {name: POLICIES[name] for name in policies},
-            "reward": {"range": [0, 1]},
+            "policies": chosen(policies, own, _fit),
+            "reward": {"range": list(self.reward_range)},
         }
 
     def stream(self, seed: int) -> ZooplusStream:
@@ -145,9 +143,10 @@ class Zooplus:
         """A click where the visit's uniform is below the click chance of the one arm shown."""
         shocked = self._shocked(visit.number)
         p = self.click_probability(visit.user, shown[0], shocked=shocked)
-        best = self._best[shocked][self.personas[visit.user]]
+        persona = self.personas[visit.user]
+        best, uniform = self._best[shocked][persona], self._mean[shocked][persona]
         click = float(visit.uniform < p)
-        return Outcome({"reward": click}, click, p, best, self._category(shown[0]))
+        return Outcome({"reward": click}, click, p, best, uniform, self._category(shown[0]))
 
     def references(self, visits: int) -> list[Reference]:
         """Expected CTR of the oracle and of uniform showing, before and after the shock."""
@@ -161,12 +160,16 @@ class Zooplus:
 
     def _bounds(self, shocked: bool) -> tuple[float, float]:
         """Oracle and uniform: means over all users, as every user is equally likely to come."""
-        table = SHOCKED if shocked else CLICK_CHANCE
         oracle = np.mean([self._best[shocked][persona] for persona in self.personas])
-        uniform = np.mean([table[user][item] for user in self.personas for item in self.categories])
+        uniform = np.mean([self._mean[shocked][persona] for persona in self.personas])
         return float(oracle), float(uniform)
 
     def _category(self, arm: str) -> str:
         if not (arm.isdecimal() and int(arm) < len(self.categories)):
             raise UsageError(f"the service showed arm {arm!r}, which world {self.name} has not")
         return self.categories[int(arm)]
+
+
+def _fit(settings: Settings) -> Settings:
+    # The personas alone: with the service's intercept beside them one column would be redundant.
+    return {"features": ["persona"]} if settings.get("disjoint") else {}

@@ -14,7 +14,14 @@ TRIALS = 8  # of each category per persona before the greedy choice
 class FakeService:
     """Its choices follow from the rewards alone, so a reward lost or counted twice shows."""
 
-    def __init__(self, *, first_training: int = 40, polls_to_train: int = 2) -> None:
+    def __init__(
+        self,
+        *,
+        first_training: int = 40,
+        polls_to_train: int = 2,
+        choice: Callable[[Json], str] | None = None,
+    ) -> None:
+        self.choice = choice  # an arm of the definition, whatever was learned
         self.experiments: dict[str, Json] = {}
         self.decisions: dict[str, tuple[str, str, str, str]] = {}
         self.rewards: dict[str, float] = {}
@@ -26,6 +33,8 @@ class FakeService:
         self.polls: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.selected: list[Json] = []
         self.served: list[tuple[str, str]] = []
+        self.defined: list[str] = []
+        self.deleted: list[str] = []
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         """Answer a request of the contract."""
@@ -39,11 +48,22 @@ class FakeService:
         if path == "/reward":
             return self._reward(body)
         _, _, name, *rest = path.split("/")
-        if request.method == "PUT":
+        return self._experiment(request.method, name, rest, body)
+
+    def _experiment(self, method: str, name: str, rest: list[str], body: Json) -> httpx.Response:
+        if method == "PUT":
             self.experiments[name] = body
+            self.defined.append(name)
             return httpx.Response(201, json={"name": name, "definition": body})
         if name not in self.experiments:
             return problem(404, "Unknown experiment", f"there is no experiment {name!r}")
+        if method == "DELETE":
+            self.deleted.append(name)
+            del self.experiments[name]
+            return httpx.Response(204)
+        if method == "POST" and rest == ["arms"]:
+            self.experiments[name]["arms"] |= body["arms"]
+            return httpx.Response(200, json={"arms": []})
         if not rest:
             definition = self.experiments[name]
             return httpx.Response(200, json={"name": name, "definition": definition})
@@ -66,11 +86,17 @@ class FakeService:
 
     def _status(self, experiment: str, policy: str) -> Json:
         key = (experiment, policy)
-        due_at = None
-        if self._policies(experiment)[policy]["kind"].startswith("neural"):
+        due_at = head = None
+        kind = self._policies(experiment)[policy]["kind"]
+        if kind != "random":
+            count = float(self.counts[key])
+            head = {"smallest_eigenvalue": 1.0 + count / 8, "effective_count": count}
+        if kind.startswith("neural"):
             due_at = self.due_at.setdefault(key, self.first_training)
         return {
             "name": policy,
+            "head": head,
+            "version": 0,
             "decisions": self.decided[key],
             "rewards": self.counts[key],
             "training_due_at": due_at,
@@ -82,23 +108,30 @@ class FakeService:
         experiment, policy = body["experiment"], body["policy"]
         if experiment not in self.experiments:
             return problem(404, "Unknown experiment", f"there is no experiment {experiment!r}")
-        persona = body["context"]["persona"]
-        arms = self.experiments[experiment]["arms"]
-        by_category = {features["category"]: arm for arm, features in arms.items()}
-        told = self.learned[experiment, policy]
-        best, chosen = -1.0, ""
-        for category, arm in sorted(by_category.items()):
-            seen = told.get(f"{persona}/{category}", [])
-            value = 2.0 if len(seen) < TRIALS else sum(seen) / len(seen)
-            if value > best:
-                best, chosen = value, arm
+        persona, category, chosen = self._chosen(experiment, policy, body["context"])
         token = f"token-{len(self.decisions)}"
-        self.decisions[token] = (experiment, policy, persona, arms[chosen]["category"])
+        self.decisions[token] = (experiment, policy, persona, category)
         self.decided[experiment, policy] += 1
         ranking = [{"arm": chosen, "propensity": 1.0}]
         return httpx.Response(
             200, json={"decision_id": token, "arm": chosen, "propensity": 1.0, "ranking": ranking}
         )
+
+    def _chosen(self, experiment: str, policy: str, context: Json) -> tuple[str, str, str]:
+        """Persona, category and arm: greedy once every category was tried."""
+        if self.choice:
+            return "", "", self.choice(self.experiments[experiment])
+        arms = self.experiments[experiment]["arms"]
+        by_category = {features["category"]: arm for arm, features in arms.items()}
+        persona = context["persona"]
+        told = self.learned[experiment, policy]
+        best, found = -1.0, ""
+        for category in sorted(by_category):
+            seen = told.get(f"{persona}/{category}", [])
+            value = 2.0 if len(seen) < TRIALS else sum(seen) / len(seen)
+            if value > best:
+                best, found = value, category
+        return persona, found, by_category[found]
 
     def _reward(self, body: Json) -> httpx.Response:
         token, reward = body["decision_id"], body["reward"]

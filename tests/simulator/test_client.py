@@ -1,6 +1,7 @@
 """A call goes on through what passes, says what does not, and counts both."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -8,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from simulator_client.client import Answer, Client
+from simulator_client.client import Answer, Client, bodies_of
 from simulator_client.errors import Problem, Unreachable, UsageError
 
 from .fake import FakeService, Fault, busy, lost, problem, refused, transport
@@ -149,6 +150,35 @@ def test_an_unknown_experiment_is_none_and_names_are_quoted() -> None:
     assert asyncio.run(client.get_experiment("no/such thing?")) is None
     with pytest.raises(Unreachable, match="'e' is not yet known at http://a"):
         asyncio.run(client.wait_defined("e", 0.0))
+
+
+def test_arms_too_many_for_one_body_follow_in_chunks() -> None:
+    """3,000 arms of 1,000 bytes: no body is longer than 900,000 bytes, and none is missing."""
+    arms = {str(k): {"item": "x" * 1_000} for k in range(3_000)}
+    first, *more = bodies_of(DEFINITION | {"arms": arms})
+    assert first == DEFINITION | {"arms": {}}
+    assert len(more) == 4
+    assert all(len(json.dumps(body)) <= 900_000 for body in more)
+    assert {arm: told for body in more for arm, told in body["arms"].items()} == arms
+    assert bodies_of(DEFINITION) == [DEFINITION]
+    service = FakeService()
+    client = client_of(transport(service), Naps())
+    asyncio.run(client.put_experiment("e", DEFINITION | {"arms": arms}))
+    assert service.experiments["e"]["arms"] == arms
+    asyncio.run(client.wait_defined("e", 0.0, arms=3_000))
+    with pytest.raises(Unreachable, match="'e' is not yet known"):
+        asyncio.run(client.wait_defined("e", 0.0, arms=3_001))
+
+
+def test_an_experiment_is_deleted_once_and_again() -> None:
+    service = FakeService()
+    client = client_of(transport(service), Naps())
+    asyncio.run(client.put_experiment("e", DEFINITION))
+    for _ in range(2):
+        asyncio.run(client.delete_experiment("e"))
+    assert service.deleted == ["e"]
+    with pytest.raises(Problem, match="409"):
+        asyncio.run(answering(lambda request: problem(409, "Conflict")).delete_experiment("e"))
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://a", "http://", "http://a:x"])

@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 
 from simulator_client import __main__ as command
+from simulator_client import replay as running
 from simulator_client.client import Client
-from simulator_client.figures import group_shares, looks, moving_mean
-from simulator_client.summary import table
 
 from .fake import FakeService, problem, transport
 
 SUMMARY_KEYS = {
-    "world", "seed", "world_seed", "visits", "shock_at", "run", "experiment",
+    "world", "data", "remark", "seed", "world_seed", "visits", "shock_at", "run", "experiment",
     "waited_for_training", "training_timeouts", "oracle_ctr", "uniform_ctr", "policies",
 }  # fmt: skip
 POLICY_KEYS = {
-    "visits", "ctr", "expected_ctr", "expected_ctr_last_5000", "expected_regret",
-    "share_of_optimal", "select_p50_ms", "select_p99_ms", "reward_p50_ms", "reward_p99_ms",
+    "visits", "matched_visits", "ctr", "expected_ctr", "expected_ctr_last_5000",
+    "expected_ctr_before_shock", "expected_ctr_after_shock", "expected_regret", "relative_regret",
+    "share_of_optimal", "best_arm_share", "recovery_visits",
+    "select_p50_ms", "select_p99_ms", "reward_p50_ms", "reward_p99_ms",
     "retries", "lost_selects",
 }  # fmt: skip
 Serve = Callable[[httpx.MockTransport], None]
@@ -82,8 +82,8 @@ def test_replay_prints_a_table_and_writes_summary_and_report(
     assert "waited for training" in told.out
     assert "linucb 100/100 CTR" in told.err
     page = (folder / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 5
-    assert len(list(folder.glob("*.png"))) == 5
+    assert page.count("data:image/png;base64,") == 6
+    assert len(list(folder.glob("*.png"))) == 6
     assert all(word in page for word in ("linucb", "neural_ucb", "shock at visit 50"))
     assert "http" not in re.sub(r"base64,[^\"]+", "", page), "nothing is fetched"
 
@@ -108,12 +108,12 @@ def test_ctrl_c_keeps_the_run_and_says_how_to_resume(
 ) -> None:
     service = FakeService()
     serve(transport(service))
-    play = command.replay
+    play = running.replay
 
     async def interrupted(*args: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "replay", interrupted)
+    monkeypatch.setattr(running, "replay", interrupted)
     assert (
         command.main(["replay", "--policies", "random", "--visits", "20", "--url", "http://a"])
         == 130
@@ -121,7 +121,7 @@ def test_ctrl_c_keeps_the_run_and_says_how_to_resume(
     folder = the_run(tmp_path).relative_to(tmp_path)
     resume = f"replay --resume {folder} --url http://a"
     assert f"Stopped. Go on with: forage-sim {resume}" in capsys.readouterr().err
-    monkeypatch.setattr(command, "replay", play)
+    monkeypatch.setattr(running, "replay", play)
     assert command.main(resume.split()) == 0
     assert command.main(["replay", "--resume", folder.name, "--visits", "25"]) == 0
     assert len(service.values("random")) == 25
@@ -187,21 +187,3 @@ def test_a_run_that_a_problem_ends_can_be_resumed(
     assert "Go on with: forage-sim replay --resume x" in err
     assert err.splitlines()[-1] == "forage-sim: 500 Internal error"
     assert command.main(["replay", "--resume", "x"]) == 0
-
-
-def test_moving_mean_and_shares() -> None:
-    assert moving_mean(np.arange(4.0)).tolist() == [1.5], "fewer visits than the window: one mean"
-    assert moving_mean(np.arange(501.0)).tolist() == [249.5, 250.5]
-    assert group_shares(np.array([0, 0, 1, 1]), 3, 2).tolist() == [[1, 0, 0], [0, 1, 0]]
-
-
-def test_a_policy_looks_the_same_in_every_report() -> None:
-    assert looks(["linucb", "mine"])["linucb"] == looks(["random", "linucb"])["linucb"]
-    every = looks(["linucb", "lints", "mine", "yours"])
-    assert len(set(every.values())) == 4
-
-
-def test_table_aligns() -> None:
-    assert table([["policy", "n"], ["a", "1"], ["b", "10"]]).splitlines() == [
-        "policy   n", "----------", "a        1", "b       10",
-    ]  # fmt: skip

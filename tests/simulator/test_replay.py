@@ -15,10 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator_client.client import Client
+from simulator_client.course import load
 from simulator_client.errors import SimulatorError, UsageError
+from simulator_client.health import Health, looks
 from simulator_client.journal import Run, load_run, lock, records, save_run
-from simulator_client.replay import check_known, prepare, replay
-from simulator_client.summary import load, summary
+from simulator_client.replay import check_known, prepare, replay, settled_arms
+from simulator_client.report import write_report
+from simulator_client.summary import rows as rows_of
+from simulator_client.summary import summary
 
 from .fake import FakeService, Fault, busy, lost, problem, refused, transport
 
@@ -59,6 +63,7 @@ def play(
     fresh: bool = True,
     continued: bool = False,
     patience_s: float = 5.0,
+    looks: int = 0,
 ) -> Run:
     """What the command does, against the fake."""
 
@@ -69,7 +74,7 @@ def play(
         )  # fmt: skip
         await (prepare(client, run, continued=continued) if fresh else check_known(client, run))
         save_run(folder, run)
-        return await replay(client, run, folder, patience_s=patience_s, sleep=no_nap)
+        return await replay(client, run, folder, patience_s=patience_s, looks=looks, sleep=no_nap)
 
     return asyncio.run(go())
 
@@ -281,3 +286,81 @@ def test_a_damaged_journal_is_said(tmp_path: Path, line: str) -> None:
     (tmp_path / "visits-linucb.jsonl").write_text(line)
     with pytest.raises(UsageError, match="damaged in line 1"):
         list(records(tmp_path, "linucb"))
+
+
+def test_heads_are_looked_at_over_the_run(tmp_path: Path) -> None:
+    """120 visits, 10 looks: after 12, 24, ... visits; the eigenvalue of the fake is 1 + n / 8."""
+    play(FakeService(), run_of(), tmp_path, looks=10)
+    found = load(tmp_path).courses["linucb"].health
+    assert [look.visit for look in found] == list(range(12, 121, 12))
+    assert found[0] == Health(12, 0, 2.5, 12.0)
+    assert load(tmp_path).courses["random"].health == [], "it has no head"
+
+
+def test_looks_survive_a_kill_and_a_torn_line(tmp_path: Path) -> None:
+    service = FakeService()
+    run = run_of(policies=("linucb",))
+    with pytest.raises(Killed):
+        play(service, run, tmp_path, [None] * 100 + [killed_before], looks=10)
+    path = tmp_path / "health-linucb.jsonl"
+    assert len(path.read_bytes().splitlines()) == 4
+    path.write_bytes(path.read_bytes() + b'{"visit": 99')
+    play(service, run, tmp_path, fresh=False, looks=10)
+    assert [look.visit for look in looks(tmp_path, "linucb")] == list(range(12, 121, 12))
+
+
+def test_what_a_log_did_not_match_is_neither_sent_nor_counted(tmp_path: Path) -> None:
+    """The fake shows the arm of the first category; the log has it in every other row."""
+    data = tmp_path / "log.csv"
+    rows = [f"{k % 2},{k % 3 == 0:d},0.5,{k % 2}\n" for k in range(12)]
+    data.write_text("item_id,click,propensity_score,user_feature_0\n" + "".join(rows))
+    service = FakeService(choice=lambda definition: min(definition["arms"]))
+    run = run_of(world="logged", data=str(data), seed=0, visits=12, policies=("lints",))
+    play(service, run, tmp_path / "run")
+    assert len(service.decisions) == 12
+    assert list(service.rewards.values()) == [1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+    told = summary(load(tmp_path / "run"))
+    figures = told["policies"]["lints"]
+    assert (figures["visits"], figures["matched_visits"], figures["ctr"]) == (12, 6, 2 / 6)
+    unknown = ("expected_regret", "relative_regret", "share_of_optimal", "best_arm_share")
+    assert all(figures[name] is None for name in unknown)
+    assert told["oracle_ctr"] is told["uniform_ctr"] is None
+    cells = rows_of(told)
+    assert cells[0][:3] == ["policy", "visits", "matched"]
+    assert dict(zip(cells[0], cells[1], strict=True))["regret"] == "-"
+
+
+def test_a_log_of_which_nothing_matched_has_no_figures(tmp_path: Path) -> None:
+    data = tmp_path / "log.csv"
+    data.write_text("item_id,click,propensity_score,user_feature_0\n1,1,0.5,a\n0,1,0.5,b\n")
+    service = FakeService(choice=lambda definition: min(definition["arms"]))
+    run = run_of(world="logged", data=str(data), seed=0, visits=1, policies=("lints",))
+    play(service, run, tmp_path / "run")
+    told = summary(load(tmp_path / "run"))["policies"]["lints"]
+    assert told["matched_visits"] == 0
+    assert told["ctr"] is told["expected_ctr"] is told["reward_p50_ms"] is None
+    assert not service.rewards
+    page = write_report([tmp_path / "run"], tmp_path / "run")
+    assert "matched" in page.read_text()
+
+
+def test_a_cascade_settles_the_arms_down_to_the_click() -> None:
+    shown = ["a", "b", "c"]
+    assert settled_arms({"feedback": "cascade", "clicked": "b"}, shown) == 2
+    assert settled_arms({"feedback": "cascade", "clicked": None}, shown) == 3
+    assert settled_arms({"reward": 1.0}, ["a"]) == 1
+    assert settled_arms({"rewards": {"a": 1.0, "c": 0.0}}, shown) == 2
+    assert settled_arms(None, ["a"]) == 0
+
+
+def test_a_look_tells_of_a_version_that_is_due_earlier(tmp_path: Path) -> None:
+    """Due at 40, 80, 160; after 90 visits a change makes one due at 100, which never comes."""
+    service = FakeService(first_training=40, polls_to_train=2)
+
+    def changed(request: httpx.Request, answer: Any) -> httpx.Response:
+        service.due_at["zooplus-r", "neural_ucb"], service.polls_to_train = 100, 10**9
+        return answer()
+
+    run = run_of(policies=("neural_ucb",))
+    run = play(service, run, tmp_path, [None] * 180 + [changed], patience_s=0.0, looks=12)
+    assert run.training_timeouts == 1, "it was waited for, in vain"

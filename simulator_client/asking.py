@@ -1,0 +1,74 @@
+"""From the options of the command line to a run: checked before anything is written or sent."""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from simulator_client.arguments import DEFAULTS, OUT
+from simulator_client.errors import UsageError
+from simulator_client.journal import Run, load_run, world_of
+from simulator_client.worlds.policies import read_policies
+
+
+def asked_run(options: argparse.Namespace, run_id: str, experiment: str | None = None) -> Run:
+    """The run that the options describe, on an experiment named after it if it names none.
+
+    Raises UsageError for what does not fit together.
+    """
+    asked: dict[str, Any] = DEFAULTS | _given(options)
+    own = read_policies(options.policy_file) if options.policy_file else {}
+    if own and options.policies is None:
+        asked["policies"] = tuple(own)
+    asked["own"] = {name: own[name] for name in asked["policies"] if name in own}
+    name = experiment or f"{asked['world']}-{run_id}"
+    run = Run(run=run_id, experiment=name, **asked)
+    if len(set(run.policies)) != len(run.policies):
+        raise UsageError("a policy is named twice")
+    world = world_of(run)
+    if experiment is None:
+        world.definition(run.policies, run.own)
+    if world.longest is not None and run.visits > world.longest:
+        if options.visits is not None:
+            raise UsageError(f"{run.data} has {world.longest:,} rows; --visits is more")
+        run = replace(run, visits=world.longest)
+    return run
+
+
+def resumed_run(options: argparse.Namespace) -> tuple[Run, Path]:
+    """The run to go on with; only the number of visits may be another, and only larger."""
+    folder = run_folder(options.resume)
+    run = load_run(folder)
+    if options.out or options.experiment or options.continued or options.policy_file:
+        raise UsageError(
+            "--out, --experiment, --continue and --policy-file are for a new run, not for --resume"
+        )
+    for name, asked in _given(options).items():
+        if asked == getattr(run, name):
+            continue
+        if name != "visits":
+            raise UsageError(
+                f"the run has {name.replace('_', '-')} {getattr(run, name)}; "
+                "that cannot change on --resume"
+            )
+        if asked < run.visits:
+            raise UsageError(f"the run has {run.visits:,} visits; --visits can only add to them")
+        run = replace(run, visits=asked)
+    longest = world_of(run).longest
+    if longest is not None and run.visits > longest:
+        raise UsageError(f"{run.data} has {longest:,} rows; --visits is more")
+    return run, folder
+
+
+def run_folder(named: Path) -> Path:
+    """A run by its folder, or by its id under out/."""
+    inside = OUT / named
+    return inside if not named.exists() and inside.exists() else named
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """What was mentioned of that which makes a run what it is."""
+    given = {name: getattr(options, name) for name in DEFAULTS}
+    if given["data"] is not None:
+        given["data"] = str(given["data"].resolve())  # a run is resumed from any folder
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,151 @@
+"""The policies that are known by name, and the settings that a name stands for.
+
+A name is a kind and, after it, what differs from the kind's defaults: `neural_ucb_full`,
+`lints_disjoint_window`. Whatever a name does not say is left to the service.
+"""
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from simulator_client.errors import UsageError
+
+Settings = dict[str, Any]
+
+DISJOINT: Final[dict[str, Settings]] = {"disjoint": {"disjoint": True}}
+FORMS: Final[dict[str, Settings]] = {
+    form: {"form": form} for form in ("last_layer", "diagonal", "full", "low_rank")
+}
+RULES: Final[dict[str, Settings]] = {rule: {"rule": rule} for rule in ("thompson", "ucb")}
+REGRESSORS: Final[dict[str, Settings]] = {
+    regressor: {"regressor": regressor} for regressor in ("linear", "neural", "popularity")
+}
+# kind -> suffix -> the settings it stands for
+KINDS: Final[dict[str, dict[str, Settings]]] = {
+    "linucb": DISJOINT,
+    # Thompson draws narrowed to a tenth: for rewards whose noise is far above what is to learn.
+    "lints": DISJOINT | {"narrow": {"scale": 0.1}},
+    "neural_linear_ts": DISJOINT,
+    "neural_linucb": DISJOINT,
+    "neural_ucb": FORMS,
+    "neural_ts": FORMS,
+    "neural_glm_ts": {},
+    "bootstrap_ensemble": RULES,
+    "mc_dropout": RULES,
+    "greedy": DISJOINT | REGRESSORS,
+    "epsilon_greedy": DISJOINT | REGRESSORS,
+    "popularity": {},
+    "static": {},
+    "random": {},
+}
+# How a policy forgets; a suffix of every kind that learns while it serves.
+MODIFIERS: Final[dict[str, Settings]] = {
+    "change": {"change": True},
+    "forgetting": {"gamma": 0.9995},
+    "window": {"window": 2000},
+}
+FIXED: Final = frozenset({"static", "random"})
+LINEAR: Final = frozenset({"linucb", "lints", "greedy", "epsilon_greedy"})
+
+
+def named(name: str) -> Settings | None:
+    """The settings that a name stands for; None where it stands for none."""
+    for kind in sorted(KINDS, key=len, reverse=True):
+        if name == kind or name.startswith(kind + "_"):
+            said = _suffixes(name.removeprefix(kind), _known_suffixes(kind))
+            return None if said is None else {"kind": kind} | said
+    return None
+
+
+def known() -> str:
+    """Every name, in short."""
+    kinds = (
+        kind + (f"[_{'|_'.join(suffixes)}]" if suffixes else "") for kind, suffixes in KINDS.items()
+    )
+    return f"{', '.join(kinds)}; those that learn also with _{', _'.join(MODIFIERS)} at the end"
+
+
+def chosen(
+    names: Sequence[str],
+    own: Mapping[str, Mapping[str, Any]] | None,
+    fit: Callable[[Settings], Settings],
+    reward_range: tuple[float, float] = (0.0, 1.0),
+) -> dict[str, Settings]:
+    """`policies` of a definition. `fit` gives what a world adds where the settings do not say it.
+
+    Raises UsageError for an unknown name, and for a policy of clicks where rewards are none.
+    """
+    policies = {}
+    for name in names:
+        settings = dict(own[name]) if own and name in own else named(name)
+        if settings is None:
+            more = f"{', '.join(own)}; " if own else ""
+            raise UsageError(f"unknown policy {name!r}; known: {more}{known()}")
+        if counts_clicks(settings) and not 0.0 <= reward_range[0] <= reward_range[1] <= 1.0:
+            low, high = reward_range
+            raise UsageError(
+                f"policy {name!r} is for clicks: rewards lie in [{low:g}, {high:g}] here, "
+                "not in [0, 1]"
+            )
+        policies[name] = fit(settings) | settings
+    return policies
+
+
+def read_policies(path: Path) -> dict[str, Settings]:
+    """Policies from a file, TOML if it is named so, else JSON: name -> settings with a `kind`.
+
+    Raises UsageError that says what is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except ValueError as error:  # of both formats, and of bytes that are no text
+        form = "TOML" if path.suffix == ".toml" else "JSON"
+        raise UsageError(f"{path} is not {form}: {error}") from error
+    if not isinstance(found, dict) or not found:
+        raise UsageError(f"{path} holds no policies: name -> settings")
+    for name, settings in found.items():
+        if not isinstance(settings, dict) or not isinstance(settings.get("kind"), str):
+            raise UsageError(f"{path}: policy {name!r} has no kind")
+    return found
+
+
+def counts_clicks(settings: Mapping[str, Any]) -> bool:
+    """Whether the policy takes rewards in [0, 1] alone."""
+    kinds = (settings.get("kind"), settings.get("regressor"))
+    return "popularity" in kinds or "neural_glm_ts" in kinds
+
+
+def sees_features(settings: Mapping[str, Any]) -> bool:
+    """Whether the policy looks at features at all."""
+    blind = ("popularity", "random")
+    return settings.get("kind") not in blind and settings.get("regressor") not in blind
+
+
+def is_linear(settings: Mapping[str, Any]) -> bool:
+    """Whether the policy has no net, and so finds no cross of features by itself."""
+    return settings.get("kind") in LINEAR and settings.get("regressor", "linear") == "linear"
+
+
+def _known_suffixes(kind: str) -> dict[str, Settings]:
+    return KINDS[kind] | ({} if kind in FIXED else MODIFIERS)
+
+
+def _suffixes(text: str, table: Mapping[str, Settings]) -> Settings | None:
+    """What `_a_b` adds, modifiers last; None where a part is unknown or said twice."""
+    said: Settings = {}
+    modified = False
+    while text:
+        suffix = next((s for s in table if (text + "_").startswith(f"_{s}_")), None)
+        if suffix is None or said.keys() & table[suffix].keys():
+            return None
+        if modified and suffix not in MODIFIERS:
+            return None
+        modified = suffix in MODIFIERS
+        said |= table[suffix]
+        text = text.removeprefix(f"_{suffix}")
+    return said

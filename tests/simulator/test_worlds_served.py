@@ -1,0 +1,67 @@
+"""Every world played against the service itself: its definitions, slates and rewards are taken."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from simulator_client.client import Client
+from simulator_client.course import load
+from simulator_client.journal import Run, records
+from simulator_client.replay import play
+from simulator_client.summary import summary
+from tests.support.service import serving
+
+VISITS = 12
+ROWS = "".join(f"{k % 7},{'abc'[k % 3]},c{k % 4}\n" for k in range(40))
+MUSHROOMS = "".join(f"{k % 5},{('edible', 'poisonous')[k % 2]}\n" for k in range(20))
+LOG = "".join(f"{k % 3},1,{k % 2},0.3333,{'ab'[k % 2]}\n" for k in range(40))
+DATA = {
+    "rows.csv": "x,y,label\n" + ROWS,
+    "mushroom.csv": "x,label\n" + MUSHROOMS,
+    "log.csv": "item_id,position,click,propensity_score,user_feature_0\n" + LOG,
+}
+
+
+@pytest.mark.parametrize(
+    ("world", "data", "policies"),
+    [
+        ("zooplus", None, ("linucb", "linucb_disjoint", "lints", "popularity", "random")),
+        ("ranking", None, ("linucb", "random")),
+        ("classification", "rows.csv", ("linucb", "lints", "popularity", "random")),
+        ("classification", "mushroom.csv", ("linucb", "lints", "random")),
+        ("logged", "log.csv", ("linucb", "lints", "popularity", "random")),
+    ],
+)
+def test_the_service_takes_every_world(
+    tmp_path: Path, world: str, data: str | None, policies: tuple[str, ...]
+) -> None:
+    if data:
+        (tmp_path / data).write_text(DATA[data])
+    run = Run(
+        run="r", experiment="e", world=world, world_seed=42, seed=1, visits=VISITS, shock_at=None,
+        policies=policies, wait_for_training=True, data=str(tmp_path / data) if data else None,
+    )  # fmt: skip
+    folder = tmp_path / "run"
+    statuses: dict[str, Any] = {}
+    with serving() as wire:
+        client = Client(["http://forage"], transport=httpx.ASGITransport(wire.app))
+
+        async def played() -> None:
+            await play(client, run, folder, fresh=True)
+            statuses.update({s["name"]: s for s in await client.policies("e")})
+            await client.delete_experiment("e")
+            assert await client.get_experiment("e") is None
+
+        wire.run(asyncio.wait_for(played(), 60))
+    told = summary(load(folder))["policies"]
+    assert set(told) == set(policies)
+    for policy, figures in told.items():
+        assert figures["visits"] == VISITS
+        assert figures["matched_visits"] == VISITS or world == "logged"
+        settled = sum(record.settled for record in records(folder, policy))
+        assert statuses[policy]["rewards"] == settled, "as those count who wait for versions"
+        assert statuses[policy]["decisions"] == VISITS
+    assert load(folder).courses["linucb"].health
