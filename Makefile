@@ -16,7 +16,7 @@ INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all install demo test check fix serve openapi bench statistics clean help
+.PHONY: all install demo test check fix serve openapi bench learning statistics clean help
 
 all: check test  ## Check and test (the default)
 
@@ -61,6 +61,12 @@ openapi: install  ## Write the pinned OpenAPI description anew
 
 bench: install  ## Run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
+
+learning: install  ## Compare what our policies and other libraries learn (installs the extra bench)
+	@$(BIN)/python -c 'from importlib.util import find_spec as find; import sys; \
+		sys.exit(not (find("mabwiser") and find("vowpalwabbit")))' \
+		|| $(BIN)/python -m pip install $(EDITABLE) '.[bench]'
+	$(BIN)/python -m benchmarks.learning $(ARGS)
 
 clean:  ## Remove the environment, caches and everything a run wrote to out/
 	rm -rf $(VENV) out dist build htmlcov .coverage .coverage.* coverage.xml

@@ -1,0 +1,174 @@
+"""A policy of ours in a world, in this process, through the code that serves.
+
+Everything that decides and learns is the service's own: schema, `decide`, the rules of settlement,
+the fold, the trainer. What is left out is the wire, the token and the disk.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from benchmarks.learning.course import Chance, Course, play
+from service import settlement
+from service.engine import decide
+from service.events import (
+    AnyEvent,
+    ExperimentDefined,
+    Rewarded,
+    Settled,
+    VersionActivated,
+    VersionStaged,
+    encode_event,
+)
+from service.experiment import Definition
+from service.fold import State, changes_due, read_meta
+from service.policies.candidates import Candidates
+from service.policies.learner import Learner
+from service.stores import Store
+from service.stores.base import Record
+from simulator_client.worlds import World
+
+EXPERIMENT = "bench"
+
+
+class Log:
+    """An experiment's events in memory; to the trainer, the store that it reads them from.
+
+    An event is encoded when it is first read: most runs never train.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[AnyEvent] = []
+        self._records: list[Record] = []
+
+    async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
+        """As `EventLog.read`."""
+        stop = min(after + limit, len(self.events))
+        for position in range(len(self._records) + 1, stop + 1):
+            self._records.append(Record(position, encode_event(self.events[position - 1])))
+        return self._records[after:stop]
+
+
+class Forage:
+    """An experiment of one policy, its state and its log: an `Agent`."""
+
+    def __init__(self, definition: Mapping[str, Any]) -> None:
+        parsed = Definition.model_validate(definition)
+        (self._policy,) = parsed.policies
+        self.log = Log()
+        self.state = State(EXPERIMENT)
+        self._append(
+            ExperimentDefined(
+                at=0.0,
+                revision=1,
+                schema_version=1,
+                definition=parsed.model_dump(mode="json"),
+            )
+        )
+
+    @property
+    def learner(self) -> Learner:
+        return self.state.learners[self._policy]
+
+    def show(self, request: Mapping[str, Any], chance: Chance) -> list[str]:
+        """What POST /select shows."""
+        self._context = self.state.schema.encode_context(request["context"])
+        self._candidates = self._of(request.get("arms"))
+        top_k = request.get("top_k", 1)
+        _, slate = decide(self.learner, self._context, self._candidates, top_k, chance.seed)
+        self._shown = {self._candidates.ids[index]: index for index in slate.arms}
+        return list(self._shown)
+
+    def _of(self, arms: Sequence[str] | None) -> Candidates:
+        catalogue = self.state.candidates
+        if arms is None:
+            return catalogue
+        return Candidates(tuple(arms), catalogue.x[[catalogue.row_of[arm] for arm in arms]])
+
+    def _row(self, arm: str) -> list[float]:
+        features = self._candidates.x[self._shown[arm]]
+        row: list[float] = np.concatenate([self._context, features]).tolist()
+        return row
+
+    def settle(self, feedback: Mapping[str, Any], chance: Chance) -> None:
+        """What POST /reward does, and the training that falls due with it."""
+        rewards = rewards_of(feedback, list(self._shown), self.state.definition)
+        self._append(
+            Rewarded(
+                at=0.0,
+                decision=chance.decision,
+                policy=self._policy,
+                schema_version=self.state.schema_version,
+                settled=[Settled(arm, reward, self._row(arm)) for arm, reward in rewards.items()],
+            )
+        )
+        if self.learner.training_due:
+            self._train()
+
+    def _append(self, event: AnyEvent, artifact: bytes | None = None) -> None:
+        self.log.events.append(event)
+        self.state.apply(len(self.log.events), event, artifact)
+        for change in changes_due(self.state, 0.0):
+            self._append(change)
+
+    def _train(self) -> None:
+        """What trainer and service do between them, while no reward comes in."""
+        import torch  # two seconds that linear policies need not wait
+
+        from service.training.trainer import train
+
+        torch.set_num_threads(1)
+        learner = self.learner
+        artifact = asyncio.run(train(cast(Store, self.log), self.state, learner))
+        meta = read_meta(artifact)
+        self._append(
+            VersionStaged(
+                at=0.0,
+                policy=learner.name,
+                born=learner.born,
+                version=meta["version"],
+                artifact=hashlib.sha256(artifact).hexdigest(),
+                size=len(artifact),
+                watermark=meta["trained_to"],
+                rewards=meta["version_rewards"],
+            ),
+            artifact,
+        )
+        while learner.staged and learner.staged.folded_to < self.state.position:
+            position = learner.staged.folded_to + 1
+            self.state.catch_up(learner, position, self.log.events[position - 1])
+        self._append(
+            VersionActivated(
+                at=0.0, policy=learner.name, born=learner.born, version=meta["version"]
+            )
+        )
+
+    def smallest_eigenvalue(self) -> float | None:
+        """Of the active head's A."""
+        head = self.learner.active.head
+        return None if head is None else float(head.health().smallest_eigenvalue)
+
+
+def rewards_of(
+    feedback: Mapping[str, Any], shown: list[str], definition: Definition
+) -> dict[str, float]:
+    """Reward by arm, by the rules that hold at POST /reward."""
+    outcome = settlement.Outcome(
+        "",
+        reward=feedback.get("reward"),
+        rewards=feedback.get("rewards"),
+        cascade=feedback.get("feedback") == "cascade",
+        clicked=feedback.get("clicked"),
+    )
+    return settlement._rewards(outcome, shown, definition.reward)
+
+
+def run(
+    world: World[Any], policy: str, settings: Mapping[str, Any] | None, seed: int, visits: int
+) -> Course:
+    """The course of a policy; settings: those its name stands for, where left out."""
+    own = None if settings is None else {policy: settings}
+    return play(world, Forage(world.definition([policy], own)), seed, visits)

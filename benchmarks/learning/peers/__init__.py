@@ -1,0 +1,66 @@
+"""The table of peers: what people use today, and what is easily built, behind one interface."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+from benchmarks.learning.peers.base import Guest, LeftOut, Peer, Problem
+from benchmarks.learning.peers.linear import DisjointLinUcb, TabularThompson, Uniform
+from benchmarks.learning.peers.mabwiser import MabWiser
+from benchmarks.learning.peers.neural import NeuralLinUcb, NeuralUcb
+from benchmarks.learning.peers.vowpal import VowpalWabbit
+from simulator_client.worlds import World
+
+__all__ = ["PEERS", "Guest", "LeftOut", "guest"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a peer is made.
+
+    package   its distribution; None: it is written here from its formulas
+    told      it knows what the others have to learn: a mark, no competitor
+    """
+
+    make: Callable[[Problem], Peer]
+    package: str | None = None
+    told: bool = False
+
+    @property
+    def release(self) -> str:
+        """What plays. Raises LeftOut where it is not installed."""
+        if self.package is None:
+            return "from its formulas"
+        try:
+            return f"{self.package} {version(self.package)}"
+        except PackageNotFoundError:
+            raise LeftOut(f"{self.package} is not installed: pip install 'forage[bench]'") from None
+
+
+VW: Final = "vowpalwabbit"
+MABWISER: Final = "mabwiser"
+PEERS: Final[dict[str, Entry]] = {
+    "vw_squarecb": Entry(partial(VowpalWabbit, explorer="--squarecb"), VW),
+    "vw_regcb": Entry(partial(VowpalWabbit, explorer="--regcb"), VW),
+    "vw_regcbopt": Entry(partial(VowpalWabbit, explorer="--regcbopt"), VW),
+    "vw_bag5": Entry(partial(VowpalWabbit, explorer="--bag 5"), VW),
+    "vw_squarecb_unit": Entry(partial(VowpalWabbit, explorer="--squarecb", unit=True), VW),
+    "vw_regcbopt_unit": Entry(partial(VowpalWabbit, explorer="--regcbopt", unit=True), VW),
+    "vw_bag5_unit": Entry(partial(VowpalWabbit, explorer="--bag 5", unit=True), VW),
+    "mabwiser_linucb": Entry(partial(MabWiser, policy="LinUCB"), MABWISER),
+    "mabwiser_lints": Entry(partial(MabWiser, policy="LinTS"), MABWISER),
+    "book_linucb_disjoint": Entry(DisjointLinUcb),
+    "book_neural_linucb": Entry(NeuralLinUcb),
+    "book_neural_ucb": Entry(NeuralUcb),
+    "tabular_thompson": Entry(TabularThompson, told=True),
+    "uniform": Entry(Uniform),
+}
+
+
+def guest(world: World[Any], name: str, seed: int) -> Guest:
+    """A peer, ready to play. Raises LeftOut."""
+    entry = PEERS[name]
+    assert entry.release
+    return Guest(world, entry.make, seed)

@@ -1,0 +1,121 @@
+"""What a peer is told and asked: two verbs over encoded features."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.learning.course import Chance
+from benchmarks.learning.forage import rewards_of
+from service.experiment import Definition
+from service.features import Array, Schema
+from simulator_client.worlds import World
+
+Indexes = npt.NDArray[np.intp]
+
+
+class LeftOut(Exception):
+    """Why a peer does not play in a world, in a line."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is known of a world before the first visit.
+
+    arms, rows   the catalogue: ids, and encoded features (K, columns)
+    context      columns of an encoded context: numbers standardised, categories one-hot
+    seed         of whatever the peer draws by itself
+    """
+
+    world: str
+    arms: tuple[str, ...]
+    rows: Array
+    context: int
+    reward_range: tuple[float, float]
+    seed: int
+
+    @property
+    def slates(self) -> bool:
+        """Whether a request names some arms of the catalogue and wants several shown."""
+        return self.world == "ranking"
+
+    @property
+    def columns(self) -> int:
+        """Of `inputs`."""
+        arm: int = self.rows.shape[1]
+        return arm if self.slates else self.context + arm
+
+    def inputs(self, context: Array, arms: Indexes) -> Array:  # (n, columns)
+        """What a net is given, a row an arm: context and arm side by side; in the ranking world
+        the product of the two embeddings, as our policies are given it."""
+        rows = self.rows[arms]
+        if self.slates:
+            product: Array = rows * context
+            return product
+        return np.hstack([np.tile(context, (len(rows), 1)), rows])
+
+
+class Peer(Protocol):
+    """A learner that is given everything our policies are given."""
+
+    def choose(self, context: Array, arms: Indexes, size: int, rng: Random) -> list[int]:
+        """`size` of the arms (rows of the catalogue), best first. rng: the visit's own."""
+
+    def learn(self, context: Array, rewards: Sequence[tuple[int, float]]) -> None:
+        """Rewards by arm, of those shown last in this context."""
+
+
+class Guest:
+    """A peer in a world: an `Agent`. Requests are encoded, and rewards settled, as the service
+    does it."""
+
+    def __init__(self, world: World[Any], make: Callable[[Problem], Peer], seed: int) -> None:
+        self._definition = Definition.model_validate(world.definition(["random"]))
+        self._schema = Schema(self._definition.features)
+        arms = self._definition.arms
+        self._row_of = {arm: row for row, arm in enumerate(arms)}
+        self._ids = tuple(arms)
+        self._all = np.arange(len(arms))
+        self._peer = make(
+            Problem(
+                world.name,
+                self._ids,
+                np.array([self._schema.encode_arm(features) for features in arms.values()]),
+                self._schema.context.width,
+                self._definition.reward.range,
+                seed,
+            )
+        )
+
+    def show(self, request: Mapping[str, Any], chance: Chance) -> list[str]:
+        """The peer's choice."""
+        self._context = self._schema.encode_context(request["context"])
+        named = request.get("arms")
+        arms = self._all if named is None else np.array([self._row_of[arm] for arm in named])
+        size = request.get("top_k", 1)
+        chosen = self._peer.choose(self._context, arms, size, Random(chance.seed))
+        self._shown = [self._ids[arm] for arm in chosen]
+        return self._shown
+
+    def settle(self, feedback: Mapping[str, Any], chance: Chance) -> None:
+        """The peer learns of the arms that our policies would learn of."""
+        rewards = rewards_of(feedback, self._shown, self._definition)
+        self._peer.learn(
+            self._context, [(self._row_of[arm], reward) for arm, reward in rewards.items()]
+        )
+
+    def smallest_eigenvalue(self) -> float | None:
+        """Peers are not looked into."""
+        return None
+
+
+def top(scores: Array, arms: Indexes, size: int, rng: Random) -> list[int]:
+    """The `size` arms of the highest scores, best first; equal scores in random order."""
+    if size == 1:
+        tied = np.flatnonzero(scores == scores.max())
+        return [int(arms[tied[rng.randrange(len(tied))]])]
+    ties = np.random.default_rng(rng.getrandbits(63)).random(len(scores))
+    return [int(arm) for arm in arms[np.lexsort((ties, -scores))[:size]]]

@@ -1,0 +1,77 @@
+"""Baselines without a net, from their formulas."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+import numpy as np
+
+from benchmarks.learning.peers.base import Indexes, LeftOut, Problem, top
+from service.features import Array
+
+ALPHA: Final = 1.5
+RIDGE: Final = 1.0
+
+
+class Uniform:
+    """Any arm, equally likely."""
+
+    def __init__(self, problem: Problem) -> None:
+        pass
+
+    def choose(self, context: Array, arms: Indexes, size: int, rng: Random) -> list[int]:
+        return rng.sample(arms.tolist(), size)
+
+    def learn(self, context: Array, rewards: Sequence[tuple[int, float]]) -> None:
+        pass
+
+
+class DisjointLinUcb:
+    """LinUCB with a ridge regression an arm over the context (Li et al. 2010, algorithm 1)."""
+
+    def __init__(self, problem: Problem) -> None:
+        if problem.slates:
+            raise LeftOut(f"a model an arm: most of {len(problem.arms):,} arms are never shown")
+        count, width = len(problem.arms), problem.context
+        self._inverse = np.tile(np.eye(width) / RIDGE, (count, 1, 1))
+        self._b = np.zeros((count, width))
+        self._theta = np.zeros((count, width))
+
+    def choose(self, context: Array, arms: Indexes, size: int, rng: Random) -> list[int]:
+        width = np.sqrt(np.maximum(self._inverse @ context @ context, 0.0))
+        return top((self._theta @ context + ALPHA * width)[arms], arms, size, rng)
+
+    def learn(self, context: Array, rewards: Sequence[tuple[int, float]]) -> None:
+        for arm, reward in rewards:
+            inverse = self._inverse[arm]
+            along = inverse @ context
+            inverse -= np.outer(along, along) / (1.0 + context @ along)  # Sherman & Morrison 1950
+            self._b[arm] += reward * context
+            self._theta[arm] = inverse @ self._b[arm]
+
+
+class TabularThompson:
+    """Beta-Bernoulli Thompson sampling that knows the structure: contexts of equal features share
+    their counts, and so do arms (Thompson 1933; Chapelle & Li 2011, algorithm 2).
+
+    What nobody is told in advance in a new shop; a mark for what knowing it would be worth.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        if problem.world != "zooplus":
+            raise LeftOut("knows the cells of Zooplus alone")
+        _, self._cell = np.unique(problem.rows, axis=0, return_inverse=True)
+        self._cell = self._cell.reshape(-1)
+        self._counts: dict[bytes, Array] = {}
+
+    def choose(self, context: Array, arms: Indexes, size: int, rng: Random) -> list[int]:
+        counts = self._of(context)
+        drawn = np.array([rng.betavariate(a, b) for a, b in counts])
+        return top(drawn[self._cell[arms]], arms, size, rng)
+
+    def learn(self, context: Array, rewards: Sequence[tuple[int, float]]) -> None:
+        for arm, reward in rewards:
+            self._of(context)[self._cell[arm]] += reward, 1.0 - reward
+
+    def _of(self, context: Array) -> Array:  # (cells, 2): a and b
+        return self._counts.setdefault(context.tobytes(), np.ones((self._cell.max() + 1, 2)))
