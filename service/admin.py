@@ -24,7 +24,7 @@ from service.features import Schema, View
 from service.fold import State, Tally, read_artifact, read_meta
 from service.journal import Journal
 from service.policies.learner import Learner
-from service.policies.settings import Featured, Network
+from service.policies.settings import Network
 from service.posterior import digest
 from service.stores.base import Append, Known
 from service.telemetry import Telemetry
@@ -81,9 +81,9 @@ class Admin:
             schema.encode_arm(features, f"arms.{arm}")
         for name, policy in definition.policies.items():
             widths = {}
-            if isinstance(policy, Featured):
+            if policy.sees_features:
                 widths["features"] = View(schema, definition.features_of(policy)).width
-            if isinstance(policy, Network):
+            if isinstance(policy, Network) and policy.has_net:
                 widths |= {"hidden": max(policy.hidden), "embedding": policy.embedding}
             for setting, width in widths.items():
                 if width > definition.max_vector:
@@ -122,7 +122,7 @@ class Admin:
         where it was trained for another head or version than the next.
         """
         learner = find(state, policy)
-        if not isinstance(learner.settings, Network):
+        if not learner.settings.has_net:
             raise Invalid("has no net: nothing is trained for it", path="policy")
         try:
             version = read_artifact(learner, artifact)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.errors import Damaged, LogTooNew
+from service.errors import Damaged, LogTooNew, Outdated
 
 MAGIC = b"forage1\n"
 _DIGEST = 32
@@ -31,7 +31,8 @@ def pack(schema: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[
 
 
 def unpack(blob: bytes, schema: int) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Meta and arrays. Raises Damaged, or LogTooNew where the blob has a schema above `schema`."""
+    """Meta and arrays. Raises Damaged, Outdated where the blob has a schema below `schema`,
+    LogTooNew where it has one above."""
     head, digest = blob[: len(MAGIC)], blob[len(MAGIC) : len(MAGIC) + _DIGEST]
     content = blob[len(MAGIC) + _DIGEST :]
     if head != MAGIC or hashlib.sha256(content).digest() != digest:
@@ -45,4 +46,6 @@ def unpack(blob: bytes, schema: int) -> tuple[dict[str, Any], dict[str, npt.NDAr
         raise Damaged(f"not a blob of Forage's: {fault}") from fault
     if written > schema:
         raise LogTooNew(f"written with schema {written}, this Forage reads up to {schema}")
+    if written < schema:
+        raise Outdated(f"written with schema {written}, this Forage reads {schema}")
     return meta, arrays

@@ -3,6 +3,7 @@
 select: features -> scores -> probabilities -> choice -> token, decision row -> answer.
 """
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,8 @@ from service.features import Array
 from service.fold import State
 from service.journal import Journal
 from service.policies import rules
-from service.policies.learner import Candidates, Learner
+from service.policies.candidates import Candidates
+from service.policies.learner import Learner
 from service.settings import Settings
 from service.stores.base import DecisionRow
 from service.telemetry import Telemetry
@@ -92,7 +94,12 @@ class Engine:
                 raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
         seed = _entropy.getrandbits(63)
         with self._telemetry.stage("score"):
-            p, slate = decide(learner, context, candidates, question.top_k, seed)
+            if learner.heavy:
+                p, slate = await self._decide_aside(
+                    state, learner, context, candidates, question.top_k, seed
+                )
+            else:
+                p, slate = decide(learner, context, candidates, question.top_k, seed)
         now = time()
         reward = state.definition.reward
         decision = Decision(
@@ -130,6 +137,13 @@ class Engine:
             logged = await self._journal.keep(row, required=not whole)
         self._telemetry.decided(state.name, learner.name, slate.propensities[0], rules.entropy(p))
         return Answer(decision, token, state.name, logged)
+
+    async def _decide_aside(
+        self, state: State, *question: *tuple[Learner, Array, Candidates, int, int]
+    ) -> tuple[Array, rules.Slate]:
+        """In another thread, since it may take a second; nothing is folded meanwhile."""
+        async with self._journal.live[state.name].lock:
+            return await asyncio.to_thread(decide, *question)
 
     def _assign(self, state: State, question: Question) -> tuple[Learner, float]:
         """The named policy, or one by its share of the traffic, sticky to the unit."""

@@ -98,6 +98,10 @@ class Damaged(StoreError):
     pass
 
 
+class Outdated(Damaged):
+    """A snapshot or an artifact of a layout that this Forage no longer folds into."""
+
+
 class NotPositiveDefinite(ForageError):
     def __init__(self, size: int, jitter: float) -> None:
         super().__init__(

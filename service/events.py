@@ -12,7 +12,7 @@ import msgspec
 
 from service.errors import Damaged, LogTooNew
 
-SCHEMA = 1
+SCHEMA = 2
 """Of the records below. Raised when an older Forage could misread a newer record."""
 
 
@@ -133,6 +133,25 @@ class VersionActivated(Event, frozen=True, kw_only=True, tag="VersionActivated")
     version: int
 
 
+class ChangeDetected(Event, frozen=True, kw_only=True, tag="ChangeDetected"):
+    """A policy's residuals say that the world is another: what it made stale is forgotten.
+
+    number           1 for the policy's first change since its head was born, and so on
+    stratum          where, in words
+    columns          of x: settlements in which one of them is not 0 are stale; empty: all are
+    since            log position from which on it seems to hold
+    schema_version   of x
+    """
+
+    policy: str
+    born: int
+    number: int
+    stratum: str
+    columns: list[int]
+    since: int
+    schema_version: int
+
+
 AnyEvent = (
     ExperimentDefined
     | ExperimentDeleted
@@ -143,6 +162,7 @@ AnyEvent = (
     | Corrected
     | VersionStaged
     | VersionActivated
+    | ChangeDetected
 )
 
 

@@ -10,7 +10,16 @@ from pydantic import Field, PositiveFloat, ValidationError, field_validator, mod
 
 from service.errors import ConfigurationError
 from service.faults import faults_of
-from service.policies.settings import AnyPolicy, Featured, Model, Network, Popularity
+from service.policies.settings import (
+    AnyPolicy,
+    Featured,
+    Model,
+    NeuralGlmTs,
+    Point,
+    PolicySettings,
+    Popularity,
+    Static,
+)
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
@@ -160,12 +169,13 @@ class Definition(Model):
         return self
 
     def _check_policy(self, policy: AnyPolicy) -> None:
-        low, high = self.reward.range
-        if isinstance(policy, Popularity) and not 0 <= low <= high <= 1:
-            raise ValueError("popularity counts clicks: reward.range must lie in [0, 1]")
-        if isinstance(policy, Popularity) and self.reward.aggregation == "sum":
-            raise ValueError("popularity counts clicks: a sum of rewards may be more than one")
-        if not isinstance(policy, Featured):
+        if counts := _counts_clicks(policy):
+            low, high = self.reward.range
+            if not 0 <= low <= high <= 1:
+                raise ValueError(f"{counts}: reward.range must lie in [0, 1]")
+            if self.reward.aggregation == "sum":
+                raise ValueError(f"{counts}: a sum of rewards may be more than one")
+        if not policy.sees_features:
             return
         names = self.features_of(policy)
         if not names:
@@ -178,22 +188,32 @@ class Definition(Model):
             if is_disjoint(policy) and any(part in self.features.arm for part in parts):
                 raise ValueError(f"feature {name!r}: a disjoint policy sees the context only")
 
-    def features_of(self, policy: Featured) -> list[str]:
+    def features_of(self, policy: PolicySettings) -> list[str]:
         """The features a policy sees: those it names, or all that fit its kind.
 
         A net sees the raw features and finds the crosses itself; a linear head needs them.
         """
+        if not isinstance(policy, Featured) or not policy.sees_features:
+            return []
         if policy.features is not None:
             return policy.features
         context, arm = list(self.features.context), list(self.features.arm)
         if is_disjoint(policy):
             return [INTERCEPT, *context]
-        if isinstance(policy, Network):
+        if policy.has_net:
             return [*context, *arm]
         return [INTERCEPT, *context, *arm, *self.features.crosses]
 
 
-def is_disjoint(policy: AnyPolicy | Featured) -> bool:
+def _counts_clicks(policy: PolicySettings) -> str:
+    """Why a policy takes rewards in [0, 1] alone; '' where it takes any."""
+    if isinstance(policy, NeuralGlmTs) or (isinstance(policy, Static) and policy.loss == "log"):
+        return "log loss is for rewards that are chances"
+    blind = isinstance(policy, Popularity | Point) and not policy.sees_features
+    return "clicks are counted" if blind else ""
+
+
+def is_disjoint(policy: PolicySettings) -> bool:
     return bool(getattr(policy, "disjoint", False))
 
 

@@ -12,7 +12,7 @@ from service.events import Decision, decode_decision
 from service.fold import State
 from service.journal import Journal
 from service.policies import rules
-from service.policies.learner import Candidates
+from service.policies.candidates import Candidates
 from service.settlement import link_mark
 
 

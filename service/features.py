@@ -6,6 +6,7 @@ events and training data hold; crosses are functions of it and never stored.
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,20 @@ class Schema:
         self.arm = _Side(features.arm)
         self.width = self.context.width + self.arm.width
 
+    def column_name(self, column: int) -> str:
+        """What a base column says, for people: `persona=cat_connoisseur`, `age`, `embedding[3]`."""
+        in_context = column < self.context.width
+        side = self.context if in_context else self.arm
+        index = column if in_context else column - self.context.width
+        for name, columns in side.columns.items():
+            if columns.start <= index < columns.stop:
+                feature, within = side.features[name], index - columns.start
+                if isinstance(feature, Categorical):
+                    known = within < len(feature.values)
+                    return f"{name}={feature.values[within]}" if known else f"{name}: other"
+                return name if width(feature) == 1 else f"{name}[{within}]"
+        raise IndexError(f"there is no column {column}")
+
     def encode_context(self, values: Mapping[str, Any]) -> Array:  # (context.width,)
         return self.context.encode(values, "context")
 
@@ -158,12 +173,32 @@ class View:
         ]
         self._stops = np.cumsum([0, *widths])
         self.width = int(self._stops[-1])
-        arm_names = {part for parts in self._terms for part in parts if part in schema.arm.features}
-        self.arm_columns = np.concatenate(
-            [np.arange(schema.arm.width)[schema.arm.columns[name]] for name in sorted(arm_names)]
-            or [np.arange(0)]
-        )
-        """Columns of an arm's features that this view depends on."""
+        self.context_columns = self._columns_of(schema.context)
+        self.arm_columns = self._columns_of(schema.arm)
+        """Columns of the context's, and of an arm's, features that this view depends on."""
+
+    def _columns_of(self, side: _Side) -> npt.NDArray[np.intp]:
+        names = {part for parts in self._terms for part in parts if part in side.features}
+        columns = [np.arange(side.width)[side.columns[name]] for name in sorted(names)]
+        return np.concatenate(columns or [np.arange(0)])
+
+    @property
+    def expected_square(self) -> float:
+        """Of a row, where numbers are scaled to unit variance: 1 a column, and 1 for all the
+        columns of a category."""
+        one_hot = (Categorical, Hashed)
+        total = 0
+        for parts, elementwise in zip(self._terms, self._elementwise, strict=True):
+            found = [self._feature(part) for part in parts]
+            sizes = [1 if isinstance(feature, one_hot) else width(feature) for feature in found]
+            total += sizes[0] if elementwise else int(np.prod(sizes, initial=1))
+        return float(total)
+
+    @property
+    def groups(self) -> list[slice]:
+        """Columns of each name, in order."""
+        stops = self._stops.tolist()
+        return [slice(start, stop) for start, stop in pairwise(stops)]
 
     def _feature(self, name: str) -> Feature:
         features = self._schema.features

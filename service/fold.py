@@ -5,17 +5,18 @@ event at a time, in log order. Snapshots are a saved fold; `snapshot` and `resto
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from service import codec
-from service.errors import Damaged, Invalid, LogGap, NotPositiveDefinite
+from service.errors import Damaged, Invalid, LogGap, NotPositiveDefinite, Outdated
 from service.events import (
     AnyEvent,
     ArmRemoved,
     ArmUpserted,
+    ChangeDetected,
     ExperimentDefined,
     ExperimentDeleted,
     Learned,
@@ -26,12 +27,27 @@ from service.events import (
 )
 from service.experiment import Definition
 from service.features import Array, Schema
-from service.policies.learner import Candidates, Learner, Staged, Version
+from service.policies.candidates import Candidates
+from service.policies.learner import Learner, Staged
+from service.policies.version import Version
 from service.stores.base import Snapshot
 
-SNAPSHOT_SCHEMA = 1
+SNAPSHOT_SCHEMA = 2
+"""Of snapshots and artifacts. An older snapshot is passed over for the log. A version of an older
+artifact is passed over too: its head is of other features, and its training falls due again."""
 
-HEADLESS = {"share", "epsilon", "learning", "alpha", "draws", "bank", "training"}
+HEADLESS = {
+    "share",
+    "epsilon",
+    "learning",
+    "alpha",
+    "draws",
+    "bank",
+    "scale",
+    "rule",
+    "masks",
+    "training",
+}
 """Policy settings that do not touch the head: changing another starts the head from the prior."""
 
 
@@ -92,7 +108,9 @@ class State:
         assert staged is not None
         assert position == staged.folded_to + 1 <= self.position
         if isinstance(event, Learned) and event.schema_version == self.schema_version:
-            learner.fold_into(staged.version, event)
+            staged.version.fold(position, event.decision, learner.outcomes(event))
+        elif is_change_of(event, learner):
+            staged.version.drop(event.columns, event.since, position)
         staged.folded_to = position
 
     def _change(self, position: int, event: AnyEvent, artifact: bytes | None) -> None:
@@ -110,12 +128,19 @@ class State:
                 self._stage(event, artifact)
             case VersionActivated():
                 self._activate(position, event)
+            case ChangeDetected():
+                self._meet(position, event)
             case ArmUpserted():
                 self._upsert(event)
             case ArmRemoved():
                 self.arms.pop(event.arm, None)
                 self._rows.pop(event.arm, None)
                 self._candidates = None
+
+    def _meet(self, position: int, event: ChangeDetected) -> None:
+        learner = self.learners.get(event.policy)
+        if learner and is_change_of(event, learner):
+            learner.change(position, event)
 
     def _upsert(self, event: ArmUpserted) -> None:
         """Put an arm into the catalogue, if it fits the features that hold at this position: they
@@ -173,7 +198,10 @@ class State:
             return  # the policy was defined anew meanwhile: the version is for another head
         if artifact is None:
             raise Damaged(f"artifact {event.artifact} of {event.policy}/{event.version} is missing")
-        learner.staged = Staged(read_artifact(learner, artifact), event.watermark)
+        try:
+            learner.staged = Staged(read_artifact(learner, artifact), event.watermark)
+        except Outdated:
+            learner.passed_over = event.version
 
     def _activate(self, position: int, event: VersionActivated) -> None:
         learner = self.learners.get(event.policy)
@@ -236,6 +264,37 @@ class State:
         return state
 
 
+def is_change_of(event: AnyEvent, learner: Learner) -> TypeGuard[ChangeDetected]:
+    """Whether a policy's head, as it was born, met this change."""
+    return (
+        isinstance(event, ChangeDetected)
+        and event.policy == learner.name
+        and event.born == learner.born
+    )
+
+
+def changes_due(state: State, at: float) -> list[ChangeDetected]:
+    """What is to be logged of policies whose residuals say that the world has changed."""
+    due = []
+    for learner in state.learners.values():
+        detector = learner.detector if learner.settings.learning else None
+        if detector is not None and (alarm := detector.alarm):
+            column, since = alarm
+            due.append(
+                ChangeDetected(
+                    at=at,
+                    policy=learner.name,
+                    born=learner.born,
+                    number=learner.changes + 1,
+                    stratum="all" if column is None else state.schema.column_name(column),
+                    columns=[] if column is None else [column],
+                    since=since,
+                    schema_version=state.schema_version,
+                )
+            )
+    return due
+
+
 def _same_head(kept: Learner, fresh: Learner) -> bool:
     return kept.settings.model_dump(exclude=HEADLESS) == fresh.settings.model_dump(exclude=HEADLESS)
 
@@ -245,10 +304,11 @@ def read_artifact(learner: Learner, artifact: bytes) -> Version:
     meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA)
     try:
         version = learner.restored(meta, arrays)
-        assert version.head is not None
         phi = version.encoder(np.zeros((1, learner.view.width)))
-        seen = [version.head.mean(phi, [""]), version.head.width(phi, [""])]
-        if not np.isfinite([*seen, version.encoder.predict(phi)]).all():
+        seen = [version.mean(phi, [""]), version.encoder.predict(phi)]
+        if version.head is not None:
+            seen.append(version.head.width(phi, [""]))
+        if not np.isfinite(seen).all():
             raise ValueError("a mean or a width is not finite")
     except (LookupError, TypeError, ValueError, AssertionError, NotPositiveDefinite) as fault:
         raise Damaged(f"the artifact does not fit policy {learner.name}: {fault}") from fault

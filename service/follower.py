@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from service.errors import Damaged, LogGap
+from service.errors import Damaged, LogGap, Outdated
 from service.events import AnyEvent, VersionActivated, VersionStaged, decode_event
 from service.fold import State
 from service.policies.learner import Learner
@@ -26,6 +26,7 @@ class Live:
 
     recovered   it has been folded to the log's end once
     last        the event folded last, None before the first of this process
+    saying      marks of changes that are on their way into the log
     """
 
     state: State
@@ -33,6 +34,7 @@ class Live:
     last: AnyEvent | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     snapshot_position: int = 0
+    saying: set[str] = field(default_factory=set)
 
 
 class Follower:
@@ -76,6 +78,8 @@ class Follower:
         for snapshot in await self.store.snapshots(name):
             try:
                 live.state = State.restore(snapshot)
+            except Outdated as fault:
+                logger.info("experiment %s: an older snapshot is passed over: %s", name, fault)
             except Damaged as fault:
                 self.telemetry.damaged.inc()
                 logger.error(

@@ -14,8 +14,15 @@ from time import perf_counter, time
 from typing import Any
 
 from service.errors import StoreError, StoreUnavailable
-from service.events import AnyEvent, VersionActivated, VersionStaged, encode_event
-from service.fold import State
+from service.events import (
+    AnyEvent,
+    ChangeDetected,
+    Learned,
+    VersionActivated,
+    VersionStaged,
+    encode_event,
+)
+from service.fold import State, changes_due
 from service.follower import PAGE, Follower, Live
 from service.policies.learner import Learner
 from service.settings import Settings
@@ -67,6 +74,7 @@ class Journal(Follower):
             for learner in state.learners.values():
                 if learner.staged:
                     self.spawn(self._bring_up(live, learner))
+            self._watch(live)
         return state
 
     async def close(self) -> None:
@@ -218,6 +226,8 @@ class Journal(Follower):
         staged = isinstance(event, VersionStaged) and state.learners.get(event.policy)
         if staged and live.recovered:
             self.spawn(self._bring_up(live, staged))
+        if isinstance(event, Learned) and live.recovered:
+            self._watch(live)
         due = live.snapshot_position + self._settings.snapshot_every_events
         if position >= due and not state.staging and state.name not in self._snapshotting:
             self._snapshotting.add(state.name)
@@ -231,6 +241,35 @@ class Journal(Follower):
             except Exception as fault:
                 self._degrade(fault)
                 await asyncio.sleep(RETRY_SECONDS)
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def _watch(self, live: Live) -> None:
+        """Log the changes of the world that the fold has noticed, each once."""
+        for event in changes_due(live.state, time()):
+            mark = f"change/{event.policy}/{event.born}/{event.number}"
+            if mark not in live.saying:
+                live.saying.add(mark)
+                self.spawn(self._say_change(live, event, mark))
+
+    async def _say_change(self, live: Live, event: ChangeDetected, mark: str) -> None:
+        """Until the log holds it, by us or by another process."""
+        while True:
+            try:
+                entry = Append(live.state.name, encode_event(event), {mark: ""})
+                outcome = await self.append(entry, event)
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if isinstance(outcome, Appended):
+                logger.warning(
+                    "experiment %s: %s met a change of the world in %s, from position %d on",
+                    live.state.name,
+                    event.policy,
+                    event.stratum,
+                    event.since,
+                )
+            return
 
     # -- versions ------------------------------------------------------------------------------
 

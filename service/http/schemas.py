@@ -228,8 +228,9 @@ class HeadHealth(BaseModel):
 
 
 class VersionEntry(BaseModel):
-    version: int
-    watermark: int
+    version: int | None = Field(None, description="That serves from here; null: a change.")
+    watermark: int | None = Field(None, description="Log position that it was trained to.")
+    change: str | None = Field(None, description="Where the world was found to have changed.")
     position: int
     at: float
 

@@ -1,7 +1,7 @@
-"""A policy at work: its versions, its head, and the two things done with them, score and learn."""
+"""A policy at work: its versions, and the two things done with them, score and learn."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -9,103 +9,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.events import Learned, Outcome, outcomes
+from service.events import ChangeDetected, Learned, Outcome, outcomes
 from service.experiment import Definition
 from service.features import Array, Schema, View
-from service.networks import Network, cold_network
+from service.networks import Network, cold_network, dropout_masks
+from service.policies.candidates import Candidates, Distinct
+from service.policies.change import Detector
+from service.policies.encoder import ROW_SQUARE, Encoder
+from service.policies.memory import Memory
 from service.policies.rules import Scores
-from service.policies.settings import AnyPolicy, Featured
+from service.policies.settings import AnyPolicy, Gradient, McDropout, NeuralGlmTs, Static
 from service.policies.settings import Network as NetworkSettings
 from service.policies.table import FAMILIES
+from service.policies.version import Version, part
 from service.posterior import Bank, Head
 
 HISTORY = 100
-"""Activated versions that are remembered for display."""
+"""Activated versions and changes that are remembered for display."""
 
-COLD_SHARE = 2.0
-"""Size of the random features beside the trained ones in a head (whose mean square is 1). They keep
-every arm's row apart, so that a net trained on few arms cannot make the others look alike and
-certain. Zooplus, nine raw features, 20,000 visits, 5 streams: .4980 (worst .4794) with 0.5, .5045
-(worst .5037) with 2."""
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """The arms of one request: ids and encoded features, one row each."""
-
-    ids: Sequence[str]
-    x: Array  # (K, arm.width)
-    _distinct: dict[View, tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]] = field(
-        default_factory=dict, repr=False
-    )
-
-    @cached_property
-    def row_of(self) -> dict[str, int]:
-        return {arm: row for row, arm in enumerate(self.ids)}
-
-    def distinct(self, view: View) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """Indexes of arms that a view tells apart (U,), and which of them each arm is like (K,)."""
-        found = self._distinct.get(view)
-        if found is None:
-            columns = self.x[:, view.arm_columns]
-            if columns.shape[1]:
-                _, first, of = np.unique(columns, axis=0, return_index=True, return_inverse=True)
-                found = first, of.reshape(-1)
-            else:
-                found = np.zeros(1, np.intp), np.zeros(len(self.ids), np.intp)
-            self._distinct[view] = found
-        return found
-
-
-@dataclass(frozen=True)
-class Encoder:
-    """What a view's rows become before the head: themselves, or the features of a net.
-
-    trained   fitted by the trainer; None before the first training
-    output    (w, b) of the trained net's last layer, a column an output: g = f(x) w + b
-    outputs   the arm of each column, where the net has one an arm
-    """
-
-    cold: Network | None = None
-    trained: Network | None = None
-    output: tuple[Array, Array] | None = None
-    outputs: Sequence[str] = ()
-
-    def width(self, rows: int) -> int:
-        if self.cold is None:
-            return rows
-        return self.cold.width + (self.trained.width if self.trained else 0) + 1
-
-    def __call__(self, rows: Array) -> Array:  # (n, view.width) -> (n, m)
-        if self.cold is None:
-            return rows
-        parts = [self.trained(rows)] if self.trained else []
-        return np.hstack([*parts, COLD_SHARE * self.cold(rows), np.ones((len(rows), 1))])
-
-    def predict(self, phi: Array) -> Array:  # (n, m) -> (n,)
-        """The trained net's own output g(x; theta); 0 before the first training."""
-        if self.trained is None or self.output is None:
-            return np.zeros(len(phi))
-        weight, bias = self.output
-        return (phi[:, : self.trained.width] @ weight + bias)[:, 0]
-
-
-@dataclass
-class Version:
-    """An encoder, the head in its features, and the log position the head was rebuilt to.
-
-    rewards   the policy's rewards at that position: what the next training's due count grows from
-    begins    the head holds no outcome that was settled first before this log position: a
-              correction of one has the weight 0
-    """
-
-    number: int
-    encoder: Encoder
-    head: Head | None
-    bank: Bank
-    trained_to: int = 0
-    rewards: int = 0
-    begins: int = 0
+REMEMBERED = 10_000
+"""Settlements that a policy which watches for changes remembers, to build its head anew from those
+that a change did not touch."""
 
 
 @dataclass
@@ -119,7 +43,10 @@ class Staged:
 class Learner:
     """One policy of one experiment: configuration, versions and counts. Changed by the fold alone.
 
-    born   revision of the experiment at which its head started from the prior
+    born          revision of the experiment at which its head started from the prior
+    changes       changes of the world it has met
+    retrain       rewards at which a training falls due because of the last change
+    passed_over   the last version that was staged with an artifact of an older layout
     """
 
     def __init__(
@@ -134,14 +61,19 @@ class Learner:
     ) -> None:
         self.name, self.settings, self.born = name, settings, born
         self.family = FAMILIES[settings.kind]
+        self.schema = schema
         self._experiment = experiment
-        names = definition.features_of(settings) if isinstance(settings, Featured) else []
-        self.view = View(schema, names)
-        self.disjoint = bool(getattr(settings, "disjoint", False))
+        self.view = View(schema, definition.features_of(settings))
         self.rewards = 0
-        self.active = self.version(0, self._cold_encoder(), begins=begins)
+        self.active = self.version(0, self._cold_encoder)
+        self.active.begins = begins
         self.staged: Staged | None = None
         self.history: list[dict[str, Any]] = []
+        watched = settings.change and self.family.head is not None
+        self.detector = self._new_detector() if watched else None
+        self.changes = 0
+        self.passed_over = 0
+        self.retrain: int | None = None
 
     def configure(self, settings: AnyPolicy, position: int) -> None:
         """Settings that leave the head as it is (`fold.HEADLESS`), from this position on.
@@ -154,81 +86,136 @@ class Learner:
         self.settings = settings
         for version in [self.active, *([self.staged.version] if self.staged else [])]:
             version.bank = self._bank(version.number)
+            version.encoder = self._masked(version.encoder, version.number)
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _key(self, number: int) -> str:
+        return f"{self._experiment}\0{self.name}\0{number}\0{getattr(self.settings, 'bank', 0)}"
 
     def _bank(self, number: int) -> Bank:
-        settings: Any = self.settings
-        key = f"{self._experiment}\0{self.name}\0{number}\0{getattr(settings, 'bank', 0)}"
-        return Bank(getattr(settings, "draws", 1), key)
+        draws = getattr(self.settings, "draws", getattr(self.settings, "masks", 1))
+        return Bank(draws, self._key(number))
 
+    @cached_property
     def _cold_encoder(self) -> Encoder:
-        if not isinstance(self.settings, NetworkSettings):
+        """The random features that a policy with a net has from the start."""
+        settings: Any = self.settings
+        if not settings.has_net or isinstance(settings, Static):
             return Encoder()
-        sizes = [self.view.width, *self.settings.hidden, self.settings.embedding]
-        return Encoder(cold_network(sizes, self.name))
+        inputs, scale = self.view.width, float(np.sqrt(ROW_SQUARE / self.view.expected_square))
+        if isinstance(settings, NeuralGlmTs):
+            scale = 1.0  # the logit of rare clicks takes large weights: .01 against .26 on ranking
+        if not self.takes_gradients:
+            net = cold_network([inputs, *settings.hidden, settings.embedding], self.name)
+            return Encoder(net, scale)
+        net = cold_network([inputs, *settings.hidden, 1], self.name)
+        *body, output = net.layers
+        encoder = Encoder(Network(body, rectified=True), scale, gradient=output)
+        return encoder.scaled(self._probes())
 
-    def version(
-        self,
-        number: int,
-        encoder: Encoder,
-        head_arrays: Mapping[str, npt.NDArray[Any]] | None = None,
-        trained_to: int = 0,
-        rewards: int = 0,
-        begins: int = 0,
-    ) -> Version:
-        """A version with an empty head, or with one restored from its arrays."""
+    def _probes(self) -> Array:  # (256, view.width)
+        """Rows of the size that the view's rows are expected to have, to scale a gradient by."""
+        rows = np.random.Generator(np.random.Philox(key=0)).standard_normal((256, self.view.width))
+        return np.asarray(rows * np.sqrt(self.view.expected_square / self.view.width))
+
+    @property
+    def takes_gradients(self) -> bool:
+        return isinstance(self.settings, Gradient) and self.settings.form != "last_layer"
+
+    @property
+    def heavy(self) -> bool:
+        """Whether its scores may take long enough to keep other requests waiting."""
+        return isinstance(self.settings, Gradient) and self.settings.form == "full"
+
+    @property
+    def disjoint(self) -> bool:
+        return bool(getattr(self.settings, "disjoint", False))
+
+    def _new_memory(self) -> Memory | None:
+        if self.settings.window is None and not self.settings.change:
+            return None
+        return Memory(self.schema.width, self.memory_limit)
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Settlements that head and training are built from; None: all."""
+        return self.settings.window or (REMEMBERED if self.settings.change else None)
+
+    def _new_detector(self) -> Detector:
+        """Strata of the columns that this policy looks at."""
+        split = self.schema.context.width
+        return Detector(
+            self.view.context_columns.tolist(), (split + self.view.arm_columns).tolist()
+        )
+
+    def _masked(self, encoder: Encoder, number: int) -> Encoder:
+        """With the dropout masks of a version, where the policy has any."""
+        settings = self.settings
+        if not isinstance(settings, McDropout) or encoder.trained is None:
+            return encoder
+        key = self._key(number)
+        masks = dropout_masks(encoder.trained, settings.masks, settings.dropout, key)
+        return replace(encoder, masks=masks)
+
+    def version(self, number: int, encoder: Encoder) -> Version:
+        """A version with an empty head."""
         make = self.family.head
-        head = make(self.settings, encoder.width(self.view.width)) if make else None
-        if head is not None and head_arrays is not None:
-            head.restore(dict(head_arrays))
-        return Version(number, encoder, head, self._bank(number), trained_to, rewards, begins)
+
+        def head(encoder: Encoder) -> Head:
+            assert make is not None
+            return make(self.settings, encoder, self.view.width, self.name)
+
+        return Version(
+            number,
+            self.view,
+            self._masked(encoder, number),
+            head if make else None,
+            self.settings,
+            self._bank(number),
+            self._new_memory(),
+            predicts=self.family.predicts,
+        )
 
     def trained(
-        self, network: Network, output: tuple[Array, Array], outputs: Sequence[str] = ()
+        self,
+        network: Network,
+        output: tuple[Array, Array],
+        outputs: tuple[str, ...] = (),
     ) -> Encoder:
         """An encoder with a fitted net beside this policy's cold one."""
-        return Encoder(self._cold_encoder().cold, network, output, outputs)
+        return replace(
+            self._cold_encoder,
+            trained=network,
+            output=output,
+            outputs=outputs,
+            logistic=self.log_loss,
+        )
 
     # -- score ---------------------------------------------------------------------------------
 
     def score(self, context: Array, candidates: Candidates) -> Scores:
         """Scores of the distinct candidates under the active version."""
-        version = self.active
-        ids = candidates.ids
-        if version.head is None:
-            return Scores(np.zeros((1, 1)), np.zeros(len(ids), np.intp))
+        version, ids = self.active, candidates.ids
         first, of = self._distinct(candidates)
         rows = self.view.design(context[None], candidates.x[first])
-        phi = version.encoder(rows)
-        table = self.family.rule(
-            version.head, phi, [ids[index] for index in first], self.settings, version.bank
-        )
-        if self.family.predicts:
-            table = table + version.encoder.predict(phi)
+        arms = [ids[index] for index in first]
+        table = self.family.rule(version, rows, version.encoder(rows), arms, self.settings)
         return Scores(table, of)
 
-    def _distinct(
-        self, candidates: Candidates
-    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        if self.per_arm:
+    def _distinct(self, candidates: Candidates) -> Distinct:
+        if self.settings.per_arm:
             every = np.arange(len(candidates.ids))
             return every, every
         return candidates.distinct(self.view)
-
-    @cached_property
-    def per_arm(self) -> bool:
-        """Arms of equal features are told apart by their ids."""
-        return self.disjoint or not isinstance(self.settings, Featured)
 
     def explain(self, context: Array, candidates: Candidates) -> list[dict[str, float]]:
         """Mean and posterior width of each candidate under the active version."""
         version = self.active
         if version.head is None:
             return [{} for _ in candidates.ids]
-        rows = self.view.design(context[None], candidates.x)
-        phi = version.encoder(rows)
-        mean = version.head.mean(phi, candidates.ids)
-        if self.family.predicts:
-            mean = mean + version.encoder.predict(phi)
+        phi = version.encoder(self.view.design(context[None], candidates.x))
+        mean = version.mean(phi, candidates.ids)
         width = version.head.width(phi, candidates.ids)
         return [{"mean": float(m), "width": float(w)} for m, w in zip(mean, width, strict=True)]
 
@@ -244,7 +231,8 @@ class Learner:
         """
         if not self.learns_from(event.policy):
             return []
-        return [one for one in outcomes(event) if not (one.settled.inline and self.per_arm)]
+        per_arm = self.settings.per_arm
+        return [one for one in outcomes(event) if not (one.settled.inline and per_arm)]
 
     def fold(self, position: int, event: Learned) -> None:
         """One event's outcomes, at its log position.
@@ -252,41 +240,44 @@ class Learner:
         A staged version learns whatever the settings say: how far it had caught up when they
         changed differs from process to process, and its head must not.
         """
-        self.rewards += sum(one.was is None for one in self.outcomes(event))
+        found = self.outcomes(event)
+        self.rewards += sum(one.was is None for one in found)
         if self.settings.learning:
-            self.fold_into(self.active, event)
+            if self.detector:
+                self._watch(self.detector, position, found)
+            self.active.fold(position, event.decision, found)
         if self.staged and self.staged.folded_to == position - 1:
-            self.fold_into(self.staged.version, event)
+            self.staged.version.fold(position, event.decision, found)
 
-    def fold_into(self, version: Version, event: Learned) -> None:
-        """Move one version's head by an event's outcomes."""
-        for outcome in self.outcomes(event):
-            self.observe(version, outcome)
+    def _watch(self, detector: Detector, position: int, found: list[Outcome]) -> None:
+        for settled, was, _ in found:
+            if was is None:
+                x = np.array(settled.x)
+                mean = self.active.mean(self.active.phi(x[None]), [settled.arm])
+                detector.observe(position, x, settled.reward - float(mean[0]))
 
-    def observe(self, version: Version, outcome: Outcome) -> None:
-        """Move one version's head by one outcome."""
-        settled, was, since = outcome
-        if version.head is None or (since is not None and since < version.begins):
-            return
-        phi = version.encoder(self.view.rows(np.array([settled.x])))
-        mean = float(version.encoder.predict(phi)[0]) if self.family.predicts else 0.0
-        if was is None:
-            version.head.observe(settled.arm, phi[0], settled.reward - mean)
-        else:
-            version.head.revise(settled.arm, phi[0], was - mean, settled.reward - mean)
+    def change(self, position: int, event: ChangeDetected) -> None:
+        """The world changed: forget what that made stale, and have the net trained anew soon."""
+        self.changes = event.number
+        for version in [self.active, *([self.staged.version] if self.staged else [])]:
+            if version is self.active or (self.staged and self.staged.folded_to == position - 1):
+                version.drop(event.columns, event.since, position)
+        if self.detector:
+            self.detector.reset(position)
+        if isinstance(self.settings, NetworkSettings):
+            self.retrain = self.rewards + self.settings.training.first
+        self._remember(event.at, position, change=event.stratum)
 
     def activate(self, position: int, at: float) -> None:
         """The staged version serves from here."""
         assert self.staged is not None
         self.active, self.staged = self.staged.version, None
-        self.history.append(
-            {
-                "version": self.active.number,
-                "watermark": self.active.trained_to,
-                "position": position,
-                "at": at,
-            }
-        )
+        if self.retrain is not None and self.active.rewards >= self.retrain:
+            self.retrain = None
+        self._remember(at, position, version=self.active.number, watermark=self.active.trained_to)
+
+    def _remember(self, at: float, position: int, **what: Any) -> None:
+        self.history.append({**what, "position": position, "at": at})
         del self.history[:-HISTORY]
 
     # -- training ------------------------------------------------------------------------------
@@ -294,17 +285,20 @@ class Learner:
     @property
     def training_due_at(self) -> int | None:
         """The count of rewards at which the next training falls due; None: never trained."""
-        if not isinstance(self.settings, NetworkSettings) or not self.settings.learning:
+        settings = self.settings
+        if not isinstance(settings, NetworkSettings) or not settings.has_net:
             return None
-        training = self.settings.training
+        if not settings.learning or (isinstance(settings, Static) and self.active.number):
+            return None
         if self.active.number == 0:
-            return training.first
-        return ceil(self.active.rewards * training.growth)
+            return settings.training.first
+        due = ceil(self.active.rewards * settings.training.growth)
+        return due if self.retrain is None else min(due, self.retrain)
 
     @property
     def next_version(self) -> tuple[int, int]:
         """(born, number): what fences off a trainer that worked from an older definition."""
-        return self.born, self.active.number + 1
+        return self.born, max(self.active.number, self.passed_over) + 1
 
     @property
     def training_due(self) -> bool:
@@ -315,47 +309,55 @@ class Learner:
 
     def describe(self, version: Version) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Meta and arrays of a version: what snapshots and the trainer's artifacts hold."""
-        encoder = version.encoder
-        meta = {
-            "born": self.born,
-            "version": version.number,
-            "trained_to": version.trained_to,
-            "version_rewards": version.rewards,
-            "begins": version.begins,
-            "outputs": list(encoder.outputs),
-        }
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        if encoder.trained and encoder.output:
-            arrays |= {f"net.{name}": array for name, array in encoder.trained.arrays().items()}
-            arrays["output.weight"], arrays["output.bias"] = encoder.output
-        if version.head is not None:
-            arrays |= {f"head.{name}": array for name, array in version.head.arrays().items()}
-        return meta, arrays
+        meta, arrays = version.describe()
+        return {**meta, "born": self.born}, arrays
 
     def restored(self, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Version:
         """The inverse of `describe`. Raises KeyError or ValueError where it is no such version."""
-        encoder = self._cold_encoder()
-        network = {name[4:]: a for name, a in arrays.items() if name.startswith("net.")}
-        if network:
-            output = arrays["output.weight"], arrays["output.bias"]
-            encoder = self.trained(Network.from_arrays(network), output, meta["outputs"])
-        head = {name[5:]: a for name, a in arrays.items() if name.startswith("head.")}
-        return self.version(
-            int(meta["version"]),
-            encoder,
-            head or None,
-            int(meta["trained_to"]),
-            int(meta["version_rewards"]),
-            int(meta["begins"]),
+        encoder = self._cold_encoder
+        if network := part(arrays, "net."):
+            encoder = self.trained(
+                Network.from_arrays(network, rectified=self.rectified),
+                (arrays["output.weight"], arrays["output.bias"]),
+                tuple(meta["outputs"]),
+            )
+            encoder = replace(encoder, gradient_scale=float(meta["gradient_scale"]))
+        version = self.version(int(meta["version"]), encoder)
+        version.restore(meta, arrays)
+        return version
+
+    @property
+    def rectified(self) -> bool:
+        """Whether the net's features end in a ReLU: where its own output is all that is looked
+        at, or its gradient."""
+        return self.takes_gradients or isinstance(self.settings, Static)
+
+    @property
+    def log_loss(self) -> bool:
+        settings = self.settings
+        return isinstance(settings, NeuralGlmTs) or (
+            isinstance(settings, Static) and settings.loss == "log"
         )
 
     def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """All that the fold has changed; nothing is staged while this is taken."""
         meta, arrays = self.describe(self.active)
-        return {**meta, "rewards": self.rewards, "history": self.history}, arrays
+        if self.detector:
+            arrays |= {f"detector.{k}": array for k, array in self.detector.arrays().items()}
+        counts = {
+            "rewards": self.rewards,
+            "changes": self.changes,
+            "retrain": self.retrain,
+            "passed_over": self.passed_over,
+        }
+        return {**meta, **counts, "history": self.history}, arrays
 
     def load(self, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """The inverse of `dump`, bit for bit."""
         self.born = int(meta["born"])
-        self.rewards, self.history = int(meta["rewards"]), list(meta["history"])
+        self.rewards, self.changes = int(meta["rewards"]), int(meta["changes"])
+        self.passed_over = int(meta["passed_over"])
+        self.retrain, self.history = meta["retrain"], list(meta["history"])
         self.active = self.restored(meta, arrays)
+        if self.detector:
+            self.detector.restore(part(arrays, "detector."))

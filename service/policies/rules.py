@@ -7,6 +7,7 @@ propensity, the arm is drawn from those shares, and what is logged is what was d
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import perm
 from random import Random
 
 import numpy as np
@@ -83,6 +84,14 @@ def rank(scores: Scores, size: int, epsilon: float, rng: Random) -> Slate:
     key = table[drawn] if rng.random() >= epsilon else np.zeros(candidates)
     shown = _permute_ties(key, size, rng)
 
+    tops = _tops(table, size)
+    if tops is not None:
+        hits = tops == shown  # (M, size)
+        shares = (1 - epsilon) * hits.mean(axis=0) + epsilon / candidates
+        whole = float(hits.all(axis=1).mean())
+        permuted = 1 / perm(candidates, size)
+        return Slate(shown, shares.tolist(), (1 - epsilon) * whole + epsilon * permuted)
+
     reached = np.ones(len(table))
     left = table.copy()
     uniform = 1.0
@@ -96,6 +105,18 @@ def rank(scores: Scores, size: int, epsilon: float, rng: Random) -> Slate:
         [_in_slot(table, arm, slot, epsilon) for slot, arm in enumerate(shown)],
         float((1 - epsilon) * reached.mean() + epsilon * uniform),
     )
+
+
+def _tops(table: Array, size: int) -> npt.NDArray[np.intp] | None:  # (M, K) -> (M, size)
+    """The first `size` arms of every ranking; None where a tie leaves them open."""
+    wanted = min(size + 1, table.shape[1])
+    found = np.argpartition(table, -wanted, axis=1)[:, -wanted:]
+    values = np.take_along_axis(table, found, axis=1)
+    order = np.argsort(-values, axis=1)
+    values = np.take_along_axis(values, order, axis=1)
+    if _tied(values[:, 1:], values[:, :-1]).any():
+        return None
+    return np.asarray(np.take_along_axis(found, order, axis=1)[:, :size])
 
 
 def _permute_ties(key: Array, size: int, rng: Random) -> list[int]:

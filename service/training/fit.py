@@ -1,5 +1,6 @@
 """Fit a net to logged rewards: minibatch SGD, a time-ordered validation split, early stopping."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,52 +15,111 @@ from service.policies.settings import Training
 
 Array = npt.NDArray[np.float64]
 
-STEPS_A_PASS = 64
-"""At most; batches grow with the log, so that a pass costs about the same."""
 WORTHWHILE = 1e-4
 """Improvements of the validation loss below this share of the rewards' variance do not count."""
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """What net is fitted, and to what.
+
+    sizes       inputs, hidden layers, features
+    rectified   the features end in a ReLU
+    dropout     share of each ReLU layer that a training step leaves out
+    log_loss    of rewards in [0, 1]; otherwise squares
+    groups      inputs that are embedded together, each group in `embedding` numbers, before the
+                first hidden layer (the batched recommender's users and products)
+    """
+
+    sizes: list[int]
+    training: Training
+    rectified: bool = False
+    dropout: float = 0.0
+    log_loss: bool = False
+    groups: Sequence[slice] = ()
+    embedding: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Fitted:
-    """network: the embedding, mean square 1 over the rows; output: (w, b), a column an output."""
+    """network: features of mean square 1 over the rows; output: (w, b), a column an output;
+    unseen: the first row that no gradient came from."""
 
     network: Network
     output: tuple[Array, Array]
     passes: int
     validation_loss: float
+    unseen: int
 
 
 def fit(
     x: Array,  # (n, inputs), in the order of the log
     column: npt.NDArray[np.int64],  # (n,) the output that each reward belongs to
     reward: Array,  # (n,)
-    sizes: list[int],  # inputs, hidden layers, embedding
-    training: Training,
+    plan: Plan,
     seed: int,
 ) -> Fitted:
-    """Least squares on the shown arm's output; the latest share of the rows stops it early."""
+    """The loss is of the shown arm's output; the latest share of the rows stops the descent."""
     torch.manual_seed(seed)
-    layers: list[nn.Module] = []
-    for width_in, width_out in pairwise(sizes):
-        layers += [nn.Linear(width_in, width_out), nn.ReLU()]
-    body = nn.Sequential(*layers[:-1])  # the embedding ends linear
-    head = nn.Linear(sizes[-1], int(column.max()) + 1)
-
+    body = _body(plan)
+    head = nn.Linear(plan.sizes[-1], int(column.max()) + 1)
     center, scale = float(reward.mean()), float(reward.std()) or 1.0
+    if plan.log_loss:
+        center, scale = 0.0, 1.0
     rows = torch.tensor(x, dtype=torch.float32)
     columns = torch.tensor(column)
     targets = torch.tensor((reward - center) / scale, dtype=torch.float32)
-    split = max(1, round(len(rows) * (1 - training.validation)))
-    best = _descend(body, head, rows, columns, targets, split, training)
+    split = max(1, round(len(rows) * (1 - plan.training.validation)))
+    best = _descend(body, head, rows, columns, targets, split, plan)
 
-    linears = [layer for layer in body if isinstance(layer, nn.Linear)]
-    network = Network([_arrays(layer) for layer in linears])
+    network = Network(_layers(body), plan.rectified)
     weight, bias = _arrays(head)
     size = float(np.sqrt(np.square(network(x)).sum(axis=1).mean())) or 1.0
     last_weight, last_bias = network.layers[-1]
-    network = Network([*network.layers[:-1], (last_weight / size, last_bias / size)])
-    return Fitted(network, (weight * size * scale, bias * scale + center), *best)
+    network = Network(
+        [*network.layers[:-1], (last_weight / size, last_bias / size)], plan.rectified
+    )
+    return Fitted(network, (weight * size * scale, bias * scale + center), *best, split)
+
+
+class _Embeddings(nn.Module):
+    """Each group of inputs in numbers of its own, side by side; they start as torch's own do."""
+
+    def __init__(self, groups: Sequence[slice], embedding: int) -> None:
+        super().__init__()
+        self.groups = groups
+        self.tables = nn.ParameterList(
+            [torch.randn(group.stop - group.start, embedding) for group in groups]
+        )
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        tables = zip(self.groups, self.tables, strict=True)
+        return torch.cat([rows[:, group] @ table for group, table in tables], dim=1)
+
+    def weight(self) -> Array:  # (inputs, groups * embedding)
+        """All tables as the one matrix that they are."""
+        whole: torch.Tensor = torch.block_diag(*self.tables)  # type: ignore[no-untyped-call]
+        return np.asarray(whole.detach().double().numpy())
+
+
+def _body(plan: Plan) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    sizes = plan.sizes
+    if plan.groups:
+        layers.append(_Embeddings(plan.groups, plan.embedding))
+        sizes = [len(plan.groups) * plan.embedding, *sizes[1:]]
+    for width_in, width_out in pairwise(sizes):
+        layers += [nn.Linear(width_in, width_out), nn.ReLU(), nn.Dropout(plan.dropout)]
+    return nn.Sequential(*(layers if plan.rectified else layers[:-2]))
+
+
+def _layers(body: nn.Sequential) -> list[tuple[Array, Array]]:
+    """The linear layers; embeddings become part of the first of them."""
+    layers = [_arrays(layer) for layer in body if isinstance(layer, nn.Linear)]
+    if isinstance(body[0], _Embeddings):
+        weight, bias = layers[0]
+        layers[0] = body[0].weight() @ weight, bias
+    return layers
 
 
 def _descend(
@@ -69,26 +129,32 @@ def _descend(
     columns: torch.Tensor,
     targets: torch.Tensor,
     split: int,
-    training: Training,
+    plan: Plan,
 ) -> tuple[int, float]:
     """Adam until `patience` passes brought nothing; leaves the best parameters in place."""
+    training = plan.training
+    criterion = (
+        nn.functional.binary_cross_entropy_with_logits if plan.log_loss else nn.functional.mse_loss
+    )
     parameters = [*body.parameters(), *head.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=training.learning_rate)
-    batch = max(training.batch, -(-split // STEPS_A_PASS))
+    batch = max(training.batch, -(-split // training.steps))
 
     def loss(chosen: Any) -> torch.Tensor:
         outputs = head(body(rows[chosen]))
         own = outputs.gather(1, columns[chosen][:, None])[:, 0]
-        return nn.functional.mse_loss(own, targets[chosen])
+        return criterion(own, targets[chosen])
 
     held_out = slice(split, None) if split < len(rows) else slice(None)
     best, kept, bad, passes = float("inf"), [p.detach().clone() for p in parameters], 0, 0
     while passes < training.epochs and bad < training.patience:
         passes += 1
+        body.train()
         for chosen in torch.split(torch.randperm(split), batch):
             optimizer.zero_grad()
             loss(chosen).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+        body.eval()
         with torch.no_grad():
             now = float(loss(held_out))
         bad += 1

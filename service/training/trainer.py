@@ -7,23 +7,24 @@ the rewards that came meanwhile. A killed trainer loses nothing: training is sti
 import asyncio
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
-from typing import NamedTuple
 
 import httpx
 import numpy as np
 import torch
 
 from service.errors import StoreUnavailable
-from service.events import ExperimentDefined, Learned, Outcome, decode_event
-from service.fold import State, pack_artifact
+from service.events import ChangeDetected, ExperimentDefined, Learned, Outcome, decode_event
+from service.fold import State, is_change_of, pack_artifact
 from service.follower import PAGE, Follower
 from service.policies.learner import Learner
+from service.policies.memory import Memory
 from service.policies.settings import Network as NetworkSettings
+from service.policies.settings import Static
 from service.stores import Store, open_store
 from service.telemetry import Telemetry
-from service.training.fit import fit
+from service.training.fit import Plan, fit
 
 logger = logging.getLogger(__name__)
 
@@ -32,23 +33,15 @@ RETRY_SECONDS = 1.0
 ACTIVATION_SECONDS = 30.0
 
 
-class Entry(NamedTuple):
-    """One outcome that a policy learns from; first: log position of the first word on it."""
-
-    decision: str
-    first: int
-    outcome: Outcome
-
-
 @dataclass
 class History:
-    """A policy's outcomes in log order, up to a count of rewards, reached at `watermark`.
+    """A policy's settlements in log order, up to a count of rewards, reached at `watermark`.
 
-    begins   outcomes settled first before this position are left out, and their corrections
+    begins   log position at which the policy was born
     """
 
-    begins: int
-    entries: list[Entry] = field(default_factory=list)
+    memory: Memory
+    begins: int = 0
     rewards: int = 0
     watermark: int = 0
 
@@ -117,70 +110,86 @@ def due_count(learner: Learner) -> int:
     settings, count = learner.settings, learner.training_due_at
     assert isinstance(settings, NetworkSettings)
     assert count is not None
+    if isinstance(settings, Static):
+        return count
     while (following := ceil(count * settings.training.growth)) <= learner.rewards:
         count = following
     return count
 
 
 async def collect(store: Store, state: State, learner: Learner, count: int) -> History:
-    """Read a policy's outcomes since its head was born, up to `count` rewards."""
-    settings = learner.settings
-    assert isinstance(settings, NetworkSettings)
-    history, position = History(0), 0
+    """Read a policy's settlements since its head was born, up to `count` rewards, as they were
+    corrected until then; without those that a window or a change of the world made stale."""
+    history, position = History(Memory(state.schema.width)), 0
     while records := await store.read(state.name, position, PAGE):
         for record in records:
             position = record.position
             event = decode_event(record.payload)
             if isinstance(event, ExperimentDefined) and event.revision == learner.born:
-                history = History(position)
+                history = History(Memory(state.schema.width, learner.memory_limit), position)
+            elif isinstance(event, ChangeDetected) and is_change_of(event, learner):
+                history.memory.drop(event.columns, event.since)
             elif isinstance(event, Learned) and event.schema_version == state.schema_version:
-                for outcome in learner.outcomes(event):
-                    first = position if outcome.since is None else outcome.since
-                    history.entries.append(Entry(event.decision, first, outcome))
-                    history.rewards += outcome.was is None
+                _remember(history, position, event.decision, learner.outcomes(event))
                 if history.rewards >= count:
                     history.watermark = position
-                    return _windowed(history, settings.training.window)
+                    history.memory.trim()
+                    return history
     raise StoreUnavailable("the log ends before the rewards that it should hold")
 
 
-def _windowed(history: History, window: int | None) -> History:
-    """The latest `window` rewards, without an event that they would cut; corrections of earlier
-    ones go with them."""
-    if window is not None and history.rewards > window:
-        firsts = [entry.first for entry in history.entries if entry.outcome.was is None]
-        history.begins = min(firsts[-window - 1] + 1, firsts[-1])
-    history.entries = [entry for entry in history.entries if entry.first >= history.begins]
-    return history
+def _remember(history: History, position: int, key: str, found: list[Outcome]) -> None:
+    memory = history.memory
+    for settled, was, _ in found:
+        if was is None:
+            memory.add(position, key, settled.arm, settled.x, settled.reward)
+            history.rewards += 1
+        elif memory.holds(key, settled.arm):
+            memory.revise(key, settled.arm, settled.reward)
+    if memory.overfull:
+        memory.trim()
+
+
+def plan(learner: Learner) -> Plan:
+    """The net of a policy."""
+    settings = learner.settings
+    assert isinstance(settings, NetworkSettings)
+    features = [] if learner.rectified else [settings.embedding]
+    static = isinstance(settings, Static)
+    return Plan(
+        [learner.view.width, *settings.hidden, *features],
+        settings.training,
+        rectified=learner.rectified,
+        dropout=getattr(settings, "dropout", 0.0),
+        log_loss=learner.log_loss,
+        groups=learner.view.groups if static else (),
+        embedding=settings.embedding if static else 0,
+    )
 
 
 async def train(store: Store, state: State, learner: Learner) -> bytes:
     """The artifact of the next version: a fitted net, and the head folded anew in its features."""
-    settings = learner.settings
-    assert isinstance(settings, NetworkSettings)
     history = await collect(store, state, learner, due_count(learner))
-    latest = {(e.decision, e.outcome.settled.arm): e.outcome.settled for e in history.entries}
-    settled = list(latest.values())
-    rows = learner.view.rows(np.array([s.x for s in settled]))
-    rewards = np.array([s.reward for s in settled])
-    arms = sorted({s.arm for s in settled}) if learner.disjoint else []
-    column = np.array([arms.index(s.arm) if arms else 0 for s in settled], dtype=np.int64)
-    number = learner.active.number + 1
-    sizes = [learner.view.width, *settings.hidden, settings.embedding]
-    fitted = fit(rows, column, rewards, sizes, settings.training, seed=number)
-
-    encoder = learner.trained(fitted.network, fitted.output, arms)
-    version = learner.version(
-        number, encoder, None, history.watermark, history.rewards, history.begins
-    )
-    for entry in history.entries:
-        learner.observe(version, entry.outcome)
+    memory, number = history.memory, learner.next_version[1]
+    x, rewards = learner.view.rows(memory.x), np.array(memory.rewards)
+    arms = sorted(set(memory.arms)) if learner.disjoint else []
+    column = np.array([arms.index(arm) if arms else 0 for arm in memory.arms], dtype=np.int64)
+    fitted = fit(x, column, rewards, plan(learner), seed=number)
+    encoder = learner.trained(fitted.network, fitted.output, tuple(arms))
+    if learner.takes_gradients:
+        encoder = encoder.scaled(x)
+    version = learner.version(number, encoder)
+    version.trained_to, version.rewards = history.watermark, history.rewards
+    if version.memory is not None:
+        version.memory = memory
+    begins = version.trained_to + 1 if learner.memory_limit else history.begins
+    version.refold(memory, begins, fitted.unseen)
     logger.info(
         "experiment %s: %s/%d trained on %d rewards in %d passes, validation loss %.4f",
         state.name,
         learner.name,
         number,
-        len(settled),
+        len(memory),
         fitted.passes,
         fitted.validation_loss,
     )

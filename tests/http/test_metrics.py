@@ -124,7 +124,9 @@ def test_gauges_follow_the_state(wire: Wire) -> None:
     position = 'forage_log_position{experiment="shop"}'
     assert (before[position], after[position]) == (4, 5)
     of = '{experiment="shop",policy="linucb"}'
-    assert after["forage_head_smallest_eigenvalue" + of] == pytest.approx(1)  # ridge 1
+    smallest = after["forage_head_smallest_eigenvalue" + of]  # ridge 1, and one reward's |phi|^2
+    assert smallest == pytest.approx(wire.policy("linucb")["head"]["smallest_eigenvalue"])
+    assert smallest >= 2
     assert 0 <= after["forage_selection_entropy_nats" + of] <= 1.1  # ln 3 at most
     assert 0 < after["forage_propensity_minimum" + of] <= 1
     assert 0 <= after['forage_snapshot_age_seconds{experiment="shop"}'] < 60

@@ -1,6 +1,7 @@
 """POST .../versions: a trained version is staged, catches up, and serves from one log position."""
 
 import asyncio
+import hashlib
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,9 @@ from service import codec
 from service.events import VersionActivated, VersionStaged, decode_event
 from service.fold import SNAPSHOT_SCHEMA, pack_artifact
 from service.networks import Network
-from service.policies.learner import Encoder, Learner
+from service.policies.encoder import Encoder
+from service.policies.learner import Learner
+from service.stores.memory import MemoryStore
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 
 NET = {"kind": "neural_ucb", "hidden": [3], "embedding": 2, "training": {"first": 4, "growth": 2}}
@@ -38,7 +41,8 @@ def artifact(wire: Wire, *, number: int = 1, outputs: int = 1, **meta: Any) -> b
     layers = [(np.full(size, 0.25), np.zeros(size[1])) for size in pairwise(sizes)]
     output = np.full((2, outputs), 0.5), np.full(outputs, 0.125)
     encoder = learner.trained(Network(layers), output)
-    version = learner.version(number, encoder, None, state.position, learner.rewards)
+    version = learner.version(number, encoder)
+    version.trained_to, version.rewards = state.position, learner.rewards
     described, arrays = learner.describe(version)
     return pack_artifact({**described, **meta}, arrays)
 
@@ -190,7 +194,9 @@ def test_a_policy_without_a_net_takes_no_version(wire: Wire) -> None:
     rewards made."""
     wire.reward(wire.select(policy="linucb"), 1.0)
     learner = wire.services.journal.states["shop"].learners["linucb"]
-    fits = pack_artifact(*learner.describe(learner.version(1, Encoder(), None, trained_to=1)))
+    version = learner.version(1, Encoder())
+    version.trained_to = 1
+    fits = pack_artifact(*learner.describe(version))
     for content in (fits, artifact(wire)):
         answer = hand_over(wire, content, policy="linucb")
         assert paths(expect_problem(answer, 422)) == ["policy"]
@@ -228,3 +234,30 @@ def test_settings_that_keep_the_head_keep_its_version(wire: Wire) -> None:
     assert wire.policy("net")["versions"] == before["versions"]
     wire.redefine(policies={"net": {**NET, "hidden": [4]}})
     assert wire.policy("net")["version"] == 0
+
+
+def test_after_a_version_of_an_older_schema_the_next_one_is_taken() -> None:
+    """Version 1 was staged and activated by a Forage of schema 1: it is passed over, its number is
+    in the log, and the version that training falls due for is another."""
+    store = MemoryStore()
+    with serving(store) as wire:
+        wire.redefine(policies={"net": NET})
+        teach(wire)
+        hand_over(wire, artifact(wire))
+        activated(wire)
+    blobs = store._experiments["shop"].blobs
+    [(name, content)] = blobs.items()
+    older = codec.pack(1, *codec.unpack(content, SNAPSHOT_SCHEMA))
+    records = store._experiments["shop"].events
+    digest = hashlib.sha256(older).hexdigest()
+    records[:] = [record.replace(name.encode(), digest.encode()) for record in records]
+    blobs[digest] = older
+    store._experiments["shop"].snapshots.clear()
+    with serving(store) as wire:
+        status = wire.policy("net")
+        assert (status["version"], status["training_due"]) == (0, True)
+        learner = wire.services.journal.states["shop"].learners["net"]
+        _, number = learner.next_version
+        assert hand_over(wire, artifact(wire, number=number)).status_code == 202
+        activated(wire)
+        wire.until(lambda: wire.policy("net")["version"] == number)

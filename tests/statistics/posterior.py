@@ -1,13 +1,17 @@
-"""What a decision's probabilities have to be, found another way: from the sums `(A, b, rr, n)` of
-the head's snapshot, by inverses and independent draws, without its factors, its bank or its rules.
+"""What a decision's probabilities have to be, found another way: from the sums of the head's
+snapshot, by inverses and independent draws, without its factors, its bank or its rules.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
-from service.policies.learner import Candidates, Learner
+from service.policies.candidates import Candidates
+from service.policies.learner import Learner
 from service.policies.rules import TIE
+from service.posterior import Bank
 from tests.statistics.shop import Array
 
 CHUNK = 50_000
@@ -15,50 +19,195 @@ CHUNK = 50_000
 
 def rows_of(learner: Learner, context: Array, candidates: Candidates) -> Array:
     """phi of every arm, (K, m)."""
+    return learner.active.encoder(design_of(learner, context, candidates))
+
+
+def design_of(learner: Learner, context: Array, candidates: Candidates) -> Array:
     x = np.hstack([np.tile(context, (len(candidates.ids), 1)), candidates.x])
-    return learner.active.encoder(learner.view.rows(x))
+    return learner.view.rows(x)
 
 
 def kinds_of(learner: Learner, phi: Array) -> Array:
     """(K,) which distinct arm each is: those of equal rows win together, unless they have a head
     of their own."""
-    if learner.per_arm:
+    if learner.settings.per_arm:
         return np.arange(len(phi))
     return np.unique(phi.round(12), axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def sums_of(learner: Learner, candidates: Candidates) -> tuple[Array, Array, float]:
-    """A (K, m, m) and b (K, m) of every arm, and the noise's standard deviation."""
-    head: Any = learner.active.head
-    arrays = head.arrays()
-    A, b = arrays["A"], arrays["b"]
-    rr, n = arrays["scalars"]
-    if not learner.disjoint:
-        stack, own = (A[None], b[None]), [0] * len(candidates.ids)
+@dataclass
+class Posterior:
+    """Of each arm's score, by the formulas: mean, covariance over arms, noise and settlements."""
+
+    mean: Array  # (K,)
+    covariance: Array  # (K, K)
+    noise: Array  # (K,)
+    held: Array  # (K,)
+
+    @property
+    def width(self) -> Array:
+        return np.asarray(np.sqrt(np.diag(self.covariance)))
+
+
+def posterior_of(learner: Learner, context: Array, candidates: Candidates) -> Posterior:
+    phi = rows_of(learner, context, candidates)
+    arrays = learner.active.head.arrays()  # type: ignore[union-attr]
+    if learner.settings.kind == "neural_glm_ts":
+        return _logistic(phi, arrays)
+    if learner.disjoint:
+        found = _disjoint(learner, phi, arrays, candidates)
+    elif "gradient.sums" in arrays or "gradient.sketch" in arrays or "gradient.rows" in arrays:
+        found = _gradient(learner, phi, arrays)
     else:
-        stack, own = (A, b), [head._rows[arm] for arm in candidates.ids]
-    explained = sum(bb @ np.linalg.inv(AA) @ bb for AA, bb in zip(*stack, strict=True))
-    variance = (0.01 + (rr - explained) / 2) / (1.0 + n / 2 - 1.0)
-    return stack[0][own], stack[1][own], float(np.sqrt(variance))
+        once = "once." if "once.A" in arrays else ""
+        found = _ridge(phi, {name: arrays[once + name] for name in ("A", "b", "scalars")})
+    found.mean = found.mean + learner.active.encoder.predict(phi) * learner.family.predicts
+    return found
+
+
+def _noise(rr: float, explained: float, n: float) -> float:
+    return float(np.sqrt((0.01 + (rr - explained) / 2) / (1.0 + n / 2 - 1.0)))
+
+
+def _ridge(phi: Array, sums: dict[str, Array]) -> Posterior:
+    S, b, (rr, n) = np.linalg.inv(sums["A"]), sums["b"], sums["scalars"]
+    noise, count = _noise(rr, b @ S @ b, n), len(phi)
+    return Posterior(
+        phi @ S @ b, noise**2 * phi @ S @ phi.T, np.full(count, noise), np.full(count, n)
+    )
+
+
+def _disjoint(
+    learner: Learner, phi: Array, arrays: dict[str, Array], candidates: Candidates
+) -> Posterior:
+    """The noise of an arm as the head says it: its formula has a test of its own."""
+    head: Any = learner.active.head
+    S, b = np.linalg.inv(arrays["A"]), arrays["b"]
+    count = len(candidates.ids)
+    ridge = learner.settings.ridge  # type: ignore[union-attr]
+    mean, squares = np.zeros(count), np.square(phi).sum(axis=1) / ridge  # of arms never shown
+    held, noise = head.evidence(candidates.ids)
+    for index, arm in enumerate(candidates.ids):
+        if (row := head._rows.get(arm)) is not None:
+            mean[index] = phi[index] @ S[row] @ b[row]
+            squares[index] = phi[index] @ S[row] @ phi[index]
+    return Posterior(mean, np.diag(noise**2 * squares), noise, held)
+
+
+def _gradient(learner: Learner, phi: Array, arrays: dict[str, Array]) -> Posterior:
+    """Z from what the head keeps of J, p x p, and inverted."""
+    layout, ridge = learner.active.encoder.layout, learner.settings.ridge  # type: ignore[union-attr]
+    sums = {name: arrays[f"ridge.{name}"] for name in ("A", "b", "scalars")}
+    size = len(sums["b"])
+    found = _ridge(phi[:, :size], sums)
+    if "gradient.sums" in arrays:
+        Z = np.diag(ridge + arrays["gradient.sums"])
+    else:
+        J = layout.dense(arrays["gradient.rows"])
+        Z = ridge * np.eye(layout.parameters) + (J.T * arrays["gradient.counts"]) @ J
+        if "gradient.sketch" in arrays:
+            B = arrays["gradient.sketch"]
+            Z += float(arrays["gradient.alpha"][0]) * np.eye(len(Z)) + B.T @ B
+    J = layout.dense(phi[:, size:])
+    found.covariance = found.noise[0] ** 2 * J @ np.linalg.inv(Z) @ J.T
+    return found
+
+
+def _logistic(phi: Array, arrays: dict[str, Array]) -> Posterior:
+    base, n, _, taken, information = arrays["scalars"]
+    variance = (taken + 1) / (information + 0.25)
+    S, count = np.linalg.inv(arrays["A"]), len(phi)
+    mean = base + phi @ arrays["beta"]
+    noise = np.full(count, np.sqrt(variance))
+    return Posterior(mean, variance * phi @ S @ phi.T, noise, np.full(count, n))
+
+
+def predictions_of(learner: Learner, context: Array, candidates: Candidates) -> Array:
+    """(members or masks, K): what each says, one solved and one net evaluated after another."""
+    phi = rows_of(learner, context, candidates)
+    if learner.settings.kind == "bootstrap_ensemble":
+        head: Any = learner.active.head
+        noise = posterior_of(learner, context, candidates).noise[0]
+        z = Bank(learner.settings.members, learner.name).matrix(phi.shape[1])
+        return np.array(
+            [
+                phi @ np.linalg.solve(A, b + np.sqrt(head._ridge) * noise * own)
+                for A, b, own in zip(head.A, head.b, z, strict=True)
+            ]
+        )
+    encoder = learner.active.encoder
+    assert encoder.trained is not None
+    assert encoder.output is not None
+    rows, said = design_of(learner, context, candidates), []
+    for masks in zip(*encoder.masks, strict=True):
+        h = rows
+        for (weight, bias), mask in zip(encoder.trained.layers, masks, strict=False):
+            h = np.maximum(h @ weight + bias, 0.0) * mask
+        weight, bias = encoder.trained.layers[-1]
+        said.append(((h @ weight + bias) @ encoder.output[0] + encoder.output[1])[:, 0])
+    told = np.array(said)
+    return told - told.mean(axis=0) + posterior_of(learner, context, candidates).mean
 
 
 def point_scores(learner: Learner, context: Array, candidates: Candidates) -> Array:
     """Mean of every arm, with alpha widths above it where the policy is an upper bound."""
-    phi = rows_of(learner, context, candidates)
-    A, b, noise = sums_of(learner, candidates)
-    S = np.linalg.inv(A)
-    mean = np.einsum("km,kmn,kn->k", phi, S, b) + learner.active.encoder.predict(phi) * (
-        learner.family.predicts
+    kind, settings = learner.settings.kind, learner.settings
+    if kind in ("bootstrap_ensemble", "mc_dropout"):
+        said = predictions_of(learner, context, candidates)
+        return np.asarray(said.mean(axis=0) + settings.alpha * said.std(axis=0))
+    if kind == "static":
+        return static_scores(learner, context, candidates)
+    if not settings.sees_features:
+        return rates_of(learner, candidates)
+    found = posterior_of(learner, context, candidates)
+    if not hasattr(settings, "alpha"):
+        return found.mean
+    return (
+        found.mean + alpha_of(learner, found, rows_of(learner, context, candidates)) * found.width
     )
-    width = noise * np.sqrt(np.einsum("km,kmn,kn->k", phi, S, phi))
-    return mean + getattr(learner.settings, "alpha", 0.0) * width
+
+
+def alpha_of(learner: Learner, found: Posterior, phi: Array) -> Array:
+    """A constant, or the bound that holds at any time."""
+    alpha = learner.settings.alpha  # type: ignore[union-attr]
+    if alpha != "anytime":
+        return np.full(len(phi), alpha)
+    seen = found.held * (found.width / found.noise) ** 2
+    if learner.settings.per_arm:
+        return np.asarray(np.sqrt(1.0 + np.log1p(seen)))
+    distinct = len(np.unique(kinds_of(learner, phi)))
+    doubt = 2.0 if learner.settings.has_net else 1.0
+    return np.asarray(np.sqrt(0.25 + doubt * np.log1p(seen / distinct)))
+
+
+def static_scores(learner: Learner, context: Array, candidates: Candidates) -> Array:
+    """The trained net layer by layer; before the training all arms are alike."""
+    encoder = learner.active.encoder
+    h = design_of(learner, context, candidates)
+    if encoder.trained is None or encoder.output is None:
+        return np.zeros(len(h))
+    for weight, bias in encoder.trained.layers:
+        h = np.maximum(h @ weight + bias, 0.0)
+    return np.asarray(expit((h @ encoder.output[0] + encoder.output[1])[:, 0]))
+
+
+def clicks_of(learner: Learner, candidates: Candidates) -> Array:  # (K, 2)
+    head: Any = learner.active.head
+    return np.array([head._beta(arm) for arm in candidates.ids])
+
+
+def rates_of(learner: Learner, candidates: Candidates) -> Array:
+    counts = clicks_of(learner, candidates)
+    return np.asarray(counts[:, 0] / counts.sum(axis=1))
 
 
 def softmax_of_scores(learner: Learner, context: Array, candidates: Candidates) -> Array:
     """What is often logged instead, and is no propensity."""
-    if learner.settings.kind == "popularity":
-        assert learner.active.head is not None
-        scores = learner.active.head.mean(np.zeros((len(candidates.ids), 0)), candidates.ids)
+    kind = learner.settings.kind
+    if kind == "popularity":
+        scores = rates_of(learner, candidates)
+    elif kind in ("bootstrap_ensemble", "mc_dropout"):
+        scores = predictions_of(learner, context, candidates).mean(axis=0)
     else:
         scores = point_scores(learner, context, candidates)
     weights = np.exp(scores - scores.max())
@@ -67,7 +216,7 @@ def softmax_of_scores(learner: Learner, context: Array, candidates: Candidates) 
 
 def best_of(scores: Array) -> Array:
     """1 / #ties for the arms that tie for the best."""
-    tied = scores >= scores.max() - 100 * TIE * abs(scores.max())
+    tied = scores >= scores.max() - 1_000 * TIE * abs(scores.max())
     return tied / tied.sum()
 
 
@@ -79,35 +228,19 @@ def winning_shares(
     phi = rows_of(learner, context, candidates)
     kinds = kinds_of(learner, phi)
     _, first, sizes = np.unique(kinds, return_index=True, return_counts=True)
+    if learner.settings.kind == "popularity":
+        a, b = clicks_of(learner, candidates).T
+    else:
+        found = posterior_of(learner, context, candidates)
+        covariance = found.covariance[np.ix_(first, first)]
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
     wins = np.zeros(len(first))
     for start in range(0, draws, CHUNK):
         count = min(CHUNK, draws - start)
-        scores = _draw(learner, candidates, phi, first, count, rng)
+        if learner.settings.kind == "popularity":
+            scores = rng.beta(a, b, size=(count, len(a)))
+        else:
+            scores = found.mean[first] + rng.standard_normal((count, len(first))) @ root.T
         wins += np.bincount(scores.argmax(axis=1), minlength=len(first))
     return np.asarray((wins / draws / sizes)[kinds])
-
-
-def _draw(
-    learner: Learner,
-    candidates: Candidates,
-    phi: Array,
-    first: Array,
-    count: int,
-    rng: np.random.Generator,
-) -> Array:  # (count, distinct arms)
-    """One weight vector a draw: one for all arms, or one an arm; or one click rate an arm."""
-    if learner.settings.kind == "popularity":
-        head: Any = learner.active.head
-        a, b = np.array([head._beta(arm) for arm in candidates.ids]).T
-        return rng.beta(a, b, size=(count, len(a)))
-    A, b, noise = sums_of(learner, candidates)
-    if not learner.disjoint:
-        S = np.linalg.inv(A[0])
-        w = rng.multivariate_normal(S @ b[0], noise**2 * S, size=count, method="cholesky")
-        return w @ phi[first].T
-    columns = []
-    for AA, bb, row in zip(A, b, phi, strict=True):
-        S = np.linalg.inv(AA)
-        w = rng.multivariate_normal(S @ bb, noise**2 * S, size=count, method="cholesky")
-        columns.append(w @ row)
-    return np.stack(columns, axis=1)

@@ -53,8 +53,39 @@ POLICIES: dict[str, dict[str, Any]] = {
     "popularity": {"kind": "popularity"},
     "epsilon_greedy": {"kind": "epsilon_greedy"},
     "random": {"kind": "random"},
+    "linucb_constant": {"kind": "linucb", "alpha": 2.0},
+    "neural_linucb": {"kind": "neural_linucb", **NET},
+    "neural_linucb_disjoint": {"kind": "neural_linucb", "disjoint": True, **NET},
+    **{
+        f"neural_ucb_{form}": {"kind": "neural_ucb", "form": form, "rank": 8, **NET}
+        for form in ("diagonal", "full", "low_rank")
+    },
+    **{
+        f"neural_ts_{form}": {"kind": "neural_ts", "form": form, "rank": 8, **NET}
+        for form in ("last_layer", "diagonal", "full", "low_rank")
+    },
+    "neural_glm_ts": {"kind": "neural_glm_ts", **NET},
+    "bootstrap_ensemble": {"kind": "bootstrap_ensemble", **NET},
+    "bootstrap_ensemble_ucb": {"kind": "bootstrap_ensemble", "rule": "ucb", "alpha": 1.0, **NET},
+    "mc_dropout": {"kind": "mc_dropout", **NET},
+    "mc_dropout_ucb": {"kind": "mc_dropout", "rule": "ucb", "alpha": 1.0, **NET},
+    "greedy": {"kind": "greedy"},
+    "greedy_disjoint": {"kind": "greedy", "disjoint": True, "features": ["persona"]},
+    "greedy_neural": {"kind": "greedy", "regressor": "neural", **NET},
+    "greedy_popularity": {"kind": "greedy", "regressor": "popularity"},
+    "static": {"kind": "static", **NET},
+    "static_cold": {"kind": "static"},
 }
-THOMPSON = [name for name, policy in POLICIES.items() if "ts" in name or name == "popularity"]
+THOMPSON = [
+    *["lints", "lints_disjoint", "neural_linear_ts", "neural_linear_ts_disjoint"],
+    *["neural_ts_last_layer", "neural_ts_diagonal", "neural_ts_full", "neural_ts_low_rank"],
+    *["neural_glm_ts", "popularity"],
+]
+"""Those that draw from a bank."""
+MEMBERS = ["bootstrap_ensemble", "mc_dropout"]
+"""Those that draw a member or a mask."""
+UNIFORM = ["random", "static_cold"]
+TRAINED = [name for name, policy in POLICIES.items() if "hidden" in policy]
 FLOOR = 0.1
 
 

@@ -22,14 +22,18 @@ from tests.statistics.posterior import (
     best_of,
     kinds_of,
     point_scores,
+    predictions_of,
     rows_of,
     softmax_of_scores,
     winning_shares,
 )
 from tests.statistics.shop import (
     FLOOR,
+    MEMBERS,
     POLICIES,
     THOMPSON,
+    TRAINED,
+    UNIFORM,
     Array,
     context_of,
     frozen,
@@ -40,7 +44,7 @@ LEVEL = 0.001
 SEEDS = 2_000
 DRAWS = 1_000_000
 CONNOISSEUR = 1
-POINT = [name for name in POLICIES if name not in (*THOMPSON, "random")]
+POINT = [name for name in POLICIES if name not in (*THOMPSON, *MEMBERS, *UNIFORM)]
 
 
 def policy(name: str, epsilon: float = 0.0) -> Learner:
@@ -104,7 +108,7 @@ def test_arms_are_shown_as_often_as_is_logged(name: str, epsilon: float) -> None
 
 
 @pytest.mark.parametrize("epsilon", [0.0, FLOOR])
-@pytest.mark.parametrize("name", [name for name in POLICIES if name != "random"])
+@pytest.mark.parametrize("name", [name for name in POLICIES if name not in UNIFORM])
 def test_a_softmax_of_the_scores_is_no_propensity(name: str, epsilon: float) -> None:
     """The same test, the same seeds: what is often logged instead does not pass it."""
     learner = policy(name, epsilon)
@@ -134,7 +138,7 @@ def test_a_thompson_policys_probabilities_are_the_shares_of_a_million_draws(name
     p, learner = answer(policy(name)), policy(name)
     assert len(learner.active.bank.column("0")) == 512
     assert worst_error(name, p) < 4
-    if not learner.per_arm:
+    if not learner.settings.per_arm:
         assert np.array_equal(p[:5], p[5:])
 
 
@@ -154,8 +158,22 @@ def test_an_upper_bound_or_a_best_guess_goes_to_the_argmax_and_its_ties(
     assert answer(policy(name), persona) == pytest.approx(expected, abs=1e-12)
 
 
-def test_random_is_a_tenth_for_each_of_10_arms() -> None:
-    assert answer(policy("random")).tolist() == pytest.approx([0.1] * 10)
+@pytest.mark.parametrize("persona", range(4))
+@pytest.mark.parametrize("name", MEMBERS)
+def test_a_member_or_a_mask_is_drawn_and_probabilities_are_the_exact_shares(
+    name: str, persona: int
+) -> None:
+    """Each of 10 members, or 64 masks, is as likely; arms that tie in one share its win."""
+    said = predictions_of(policy(name), context_of(persona), frozen().candidates)
+    assert len(said) == {"bootstrap_ensemble": 10, "mc_dropout": 64}[name]
+    expected = np.mean([best_of(scores) for scores in said], axis=0)
+    assert answer(policy(name), persona) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", UNIFORM)
+def test_what_knows_nothing_is_a_tenth_for_each_of_10_arms(name: str) -> None:
+    """Chance, and a static policy before its training."""
+    assert answer(policy(name)).tolist() == pytest.approx([0.1] * 10)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -173,11 +191,7 @@ def test_nets_are_trained_and_a_frozen_head_keeps_its_bits_under_more_rewards() 
         state.apply(state.position + 1, event)
     assert {name: digest(head) for name, head in heads.items() if head} == before
     versions = {name: learner.active.number for name, learner in state.learners.items()}
-    assert {name for name, number in versions.items() if number == 1} == {
-        "neural_linear_ts",
-        "neural_linear_ts_disjoint",
-        "neural_ucb",
-    }
+    assert {name for name, number in versions.items() if number == 1} == set(TRAINED)
 
 
 # -- the long form ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from service.engine import decide
 from service.policies import rules
-from service.policies.learner import Candidates
+from service.policies.candidates import Candidates
 from tests.statistics.shop import FLOOR, POLICIES, context_of, frozen
 from tests.statistics.test_propensities import LEVEL, fit_of
 

@@ -1,5 +1,6 @@
 """A small shop to fold: logs written by hand or by chance, a trainer in numpy, states compared."""
 
+import asyncio
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from service.events import (
     AnyEvent,
     ArmRemoved,
     ArmUpserted,
+    ChangeDetected,
     Corrected,
     ExperimentDefined,
     ExperimentDeleted,
@@ -20,13 +22,16 @@ from service.events import (
     Settled,
     VersionActivated,
     VersionStaged,
+    encode_event,
 )
 from service.experiment import Definition
-from service.fold import State, pack_artifact
-from service.networks import cold_network
+from service.fold import State, is_change_of, pack_artifact
+from service.networks import Network, cold_network
 from service.policies.learner import Learner
-from service.policies.settings import Network
+from service.policies.settings import Network as NetworkSettings
 from service.posterior import digest
+from service.stores.base import Append
+from service.stores.memory import MemoryStore
 
 NET = {"hidden": [4], "embedding": 2, "training": {"first": 4}}
 POLICIES: dict[str, dict[str, Any]] = {
@@ -38,6 +43,13 @@ POLICIES: dict[str, dict[str, Any]] = {
     "neural_ucb": {"kind": "neural_ucb", **NET},
     "watcher": {"kind": "lints", "learns_from": "all", "draws": 16, "features": ["pet x kind"]},
     "random": {"kind": "random"},
+    "forgetful": {"kind": "linucb", "learns_from": "all", "gamma": 0.8, "decay_every": 3},
+    "windowed": {"kind": "neural_linear_ts", "learns_from": "all", "window": 8, "draws": 16, **NET},
+    "changing": {"kind": "neural_linucb", "learns_from": "all", "change": True, **NET},
+    "ensemble": {"kind": "bootstrap_ensemble", "members": 3, **NET},
+    "dropout": {"kind": "mc_dropout", "masks": 16, **NET},
+    "sketch": {"kind": "neural_ts", "form": "low_rank", "rank": 2, "draws": 16, **NET},
+    "static": {"kind": "static", "hidden": [4], "training": {"first": 4}},
 }
 KINDS = ["food", "toy", "bed"]
 SHOP: dict[str, Any] = {
@@ -151,27 +163,32 @@ class Log:
     def stage(self, policy: str, lag: int = 0) -> None:
         """A version whose head was rebuilt up to `lag` events ago, by a net of random weights."""
         learner = self.state.learners[policy]
-        assert isinstance(learner.settings, Network)
+        assert isinstance(learner.settings, NetworkSettings)
         watermark = max(1, len(self.records) - lag)
         number = learner.active.number + 1
-        sizes = [learner.view.width, *learner.settings.hidden, learner.settings.embedding]
+        features = [] if learner.rectified else [learner.settings.embedding]
+        sizes = [learner.view.width, *learner.settings.hidden, *features]
         outputs = sorted(self.state.arms) if learner.disjoint else []
         rng = np.random.default_rng(len(self.records))
         output = (
             rng.standard_normal((sizes[-1], max(1, len(outputs)))),
             np.zeros(max(1, len(outputs))),
         )
-        encoder = learner.trained(cold_network(sizes, f"net {watermark}"), output, outputs)
+        layers = cold_network(sizes, f"net {watermark}").layers
+        network = Network(layers, rectified=learner.rectified)
+        encoder = learner.trained(network, output, outputs)
         begins = 1 + next(
             index
             for index, (event, _) in enumerate(self.records)
             if isinstance(event, ExperimentDefined) and event.revision == learner.born
         )
-        version = learner.version(number, encoder, None, watermark, learner.rewards, begins)
-        for event, _ in self.records[begins:watermark]:
+        version = learner.version(number, encoder)
+        version.trained_to, version.rewards, version.begins = watermark, learner.rewards, begins
+        for position, (event, _) in enumerate(self.records[begins:watermark], begins + 1):
             if isinstance(event, Learned) and event.schema_version == self.state.schema_version:
-                for outcome in learner.outcomes(event):
-                    learner.observe(version, outcome)
+                version.fold(position, event.decision, learner.outcomes(event))
+            elif is_change_of(event, learner):
+                version.drop(event.columns, event.since, position)
         staged = VersionStaged(
             at=0.0,
             policy=policy,
@@ -183,6 +200,21 @@ class Log:
             rewards=learner.rewards,
         )
         self.write(staged, pack_artifact(*learner.describe(version)))
+
+    def change(self, policy: str, columns: list[int], since: int) -> None:
+        """A change of the world, as a policy's residuals would have said it."""
+        learner = self.state.learners[policy]
+        event = ChangeDetected(
+            at=0.0,
+            policy=policy,
+            born=learner.born,
+            number=learner.changes + 1,
+            stratum=", ".join(map(self.state.schema.column_name, columns)) or "all",
+            columns=columns,
+            since=since,
+            schema_version=self.state.schema_version,
+        )
+        self.write(event)
 
     def activate(self, policy: str) -> None:
         learner = self.state.learners[policy]
@@ -241,3 +273,14 @@ def head_of(state: State, policy: str) -> str:
     head = state.learners[policy].active.head
     assert head is not None
     return digest(head)
+
+
+def store_of(log: Log) -> MemoryStore:
+    """A store that holds the log's records, for who reads them there."""
+    store = MemoryStore()
+    appends = [
+        Append("shop", encode_event(event), {str(number): ""})
+        for number, (event, _) in enumerate(log.records)
+    ]
+    asyncio.run(store.commit(appends))
+    return store

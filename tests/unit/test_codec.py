@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from service import codec
-from service.errors import Damaged, LogTooNew
+from service.errors import Damaged, LogTooNew, Outdated
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -55,11 +55,13 @@ def test_every_flipped_byte_and_every_cut_is_damaged() -> None:
         codec.unpack(blob + b"\0", 1)
 
 
-def test_a_blob_of_schema_2_is_too_new_for_a_forage_of_1_and_not_for_one_of_3() -> None:
+def test_a_blob_of_schema_2_is_too_new_for_a_forage_of_1_and_outdated_for_one_of_3() -> None:
     blob = codec.pack(2, {"name": "zoo"}, {})
     with pytest.raises(LogTooNew, match="schema 2, this Forage reads up to 1"):
         codec.unpack(blob, 1)
-    assert codec.unpack(blob, 3) == ({"name": "zoo"}, {})
+    with pytest.raises(Outdated, match="schema 2, this Forage reads 3"):
+        codec.unpack(blob, 3)
+    assert codec.unpack(blob, 2) == ({"name": "zoo"}, {})
 
 
 def npz(**members: object) -> bytes:

@@ -1,5 +1,8 @@
 """Log records: what is written comes back, what cannot be read is said, old logs still replay."""
 
+import asyncio
+import copy
+import hashlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -8,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.errors import Damaged, LogTooNew
+from service import codec
+from service.errors import Damaged, LogTooNew, Outdated
 from service.events import (
     SCHEMA,
     AnyEvent,
     ArmRemoved,
     ArmUpserted,
+    ChangeDetected,
     Corrected,
     Decision,
     ExperimentDefined,
@@ -31,9 +36,13 @@ from service.events import (
     encode_event,
     outcomes,
 )
-from service.fold import State, read_artifact
-from service.stores.base import Snapshot
-from tests.unit.folding import bits, head_of, replay
+from service.experiment import Definition
+from service.fold import SNAPSHOT_SCHEMA, State, read_artifact
+from service.follower import Follower
+from service.stores.base import Append, Snapshot
+from service.stores.memory import MemoryStore
+from service.telemetry import Telemetry
+from tests.unit.folding import bits, replay
 
 DATA = Path(__file__).parent / "data"
 
@@ -70,6 +79,17 @@ events: st.SearchStrategy[AnyEvent] = st.one_of(
         VersionStaged, **version, artifact=names, size=counts, watermark=counts, rewards=counts
     ),
     st.builds(VersionActivated, **version),
+    st.builds(
+        ChangeDetected,
+        at=finite,
+        policy=names,
+        born=counts,
+        number=counts,
+        stratum=names,
+        columns=st.lists(counts, max_size=3),
+        since=counts,
+        schema_version=counts,
+    ),
 )
 decisions = st.builds(
     Decision,
@@ -181,11 +201,11 @@ def old_log() -> list[tuple[AnyEvent, bytes | None]]:
     return [(event, artifact if isinstance(event, VersionStaged) else None) for event in read]
 
 
-def test_an_old_log_holds_every_type_of_event_and_still_replays() -> None:
-    """linucb: 3 rewards of 2.0 in all. popularity: a default of 0 corrected to 1. The bits of the
-    heads that no matrix product comes before are those that schema 1 folded."""
+def test_an_old_log_holds_every_type_of_its_events_and_still_replays() -> None:
+    """linucb: 3 rewards of 2.0 in all. popularity: a default of 0 corrected to 1. The sums of
+    the heads that no matrix product comes before have the bits that schema 1 folded."""
     records = old_log()
-    assert {type(event) for event, _ in records} == set(AnyEvent.__args__)
+    assert {type(event) for event, _ in records} == set(AnyEvent.__args__) - {ChangeDetected}
     state = replay(records[:-1])
     assert (state.position, state.revision, state.schema_version) == (14, 2, 1)
     assert list(state.arms) == ["toy1", "food1"]
@@ -196,28 +216,67 @@ def test_an_old_log_holds_every_type_of_event_and_still_replays() -> None:
         "popularity": (1, 1.0),
         "neural_ucb": (2, 1.5),
     }
-    assert head_of(state, "linucb") == "5e51e90062c7e53d0bdb426addbfb040"
-    assert head_of(state, "lints_disjoint") == "d43cbbe662354fcf83179375ba2df472"
-    assert head_of(state, "popularity") == "d69f7277b286f0bfdcf71b146df630ab"
-    learner = state.learners["neural_ucb"]
-    assert (learner.active.number, learner.rewards) == (1, 2)
+    _, folded = codec.unpack((DATA / "snapshot_schema_1.bin").read_bytes(), 1)
+    for index, (policy, names) in enumerate(
+        [("linucb", "Ab"), ("lints_disjoint", "Ab"), ("popularity", ["counts"])]
+    ):
+        head = state.learners[policy].active.head
+        assert head is not None
+        for name in names:
+            assert head.arrays()[name].tobytes() == folded[f"{index}.head.{name}"].tobytes()
     assert replay(records).deleted
 
 
-def test_an_old_snapshot_is_still_restored_and_equals_the_old_log() -> None:
-    payload = (DATA / "snapshot_schema_1.bin").read_bytes()
-    state = State.restore(Snapshot(14, payload))
-    replayed = replay(old_log()[:-1])
-    assert state.position == 14
-    for policy in ("linucb", "lints_disjoint", "popularity"):
-        assert head_of(state, policy) == head_of(replayed, policy)
-    assert bits(State.restore(state.snapshot())) == bits(state)
+def test_a_version_of_an_old_artifact_is_passed_over_and_the_cold_head_goes_on() -> None:
+    """Its head is of other features: 2 rewards are in the head of 9 random ones that serves."""
+    state = replay(old_log()[:-1])
+    learner = state.learners["neural_ucb"]
+    assert (learner.active.number, learner.staged, learner.rewards) == (0, None, 2)
+    head = learner.active.head
+    assert head is not None
+    assert head.health().effective_count == 2
+    assert learner.training_due_at == 4
+    with pytest.raises(Outdated, match=f"schema 1, this Forage reads {SNAPSHOT_SCHEMA}"):
+        read_artifact(learner, (DATA / "artifact_schema_1.bin").read_bytes())
 
 
-def test_an_old_artifact_and_an_old_decision_are_still_read() -> None:
-    state = replay(old_log()[:9])
-    artifact = (DATA / "artifact_schema_1.bin").read_bytes()
-    version = read_artifact(state.learners["neural_ucb"], artifact)
-    assert (version.number, version.trained_to) == (1, 8)
+def test_an_old_window_of_the_training_is_the_policys_own() -> None:
+    """Of a definition as schema 1 logged it; one that says both keeps the policy's."""
+    definition = copy.deepcopy(old_definition())
+    policy = definition["policies"]["neural_ucb"]
+    assert policy["training"]["window"] is None
+    for window in (None, 500):
+        policy["training"]["window"] = window
+        parsed: Any = Definition.model_validate(definition).policies["neural_ucb"]
+        assert parsed.window == window
+        assert "window" not in parsed.training.model_dump()
+    policy["window"] = 700
+    assert Definition.model_validate(definition).policies["neural_ucb"].window == 700
+
+
+def old_definition() -> dict[str, Any]:
+    first, _ = old_log()[0]
+    assert isinstance(first, ExperimentDefined)
+    return first.definition
+
+
+def test_an_old_snapshot_is_passed_over_for_the_whole_log() -> None:
+    snapshot = Snapshot(14, (DATA / "snapshot_schema_1.bin").read_bytes())
+    with pytest.raises(Outdated):
+        State.restore(snapshot)
+    store = MemoryStore()
+    lines = (DATA / "log_schema_1.jsonl").read_bytes().splitlines()[:-1]
+
+    async def recovered() -> State:
+        await store.commit([Append("shop", line, {str(n): ""}) for n, line in enumerate(lines)])
+        artifact = (DATA / "artifact_schema_1.bin").read_bytes()
+        await store.put_blob("shop", hashlib.sha256(artifact).hexdigest(), artifact)
+        await store.save_snapshot("shop", snapshot)
+        return await Follower(store, Telemetry()).discover("shop")
+
+    assert bits(asyncio.run(recovered())) == bits(replay(old_log()[:-1]))
+
+
+def test_an_old_decision_is_still_read() -> None:
     decision = decode_decision((DATA / "decision_schema_1.json").read_bytes())
     assert (decision.policy, decision.shown[0].arm, decision.seed) == ("linucb", "toy1", 123)

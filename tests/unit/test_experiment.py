@@ -75,9 +75,9 @@ REFUSED = [
     ),
     (
         "policies.net",
-        {"kind": "neural_ucb", "form": "full"},
+        {"kind": "neural_ucb", "form": "block"},
         "policies.net.form",
-        "'last_layer'",
+        "'last_layer', 'diagonal', 'full' or 'low_rank'",
     ),
     ("features.crosses", ["pet x size"], "features", "cross 'pet x size': there is no feature"),
     ("features.crosses", ["pet"], "features", "write two or more feature names as 'a x b'"),
@@ -146,7 +146,7 @@ def test_a_wrong_definition_is_refused_with_the_path_and_the_reason(
 def test_popularity_is_refused_where_rewards_leave_0_to_1(low: float, high: float) -> None:
     definition = shop("policies.pop", {"kind": "popularity"})
     definition["reward"] = {"range": [low, high], "default": low}
-    with pytest.raises(ValidationError, match=r"policies.pop: popularity counts clicks: reward.ra"):
+    with pytest.raises(ValidationError, match=r"policies.pop: clicks are counted: reward.ra"):
         Definition.model_validate(definition)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from service.policies.settings import Training
-from service.training.fit import Fitted, fit
+from service.training.fit import Fitted, Plan, fit
 
 X = np.eye(4)[np.random.default_rng(0).integers(0, 4, 400)]
 XOR = np.array([0.0, 1.0, 1.0, 0.0])
@@ -23,7 +23,7 @@ def _one_thread() -> None:
 
 def fitted(rewards: np.ndarray = REWARDS, column: np.ndarray = ONE_COLUMN, **more: float) -> Fitted:
     training = Training.model_validate({"learning_rate": 1e-2} | more)
-    return fit(ROWS, column, rewards, [3, 16, 4], training, seed=3)
+    return fit(ROWS, column, rewards, Plan([3, 16, 4], training), seed=3)
 
 
 def predicted(fitted_net: Fitted) -> np.ndarray:
@@ -95,5 +95,5 @@ def test_a_descent_that_diverges_leaves_finite_weights() -> None:
 
 def test_one_reward_is_enough_to_fit() -> None:
     training = Training(epochs=2)
-    found = fit(ROWS[:1], ONE_COLUMN[:1], REWARDS[:1], [3, 4, 2], training, seed=0)
+    found = fit(ROWS[:1], ONE_COLUMN[:1], REWARDS[:1], Plan([3, 4, 2], training), seed=0)
     assert found.network.width == 2

@@ -12,7 +12,10 @@ from service.events import Expired, Rewarded, decode_event, encode_event
 from service.fold import State
 from tests.unit.folding import KINDS, POLICIES, SHOP, Log, bits, replay
 
-NETS = ["neural", "neural_disjoint", "neural_ucb"]
+NETS = [
+    *["neural", "neural_disjoint", "neural_ucb"],
+    *["windowed", "changing", "ensemble", "dropout", "sketch", "static"],
+]
 
 
 def changed(change: str) -> dict[str, Any]:
@@ -23,11 +26,16 @@ def changed(change: str) -> dict[str, Any]:
         case "knobs":
             policies["linucb"]["alpha"] = 0.5
             policies["neural"] |= {"draws": 32, "bank": 7, "epsilon": 0.1}
+            policies["ensemble"] |= {"rule": "ucb", "alpha": 0.5}
+            policies["sketch"] |= {"draws": 32, "scale": 0.5}
         case "frozen":
             definition["policies"] = {n: p | {"learning": False} for n, p in policies.items()}
         case "ridge":
-            for name in ("linucb", "neural_disjoint", "neural_ucb"):
+            for name in ("linucb", "neural_disjoint", "neural_ucb", "ensemble"):
                 policies[name]["ridge"] = 2.0
+        case "forgetting":
+            policies["forgetful"]["gamma"] = 0.5
+            policies["windowed"]["window"] = 2
         case "fewer":
             for name in ("popularity", "lints_disjoint", "neural"):
                 del policies[name]
@@ -48,13 +56,14 @@ staging = st.tuples(st.just("stage"), st.sampled_from(NETS), st.integers(0, 6))
 activations = st.tuples(st.just("activate"), st.sampled_from(NETS))
 definitions = st.tuples(
     st.just("define"),
-    st.sampled_from(["", "knobs", "frozen", "ridge", "fewer", "features", "sorted"]),
+    st.sampled_from(["", "knobs", "frozen", "ridge", "forgetting", "fewer", "features", "sorted"]),
 )
+changes = st.tuples(st.just("change"), st.sampled_from([[], [0], [1], [4]]), st.integers(0, 8))
 catalogue = st.tuples(
     st.sampled_from(["upsert", "remove"]), st.sampled_from(["toy1", "bed2", "new"]), indexes
 )
 operations = st.lists(
-    settling | settling | corrections | staging | activations | definitions | catalogue
+    settling | settling | corrections | staging | activations | changes | definitions | catalogue
     | st.just(("delete",)),
     min_size=1,
     max_size=25,
@@ -80,6 +89,12 @@ def stage(log: Log, policy: str, lag: int) -> None:
         log.stage(policy, lag)
 
 
+def change(log: Log, columns: list[int], age: int) -> None:
+    """The world changed for the pet, or for an arm, `age` events ago."""
+    if "changing" in log.state.learners:
+        log.change("changing", columns, max(0, len(log.records) - age))
+
+
 def activate(log: Log, policy: str) -> None:
     learner = log.state.learners.get(policy)
     if learner and learner.staged:
@@ -92,6 +107,7 @@ OPERATIONS = {
     "correct": correct,
     "stage": stage,
     "activate": activate,
+    "change": change,
     "upsert": lambda log, arm, kind: log.upsert(arm, {"kind": KINDS[kind % 3]}),
     "remove": lambda log, arm, _: log.remove(arm),
     "delete": lambda log: log.delete(),

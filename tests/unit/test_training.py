@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from service.errors import StoreUnavailable
-from service.events import Expired, VersionStaged, encode_event
-from service.fold import read_artifact
-from service.stores.base import Append
-from service.stores.memory import MemoryStore
+from service.events import Expired, VersionStaged
+from service.fold import State, read_artifact
+from service.posterior import Head
+from service.posterior.gradient import FORMS
 from service.training.trainer import History, collect, due_count, train
-from tests.unit.folding import Log, bits, replay, shop
+from tests.unit.folding import Log, bits, replay, shop, store_of
 
 NET = {
     "kind": "neural_linear_ts",
@@ -43,23 +43,13 @@ def rewarded(log: Log, count: int, policy: str = "p") -> None:
         log.settle(policy, {arm: float(liked)}, {"pet": pet, "age": number})
 
 
-def store_of(log: Log) -> MemoryStore:
-    store = MemoryStore()
-    appends = [
-        Append("shop", encode_event(event), {str(number): ""})
-        for number, (event, _) in enumerate(log.records)
-    ]
-    asyncio.run(store.commit(appends))
-    return store
-
-
 def collected(log: Log, count: int) -> History:
     learner = log.state.learners["p"]
     return asyncio.run(collect(store_of(log), log.state, learner, count))
 
 
 def rewards_of(history: History) -> list[float]:
-    return [entry.outcome.settled.reward for entry in history.entries]
+    return history.memory.rewards
 
 
 @pytest.mark.parametrize(("rewards", "due"), [(4, 4), (7, 4), (8, 8), (15, 8), (16, 16), (100, 64)])
@@ -99,50 +89,53 @@ def test_a_history_is_the_policys_own_up_to_the_count() -> None:
     rewarded(log, 3)
     history = collected(log, 5)
     assert (history.rewards, history.watermark, history.begins) == (5, 8, 1)
-    assert [entry.first for entry in history.entries] == [2, 3, 4, 7, 8]
+    assert history.memory.positions == [2, 3, 4, 7, 8]
 
 
 def test_a_history_of_all_policies_where_it_learns_from_all() -> None:
     log = opened(learns_from="all")
     rewarded(log, 2)
     rewarded(log, 2, "other")
-    assert [entry.first for entry in collected(log, 4).entries] == [2, 3, 4, 5]
+    assert collected(log, 4).memory.positions == [2, 3, 4, 5]
 
 
-def test_corrections_are_in_a_history_and_count_no_reward() -> None:
+def test_corrections_are_merged_into_a_history_and_count_no_reward() -> None:
     log = opened()
     late = log.settle("p", {"toy1": 0.0}, kind=Expired)
     log.correct(late, 1.0)
     rewarded(log, 3)
     history = collected(log, 4)
     assert (history.rewards, history.watermark) == (4, 6)
-    assert rewards_of(history)[:2] == [0.0, 1.0]
-    assert [entry.first for entry in history.entries] == [2, 2, 4, 5, 6]
+    assert rewards_of(history)[0] == 1.0
+    assert history.memory.positions == [2, 4, 5, 6]
 
 
 def test_a_window_keeps_the_latest_and_drops_corrections_of_the_others() -> None:
-    """Of 5 rewards at 2 to 6 the latest 2; the correction of the first goes, of the last stays."""
-    log = opened(training={"first": 4, "window": 2})
+    """Of 6 rewards at 2 to 6 and 9 the latest 2; the correction of the first goes, of the fifth
+    stays."""
+    log = opened(window=2)
     rewarded(log, 5)
     log.correct(log.settled[0], 0.5)
     log.correct(log.settled[4], 0.25)
     rewarded(log, 1)
     history = collected(log, 6)
-    assert (history.rewards, history.begins, history.watermark) == (6, 6, 9)
-    assert [entry.first for entry in history.entries] == [6, 6, 9]
-    assert rewards_of(history)[1] == 0.25
+    assert (history.rewards, history.begins, history.watermark) == (6, 1, 9)
+    assert history.memory.positions == [6, 9]
+    assert rewards_of(history)[0] == 0.25
 
 
-@pytest.mark.parametrize(("window", "firsts"), [(3, [3, 4]), (2, [4, 4]), (1, [4, 4])])
+@pytest.mark.parametrize(
+    ("window", "firsts"),
+    [(5, [2, 2, 3, 4, 4]), (4, [3, 4, 4]), (3, [3, 4, 4]), (2, [4, 4]), (1, [4, 4])],
+)
 def test_a_window_does_not_cut_a_slate(window: int, firsts: list[int]) -> None:
     """Rewards: two arms at 2, one at 3, two at 4. A slate is kept whole or not at all."""
-    log = opened(training={"first": 4, "window": window})
+    log = opened(window=window)
     log.settle("p", {"toy1": 1.0, "food1": 0.0})
     log.settle("p", {"toy1": 1.0})
     log.settle("p", {"toy1": 0.0, "bed1": 1.0})
     history = collected(log, 5)
-    assert sorted({entry.first for entry in history.entries}) == sorted(set(firsts))
-    assert history.begins == firsts[0]
+    assert history.memory.positions == firsts
 
 
 def test_a_head_started_anew_is_trained_on_what_came_after_it() -> None:
@@ -154,7 +147,7 @@ def test_a_head_started_anew_is_trained_on_what_came_after_it() -> None:
     rewarded(log, 4)
     history = collected(log, 4)
     assert history.begins == 5
-    assert [entry.first for entry in history.entries] == [7, 8, 9, 10]
+    assert history.memory.positions == [7, 8, 9, 10]
 
 
 def test_a_policy_that_learned_from_all_and_now_from_its_own_can_be_trained_again() -> None:
@@ -163,7 +156,7 @@ def test_a_policy_that_learned_from_all_and_now_from_its_own_can_be_trained_agai
     log.define(shop(p=NET, other={"kind": "random"}))
     rewarded(log, 4)
     learner = log.state.learners["p"]
-    assert len(collected(log, due_count(learner)).entries) == 4
+    assert len(collected(log, due_count(learner)).memory) == 4
 
 
 def test_a_log_that_ends_too_early_is_said_and_tried_again() -> None:
@@ -179,8 +172,19 @@ def test_a_log_that_ends_too_early_is_said_and_tried_again() -> None:
         {},
         {"kind": "neural_ucb", "draws": None},
         {"disjoint": True},
-        {"training": {"first": 4, "window": 5, "epochs": 4}},
+        {"window": 5},
+        {"change": True},
+        {"gamma": 0.9, "decay_every": 3},
         {"learns_from": "all"},
+        {"kind": "neural_linucb", "draws": None},
+        {"kind": "neural_linucb", "disjoint": True, "draws": None},
+        *({"kind": "neural_ucb", "form": form, "rank": 4, "draws": None} for form in FORMS),
+        {"kind": "neural_ts", "form": "low_rank", "rank": 4},
+        {"kind": "neural_glm_ts"},
+        {"kind": "bootstrap_ensemble", "draws": None},
+        {"kind": "mc_dropout", "draws": None},
+        {"kind": "greedy", "regressor": "neural", "draws": None},
+        {"kind": "static", "draws": None},
     ],
 )
 def test_an_artifact_is_accepted_and_its_head_holds_what_was_learned(more: dict) -> None:
@@ -193,29 +197,58 @@ def test_an_artifact_is_accepted_and_its_head_holds_what_was_learned(more: dict)
     rewarded(log, 8)
     log.correct(log.settled[15], 0.25)
     learner = log.state.learners["p"]
+    count = due_count(learner)
     artifact = asyncio.run(train(store_of(log), log.state, learner))
     version = read_artifact(learner, artifact)
-    assert (version.number, version.trained_to, version.rewards) == (1, 18, 16)
-    assert version.head is not None
-    window = learner.settings.training.window  # type: ignore[union-attr]
-    assert version.head.health().effective_count == (window or 16)
+    static = learner.settings.kind == "static"
+    assert (version.number, version.rewards) == (1, 4 if static else 16)
+    assert version.trained_to == 1 + count + (count > 12)
     outputs = {"outputs": list(version.encoder.outputs)}
     arms = ["bed1", "food1", "toy1"] if learner.disjoint else []
     assert outputs == {"outputs": arms}
     assert version.encoder.output is not None
-    assert version.encoder.output[0].shape == (2, max(1, len(arms)))
+    width = 8 if learner.rectified else 2
+    assert version.encoder.output[0].shape == (width, max(1, len(arms)))
     staged = VersionStaged(
-        at=0.0, policy="p", born=1, version=1, artifact="", size=0, watermark=18, rewards=16
+        at=0.0,
+        policy="p",
+        born=1,
+        version=1,
+        artifact="",
+        size=0,
+        watermark=version.trained_to,
+        rewards=version.rewards,
     )
     log.write(staged, artifact)
     log.activate("p")
-    assert learner.active.head is not None
-    assert learner.active.head.health().effective_count == (window or 16) + 4
+    if not static:
+        expect_counts(version.head, learner.active.head, more)
     assert bits(replay(log.records, eager=True)) == bits(log.state)
+    assert bits(State.restore(log.state.snapshot())) == bits(log.state)
+
+
+def expect_counts(trained: Head | None, active: Head | None, more: dict) -> None:
+    """16 rewards and 20, of a window the latest 5; with gamma 0.9 for every 3: 0.729 n each time,
+    5 times in 15 rewards, and 6 in 18."""
+    assert trained is not None
+    assert active is not None
+    counts = trained.health().effective_count, active.health().effective_count
+    if "gamma" in more:
+        n = 0.0
+        held = {}
+        for number in range(1, 21):
+            n += 1
+            if number % 3 == 0:
+                n *= 0.729
+            held[number] = n
+        assert counts == pytest.approx((held[16], held[20]))
+    else:
+        assert counts == ((5, 5) if "window" in more else (16, 20))
 
 
 def test_a_rebuilt_head_equals_a_fold_of_every_reward_with_its_latest_value() -> None:
-    """A of the head is ridge I + sum phi phi^T over 4 rewards, b holds the corrected one."""
+    """A of the head is ridge I + sum phi phi^T over 4 rewards, b holds the corrected one; phi has 2
+    trained columns, 2 cold, 6 raw and the constant."""
     log = opened()
     rewarded(log, 3)
     log.correct(log.settled[0], 0.25)
@@ -225,5 +258,5 @@ def test_a_rebuilt_head_equals_a_fold_of_every_reward_with_its_latest_value() ->
     shown = [one.event.settled[0] for one in log.settled]
     phi = version.encoder(learner.view.rows(np.array([one.x for one in shown])))
     head: Any = version.head
-    np.testing.assert_allclose(head.A, np.eye(5) + phi.T @ phi, atol=1e-12)
+    np.testing.assert_allclose(head.A, np.eye(11) + phi.T @ phi, atol=1e-12)
     np.testing.assert_allclose(head.b, phi.T @ [one.reward for one in shown], atol=1e-12)

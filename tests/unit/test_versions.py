@@ -12,7 +12,8 @@ from service import codec
 from service.errors import Damaged, LogGap, LogTooNew
 from service.events import VersionActivated, VersionStaged
 from service.fold import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
-from service.policies.learner import COLD_SHARE, Candidates
+from service.policies.candidates import Candidates
+from service.policies.encoder import COLD_SHARE
 from tests.unit.folding import POLICIES, Log, bits, catch_up, head_of, replay, shop
 
 NEURAL, UCB, DISJOINT = POLICIES["neural"], POLICIES["neural_ucb"], POLICIES["neural_disjoint"]
@@ -114,6 +115,17 @@ def test_knobs_turned_while_a_version_is_staged_hold_for_it_too() -> None:
     assert bits(type(log.state).restore(log.state.snapshot())) == bits(log.state)
 
 
+@pytest.mark.parametrize("knob", [{"masks": 64}, {"bank": 3}])
+def test_masks_turned_while_a_trained_dropout_serves_are_those_after_a_restart(knob: dict) -> None:
+    policy = POLICIES["dropout"]
+    log, _ = staged(policy)
+    log.activate("p")
+    log.define(shop(p=policy | knob))
+    table = log.state.learners["p"].score(np.zeros(3), log.state.candidates)
+    assert len(table.rows) == knob.get("masks", 16)
+    assert bits(type(log.state).restore(log.state.snapshot())) == bits(log.state)
+
+
 def test_a_staged_head_does_not_depend_on_how_far_it_was_when_learning_stopped() -> None:
     """Caught up before the definition in one process, after it in another."""
     log = opened(p=NEURAL)
@@ -144,22 +156,24 @@ def test_a_correction_of_a_reward_before_the_window_weighs_nothing() -> None:
 
 
 def test_a_cold_net_works_and_a_trained_one_stands_beside_it() -> None:
-    """phi: 2 trained columns, 2 cold ones at twice their size, and the constant 1."""
+    """phi: 2 trained columns, 2 cold ones at twice their size, the 6 raw ones, the constant 1."""
     log, artifact = staged(NEURAL)
     learner = log.state.learners["p"]
     rows = np.linspace(-1, 1, 12).reshape(2, 6)
     cold = learner.active.encoder
     assert cold.cold is not None
-    assert cold(rows).tolist() == np.hstack([COLD_SHARE * cold.cold(rows), [[1], [1]]]).tolist()
+    small = cold.row_scale * rows
+    own = [COLD_SHARE * cold.cold(small), small, [[1], [1]]]
+    assert COLD_SHARE == 2
+    assert np.array_equal(cold(rows), np.hstack(own))
     warm = read_artifact(learner, artifact).encoder
     assert warm.trained is not None
-    expected = np.hstack([warm.trained(rows), COLD_SHARE * cold.cold(rows), [[1], [1]]])
-    assert np.array_equal(warm(rows), expected)
-    assert warm.width(6) == 5
+    assert np.array_equal(warm(rows), np.hstack([warm.trained(rows), *own]))
+    assert (cold.features(6), warm.features(6)) == (9, 11)
 
 
 def test_neural_ucb_scores_the_nets_output_plus_what_the_head_adds() -> None:
-    log, _ = staged(UCB)
+    log, _ = staged(UCB | {"alpha": 2.0})
     log.activate("p")
     learner, candidates = log.state.learners["p"], log.state.candidates
     context = np.array([1.0, 0.0, 1.0])
@@ -241,11 +255,11 @@ def test_an_artifact_is_read_back_whole() -> None:
         ({}, {"output.weight": np.ones((2, 0)), "output.bias": np.ones(0)}),
         ({}, {"output.bias": np.array([np.nan])}),
         ({}, {"head.A": None}),
-        ({}, {"head.A": np.eye(4)}),
-        ({}, {"head.A": -np.eye(5)}),
-        ({}, {"head.A": np.full((5, 5), np.inf)}),
-        ({}, {"head.b": np.ones(6)}),
-        ({}, {"head.b": np.full(5, np.nan)}),
+        ({}, {"head.A": np.eye(10)}),
+        ({}, {"head.A": -np.eye(11)}),
+        ({}, {"head.A": np.full((11, 11), np.inf)}),
+        ({}, {"head.b": np.ones(10)}),
+        ({}, {"head.b": np.full(11, np.nan)}),
         ({}, {"head.scalars": np.ones(1)}),
         ({}, {"head.scalars": np.array([np.inf, 3.0])}),
     ],

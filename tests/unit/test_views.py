@@ -100,3 +100,24 @@ def test_a_view_of_nothing_has_no_columns_and_a_row_an_arm() -> None:
     view = View(SCHEMA, [])
     assert view.design(CONTEXT[None], np.tile(ARM, (4, 1))).shape == (4, 0)
     assert len(view.arm_columns) == 0
+
+
+def test_a_row_is_expected_to_be_as_long_as_its_numbers_are_many() -> None:
+    """A category counts 1 whatever its values; equal vectors crossed by element count once."""
+    features = Features.model_validate(
+        {
+            "context": {
+                "pet": {"type": "categorical", "values": ["cat", "dog"]},
+                "user": {"type": "vector", "size": 32},
+            },
+            "arm": {"item": {"type": "vector", "size": 32}, "price": {"type": "numeric"}},
+        }
+    )
+    schema = Schema(features)
+    for names, square in (
+        (["user x item"], 32),
+        (["intercept", "pet", "price"], 3),
+        (["pet x item"], 32),
+        (["user", "item"], 64),
+    ):
+        assert View(schema, names).expected_square == square

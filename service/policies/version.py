@@ -1,0 +1,206 @@
+"""A version of a policy: an encoder, and the head that is folded in its features."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service.events import Outcome
+from service.features import Array, View
+from service.policies.encoder import Encoder
+from service.policies.memory import Memory
+from service.policies.settings import PolicySettings
+from service.posterior import Bank, Head
+
+NEGLIGIBLE = 1e-12
+"""A settlement that decayed to this share of itself is no longer corrected."""
+
+
+class Version:
+    """Scores come from its head and its bank of draws; settlements move the head alone.
+
+    trained_to   log position that the encoder was trained to, and the head rebuilt to
+    rewards      the policy's rewards at that position: what the next training's due count grows
+                 from
+    begins       the head holds no outcome that was settled first before this log position, unless
+                 the memory does: a correction of one has the weight 0
+    settled      settlements folded, which the decays are counted by
+    decays       log positions of the decays that still matter
+    doubt        by how much more the head errs, in squares, on rows that its net was not fitted to
+    """
+
+    def __init__(
+        self,
+        number: int,
+        view: View,
+        encoder: Encoder,
+        make_head: Callable[[Encoder], Head] | None,
+        settings: PolicySettings,
+        bank: Bank,
+        memory: Memory | None,
+        *,
+        predicts: bool = False,
+    ) -> None:
+        self.number, self.view, self.encoder, self.bank = number, view, encoder, bank
+        self._make_head, self._predicts = make_head, predicts
+        self.head = make_head(encoder) if make_head else None
+        self.memory = memory
+        self._decay_every = settings.decay_every
+        self._share = settings.gamma**settings.decay_every
+        self._windowed = settings.window is not None
+        self.trained_to = self.rewards = self.begins = self.settled = 0
+        self.decays: list[int] = []
+        self.doubt = 1.0
+
+    # -- score ---------------------------------------------------------------------------------
+
+    def offset(self, phi: Array) -> Array:  # (n, m) -> (n,)
+        """What the net says by itself, where the head holds what is left of the reward."""
+        return self.encoder.predict(phi) if self._predicts else np.zeros(len(phi))
+
+    def mean(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
+        own = self.head.mean(phi, arms) if self.head else np.zeros(len(phi))
+        return own + self.offset(phi)
+
+    def phi(self, x: Array) -> Array:  # (n, schema.width) -> (n, m)
+        return self.encoder(self.view.rows(x))
+
+    # -- learn ---------------------------------------------------------------------------------
+
+    def fold(self, position: int, key: str, outcomes: Sequence[Outcome]) -> None:
+        """The outcomes of one decision, `key`, settled at one log position."""
+        if self.head is None or not outcomes:
+            return
+        for outcome in outcomes:
+            settled = outcome.settled
+            phi = self.phi(np.array([settled.x]))
+            offset = float(self.offset(phi)[0])
+            if outcome.was is None:
+                if self.memory is not None:
+                    self.memory.add(position, key, settled.arm, settled.x, settled.reward)
+                self.head.observe(settled.arm, phi[0], settled.reward - offset, key)
+                self.settled += 1
+                continue
+            weight = self._weight(key, outcome)
+            if weight:
+                self.head.revise(
+                    settled.arm, phi[0], outcome.was - offset, settled.reward - offset, key, weight
+                )
+        self._forget(position, sum(one.was is None for one in outcomes))
+
+    def _weight(self, key: str, outcome: Outcome) -> float:
+        """What the head still holds of the settlement that a correction is about."""
+        settled, since = outcome.settled, outcome.since
+        if self.memory is not None and self.memory.holds(key, settled.arm):
+            self.memory.revise(key, settled.arm, settled.reward)
+            return 1.0
+        if since is None or since < self.begins:
+            return 0.0
+        decayed = sum(position >= since for position in self.decays)
+        return float(self._share**decayed)
+
+    def _forget(self, position: int, settlements: int) -> None:
+        """After an event: decay once for every so many settlements, or shorten the window."""
+        if self._share < 1:
+            before = self.settled - settlements
+            times = self.settled // self._decay_every - before // self._decay_every
+            if times and self.head is not None:
+                self.head.decay(self._share**times)
+                self.decays += [position] * times
+                while self._share ** len(self.decays) < NEGLIGIBLE:
+                    self.begins = self.decays.pop(0) + 1
+        elif self.memory is not None and self.memory.overfull:
+            self.memory.trim()
+            if self._windowed:
+                self.refold(self.memory, position + 1)
+
+    def drop(self, columns: list[int], since: int, position: int) -> None:
+        """The world changed at `since`: forget what was settled before, where it is touched."""
+        if self.memory is not None:
+            self.memory.drop(columns, since)
+            self.refold(self.memory, position + 1)
+
+    def refold(self, memory: Memory, begins: int, unseen: int | None = None) -> None:
+        """The head from the prior over what is in memory, in log order.
+
+        begins   what was settled before this position counts only if it is in memory
+        unseen   the first row that the net was not fitted to. On rows that it was fitted to a head
+                 in its features errs too little; what it errs on the others, before it learns them,
+                 says what the noise is (with fixed features the two are the same: rr - b^T mu is
+                 the sum of e^2 / (1 + v), Bishop 2006, section 3.5)
+        """
+        if self._make_head is None:
+            return
+        self.head = self._make_head(self.encoder)
+        self.begins, self.settled, self.decays = begins, 0, []
+        phi = self.phi(memory.x)
+        rewards = np.array(memory.rewards) - self.offset(phi)
+        errors = []
+        for position, rows in memory.events():
+            for row in rows:
+                arm = memory.arms[row]
+                if unseen is not None and row >= unseen:
+                    errors.append(self._error(phi[[row]], arm, rewards[row]))
+                self.head.observe(arm, phi[row], rewards[row], memory.keys[row])
+            self.settled += len(rows)
+            if self._share < 1:
+                self._forget(position, len(rows))
+        if errors:
+            _, noise = self.head.evidence(memory.arms[-len(errors) :])
+            self.doubt = max(float(np.mean(errors) / np.mean(noise**2)), 1.0)
+        if self.doubt > 1:
+            self.head.distrust(self.doubt)
+
+    def _error(self, phi: Array, arm: str, reward: float) -> float:  # (1, m)
+        """e^2 / (1 + v) of a settlement that the head has not learned."""
+        assert self.head is not None
+        _, noise = self.head.evidence([arm])
+        error = reward - self.head.mean(phi, [arm])
+        return float(error[0] ** 2 / (1 + (self.head.width(phi, [arm])[0] / noise[0]) ** 2))
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Meta and arrays: what snapshots and the trainer's artifacts hold."""
+        encoder = self.encoder
+        meta = {
+            "version": self.number,
+            "trained_to": self.trained_to,
+            "version_rewards": self.rewards,
+            "begins": self.begins,
+            "settled": self.settled,
+            "decays": self.decays,
+            "doubt": self.doubt,
+            "outputs": list(encoder.outputs),
+            "gradient_scale": encoder.gradient_scale,
+        }
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        if encoder.trained and encoder.output:
+            arrays |= {f"net.{name}": array for name, array in encoder.trained.arrays().items()}
+            arrays["output.weight"], arrays["output.bias"] = encoder.output
+        if self.head is not None:
+            arrays |= {f"head.{name}": array for name, array in self.head.arrays().items()}
+        if self.memory is not None:
+            arrays |= {f"memory.{name}": array for name, array in self.memory.arrays().items()}
+        return meta, arrays
+
+    def restore(self, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take in head, memory and counts of `describe`; the encoder is this one's own."""
+        if self.head is not None and (own := part(arrays, "head.")):
+            self.head.restore(own)
+        if self.memory is not None and (own := part(arrays, "memory.")):
+            self.memory.restore(own)
+        self.trained_to, self.rewards = int(meta["trained_to"]), int(meta["version_rewards"])
+        self.begins, self.settled = int(meta["begins"]), int(meta["settled"])
+        self.decays = [int(position) for position in meta["decays"]]
+        self.doubt = float(meta["doubt"])
+
+
+def part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays whose names begin with a prefix, without it."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,109 @@
+"""The settings of every kind: defaults that need nothing said, and nonsense refused in words."""
+
+from typing import Any, get_args
+
+import pytest
+from pydantic import ValidationError
+
+from service.experiment import Definition
+from service.faults import faults_of
+from service.policies.settings import AnyPolicy
+from service.policies.table import FAMILIES
+from tests.unit.test_experiment import SHOP, shop
+
+MODELS = get_args(get_args(AnyPolicy)[0])
+KINDS = [get_args(model.model_fields["kind"].annotation)[0] for model in MODELS]
+NETS = ["neural_linear_ts", "neural_linucb", "neural_ucb", "neural_ts", "neural_glm_ts",
+        "bootstrap_ensemble", "mc_dropout", "static"]  # fmt: skip
+
+
+def parsed(policy: dict[str, Any], **more: Any) -> Any:
+    definition = shop("policies", {"p": policy}) | more
+    return Definition.model_validate(definition).policies["p"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_needs_nothing_but_its_name_and_its_dump_is_itself(kind: str) -> None:
+    assert set(KINDS) == set(FAMILIES)
+    policy = parsed({"kind": kind})
+    assert parsed(policy.model_dump(mode="json")) == policy
+    assert (policy.gamma, policy.decay_every) == (1.0, 20)
+    assert (policy.window, policy.change) == (None, False)
+    assert policy.has_net == (kind in NETS)
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"kind": "linucb", "gamma": 0}, "gamma", "greater than 0"),
+    ({"kind": "linucb", "gamma": 1.01}, "gamma", "less than or equal to 1"),
+    ({"kind": "linucb", "decay_every": 0}, "decay_every", "greater than 0"),
+    ({"kind": "linucb", "window": 0}, "window", "greater than or equal to 1"),
+    ({"kind": "linucb", "window": 1_000_001}, "window", "less than or equal to 1000000"),
+    ({"kind": "linucb", "change": 1}, "change", "valid boolean"),
+    ({"kind": "linucb", "gamma": 0.9, "window": 9}, "", "forget by gamma, or by window and change"),
+    ({"kind": "popularity", "gamma": 0.9, "change": True}, "", "forget by gamma, or by window"),
+    ({"kind": "neural_ucb", "form": "full", "gamma": 0.9}, "", "full form keeps an inverse that"),
+    ({"kind": "neural_ts", "form": "full", "gamma": 0.9}, "", "full form keeps an inverse that"),
+    ({"kind": "neural_ts", "form": "dense"}, "form", "'last_layer', 'diagonal', 'full'"),
+    ({"kind": "neural_ucb", "rank": 0}, "rank", "greater than or equal to 1"),
+    ({"kind": "neural_ucb", "disjoint": True}, "disjoint", "not permitted"),
+    ({"kind": "lints", "scale": 0}, "scale", "greater than 0"),
+    ({"kind": "neural_glm_ts", "batch": 0}, "batch", "greater than or equal to 1"),
+    ({"kind": "neural_glm_ts", "noise": 0.5}, "noise", "not permitted"),
+    ({"kind": "bootstrap_ensemble", "members": 1}, "members", "greater than or equal to 2"),
+    ({"kind": "bootstrap_ensemble", "members": 257}, "members", "less than or equal to 256"),
+    ({"kind": "bootstrap_ensemble", "rule": "greedy"}, "rule", "'thompson' or 'ucb'"),
+    ({"kind": "mc_dropout", "dropout": 0}, "dropout", "greater than 0"),
+    ({"kind": "mc_dropout", "dropout": 1}, "dropout", "less than 1"),
+    ({"kind": "mc_dropout", "masks": 1}, "masks", "greater than or equal to 2"),
+    ({"kind": "greedy", "regressor": "forest"}, "regressor", "'linear', 'neural' or 'popularity'"),
+    ({"kind": "static", "loss": "hinge"}, "loss", "'log' or 'squared'"),
+    ({"kind": "static", "embedding": 0}, "embedding", "greater than 0"),
+    ({"kind": "neural_linucb", "training": {"window": -1}}, "p", "greater than or equal"),
+]
+
+
+@pytest.mark.parametrize(("policy", "setting", "message"), REFUSED)
+def test_nonsense_is_refused_in_words(policy: dict[str, Any], setting: str, message: str) -> None:
+    definition = shop("policies", {"p": policy})
+    with pytest.raises(ValidationError) as caught:
+        Definition.model_validate(definition)
+    faults = faults_of(caught.value.errors(), definition)
+    assert any(f.path.endswith(setting) and message in f.message for f in faults), faults
+
+
+def test_full_may_forget_by_change_and_by_window() -> None:
+    assert parsed({"kind": "neural_ucb", "form": "full", "change": True}).change
+    assert parsed({"kind": "neural_ts", "form": "full", "window": 500}).window == 500
+
+
+CHANCES = [
+    ({"kind": "popularity"}, "clicks are counted"),
+    ({"kind": "greedy", "regressor": "popularity"}, "clicks are counted"),
+    ({"kind": "epsilon_greedy", "regressor": "popularity"}, "clicks are counted"),
+    ({"kind": "neural_glm_ts"}, "log loss is for rewards that are chances"),
+    ({"kind": "static"}, "log loss is for rewards that are chances"),
+]
+
+
+@pytest.mark.parametrize(("policy", "reason"), CHANCES)
+@pytest.mark.parametrize("ends", [(-1, 1), (0, 2), (0, 1.001)])
+def test_a_policy_of_chances_is_refused_where_rewards_leave_0_to_1(
+    policy: dict[str, Any], reason: str, ends: tuple[float, float]
+) -> None:
+    with pytest.raises(ValidationError, match=f"policies.p: {reason}: reward.range must lie in"):
+        parsed(policy, reward={"range": ends, "default": ends[0]})
+    with pytest.raises(ValidationError, match=f"policies.p: {reason}: a sum of rewards"):
+        parsed(policy, reward={"aggregation": "sum"})
+    assert SHOP["reward"]["range"] == [0, 1]
+    assert parsed(policy).kind == policy["kind"]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        *({"kind": kind} for kind in sorted({*KINDS} - {"popularity", "neural_glm_ts", "static"})),
+        {"kind": "static", "loss": "squared"},
+    ],
+)
+def test_every_other_policy_takes_rewards_of_any_range(policy: dict[str, Any]) -> None:
+    assert parsed(policy, reward={"range": [-35, 500], "default": None}).kind == policy["kind"]
