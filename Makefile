@@ -10,6 +10,8 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 # Further options of the command a target runs: make test ARGS='-k token', make serve ARGS='--port 8080'.
 ARGS ?=
+# Tests run a file at a time on every core; `make test PARALLEL=` runs them in one process.
+PARALLEL ?= -n auto --dist loadfile
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -37,10 +39,10 @@ demo: install  ## Install, start the service, let three policies learn a pet sho
 
 test: install  ## Run the tests with branch coverage (finds or installs a redis-server)
 	@sh .ci/redis
-	$(BIN)/python -m pytest -m 'not statistics' --cov $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not statistics' --cov $(ARGS)
 
 statistics: install  ## Run the slow statistical tests
-	$(BIN)/python -m pytest -m statistics --timeout 3600 $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m statistics --timeout 3600 $(ARGS)
 
 check: install  ## Check format, lint and types
 	$(BIN)/ruff format --check .

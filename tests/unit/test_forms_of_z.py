@@ -1,0 +1,296 @@
+"""The forms of Z = lambda I + sum J J^T: against the formula, in bits, in their spectra."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.errors import ConfigurationError, NotPositiveDefinite
+from service.gradients import Layout, factors
+from service.networks import cold_network
+from service.posterior.gradient_full import Full
+from service.posterior.gradient_rows import Covariance, Rows, cholesky, distinct
+from service.posterior.gradient_sketch import Diagonal, LowRank
+from tests.unit.small_net import RIDGE, SMALL, by_formula, rows_of, stream
+
+seeds = st.integers(0, 2**32 - 1)
+
+FORMS_OF_Z: dict[str, Callable[[], Covariance]] = {
+    "diagonal": lambda: Diagonal(SMALL, RIDGE),
+    "low_rank": lambda: LowRank(SMALL, RIDGE, 8),
+    "kernel": lambda: Full(SMALL, RIDGE, dual_limit=10_000),
+    "inverse": lambda: Full(SMALL, RIDGE, dual_limit=20),
+}
+every_form = pytest.mark.parametrize("make", FORMS_OF_Z.values(), ids=FORMS_OF_Z.keys())
+
+
+def agree(got: Covariance, asked: np.ndarray, expected: np.ndarray, share: float = 1e-9) -> None:
+    np.testing.assert_allclose(got.covariance(asked), expected, rtol=share, atol=share)
+    np.testing.assert_allclose(got.variances(asked), np.diag(expected), rtol=share, atol=share)
+
+
+# -- full ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dual_limit", [10_000, 30, 1])
+@pytest.mark.parametrize(("count", "among"), [(0, 1), (1, 1), (200, 20), (300, 200), (700, 150)])
+def test_a_full_z_is_the_formula_whatever_it_is_kept_as(
+    dual_limit: int, count: int, among: int
+) -> None:
+    form = Full(SMALL, RIDGE, dual_limit)
+    seen, asked = stream(count, among, 1), rows_of(SMALL, 6, 2)
+    for place, row in enumerate(seen):
+        form.observe(row)
+        if place % 50 == 0:
+            agree(form, asked, by_formula(SMALL, seen[: place + 1], asked))
+    agree(form, asked, by_formula(SMALL, seen, asked))
+    assert form.primal == (len(np.unique(seen, axis=0)) > dual_limit)
+
+
+@settings(deadline=None, max_examples=20)
+@given(seeds, st.integers(0, 150), st.integers(1, 90), st.integers(1, 100))
+def test_a_full_z_equals_the_batch_solution(
+    seed: int, count: int, among: int, dual_limit: int
+) -> None:
+    form = Full(SMALL, RIDGE, dual_limit)
+    seen, asked = stream(count, among, seed), rows_of(SMALL, 4, seed + 1)
+    for row in seen:
+        form.observe(row)
+    agree(form, asked, by_formula(SMALL, seen, asked))
+
+
+@pytest.mark.parametrize("dual_limit", [10_000, 30])
+def test_a_gradient_that_is_not_finite_is_a_typed_error(dual_limit: int) -> None:
+    form, rows = Full(SMALL, RIDGE, dual_limit), rows_of(SMALL, 66, 0)
+    rows[7] = np.nan
+    for row in rows:
+        form.observe(row)
+    with pytest.raises(NotPositiveDefinite):
+        form.variances(rows[:1])
+
+
+def test_a_full_z_beyond_its_kernel_does_not_forget() -> None:
+    form = Full(SMALL, RIDGE, dual_limit=3)
+    for row in rows_of(SMALL, 4, 0):
+        form.observe(row)
+    with pytest.raises(ConfigurationError, match="does not forget"):
+        form.decay(0.9)
+
+
+# -- low rank --------------------------------------------------------------------------------------
+
+
+def test_a_sketch_is_exact_where_the_rows_have_no_more_directions_than_it_has_rows() -> None:
+    """200 distinct gradients of a linear net in a space of 4, so of rank 5, through a sketch of 6:
+    after 33 shrinks nothing is lost."""
+    layout = Layout((30, 1))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 4)) @ rng.standard_normal((4, 30))
+    seen = factors([(np.ones((30, 1)), np.zeros(1))], x, 0.1)
+    form = LowRank(layout, RIDGE, 6)
+    for row in seen:
+        form.observe(row)
+    assert form.alpha == 0.0
+    assert len(form.arrays()["sketch"]) == 5
+    agree(form, seen[:9], by_formula(layout, seen, seen[:9]), 1e-8)
+
+
+def test_20_rows_that_repeat_stay_exact_in_a_sketch_of_20() -> None:
+    form, seen = LowRank(SMALL, RIDGE, 20), stream(2_000, 20, 3)
+    for row in seen:
+        form.observe(row)
+    agree(form, seen[:9], by_formula(SMALL, seen, seen[:9]), 1e-8)
+
+
+@settings(deadline=None, max_examples=20)
+@given(seeds, st.integers(1, 12), st.integers(1, 120))
+def test_a_sketch_errs_by_no_more_than_frequent_directions_may(
+    seed: int, rank: int, count: int
+) -> None:
+    form, seen = LowRank(SMALL, RIDGE, rank), rows_of(SMALL, count, seed)
+    for row in seen:
+        form.observe(row)
+    state, A = form.arrays(), SMALL.dense(seen)
+    pending = np.sqrt(state["counts"])[:, None] * SMALL.dense(state["rows"])
+    eye = np.eye(SMALL.parameters)
+    sketched = (RIDGE + form.alpha) * eye + state["sketch"].T @ state["sketch"]
+    sketched += pending.T @ pending
+    error = np.linalg.norm(RIDGE * eye + A.T @ A - sketched, 2)
+    assert error <= form.alpha + 1e-9
+    tails = np.cumsum((np.linalg.svd(A, compute_uv=False) ** 2)[::-1])[::-1]  # |A - A_j|_F^2
+    for j, tail in enumerate(tails[: rank + 1]):
+        assert form.alpha <= tail / (2 * (rank + 1 - j)) + 1e-9
+    asked = SMALL.dense(seen[:5])
+    agree(form, seen[:5], asked @ np.linalg.solve(sketched, asked.T))
+
+
+# -- diagonal --------------------------------------------------------------------------------------
+
+
+def test_a_diagonal_by_hand() -> None:
+    """g = relu(2 x) at x = 1: J = (1, 1, 2, 1), none zero, nu = 4. Two observations, lambda 1:
+    Z = (9, 9, 33, 9), J Z^-1 J = 3/9 + 4/33. At x = -1 only the output's bias is left: 1/9."""
+    one = np.ones((1, 1))
+    layers = [(2 * one, 0 * one[0]), (one, 0 * one[0])]
+    rows = factors(layers, np.array([[1.0], [-1.0]]), 1.0)
+    form = Diagonal(Layout((1, 1, 1)), 1.0)
+    np.testing.assert_allclose(form.variances(rows), [7, 1])
+    form.observe(rows[0], 2)
+    expected = [[3 / 9 + 4 / 33, 1 / 9], [1 / 9, 1 / 9]]
+    np.testing.assert_allclose(form.covariance(rows), expected)
+    np.testing.assert_allclose(form.variances(rows), np.diag(expected))
+    assert form.spectrum() == pytest.approx((9, 33))
+
+
+def test_n_equal_gradients_shrink_the_variance_of_all_forms_equally() -> None:
+    """J = (1, 1, 1, 1), lambda 0.5: 4 / (0.5 + 4 n)."""
+    one, layout = np.ones((1, 1)), Layout((1, 1, 1))
+    row = factors([(one, 0 * one[0]), (one, 0 * one[0])], one, 1.0)
+    for form in (Diagonal(layout, RIDGE), LowRank(layout, RIDGE, 2), Full(layout, RIDGE)):
+        for n in range(1, 50):
+            form.observe(row[0])
+            np.testing.assert_allclose(form.variances(row), [4 / (0.5 + 4 * n)], rtol=1e-12)
+
+
+@given(seeds)
+def test_a_diagonal_starts_and_ends_with_the_variance_of_the_full_z(seed: int) -> None:
+    """Of one gradient of any shape, never above it in between."""
+    row = rows_of(SMALL, 1, seed)
+    form, square = Diagonal(SMALL, RIDGE), float(SMALL.squares(row)[0])
+    shares = []
+    for n in (0, 1, 10, 1e12):
+        form.restore({"sums": np.zeros(SMALL.parameters)})
+        form.observe(row[0], n)
+        shares.append(float(form.variances(row)[0]) / (square / (RIDGE + n * square)))
+    assert shares[0] == pytest.approx(1)
+    assert max(shares) < 1 + 1e-9
+    assert shares[-1] > 0.9
+
+
+# -- every form ------------------------------------------------------------------------------------
+
+
+@every_form
+def test_no_bit_depends_on_what_was_asked_or_on_a_restore(make: Callable[[], Covariance]) -> None:
+    asked, seen = rows_of(SMALL, 5, 9), stream(600, 150, 4)
+    quiet, watched, restored = make(), make(), make()
+    for place, row in enumerate(seen):
+        quiet.observe(row)
+        watched.observe(row)
+        restored.observe(row)
+        if place % 7 == 0:
+            watched.variances(asked[place % 5 :])
+        if place % 37 == 0:
+            arrays = {name: array.copy() for name, array in restored.arrays().items()}
+            restored = make()
+            restored.restore(arrays)
+    for other in (watched, restored):
+        for name, array in quiet.arrays().items():
+            assert np.array_equal(array, other.arrays()[name]), name
+        assert np.array_equal(quiet.covariance(asked), other.covariance(asked))
+        assert np.array_equal(quiet.variances(asked), other.variances(asked))
+        assert quiet.spectrum() == other.spectrum()
+    assert quiet.covariance(asked[:0]).shape == (0, 0)
+    assert quiet.variances(asked[:0]).shape == (0,)
+
+
+@every_form
+def test_covariances_are_symmetric_and_shrink_with_every_row(
+    make: Callable[[], Covariance],
+) -> None:
+    form, asked = make(), rows_of(SMALL, 5, 9)
+    before = form.variances(asked)
+    np.testing.assert_allclose(before, SMALL.squares(asked) / RIDGE)
+    for row in stream(12, 7, 5):  # no more than the sketch's buffer holds
+        form.observe(row)
+        after = form.variances(asked)
+        assert (after <= before + 1e-12).all()
+        before = after
+    C = form.covariance(asked)
+    np.testing.assert_allclose(C, C.T, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(np.diag(C), before, rtol=1e-10)
+    assert np.linalg.eigvalsh(C)[0] > -1e-12
+
+
+@every_form
+def test_a_row_seen_3_times_is_three_rows(make: Callable[[], Covariance]) -> None:
+    asked, once, thrice = rows_of(SMALL, 5, 9), make(), make()
+    for row in rows_of(SMALL, 8, 6):
+        once.observe(row, 3)
+        for _ in range(3):
+            thrice.observe(row)
+    np.testing.assert_allclose(once.covariance(asked), thrice.covariance(asked), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("form", "rows"), [("diagonal", 9), ("low_rank", 60), ("kernel", 200)])
+def test_a_decay_leaves_lambda_and_a_share_of_the_rest(form: str, rows: int) -> None:
+    """Half of 2 n observations is n of them."""
+    asked, seen = rows_of(SMALL, 5, 9), rows_of(SMALL, rows, 7)
+    halved, plain = FORMS_OF_Z[form](), FORMS_OF_Z[form]()
+    for row in seen:
+        halved.observe(row, 2)
+        plain.observe(row)
+    halved.variances(asked)
+    halved.decay(0.5)
+    for one in (halved, plain):
+        one.observe(asked[0])
+    np.testing.assert_allclose(halved.covariance(asked), plain.covariance(asked), rtol=1e-9)
+    assert halved.spectrum() == pytest.approx(plain.spectrum(), rel=1e-9)
+    halved.decay(1e-300)
+    np.testing.assert_allclose(halved.variances(asked), SMALL.squares(asked) / RIDGE, rtol=1e-9)
+
+
+@every_form
+def test_before_the_first_reward_the_spectrum_is_lambda(make: Callable[[], Covariance]) -> None:
+    assert make().spectrum() == (RIDGE, RIDGE)
+
+
+@pytest.mark.parametrize("form", ["low_rank", "kernel", "inverse"])
+def test_the_spectrum_is_over_the_directions_that_were_seen(form: str) -> None:
+    """Three rows of 49 directions, one twice: lambda plus the eigenvalues of their Gram matrix."""
+    z = FORMS_OF_Z[form]()
+    rows = rows_of(SMALL, 3, 8)
+    for row in [*rows, rows[0]]:
+        z.observe(row)
+    J = SMALL.dense(rows) * np.sqrt([[2], [1], [1]])
+    values = np.linalg.eigvalsh(J @ J.T)
+    assert z.spectrum() == pytest.approx((RIDGE + values[0], RIDGE + values[-1]))
+
+
+def test_beyond_1024_rows_the_spectrum_is_that_of_p_directions_or_bounds() -> None:
+    rows, wide = rows_of(SMALL, 1100, 8), Layout((3, 40, 30, 1))
+    exact, bounds = Full(SMALL, RIDGE), Full(wide, RIDGE)
+    for row, wide_row in zip(rows, rows_of(wide, 1100, 8), strict=True):
+        exact.observe(row)
+        bounds.observe(wide_row)
+    J = SMALL.dense(rows)
+    values = np.linalg.eigvalsh(J.T @ J)
+    values = values[values > 1e-10 * values[-1]]
+    assert exact.spectrum() == pytest.approx((RIDGE + values[0], RIDGE + values[-1]))
+    assert bounds.spectrum() == pytest.approx((RIDGE, RIDGE + 1100))
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def test_an_x_encoded_alone_and_in_a_batch_is_one_row() -> None:
+    layers = cold_network((9, 128, 64, 1), "net").layers
+    x = np.random.default_rng(0).standard_normal((300, 9))
+    held = Rows(Layout((9, 128, 64, 1)).width)
+    for row in factors(layers, x, 0.1):
+        held.add(row, 1)
+    assert len(held) == 300
+    alone = [factors(layers, one[None], 0.1)[0] for one in x]
+    known = sum(row in held for row in alone)
+    assert known >= 295
+    first, of = distinct(np.array([*alone[:2], alone[0], -alone[1]]))
+    assert (first, of) == ([0, 1, 3], [0, 1, 0, 2])
+
+
+def test_a_covariance_that_is_not_finite_is_a_typed_error() -> None:
+    with pytest.raises(NotPositiveDefinite):
+        cholesky(np.full((2, 2), np.nan))
+    with pytest.raises(NotPositiveDefinite):
+        cholesky(-np.eye(2))
