@@ -27,7 +27,8 @@ twice as long."""
 class Encoder:
     """Rows themselves, or the features of a net beside those of its untrained twin and the rows.
 
-    row_scale       of rows as head and untrained net see them: their mean square is ROW_SQUARE
+    cold_scale      of rows as the untrained net sees them: their mean square is ROW_SQUARE
+    row_scale       of rows as the head sees them
     trained         fitted by the trainer; None before the first training
     output          (w, b) of the trained net's last layer, a column an output: g = f(x) w + b
     outputs         the arm of each column, where the net has one an arm
@@ -39,6 +40,7 @@ class Encoder:
     """
 
     cold: Network | None = None
+    cold_scale: float = 1.0
     row_scale: float = 1.0
     trained: Network | None = None
     output: tuple[Array, Array] | None = None
@@ -71,12 +73,16 @@ class Encoder:
     def __call__(self, rows: Array) -> Array:  # (n, view.width) -> (n, m)
         if self.cold is None:
             return self.trained(rows) if self.trained else rows
-        parts, small = [self.trained(rows)] if self.trained else [], self.row_scale * rows
-        parts += [COLD_SHARE * self.cold(small), small, np.ones((len(rows), 1))]
+        parts = [self.trained(rows)] if self.trained else []
+        parts += [COLD_SHARE * self.cold(self.cold_scale * rows), self.row_scale * rows]
+        parts.append(np.ones((len(rows), 1)))
         if self.gradient is not None:
-            seen = rows if self.trained else small
-            parts.append(factors(self.layers, seen, self.gradient_scale))
+            parts.append(factors(self.layers, self._seen(rows), self.gradient_scale))
         return np.hstack(parts)
+
+    def _seen(self, rows: Array) -> Array:
+        """What the net of `layers` sees of them."""
+        return rows if self.trained else self.cold_scale * rows
 
     def predict(self, phi: Array) -> Array:  # (n, m) -> (n,)
         """The trained net's own output g(x; theta); 0 before the first training."""
@@ -90,8 +96,7 @@ class Encoder:
         """The same with a gradient whose mean square over these rows is that of the features, so
         that a row is as uncertain at first in every form of Z."""
         phi = self(rows)[:, : self.features(rows.shape[1])]
-        seen = rows if self.trained else self.row_scale * rows
-        size = float(self.layout.squares(factors(self.layers, seen, 1.0)).mean())
+        size = float(self.layout.squares(factors(self.layers, self._seen(rows), 1.0)).mean())
         wanted = float(np.square(phi).sum(axis=1).mean())
         return replace(self, gradient_scale=np.sqrt(wanted / size) if size else 1.0)
 

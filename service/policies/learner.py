@@ -104,14 +104,13 @@ class Learner:
         if not settings.has_net or isinstance(settings, Static):
             return Encoder()
         inputs, scale = self.view.width, float(np.sqrt(ROW_SQUARE / self.view.expected_square))
-        if isinstance(settings, NeuralGlmTs):
-            scale = 1.0  # the logit of rare clicks takes large weights: .01 against .26 on ranking
         if not self.takes_gradients:
             net = cold_network([inputs, *settings.hidden, settings.embedding], self.name)
-            return Encoder(net, scale)
+            # The logit of rare clicks takes large weights: a logistic head sees rows as they are.
+            return Encoder(net, scale, 1.0 if isinstance(settings, NeuralGlmTs) else scale)
         net = cold_network([inputs, *settings.hidden, 1], self.name)
         *body, output = net.layers
-        encoder = Encoder(Network(body, rectified=True), scale, gradient=output)
+        encoder = Encoder(Network(body, rectified=True), scale, scale, gradient=output)
         return encoder.scaled(self._probes())
 
     def _probes(self) -> Array:  # (256, view.width)

@@ -49,7 +49,7 @@ def test_one_step_by_hand() -> None:
     p = expit(np.log(3) + beta)
     assert head.mean(ONE, ["a"]) == pytest.approx([p])
     assert head.F[0, 0] == pytest.approx(1 + p * (1 - p))
-    sigma = np.sqrt((1 + 1) / (p * (1 - p) + 1 / 4))
+    sigma = np.sqrt(2) * ((1 + 1) / (p * (1 - p) + 1 / 4)) ** 0.25
     assert head.health().noise == pytest.approx(sigma)
     assert head.width(ONE, ["a"]) == pytest.approx([sigma / np.sqrt(2)])
 

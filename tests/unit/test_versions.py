@@ -162,7 +162,7 @@ def test_a_cold_net_works_and_a_trained_one_stands_beside_it() -> None:
     rows = np.linspace(-1, 1, 12).reshape(2, 6)
     cold = learner.active.encoder
     assert cold.cold is not None
-    small = cold.row_scale * rows
+    small = cold.cold_scale * rows
     own = [COLD_SHARE * cold.cold(small), small, [[1], [1]]]
     assert COLD_SHARE == 2
     assert np.array_equal(cold(rows), np.hstack(own))
