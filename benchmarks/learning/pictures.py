@@ -61,7 +61,7 @@ def write(standings: Sequence[Standing], path: Path) -> Path:
     """One page, complete in itself."""
     played = [standing for standing in standings if standing.runs]
     parts = [page.note(ABOUT)]
-    named = {standing.case.name: _picture(standing) for standing in played}
+    named = {standing.case.name: picture(standing) for standing in played}
     for standing in played:
         parts += [page.section(standing.case.title), page.cells(cells(standing))]
         parts += [page.note(line) for line in (standing.verdict, *notes(standing))]
@@ -72,7 +72,8 @@ def write(standings: Sequence[Standing], path: Path) -> Path:
     return path
 
 
-def _picture(standing: Standing) -> bytes:
+def picture(standing: Standing) -> bytes:
+    """PNG of a case's courses, ours beside the peers'."""
     ours, peers = standing.side(peers=False), standing.side(peers=True)
     sides = [ours[:SHOWN] + peers[:1], peers[:SHOWN] + ours[:1]]
     told = [agent for agent in standing.ranked if agent not in ours + peers]

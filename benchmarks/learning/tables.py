@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 from benchmarks.learning.peers import PEERS, LeftOut
 from benchmarks.learning.runs import Case, Record
+from simulator_client.comparison import half_width
 from simulator_client.summary import table
 
 
@@ -35,9 +38,13 @@ class Standing:
         """One figure, a stream each."""
         return [run["figures"][name] for run in self.runs[agent]]
 
+    def known(self, agent: str, name: str) -> list[float]:
+        """A figure of the streams that have it."""
+        return [value for value in self.figure(agent, name) if value is not None]
+
     def regret(self, agent: str) -> float:
         """Mean over the streams, in percent of what uniform choice loses."""
-        return _mean(self.figure(agent, "relative_regret"))
+        return fmean(self.known(agent, "relative_regret"))
 
     @property
     def ranked(self) -> list[str]:
@@ -76,23 +83,28 @@ def cells(standing: Standing) -> list[list[str]]:
 
 
 def _row(standing: Standing, agent: str, shock: bool) -> list[str]:
-    expected = [value or 0.0 for value in standing.figure(agent, "expected_ctr")]
-    regrets = [value or 0.0 for value in standing.figure(agent, "relative_regret")]
-    spread = f" ±{stdev(expected):.4f}" if len(expected) > 1 else ""
-    seconds = _mean(standing.figure(agent, "seconds"))
+    expected = standing.known(agent, "expected_ctr")
+    regrets = standing.known(agent, "relative_regret")
+    seconds = fmean(standing.known(agent, "seconds"))
     back = [f"{v:,.0f}" if v else "never" for v in standing.figure(agent, "recovery_visits")]
     return [
         agent,
         standing.runs[agent][0]["by"],
         str(len(expected)),
-        f"{fmean(expected):.4f}{spread}",
+        with_interval(expected),
         f"{min(expected):.4f}",
-        f"{100 * _mean(standing.figure(agent, 'share_of_optimal')):.1f}",
+        f"{100 * fmean(standing.known(agent, 'share_of_optimal')):.1f}",
         f"{fmean(regrets):.2f}",
         f"{max(regrets):.2f}",
         *([" ".join(back)] if shock else []),
         f"{standing.case.visits / seconds:,.0f}",
     ]
+
+
+def with_interval(values: Sequence[float]) -> str:
+    """The mean, and half its 95 percent interval over the streams."""
+    half = half_width(np.array(values)[:, None])[0]
+    return f"{fmean(values):.4f}" + (f" ±{half:.4f}" if np.isfinite(half) else "")
 
 
 def text(standing: Standing) -> str:
@@ -126,7 +138,3 @@ def summary(standings: Sequence[Standing]) -> dict[str, Any]:
         }
         for standing in standings
     }
-
-
-def _mean(values: Sequence[float | None]) -> float:
-    return fmean(value for value in values if value is not None)
