@@ -138,7 +138,7 @@ class Learner:
 
     @property
     def memory_limit(self) -> int | None:
-        """Settlements that head and training are built from; None: all."""
+        """Settlements that a head can be built anew from while it serves; None: all."""
         return self.settings.window or (REMEMBERED if self.settings.change else None)
 
     def _new_detector(self) -> Detector:

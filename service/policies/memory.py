@@ -65,6 +65,12 @@ class Memory:
             first += 1
         self.keep(np.array(self.positions) >= first)
 
+    def limited(self, limit: int | None) -> "Memory":
+        """The same with another limit, kept to it."""
+        self.limit = limit
+        self.trim()
+        return self
+
     def drop(self, columns: list[int], since: int) -> None:
         """Forget what was settled before position `since` where one of the columns of x is not 0;
         no columns: all of it."""

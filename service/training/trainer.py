@@ -37,7 +37,8 @@ ACTIVATION_SECONDS = 30.0
 class History:
     """A policy's settlements in log order, up to a count of rewards, reached at `watermark`.
 
-    begins   log position at which the policy was born
+    begins   log position from which on none is missing: where the policy was born, later since when
+             a change of the world holds
     """
 
     memory: Memory
@@ -126,9 +127,10 @@ async def collect(store: Store, state: State, learner: Learner, count: int) -> H
             position = record.position
             event = decode_event(record.payload)
             if isinstance(event, ExperimentDefined) and event.revision == learner.born:
-                history = History(Memory(state.schema.width, learner.memory_limit), position)
+                history = History(Memory(state.schema.width, learner.settings.window), position)
             elif isinstance(event, ChangeDetected) and is_change_of(event, learner):
                 history.memory.drop(event.columns, event.since)
+                history.begins = max(history.begins, event.since)
             elif isinstance(event, Learned) and event.schema_version == state.schema_version:
                 _remember(history, position, event.decision, learner.outcomes(event))
                 if history.rewards >= count:
@@ -180,16 +182,17 @@ async def train(store: Store, state: State, learner: Learner) -> bytes:
         encoder = encoder.scaled(x)
     version = learner.version(number, encoder)
     version.trained_to, version.rewards = history.watermark, history.rewards
-    if version.memory is not None:
-        version.memory = memory
-    begins = version.trained_to + 1 if learner.memory_limit else history.begins
+    begins = version.trained_to + 1 if learner.settings.window else history.begins
     version.refold(memory, begins, fitted.unseen)
+    rows = len(memory)
+    if version.memory is not None:
+        version.memory = memory.limited(learner.memory_limit)
     logger.info(
         "experiment %s: %s/%d trained on %d rewards in %d passes, validation loss %.4f",
         state.name,
         learner.name,
         number,
-        len(memory),
+        rows,
         fitted.passes,
         fitted.validation_loss,
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from service.events import ChangeDetected, Expired
+from service.events import ChangeDetected, Expired, VersionStaged
 from service.fold import State, changes_due, read_artifact
 from service.posterior import Head
 from service.training.trainer import collect, train
@@ -202,6 +202,47 @@ def test_training_reads_what_the_change_left_and_falls_due_soon_after_it() -> No
     version = read_artifact(learner, asyncio.run(train(store_of(log), log.state, learner)))
     assert version.head is not None
     assert version.head.health().effective_count == len(memory) < 74
+
+
+def test_a_training_builds_the_head_from_more_than_the_memory_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A memory of 16 of 64 settlements, a change of dogs since 20. The head is of all but the dogs
+    before it. A correction finds its weight where that can be known: since 20, or in the memory."""
+    torch.set_num_threads(1)
+    monkeypatch.setattr("service.policies.learner.REMEMBERED", 16)
+    log = opened(KINDS["neural"] | {"training": {"first": 64, "epochs": 1}})
+    visits(log, 60, {"cat": 0.5, "dog": 0.5})
+    log.change("p", [DOG], since=20)
+    visits(log, 4, {"cat": 0.5, "dog": 0.5}, seed=1)
+    learner = log.state.learners["p"]
+    artifact = asyncio.run(train(store_of(log), log.state, learner))
+    version = read_artifact(learner, artifact)
+    dogs = sum(log.settled[row].event.settled[0].x[DOG] for row in range(18))  # 1: the definition
+    assert dogs > 0
+    assert version.head is not None
+    assert version.head.health().effective_count == 64 - dogs
+    assert version.memory is not None
+    assert len(version.memory) <= 16
+    assert version.begins == 20
+    staged = VersionStaged(
+        at=0.0,
+        policy="p",
+        born=1,
+        version=1,
+        artifact="",
+        size=0,
+        watermark=version.trained_to,
+        rewards=version.rewards,
+    )
+    log.write(staged, artifact)
+    log.activate("p")
+    assert bits(replay(log.records, eager=True)) == bits(log.state)
+    before = head_of(log.state, "p")
+    log.correct(log.settled[0], 0.25)
+    assert head_of(log.state, "p") == before
+    log.correct(log.settled[30], 0.25)
+    assert head_of(log.state, "p") != before
 
 
 def test_a_change_that_another_head_met_is_passed_over() -> None:
