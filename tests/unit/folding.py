@@ -25,7 +25,7 @@ from service.events import (
     encode_event,
 )
 from service.experiment import Definition
-from service.fold import State, is_change_of, pack_artifact
+from service.fold import State, is_change_of, pack_artifact, read_meta
 from service.networks import Network, cold_network
 from service.policies.learner import Learner
 from service.policies.settings import Network as NetworkSettings
@@ -189,17 +189,22 @@ class Log:
                 version.fold(position, event.decision, learner.outcomes(event))
             elif is_change_of(event, learner):
                 version.drop(event.columns, event.since, position)
+        self.hand_over(policy, pack_artifact(*learner.describe(version)))
+
+    def hand_over(self, policy: str, artifact: bytes) -> None:
+        """As the trainer hands a version over."""
+        meta = read_meta(artifact)
         staged = VersionStaged(
             at=0.0,
             policy=policy,
-            born=learner.born,
-            version=number,
+            born=self.state.learners[policy].born,
+            version=meta["version"],
             artifact="",
             size=0,
-            watermark=watermark,
-            rewards=learner.rewards,
+            watermark=meta["trained_to"],
+            rewards=meta["version_rewards"],
         )
-        self.write(staged, pack_artifact(*learner.describe(version)))
+        self.write(staged, artifact)
 
     def change(self, policy: str, columns: list[int], since: int) -> None:
         """A change of the world, as a policy's residuals would have said it."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from service.events import ChangeDetected, Expired, VersionStaged
+from service.events import ChangeDetected, Expired
 from service.fold import State, changes_due, read_artifact
 from service.posterior import Head
 from service.training.trainer import collect, train
@@ -225,17 +225,7 @@ def test_a_training_builds_the_head_from_more_than_the_memory_holds(
     assert version.memory is not None
     assert len(version.memory) <= 16
     assert version.begins == 20
-    staged = VersionStaged(
-        at=0.0,
-        policy="p",
-        born=1,
-        version=1,
-        artifact="",
-        size=0,
-        watermark=version.trained_to,
-        rewards=version.rewards,
-    )
-    log.write(staged, artifact)
+    log.hand_over("p", artifact)
     log.activate("p")
     assert bits(replay(log.records, eager=True)) == bits(log.state)
     before = head_of(log.state, "p")

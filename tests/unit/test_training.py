@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from service.errors import StoreUnavailable
-from service.events import Expired, VersionStaged
+from service.events import Expired
 from service.fold import State, read_artifact
 from service.posterior import Head
 from service.posterior.gradient import FORMS
@@ -209,17 +209,7 @@ def test_an_artifact_is_accepted_and_its_head_holds_what_was_learned(more: dict)
     assert version.encoder.output is not None
     width = 8 if learner.rectified else 2
     assert version.encoder.output[0].shape == (width, max(1, len(arms)))
-    staged = VersionStaged(
-        at=0.0,
-        policy="p",
-        born=1,
-        version=1,
-        artifact="",
-        size=0,
-        watermark=version.trained_to,
-        rewards=version.rewards,
-    )
-    log.write(staged, artifact)
+    log.hand_over("p", artifact)
     log.activate("p")
     if not static:
         expect_counts(version.head, learner.active.head, more)
