@@ -115,7 +115,7 @@ def _gradient(learner: Learner, phi: Array, arrays: dict[str, Array]) -> Posteri
 
 def _logistic(phi: Array, arrays: dict[str, Array]) -> Posterior:
     base, n, _, taken, information = arrays["scalars"]
-    variance = (taken + 1) / (information + 0.25)
+    variance = 2 * np.sqrt((taken + 1) / (information + 0.25))
     S, count = np.linalg.inv(arrays["A"]), len(phi)
     mean = base + phi @ arrays["beta"]
     noise = np.full(count, np.sqrt(variance))
