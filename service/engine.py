@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from service.errors import Fault, Invalid, NotFound
-from service.events import Decision, Shown, encode_decision
+from service.errors import Conflict, Fault, Invalid, NotFound
+from service.events import Decision, Shown, decode_decision, encode_decision
 from service.features import Array
 from service.fold import State
-from service.journal import Journal
+from service.journal import Held, Journal
 from service.policies import rules
 from service.policies.candidates import Candidates
 from service.policies.learner import Learner
@@ -40,7 +40,10 @@ class InlineArm:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request for a decision. experiment, policy, arms: None where left out."""
+    """One request for a decision. experiment, policy, arms: None where left out.
+
+    key   the same one gives the same decision (None: each request is another)
+    """
 
     context: Mapping[str, Any]
     experiment: str | None = None
@@ -48,6 +51,7 @@ class Question:
     unit: str | None = None
     arms: Sequence[str | InlineArm] | None = None
     top_k: int = 1
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,38 @@ class Engine:
         """Decide, log, answer. Raises Refused, or StoreUnavailable where features are too many
         for the token and the log cannot hold them."""
         state = await self.experiment(question.experiment)
+        if question.key is None:
+            return await self._decide(state, question, _short_id())
+        own = self._sealer.request_id(state.name, question.key)
+        held = await self._journal.held(state.name, own)
+        if held is not None:
+            return self._again(state, question, held)
+        return await self._decide(state, question, own)
+
+    def _again(self, state: State, question: Question, held: Held) -> Answer:
+        """The decision that a key stands for. Raises Conflict where it came with something else."""
+        decision = decode_decision(held.payload)
+        if not self._asks_for(question, decision):
+            raise Conflict("this Idempotency-Key came with another request before")
+        self._telemetry.repeated.labels(state.name).inc()
+        return Answer(decision, self._seal(state.name, decision)[0], state.name, held.logged)
+
+    def _asks_for(self, question: Question, decision: Decision) -> bool:
+        """Whether the decision answers the question, as far as the question says."""
+        unit = None if question.unit is None else self._sealer.unit_hash(question.unit)
+        asked = question.context, unit, question.top_k
+        if asked != (decision.context, decision.unit, len(decision.shown)):
+            return False
+        if question.policy not in (None, decision.policy):
+            return False
+        arms = question.arms
+        if arms is None:
+            return True
+        inline = {arm.id: arm.features for arm in arms if isinstance(arm, InlineArm)}
+        ids = [arm.id if isinstance(arm, InlineArm) else arm for arm in arms]
+        return (ids, inline) == (decision.arms, decision.inline)
+
+    async def _decide(self, state: State, question: Question, id: str) -> Answer:
         with self._telemetry.stage("parse"):
             learner, assignment = self._assign(state, question)
             candidates, inline = self._candidates(state, question.arms)
@@ -103,7 +139,7 @@ class Engine:
         now = time()
         reward = state.definition.reward
         decision = Decision(
-            id=_short_id(),
+            id=id,
             at=now,
             policy=learner.name,
             assignment=assignment,
@@ -134,9 +170,11 @@ class Engine:
         due = decision.reward_by if reward.default is not None else None
         row = DecisionRow(state.name, decision.id, learner.name, encode_decision(decision), due)
         with self._telemetry.stage("append"):
-            logged = await self._journal.keep(row, required=not whole)
+            held = await self._journal.keep(row, required=not whole)
+        if held.payload != row.payload:  # the same key came twice at once
+            return self._again(state, question, held)
         self._telemetry.decided(state.name, learner.name, slate.propensities[0], rules.entropy(p))
-        return Answer(decision, token, state.name, logged)
+        return Answer(decision, token, state.name, held.logged)
 
     async def _decide_aside(
         self, state: State, *question: *tuple[Learner, Array, Candidates, int, int]

@@ -7,9 +7,10 @@ fold under one lock an experiment.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from time import perf_counter, time
 from typing import Any
 
@@ -27,12 +28,20 @@ from service.follower import PAGE, Follower, Live
 from service.policies.learner import Learner
 from service.settings import Settings
 from service.stores import Store
-from service.stores.base import Append, Appended, DecisionRow, Entry, Known, Outcome
+from service.stores.base import Append, Appended, DecisionRow, Entry, Kept, Known, Outcome
 from service.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What stands under a decision's id. logged: in the log; else it waits in memory or is lost."""
+
+    payload: bytes
+    logged: bool
 
 
 @dataclass
@@ -50,7 +59,7 @@ class Journal(Follower):
         self._settings = settings
         self._pending: list[_Waiting] = []
         self._wake = asyncio.Event()
-        self._buffer: deque[DecisionRow] = deque()
+        self._buffer: dict[tuple[str, str], DecisionRow] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._writer: asyncio.Task[None] | None = None
         self._snapshotting: set[str] = set()
@@ -88,7 +97,7 @@ class Journal(Follower):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             if self._buffer:
-                await self.store.commit(list(self._buffer))
+                await self.store.commit(list(self._buffer.values()))
                 self._buffer.clear()
             for live in self.live.values():
                 await self._snapshot(live)
@@ -119,25 +128,39 @@ class Journal(Follower):
         assert isinstance(outcome, Appended | Known)
         return outcome
 
-    async def keep(self, row: DecisionRow, *, required: bool) -> bool:
-        """Log a decision. False: it waits in memory for the log to return, or was lost to it.
+    async def keep(self, row: DecisionRow, *, required: bool) -> Held:
+        """Log a decision, or let it wait in memory for the log to return. What another one had
+        under its id before stays.
 
-        Raises StoreUnavailable instead where the answer is worth nothing without its row.
+        Raises StoreUnavailable where the answer is worth nothing without its row.
         """
         if required or not self.degraded:
             try:
-                await self._submit(row, None)
+                kept = await self._submit(row, None)
             except StoreUnavailable:
                 if required:
                     raise
             else:
-                return True
+                assert isinstance(kept, Kept)
+                return Held(row.payload if kept.earlier is None else kept.earlier, logged=True)
         self.telemetry.unlogged.inc()
-        if len(self._buffer) < self._settings.buffer_decisions:
-            self._buffer.append(row)
-        else:
-            self.telemetry.overflowed.inc()
-        return False
+        key = row.experiment, row.id
+        if key in self._buffer or len(self._buffer) < self._settings.buffer_decisions:
+            return Held(self._buffer.setdefault(key, row).payload, logged=False)
+        self.telemetry.overflowed.inc()
+        return Held(row.payload, logged=False)
+
+    async def held(self, experiment: str, decision: str) -> Held | None:
+        """What stands under an id; while the log is gone, as far as this process has it."""
+        waiting = self._buffer.get((experiment, decision))
+        if waiting is not None:
+            return Held(waiting.payload, logged=False)
+        if self.degraded:
+            return None
+        with suppress(StoreUnavailable):
+            payload = await self.store.decision(experiment, decision)
+            return None if payload is None else Held(payload, logged=True)
+        return None
 
     def _submit(self, entry: Entry, event: AnyEvent | None) -> asyncio.Future[Outcome]:
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -200,7 +223,7 @@ class Journal(Follower):
         """
         while self.degraded:
             await asyncio.sleep(RETRY_SECONDS)
-            rows = [self._buffer[index] for index in range(min(PAGE, len(self._buffer)))]
+            rows = list(islice(self._buffer.values(), PAGE))
             try:
                 await self.store.commit(rows)  # even of none: it proves that the log can be written
                 for live in self.live.values():  # what was appended though its answer was lost
@@ -211,8 +234,8 @@ class Journal(Follower):
                     told = str(fault)
                     logger.error("the log is still gone: %s", fault)
                 continue
-            for _ in rows:
-                self._buffer.popleft()
+            for row in rows:
+                del self._buffer[row.experiment, row.id]
             if not self._buffer:
                 self.degraded = False
                 self.telemetry.degraded.set(0)

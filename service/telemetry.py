@@ -88,6 +88,12 @@ class Telemetry:
             ["experiment", "policy"],
             registry=registry,
         )
+        self.repeated = Counter(
+            "forage_repeated_decisions_total",
+            "Requests answered with the decision that their Idempotency-Key stood for already.",
+            ["experiment"],
+            registry=registry,
+        )
         self.rewards = Counter(
             "forage_rewards_total",
             "Rewards answered, by outcome.",

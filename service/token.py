@@ -79,6 +79,7 @@ class TokenSealer:
         self._own = _cipher(first, self._prefix[5:])
         self._counter = itertools.count()
         self._unit_key = hashlib.sha256(b"forage unit" + first).digest()
+        self._request_key = hashlib.sha256(b"forage request" + first).digest()
 
     def seal(self, ticket: Ticket) -> str:
         """At most LIMIT characters where what was shown is short enough or left out."""
@@ -104,6 +105,11 @@ class TokenSealer:
     def unit_hash(self, unit: str) -> str:
         """A unit as the log may hold it: keyed, so that it cannot be guessed back."""
         digest = hmac.digest(self._unit_key, unit.encode(), "sha256")
+        return _text(digest[:16])
+
+    def request_id(self, experiment: str, key: str) -> str:
+        """The id of the decision that a client's idempotency key stands for, on every process."""
+        digest = hmac.digest(self._request_key, f"{experiment}\0{key}".encode(), "sha256")
         return _text(digest[:16])
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service import __version__
@@ -40,6 +40,17 @@ Asked = TypeVar("Asked")
 Item = TypeVar("Item")
 Core = Annotated[Services, Depends(services)]
 
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=256,
+        description="The same key gives the same decision, as long as its row is in the log: a "
+        "request can be repeated. With another request it is refused (409).",
+    ),
+]
+
 MEANING = {
     400: "The body is not JSON.",
     404: "There is no such thing.",
@@ -64,11 +75,11 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 router = APIRouter()
 
 
-@router.post("/select", tags=["decide"], responses=problems(400, 404, 503))
-async def select(body: SelectBody, core: Core) -> SelectAnswer:
+@router.post("/select", tags=["decide"], responses=problems(400, 404, 409, 503))
+async def select(body: SelectBody, core: Core, key: Key = None) -> SelectAnswer:
     """Choose which arm to show. The answer's propensity is the chance with which it was chosen."""
     with core.telemetry.stage("select"):
-        return SelectAnswer.of(await core.engine.select(body.question()))
+        return SelectAnswer.of(await core.engine.select(body.question(key)))
 
 
 @router.post("/reward", tags=["decide"], responses=problems(400, 404, 409, 410, 503))

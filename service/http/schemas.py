@@ -45,14 +45,16 @@ class SelectBody(Body):
     )
     top_k: Annotated[int, Field(ge=1)] = Field(1, description="How many arms to rank.")
 
-    def question(self) -> Question:
+    def question(self, key: str | None = None) -> Question:
         arms: list[str | InlineArm] | None = None
         if self.arms is not None:
             arms = [
                 InlineArm(arm.id, arm.features) if isinstance(arm, ArmBody) else arm
                 for arm in self.arms
             ]
-        return Question(self.context, self.experiment, self.policy, self.unit, arms, self.top_k)
+        return Question(
+            self.context, self.experiment, self.policy, self.unit, arms, self.top_k, key
+        )
 
 
 class Ranked(BaseModel):

@@ -1,4 +1,4 @@
-"""What a store owes the engine: two protocols, seven values, nothing about bandits.
+"""What a store owes the engine: two protocols, nine values, nothing about bandits.
 
 A store holds, for each experiment, one ordered stream of *events* (what changes state), a bulk of
 *decision rows* (what was shown) and *snapshots* (a saved fold and the position it stands at).
@@ -64,13 +64,28 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The decision row is stored."""
+    """The decision row is stored. earlier: the payload that its id had already, and keeps."""
+
+    earlier: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     position: int
     payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRow:
+    """A decision row as it is listed.
+
+    number   grows in the order in which an experiment's rows came; gaps are no loss
+    id       empty where an older Forage kept a row in Redis without it
+    """
+
+    number: int
+    id: str
+    payload: bytes = field(repr=False)
 
 
 Entry = Append | DecisionRow
@@ -115,6 +130,9 @@ class EventLog(Protocol):
 
     async def marks(self, experiment: str, identities: Sequence[str]) -> dict[str, Mark]: ...
     async def decision(self, experiment: str, decision: str) -> bytes | None: ...
+    async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
+        """Rows of a number above `after`, in the order they came; from 0: from the first."""
+
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         """Payloads of decisions due at `now` (unix seconds) and not settled, oldest first."""
 

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 from service.stores.base import (
     Append,
@@ -13,6 +14,7 @@ from service.stores.base import (
     DecisionRow,
     Entry,
     Kept,
+    KeptRow,
     Known,
     Mark,
     Outcome,
@@ -50,11 +52,12 @@ class _Experiment:
             self.waiting.pop(decision, None)
 
     def keep(self, row: DecisionRow) -> Outcome:
-        if row.id not in self.decisions:
-            self.decisions[row.id] = row.payload
-            self.counts[row.policy] += 1
-            if row.due is not None and row.id not in self.settled:
-                self.waiting[row.id] = row.due
+        if row.id in self.decisions:
+            return Kept(self.decisions[row.id])
+        self.decisions[row.id] = row.payload
+        self.counts[row.policy] += 1
+        if row.due is not None and row.id not in self.settled:
+            self.waiting[row.id] = row.due
         return Kept()
 
     def due(self, now: float) -> list[bytes]:
@@ -108,6 +111,10 @@ class MemoryStore:
 
     async def decision(self, experiment: str, decision: str) -> bytes | None:
         return self._experiments[experiment].decisions.get(decision)
+
+    async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
+        rows = islice(self._experiments[experiment].decisions.items(), after, after + limit)
+        return [KeptRow(number, *row) for number, row in enumerate(rows, after + 1)]
 
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         return self._experiments[experiment].due(now)[:limit]

@@ -20,7 +20,7 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
-from service.stores.base import Entry, Mark, Outcome, Record, Snapshot
+from service.stores.base import Entry, KeptRow, Mark, Outcome, Record, Snapshot
 from service.stores.redis_scripts import (
     EXPERIMENTS,
     LAYOUT,
@@ -102,10 +102,8 @@ class RedisStore:
         return [next(decided[entry.experiment]) for entry in entries]
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
-        found = await self._do(
-            "XRANGE", key_of(experiment, "events"), f"(0-{after}", "+", "COUNT", limit
-        )
-        return [Record(int(entry.partition(b"-")[2]), fields[b"p"]) for entry, fields in found]
+        found = await self._range(experiment, "events", after, limit)
+        return [Record(position, fields[b"p"]) for position, fields in found]
 
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -130,6 +128,13 @@ class RedisStore:
 
     async def decision(self, experiment: str, decision: str) -> bytes | None:
         return next(iter(await self._decisions(experiment, [decision])), None)
+
+    async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
+        found = await self._range(experiment, "decisions", after, limit)
+        return [
+            KeptRow(number, fields.get(b"i", b"").decode(), fields[b"p"])
+            for number, fields in found
+        ]
 
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         due = await self._do(
@@ -161,6 +166,14 @@ class RedisStore:
         await self._do("SET", "forage:secret", secrets.token_bytes(32), "NX")
         secret: bytes = await self._do("GET", "forage:secret")
         return secret
+
+    async def _range(
+        self, experiment: str, stream: str, after: int, limit: int
+    ) -> list[tuple[int, dict[bytes, bytes]]]:
+        """Entries of a stream: number and fields."""
+        key = key_of(experiment, stream)
+        found = await self._do("XRANGE", key, f"(0-{after}", "+", "COUNT", limit)
+        return [(int(entry.partition(b"-")[2]), fields) for entry, fields in found]
 
     async def _decisions(self, experiment: str, ids: Sequence[str | bytes]) -> list[bytes]:
         if not ids:

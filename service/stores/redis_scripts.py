@@ -4,7 +4,7 @@ Of one experiment, all in one hash slot (`forage:{zooplus}:...`):
 
     events            stream; the entry id is `0-<position>`, numbered by Redis itself (XADD 0-*)
     mark:<identity>   string `<position> <value>`; Redis forgets it some time after keep_until
-    decisions         stream of decision rows, in the order they came
+    decisions         stream of decision rows, in the order they came: payload `p`, id `i`
     decision_at       hash: decision -> its entry id in `decisions`
     decision_counts   hash: policy -> decision rows ever kept
     due               sorted set: decision -> unix seconds
@@ -16,7 +16,7 @@ Of all: `forage:experiments` (set of names), `forage:layout`, `forage:secret`.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha1
 from typing import Any
 
@@ -39,6 +39,7 @@ COMMIT = """
 --      the marks} and {'row', id, policy, due or ''}; then their payloads
 local events, decisions, decision_at, decision_counts, due, settled = unpack(KEYS, 1, 6)
 local marks = 6
+local earlier = {''}  -- the replies, packed, then payloads that rows' ids had already
 
 local function settle(decision)
   if decision ~= '' and redis.call('ZREM', due, decision) == 0
@@ -72,8 +73,12 @@ local function append(payload, settles, keep_until, values)
 end
 
 local function keep(payload, id, policy, due_at)
-  if redis.call('HEXISTS', decision_at, id) == 1 then return 0 end
-  redis.call('HSET', decision_at, id, redis.call('XADD', decisions, '0-*', 'p', payload))
+  local at = redis.call('HGET', decision_at, id)
+  if at then
+    earlier[#earlier + 1] = redis.call('XRANGE', decisions, at, at)[1][2][2]
+    return #earlier - 1
+  end
+  redis.call('HSET', decision_at, id, redis.call('XADD', decisions, '0-*', 'p', payload, 'i', id))
   redis.call('HINCRBY', decision_counts, policy, 1)
   if redis.call('SREM', settled, id) == 0 and due_at ~= '' then
     redis.call('ZADD', due, due_at, id)
@@ -86,7 +91,8 @@ for i, entry in ipairs(cmsgpack.unpack(ARGV[1])) do
   local apply = entry[1] == 'event' and append or keep
   replies[i] = apply(ARGV[i + 1], entry[2], entry[3], entry[4])
 end
-return cmsgpack.pack(replies)
+earlier[1] = cmsgpack.pack(replies)
+return earlier
 """
 COMMIT_DIGEST = sha1(COMMIT.encode(), usedforsecurity=False).hexdigest()
 
@@ -123,10 +129,10 @@ def commits(batch: dict[str, list[Entry]]) -> Iterator[Command]:
         script = ("EVALSHA", COMMIT_DIGEST)
 
 
-def outcomes(entries: Iterable[Entry], reply: bytes) -> Iterator[Outcome]:
-    for entry, answer in zip(entries, msgspec.msgpack.decode(reply), strict=True):
+def outcomes(entries: Iterable[Entry], reply: Sequence[bytes]) -> Iterator[Outcome]:
+    for entry, answer in zip(entries, msgspec.msgpack.decode(reply[0]), strict=True):
         if isinstance(entry, DecisionRow):
-            yield Kept()
+            yield Kept(reply[answer] if answer else None)
         elif isinstance(answer, int):
             yield Appended(answer)
         else:

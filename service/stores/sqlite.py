@@ -21,6 +21,7 @@ from service.stores.base import (
     DecisionRow,
     Entry,
     Kept,
+    KeptRow,
     Known,
     Mark,
     Outcome,
@@ -109,6 +110,19 @@ class SqliteStore:
         return await self._payload(
             "SELECT payload FROM decisions WHERE experiment = ? AND id = ?", experiment, decision
         )
+
+    async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
+        rows = await self._reader.run(
+            _rows(
+                # NOT INDEXED: the index on ids would be read and sorted whole for every page
+                "SELECT number, id, payload FROM decisions NOT INDEXED "
+                "WHERE experiment = ? AND number > ? ORDER BY number LIMIT ?",
+                experiment,
+                after,
+                limit,
+            )
+        )
+        return [KeptRow(*row) for row in rows]
 
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         rows = await self._reader.run(
@@ -261,10 +275,13 @@ class _Batch:
             "INSERT OR IGNORE INTO decisions (experiment, id, payload) VALUES (?, ?, ?)",
             (row.experiment, row.id, row.payload),
         )
-        if kept.rowcount:
-            self._counts[row.experiment, row.policy] += 1
-            if row.due is not None:
-                self._due.append((row.experiment, row.id, row.due))
+        if not kept.rowcount:
+            query = "SELECT payload FROM decisions WHERE experiment = ? AND id = ?"
+            (payload,) = self._db.execute(query, (row.experiment, row.id)).fetchone()
+            return Kept(payload)
+        self._counts[row.experiment, row.policy] += 1
+        if row.due is not None:
+            self._due.append((row.experiment, row.id, row.due))
         return Kept()
 
     def write(self) -> None:

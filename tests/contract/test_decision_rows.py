@@ -1,4 +1,5 @@
-"""What every store owes the engine for the decisions it keeps: once, counted, due until settled."""
+"""What every store owes the engine for the decisions it keeps: once, counted, listed in the order
+they came, due until settled."""
 
 from service.stores import Store
 from service.stores.base import Append, DecisionRow, Kept
@@ -9,8 +10,8 @@ from tests.support.stores import decision, event, over_every_store
 async def test_a_decision_is_kept_once(store: Store) -> None:
     first = DecisionRow("zoo", "d", "linucb", b"first", due=5.0)
     again = DecisionRow("zoo", "d", "random", b"again", due=1.0)
-    assert await store.commit([first, again]) == [Kept(), Kept()]
-    assert await store.commit([again]) == [Kept()]
+    assert await store.commit([first, again]) == [Kept(), Kept(b"first")]
+    assert await store.commit([again]) == [Kept(b"first")]
     assert await store.decision("zoo", "d") == b"first"
     assert await store.decision("shop", "d") is None
     assert await store.decision_counts("zoo") == {"linucb": 1}
@@ -24,6 +25,30 @@ async def test_decisions_are_counted_by_policy(store: Store) -> None:
     await store.commit([*rows[2:], rows[0]])
     assert await store.decision_counts("zoo") == {"a": 3, "b": 2}
     assert await store.decision_counts("shop") == {}
+
+
+@over_every_store
+async def test_rows_are_listed_in_the_order_they_came_and_in_pages(store: Store) -> None:
+    """Their ids are no order, and another experiment's rows lie between them."""
+    for id in ("c", "a", "e", "b", "d"):
+        await store.commit([decision(id), DecisionRow("shop", id, "linucb", b"other")])
+    first = await store.decisions("zoo", 0, 2)
+    rest = await store.decisions("zoo", first[-1].number, 9)
+    assert [(row.id, row.payload) for row in first] == [("c", b"c"), ("a", b"a")]
+    assert [row.id for row in rest] == ["e", "b", "d"]
+    numbers = [row.number for row in first + rest]
+    assert numbers == sorted(set(numbers))
+    assert await store.decisions("zoo", rest[-1].number, 9) == []
+    assert await store.decisions("nobody", 0, 9) == []
+
+
+@over_every_store
+async def test_a_listed_row_is_found_again_by_its_number(store: Store) -> None:
+    await store.commit([decision(id) for id in "abc"])
+    before = await store.decisions("zoo", 0, 9)
+    await store.commit([decision("b"), decision("d")])
+    for row in before:
+        assert await store.decisions("zoo", row.number - 1, 1) == [row]
 
 
 @over_every_store

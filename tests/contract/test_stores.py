@@ -47,6 +47,7 @@ async def test_an_empty_log_holds_nothing(store: Store) -> None:
     assert await store.marks("zoo", ["a"]) == {}
     assert await store.marks("zoo", []) == {}
     assert await store.decision("zoo", "d") is None
+    assert await store.decisions("zoo", 0, 10) == []
     assert await store.due("zoo", 1e12, 10) == []
     assert await store.decision_counts("zoo") == {}
     assert await store.snapshots("zoo") == []

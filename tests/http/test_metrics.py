@@ -19,6 +19,7 @@ METRICS = {
     "forage_log_append_seconds": ("histogram", set()),
     "forage_decisions": ("counter", {"experiment", "policy"}),
     "forage_rewards": ("counter", {"experiment", "policy", "outcome"}),
+    "forage_repeated_decisions": ("counter", {"experiment"}),
     "forage_unlogged_decisions": ("counter", set()),
     "forage_lost_decisions": ("counter", set()),
     "forage_degraded": ("gauge", set()),
@@ -52,6 +53,8 @@ def families(wire: Wire) -> dict[str, Metric]:
 
 
 def test_the_metrics_are_these(wire: Wire) -> None:
+    for _ in range(2):
+        wire.post("/select", {"context": {"persona": "cat"}}, headers={"Idempotency-Key": "k"})
     found = {
         name: (each.type, set().union(*(sample.labels for sample in each.samples)) - {"le"})
         for name, each in families(wire).items()

@@ -1,0 +1,152 @@
+"""Idempotency-Key: a request that is repeated gets the decision that was made."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from service.journal import RETRY_SECONDS
+from service.stores.memory import MemoryStore
+from tests.http.test_log_gone import Disk
+from tests.support.service import Json, Wire, expect_problem, paths, serving
+
+SAME = ("id", "arm", "propensity", "ranking", "policy", "model_version", "reward_by")
+TREAT = {"id": "treat", "features": {"category": "food", "brand": "yum"}}
+QUESTION: Json = {
+    "context": {"persona": "cat", "age": 3},
+    "unit": "user-1",
+    "policy": "lints",
+    "arms": ["kibble", "mouse", TREAT],
+    "top_k": 2,
+}
+
+
+def ask(wire: Wire, key: str, **question: Any) -> httpx.Response:
+    body = {"context": {"persona": "cat"}, **question}
+    return wire.post("/select", body, headers={"Idempotency-Key": key})
+
+
+def asked(wire: Wire, key: str, **question: Any) -> Json:
+    answer = ask(wire, key, **question)
+    assert answer.status_code == 200, answer.text
+    decision: Json = answer.json()
+    return decision
+
+
+def expect_same(*decisions: Json) -> None:
+    first, *others = ([decision[name] for name in SAME] for decision in decisions)
+    assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize("question", [{}, QUESTION], ids=["least", "most"])
+def test_the_same_key_gives_the_same_decision_and_no_other_does(wire: Wire, question: Json) -> None:
+    answers = [asked(wire, "page-7", **question) for _ in range(10)]
+    expect_same(*answers)
+    others = [asked(wire, f"page-{n}", **question)["id"] for n in range(8, 12)]
+    assert len({answers[0]["id"], *others, wire.select()["id"]}) == 6
+    assert wire.metrics()['forage_repeated_decisions_total{experiment="shop"}'] == 9
+
+
+def test_a_repeated_decision_is_logged_once_and_settled_once(wire: Wire) -> None:
+    first, again = (asked(wire, "k", policy="linucb") for _ in range(2))
+    assert wire.policy("linucb")["decisions"] == 1
+    assert wire.reward(first, 1.0) == "accepted"
+    assert wire.reward(again, 1.0) == "duplicate"
+    assert wire.policy("linucb")["rewards"] == 1
+
+
+def test_a_decision_stays_what_it_was_when_the_head_has_learned_and_arms_are_gone(
+    wire: Wire,
+) -> None:
+    first = asked(wire, "k", policy="linucb")
+    wire.reward(first, 1.0)
+    wire.delete(f"/experiments/shop/arms/{first['arm']}")
+    expect_same(first, asked(wire, "k", policy="linucb"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"context": {"persona": "dog", "age": 3}},
+        {"unit": "user-2"},
+        {"unit": None},
+        {"policy": "linucb"},
+        {"arms": ["mouse", "kibble", TREAT]},
+        {"arms": ["kibble", "mouse"]},
+        {"arms": ["kibble", "mouse", {**TREAT, "features": {"category": "food", "brand": "z"}}]},
+        {"top_k": 1},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_another_request_under_a_known_key_is_refused(wire: Wire, other: Json) -> None:
+    first = asked(wire, "k", **QUESTION)
+    problem = expect_problem(ask(wire, "k", **{**QUESTION, **other}), 409)
+    assert "Idempotency-Key" in problem["detail"]
+    expect_same(first, asked(wire, "k", **QUESTION))
+
+
+def test_what_was_left_out_may_be_left_out_again_or_said(wire: Wire) -> None:
+    first = asked(wire, "k")
+    expect_same(first, asked(wire, "k", policy=first["policy"]))
+    expect_same(first, asked(wire, "k", arms=["kibble", "mouse", "ball"]))
+
+
+def test_a_key_that_comes_many_times_at_once_is_one_decision(wire: Wire) -> None:
+    async def burst() -> list[httpx.Response]:
+        body, headers = {"context": {"persona": "cat"}}, {"Idempotency-Key": "k"}
+        calls = (wire.client.post("/select", json=body, headers=headers) for _ in range(30))
+        return list(await asyncio.gather(*calls))
+
+    expect_same(*(answer.json() for answer in wire.run(burst())))
+
+
+def test_another_process_that_was_first_is_followed() -> None:
+    """Both looked before either wrote: the row that came first is the decision."""
+
+    class Late(MemoryStore):
+        blind = False
+
+        async def decision(self, experiment: str, decision: str) -> bytes | None:
+            return None if self.blind else await super().decision(experiment, decision)
+
+    store = Late()
+    with serving(store) as wire:
+        first = asked(wire, "k")
+        store.blind = True
+        expect_same(first, *(asked(wire, "k") for _ in range(5)))
+
+
+def test_a_key_holds_over_a_restart() -> None:
+    store = MemoryStore()
+    with serving(store) as wire:
+        first = asked(wire, "k")
+    with serving(store) as wire:
+        expect_same(first, asked(wire, "k"))
+
+
+def test_while_the_log_is_gone_a_key_holds_in_the_process_and_later_in_the_log() -> None:
+    disk = Disk()
+    with serving(disk, buffer_decisions=3) as wire:
+        before = asked(wire, "before")
+        disk.full = True
+        first, again = (asked(wire, "k") for _ in range(2))
+        expect_same(first, again)
+        assert (first["logged"], again["logged"]) == (False, False)
+        disk.full = False
+        wire.sleep(2.5 * RETRY_SECONDS)
+        later = asked(wire, "k")
+        expect_same(first, later)
+        assert later["logged"] is True
+        expect_same(before, asked(wire, "before"))
+
+
+def test_a_key_is_of_its_experiment(wire: Wire) -> None:
+    wire.put("/experiments/other", {**wire.definition(), "name": "other"})
+    ids = {asked(wire, "k", experiment=name)["id"] for name in ("shop", "other")}
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize("key", ["", "k" * 257], ids=["empty", "long"])
+def test_a_key_of_a_wrong_length_is_refused_by_name(wire: Wire, key: str) -> None:
+    assert paths(expect_problem(ask(wire, key), 422)) == ["Idempotency-Key"]
