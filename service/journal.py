@@ -10,10 +10,11 @@ import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from time import perf_counter, time
 from typing import Any
 
+from service.buffer import Buffer
 from service.errors import StoreError, StoreUnavailable
 from service.events import (
     AnyEvent,
@@ -59,7 +60,8 @@ class Journal(Follower):
         self._settings = settings
         self._pending: list[_Waiting] = []
         self._wake = asyncio.Event()
-        self._buffer: dict[tuple[str, str], DecisionRow] = {}
+        self._buffer = Buffer(settings.buffer_decisions)
+        self._slow = False  # a decision waited in vain for the commit that is under way
         self._tasks: set[asyncio.Task[None]] = set()
         self._writer: asyncio.Task[None] | None = None
         self._snapshotting: set[str] = set()
@@ -97,8 +99,10 @@ class Journal(Follower):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             if self._buffer:
-                await self.store.commit(list(self._buffer.values()))
-                self._buffer.clear()
+                rows = self._buffer.oldest(len(self._buffer))
+                await self.store.commit(rows)
+                for row in rows:
+                    self._buffer.drop(row)
             for live in self.live.values():
                 await self._snapshot(live)
         except StoreError as fault:
@@ -129,33 +133,48 @@ class Journal(Follower):
         return outcome
 
     async def keep(self, row: DecisionRow, *, required: bool) -> Held:
-        """Log a decision, or let it wait in memory for the log to return. What another one had
-        under its id before stays.
+        """Log a decision, or let it wait in memory for a log that is gone or slow. What another one
+        had under its id before stays.
 
         Raises StoreUnavailable where the answer is worth nothing without its row.
         """
-        if required or not self.degraded:
-            try:
-                kept = await self._submit(row, None)
-            except StoreUnavailable:
-                if required:
-                    raise
-            else:
-                assert isinstance(kept, Kept)
-                return Held(row.payload if kept.earlier is None else kept.earlier, logged=True)
+        done = None
+        if required or not (self.degraded or (self._slow and self._buffer.full)):
+            done = self._submit(row, None)
+            if not required and not self._slow:
+                await asyncio.wait({done}, timeout=self._settings.select_log_seconds)
+            if required or done.done():
+                try:
+                    kept = await done
+                except StoreUnavailable:
+                    if required:
+                        raise
+                    done = None
+                else:
+                    assert isinstance(kept, Kept)
+                    return Held(row.payload if kept.earlier is None else kept.earlier, logged=True)
         self.telemetry.unlogged.inc()
-        key = row.experiment, row.id
-        if key in self._buffer or len(self._buffer) < self._settings.buffer_decisions:
-            return Held(self._buffer.setdefault(key, row).payload, logged=False)
-        self.telemetry.overflowed.inc()
-        return Held(row.payload, logged=False)
+        standing = self._buffer.put(row)
+        if done is not None:
+            self._slow = True
+            done.add_done_callback(partial(self._come_late, row))
+        elif standing is None:
+            self.telemetry.overflowed.inc()
+        return Held((standing or row).payload, logged=False)
+
+    def _come_late(self, row: DecisionRow, done: asyncio.Future[Outcome]) -> None:
+        """What became of a row whose answer did not wait for it."""
+        if done.exception() is None:
+            self._buffer.drop(row)
+        elif self._buffer.put(row) is None:
+            self.telemetry.overflowed.inc()
 
     async def held(self, experiment: str, decision: str) -> Held | None:
         """What stands under an id; while the log is gone, as far as this process has it."""
-        waiting = self._buffer.get((experiment, decision))
+        waiting = self._buffer.find(experiment, decision)
         if waiting is not None:
             return Held(waiting.payload, logged=False)
-        if self.degraded:
+        if self.degraded or self._slow:
             return None
         with suppress(StoreUnavailable):
             payload = await self.store.decision(experiment, decision)
@@ -182,7 +201,10 @@ class Journal(Follower):
     async def _commit(self, batch: list[_Waiting]) -> None:
         start = perf_counter()
         try:
-            outcomes = await self.store.commit([waiting.entry for waiting in batch])
+            try:
+                outcomes = await self.store.commit([waiting.entry for waiting in batch])
+            finally:
+                self._slow = False
             self.telemetry.append_seconds.observe(perf_counter() - start)
             await self._fold_own(batch, outcomes)
         except Exception as fault:  # whatever it is: no request may wait for ever
@@ -223,7 +245,7 @@ class Journal(Follower):
         """
         while self.degraded:
             await asyncio.sleep(RETRY_SECONDS)
-            rows = list(islice(self._buffer.values(), PAGE))
+            rows = self._buffer.oldest(PAGE)
             try:
                 await self.store.commit(rows)  # even of none: it proves that the log can be written
                 for live in self.live.values():  # what was appended though its answer was lost
@@ -235,7 +257,7 @@ class Journal(Follower):
                     logger.error("the log is still gone: %s", fault)
                 continue
             for row in rows:
-                del self._buffer[row.experiment, row.id]
+                self._buffer.drop(row)
             if not self._buffer:
                 self.degraded = False
                 self.telemetry.degraded.set(0)

@@ -44,6 +44,11 @@ class Settings(BaseSettings):
     expiry_seconds: PositiveFloat = Field(
         1.0, description="Time between two searches for decisions past `reward_by`."
     )
+    select_log_seconds: PositiveFloat = Field(
+        0.2,
+        description="Longest that /select waits for its row in the log; then it answers with "
+        "`logged` false, and the others do at once until that commit has ended.",
+    )
     buffer_decisions: PositiveInt = Field(
         10_000, description="Decisions kept in memory while the log is gone."
     )

@@ -1,0 +1,117 @@
+"""The log is slow: a decision does not wait for it for long, and its row comes all the same."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from time import monotonic
+
+import pytest
+
+from service.errors import StoreUnavailable
+from service.journal import RETRY_SECONDS
+from service.stores.base import Entry, Outcome
+from service.stores.memory import MemoryStore
+from tests.support.service import Wire, serving
+
+WAIT_S = 0.5
+
+
+class Slow(MemoryStore):
+    """While not `free`, commits begin and do not end. Freed, they end, or fail where `fails`."""
+
+    fails = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        stuck = not self.free.is_set()
+        await self.free.wait()
+        if stuck and self.fails:
+            raise StoreUnavailable("no reply")
+        return await super().commit(entries)
+
+
+@pytest.fixture
+def disk() -> Slow:
+    return Slow()
+
+
+@pytest.fixture
+def wire(disk: Slow) -> Iterator[Wire]:
+    with serving(disk, select_log_seconds=WAIT_S, buffer_decisions=5) as wire:
+        yield wire
+        disk.fails = False
+        disk.free.set()
+
+
+def test_a_decision_is_answered_and_its_row_comes_later(wire: Wire, disk: Slow) -> None:
+    disk.free.clear()
+    decision = wire.select(policy="linucb")
+    assert decision["logged"] is False
+    assert wire.metrics()["forage_degraded"] == 0
+    disk.free.set()
+    wire.until(lambda: wire.get(f"/decisions/{decision['id']}").status_code == 200)
+    assert wire.policy("linucb")["decisions"] == 1
+    assert wire.select()["logged"] is True
+    assert len(wire.services.journal._buffer) == 0
+
+
+def test_only_the_first_waits(wire: Wire, disk: Slow) -> None:
+    """The next 20 together take less than one wait would."""
+    disk.free.clear()
+    assert wire.select()["logged"] is False
+    start = monotonic()
+    assert not any(wire.select()["logged"] for _ in range(20))
+    assert monotonic() - start < WAIT_S
+
+
+def test_what_waited_is_written_once_where_the_commit_fails(wire: Wire, disk: Slow) -> None:
+    disk.fails = True
+    disk.free.clear()
+    decisions = [wire.select(policy="linucb") for _ in range(3)]
+    disk.free.set()
+    wire.sleep(2.5 * RETRY_SECONDS)
+    for decision in decisions:
+        assert wire.get(f"/decisions/{decision['id']}").status_code == 200
+        assert wire.reward(decision, 1.0) == "accepted"
+    assert wire.policy("linucb")["decisions"] == 3
+    assert wire.metrics()["forage_lost_decisions_total"] == 0
+
+
+def test_what_is_asked_beyond_the_buffer_is_lost_and_counted(wire: Wire, disk: Slow) -> None:
+    disk.free.clear()
+    decisions = [wire.select() for _ in range(8)]
+    assert wire.metrics()["forage_lost_decisions_total"] == 3
+    disk.free.set()
+    wire.until(lambda: wire.get(f"/decisions/{decisions[4]['id']}").status_code == 200)
+    found = [wire.get(f"/decisions/{decision['id']}").status_code for decision in decisions]
+    assert found == [200] * 5 + [404] * 3
+
+
+def test_a_key_holds_meanwhile(wire: Wire, disk: Slow) -> None:
+    disk.free.clear()
+    body, headers = {"context": {"persona": "cat"}}, {"Idempotency-Key": "k"}
+    first, again = (wire.post("/select", body, headers=headers).json() for _ in range(2))
+    assert (first["id"], first["arm"]) == (again["id"], again["arm"])
+    disk.free.set()
+    wire.until(lambda: wire.get(f"/decisions/{first['id']}").status_code == 200)
+    later = wire.post("/select", body, headers=headers).json()
+    assert (later["id"], later["arm"], later["logged"]) == (first["id"], first["arm"], True)
+
+
+def test_a_reward_waits_for_the_log(wire: Wire, disk: Slow) -> None:
+    decision = wire.select(policy="linucb")
+    disk.free.clear()
+
+    async def reward_and_free() -> str:
+        body = {"decision_id": decision["decision_id"], "reward": 1.0}
+        waiting = asyncio.create_task(wire.client.post("/reward", json=body))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        disk.free.set()
+        status: str = (await waiting).json()["status"]
+        return status
+
+    assert wire.run(reward_and_free()) == "accepted"
