@@ -217,7 +217,8 @@ def bank_probabilities(name: str, persona: int, draws: int, seeds: int) -> Array
     ids = [candidates.ids[index] for index in first]
     found = []
     for seed in range(seeds):
-        table = head.draw(phi[first], ids, Bank(draws, f"shop\0{name}\0{seed}"))
+        drawn = head.draw(phi[first], ids, Bank(draws, f"shop\0{name}\0{seed}"))
+        table = drawn + learner.active.offset(phi[first])
         found.append(rules.probabilities(Scores(table, of)))
     return np.array(found)
 
