@@ -1,0 +1,200 @@
+"""Redis goes away under load: python -m benchmarks.outage [--seconds S] [--frozen].
+
+Starts a redis-server and a service of its own, asks for decisions at a fixed rate (open loop: a
+request's time counts from when it was due), kills Redis or freezes it, and brings it back. Writes
+benchmarks/results/outage-killed.json or outage-frozen.json.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
+
+import httpx
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+CONTEXT = {"persona": "fish_hobbyist"}
+START_S = 20.0
+POLL_S = 0.02
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+class Redis:
+    """Keeps what it acknowledges, so that it may be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self._command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port)]
+        self._command += ["--dir", str(folder), "--save", "", "--appendonly", "yes"]
+        self._command += ["--appendfsync", "always"]
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        deadline = perf_counter() + START_S
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            if perf_counter() > deadline:
+                raise RuntimeError("redis-server does not start")
+            sleep(POLL_S)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class Seen:
+    """Seconds of selects while Redis was there and while it was not; of refused rewards."""
+
+    before: list[float] = field(default_factory=list)
+    during: list[float] = field(default_factory=list)
+    unlogged: list[str] = field(default_factory=list)
+    refused: list[float] = field(default_factory=list)
+    statuses: set[int] = field(default_factory=set)
+    retry_after: bool = True
+
+
+async def select(client: httpx.AsyncClient, due: float, times: list[float], seen: Seen) -> None:
+    answer = await client.post("/select", json={"context": CONTEXT, "policy": "linucb"})
+    times.append(perf_counter() - due)
+    answer.raise_for_status()
+    if not answer.json()["logged"]:
+        seen.unlogged.append(answer.json()["id"])
+
+
+async def asked(
+    client: httpx.AsyncClient, rate: float, seconds: float, times: list[float], seen: Seen
+) -> None:
+    """Selects at a rate, each when it is due."""
+    start, pending = perf_counter(), []
+    for number in range(int(rate * seconds)):
+        due = start + number / rate
+        await asyncio.sleep(max(0.0, due - perf_counter()))
+        pending.append(asyncio.create_task(select(client, due, times, seen)))
+    await asyncio.gather(*pending)
+
+
+async def refused(client: httpx.AsyncClient, token: str, seconds: float, seen: Seen) -> None:
+    """A reward five times a second."""
+    end = perf_counter() + seconds
+    while perf_counter() < end:
+        start = perf_counter()
+        answer = await client.post("/reward", json={"decision_id": token, "reward": 1.0})
+        seen.refused.append(perf_counter() - start)
+        seen.statuses.add(answer.status_code)
+        seen.retry_after &= "retry-after" in answer.headers
+        await asyncio.sleep(0.2)
+
+
+async def ready(client: httpx.AsyncClient) -> float:
+    """Seconds until /readyz says so."""
+    start = perf_counter()
+    while perf_counter() < start + START_S:
+        try:
+            if (await client.get("/readyz")).status_code == 200:
+                return perf_counter() - start
+        except httpx.TransportError:
+            pass
+        await asyncio.sleep(POLL_S)
+    raise RuntimeError("the service does not get ready")
+
+
+async def drill(redis: Redis, url: str, rate: float, seconds: float, *, frozen: bool) -> Seen:
+    """The whole course; figures are in what is returned and in `report`."""
+    seen = Seen()
+    limits = httpx.Limits(max_connections=200)
+    async with httpx.AsyncClient(base_url=url, timeout=30.0, limits=limits) as client:
+        await ready(client)
+        first = await client.post("/select", json={"context": CONTEXT, "policy": "linucb"})
+        await asked(client, rate, 5.0, seen.before, seen)
+        seen.unlogged.clear()
+        if frozen:
+            redis.process.send_signal(signal.SIGSTOP)
+        else:
+            redis.kill()
+        await asyncio.gather(
+            asked(client, rate, seconds, seen.during, seen),
+            refused(client, first.json()["decision_id"], seconds, seen),
+        )
+        if frozen:
+            redis.process.send_signal(signal.SIGCONT)
+        else:
+            redis.start()
+        cleared = await ready(client)
+        found = [await client.get(f"/decisions/{one}") for one in seen.unlogged]
+    status = [answer.status_code for answer in found]
+    report(seen, cleared, status, rate=rate, seconds=seconds, frozen=frozen)
+    return seen
+
+
+def milliseconds(times: list[float], share: float) -> float:
+    return round(1e3 * float(np.quantile(times, share)), 1)
+
+
+def report(seen: Seen, cleared: float, status: list[int], **asked: Any) -> None:
+    """Print it, and keep it."""
+    figures = {
+        **asked,
+        "selects_before": len(seen.before),
+        "select_p99_ms_before": milliseconds(seen.before, 0.99),
+        "selects_during": len(seen.during),
+        "select_p50_ms_during": milliseconds(seen.during, 0.5),
+        "select_p99_ms_during": milliseconds(seen.during, 0.99),
+        "select_max_ms_during": milliseconds(seen.during, 1.0),
+        "unlogged": len(seen.unlogged),
+        "unlogged_found_in_the_log_later": status.count(200),
+        "reward_statuses": sorted(seen.statuses),
+        "reward_retry_after": seen.retry_after,
+        "reward_p99_ms": milliseconds(seen.refused, 0.99),
+        "reward_max_ms": milliseconds(seen.refused, 1.0),
+        "seconds_until_ready": round(cleared, 2),
+    }
+    for name, value in figures.items():
+        print(f"{name:34} {value}")
+    path = RESULTS / f"outage-{'frozen' if asked['frozen'] else 'killed'}.json"
+    path.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.outage", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of the outage (default: 60)")
+    parser.add_argument("--rate", type=float, default=100.0, help="selects a second (default: 100)")
+    parser.add_argument("--frozen", action="store_true", help="Redis hangs instead of dying")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        redis = Redis(folder)
+        stack.callback(redis.kill)
+        port = free_port()
+        command = [sys.executable, "-m", "service", "serve", "--port", str(port)]
+        command += ["--trainer", "off", "--log-level", "error"]
+        environment = os.environ | {"FORAGE_STORE": f"redis://127.0.0.1:{redis.port}/0"}
+        service = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[1])
+        stack.callback(service.wait)
+        stack.callback(service.terminate)
+        url = f"http://127.0.0.1:{port}"
+        asyncio.run(drill(redis, url, options.rate, options.seconds, frozen=options.frozen))
+
+
+if __name__ == "__main__":
+    main()
