@@ -42,7 +42,8 @@ class InlineArm:
 class Question:
     """One request for a decision. experiment, policy, arms: None where left out.
 
-    key   the same one gives the same decision (None: each request is another)
+    key        the same one gives the same decision (None: each request is another)
+    deferred   it may never be shown: nothing is learned of it before it is activated
     """
 
     context: Mapping[str, Any]
@@ -52,6 +53,7 @@ class Question:
     arms: Sequence[str | InlineArm] | None = None
     top_k: int = 1
     key: str | None = None
+    deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Engine:
         if question.key is None:
             return await self._decide(state, question, _short_id())
         own = self._sealer.request_id(state.name, question.key)
-        held = await self._journal.held(state.name, own)
+        held = await self._journal.held_soon(state.name, own)
         if held is not None:
             return self._again(state, question, held)
         return await self._decide(state, question, own)
@@ -109,8 +111,8 @@ class Engine:
     def _asks_for(self, question: Question, decision: Decision) -> bool:
         """Whether the decision answers the question, as far as the question says."""
         unit = None if question.unit is None else self._sealer.unit_hash(question.unit)
-        asked = question.context, unit, question.top_k
-        if asked != (decision.context, decision.unit, len(decision.shown)):
+        asked = question.context, unit, question.top_k, question.deferred
+        if asked != (decision.context, decision.unit, len(decision.shown), decision.deferred):
             return False
         if question.policy not in (None, decision.policy):
             return False
@@ -164,10 +166,12 @@ class Engine:
             slate=slate.chance,
             reward_by=now + reward.wait_seconds,
             accept_until=now + reward.wait_seconds + reward.accept_seconds,
+            deferred=question.deferred,
         )
         with self._telemetry.stage("seal"):
             token, whole = self._seal(state.name, decision)
-        due = decision.reward_by if reward.default is not None else None
+        waits = reward.default is not None and not question.deferred
+        due = decision.reward_by if waits else None
         row = DecisionRow(state.name, decision.id, learner.name, encode_decision(decision), due)
         with self._telemetry.stage("append"):
             held = await self._journal.keep(row, required=not whole)
@@ -275,4 +279,5 @@ def _ticket(experiment: str, decision: Decision, shown: Sequence[Shown]) -> Tick
         [ShownArm(arm.arm, arm.propensity, np.array(arm.x).tobytes(), arm.inline) for arm in shown],
         decision.reward_by,
         decision.accept_until,
+        decision.deferred,
     )

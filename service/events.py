@@ -5,14 +5,16 @@ An event is self-contained: folding it needs the state before it and nothing els
 schema it was written with; a log written by a newer Forage is refused, never guessed at.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import msgspec
 
 from service.errors import Damaged, LogTooNew
 
-SCHEMA = 2
+SCHEMA = 3
 """Of the records below. Raised when an older Forage could misread a newer record."""
 
 
@@ -184,6 +186,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     arms             the candidates, in order     probabilities    of slot 1, by candidate
     seed             of every draw                bank             seed of the posterior draws' bank
     slate            chance of the whole slate    reward_by, accept_until   unix seconds
+    deferred         not shown, and not learned from, before it is activated
     """
 
     id: str
@@ -203,16 +206,21 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     slate: float
     reward_by: float
     accept_until: float
+    deferred: bool = False
 
 
 class _EventRecord(msgspec.Struct, frozen=True):
+    """crc: of what the event is written as; None where an older Forage wrote it."""
+
     schema: int
-    event: AnyEvent
+    event: msgspec.Raw
+    crc: int | None = None
 
 
 class _DecisionRecord(msgspec.Struct, frozen=True):
     schema: int
-    decision: Decision
+    decision: msgspec.Raw
+    crc: int | None = None
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -220,37 +228,48 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_event = msgspec.json.Decoder(_EventRecord).decode
-_decode_decision = msgspec.json.Decoder(_DecisionRecord).decode
+_decode_event_record = msgspec.json.Decoder(_EventRecord).decode
+_decode_decision_record = msgspec.json.Decoder(_DecisionRecord).decode
 _decode_header = msgspec.json.Decoder(_Header).decode
+_decode_event: Callable[[msgspec.Raw], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
+_decode_decision = msgspec.json.Decoder(Decision).decode
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    return _encode(_EventRecord(SCHEMA, event))
+    body = _encode(event)
+    return _encode(_EventRecord(SCHEMA, msgspec.Raw(body), crc32(body, SCHEMA)))
 
 
 def decode_event(payload: bytes) -> AnyEvent:
-    """Raises LogTooNew for a record of a newer schema, Damaged for anything that is no record."""
+    """Raises LogTooNew for a record of a newer schema, Damaged for anything that is no record, or
+    is another than was written."""
     try:
-        record = _decode_event(payload)
+        record = _decode_event_record(payload)
+        _check(record.schema, record.event, record.crc)
+        return _decode_event(record.event)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise _unreadable(payload, fault) from fault
-    _refuse_newer(record.schema)
-    return record.event
 
 
 def encode_decision(decision: Decision) -> bytes:
-    return _encode(_DecisionRecord(SCHEMA, decision))
+    body = _encode(decision)
+    return _encode(_DecisionRecord(SCHEMA, msgspec.Raw(body), crc32(body, SCHEMA)))
 
 
 def decode_decision(payload: bytes) -> Decision:
     """Raises as `decode_event`."""
     try:
-        record = _decode_decision(payload)
+        record = _decode_decision_record(payload)
+        _check(record.schema, record.decision, record.crc)
+        return _decode_decision(record.decision)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise _unreadable(payload, fault) from fault
-    _refuse_newer(record.schema)
-    return record.decision
+
+
+def _check(schema: int, body: msgspec.Raw, crc: int | None) -> None:
+    _refuse_newer(schema)
+    if crc is not None and crc != crc32(body, schema):
+        raise Damaged("a log record is another than was written: its checksum does not match")
 
 
 def _refuse_newer(schema: int) -> None:

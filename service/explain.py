@@ -2,18 +2,14 @@
 
 import json
 from datetime import UTC, datetime
-from random import Random
 from typing import Any
-
-import numpy as np
 
 from service.errors import Invalid, NotFound
 from service.events import Decision, decode_decision
 from service.fold import State
 from service.journal import Journal
-from service.policies import rules
-from service.policies.candidates import Candidates
-from service.settlement import link_mark
+from service.rederive import candidates_of, check_choice, is_whole
+from service.settlement import activation_mark, link_mark
 
 
 async def explain(journal: Journal, id: str, experiment: str | None) -> dict[str, Any]:
@@ -35,6 +31,7 @@ async def _explain(journal: Journal, state: State, decision: Decision) -> dict[s
         "assignment": decision.assignment,
         "model_version": decision.model_version,
         "schema_version": decision.schema_version,
+        "activated": await _activated(journal, state, decision),
         "at": datetime.fromtimestamp(decision.at, UTC),
         "context": decision.context,
         "ranking": [{"arm": arm.arm, "propensity": arm.propensity} for arm in decision.shown],
@@ -50,6 +47,14 @@ async def _explain(journal: Journal, state: State, decision: Decision) -> dict[s
         "reward_by": datetime.fromtimestamp(decision.reward_by, UTC),
         "accept_until": datetime.fromtimestamp(decision.accept_until, UTC),
     }
+
+
+async def _activated(journal: Journal, state: State, decision: Decision) -> bool | None:
+    """Whether a deferred decision was shown; None: it was not deferred."""
+    if not decision.deferred:
+        return None
+    mark = activation_mark(decision.id)
+    return mark in await journal.store.marks(state.name, [mark])
 
 
 async def _learned(
@@ -71,11 +76,7 @@ async def _learned(
 def choice_follows(decision: Decision) -> bool:
     """Whether the seed draws the shown arm from the logged probabilities. For a slate, whether its
     first arm has the probability that is logged for it."""
-    first = decision.arms.index(decision.shown[0].arm)
-    p = np.array(decision.probabilities)
-    if len(decision.shown) == 1:
-        return rules.choose(p, Random(decision.seed)) == first
-    return bool(np.isclose(p[first], decision.shown[0].propensity, rtol=1e-9))
+    return is_whole(decision) and not any(check_choice(decision))
 
 
 def _candidates(state: State, decision: Decision) -> list[dict[str, Any]]:
@@ -85,15 +86,10 @@ def _candidates(state: State, decision: Decision) -> list[dict[str, Any]]:
     learner = state.learners.get(decision.policy)
     if learner is None or state.schema_version != decision.schema_version:
         return found
-    inline = decision.inline
     try:
-        rows = [
-            state.schema.encode_arm(inline[arm] if arm in inline else state.arms[arm])
-            for arm in decision.arms
-        ]
+        candidates = candidates_of(state, decision)
         context = state.schema.encode_context(decision.context)
     except (KeyError, Invalid):  # an arm was removed, or a known value
         return found
-    candidates = Candidates(tuple(decision.arms), np.array(rows).reshape(len(rows), -1))
     explained = learner.explain(context, candidates)
     return [{**row, **own} for row, own in zip(found, explained, strict=True)]

@@ -29,7 +29,16 @@ from service.follower import PAGE, Follower, Live
 from service.policies.learner import Learner
 from service.settings import Settings
 from service.stores import Store
-from service.stores.base import Append, Appended, DecisionRow, Entry, Kept, Known, Outcome
+from service.stores.base import (
+    Activation,
+    Append,
+    Appended,
+    DecisionRow,
+    Entry,
+    Kept,
+    Known,
+    Outcome,
+)
 from service.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -132,6 +141,12 @@ class Journal(Follower):
         assert isinstance(outcome, Appended | Known)
         return outcome
 
+    async def activate(self, entry: Activation) -> bool:
+        """Whether it was the first. Raises StoreUnavailable: nothing is acknowledged."""
+        if self.degraded:
+            raise StoreUnavailable("the log cannot be written at present")
+        return isinstance(await self._submit(entry, None), Kept)
+
     async def keep(self, row: DecisionRow, *, required: bool) -> Held:
         """Log a decision, or let it wait in memory for a log that is gone or slow. What another one
         had under its id before stays.
@@ -170,15 +185,19 @@ class Journal(Follower):
             self.telemetry.overflowed.inc()
 
     async def held(self, experiment: str, decision: str) -> Held | None:
-        """What stands under an id; while the log is gone, as far as this process has it."""
+        """What stands under a decision's id. Raises StoreUnavailable."""
         waiting = self._buffer.find(experiment, decision)
         if waiting is not None:
             return Held(waiting.payload, logged=False)
-        if self.degraded or self._slow:
-            return None
-        with suppress(StoreUnavailable):
-            payload = await self.store.decision(experiment, decision)
-            return None if payload is None else Held(payload, logged=True)
+        payload = await self.store.decision(experiment, decision)
+        return None if payload is None else Held(payload, logged=True)
+
+    async def held_soon(self, experiment: str, decision: str) -> Held | None:
+        """The same, as far as this process has it where the log is gone or slow."""
+        seconds = 0.0 if self.degraded or self._slow else self._settings.select_log_seconds
+        with suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await self.held(experiment, decision)
         return None
 
     def _submit(self, entry: Entry, event: AnyEvent | None) -> asyncio.Future[Outcome]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import time
 from typing import Any, Literal
 
-from service.errors import Conflict, Gone, Invalid
+from service.errors import Conflict, Gone, Invalid, NotFound
 from service.events import (
     Corrected,
     Decision,
@@ -21,11 +21,12 @@ from service.events import (
 from service.experiment import RewardRules
 from service.fold import State
 from service.journal import Journal
-from service.stores.base import Append, Appended, Mark
+from service.stores.base import Activation, Append, Appended, Mark
 from service.telemetry import Telemetry
 from service.token import Ticket, TokenSealer
 
 Status = Literal["accepted", "duplicate", "corrected"]
+ActivationStatus = Literal["activated", "duplicate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ class Outcome:
     cascade: bool = False
     clicked: str | None = None
     reward_id: str = ""
+
+
+def activation_mark(decision: str) -> str:
+    """The identity of a deferred decision's having been shown."""
+    return f"{decision}/activated"
 
 
 def link_mark(decision: str, link: int, arm: str) -> str:
@@ -164,6 +170,8 @@ class Settlements:
         rewards = _rewards(outcome, list(shown), rules)
         if time() > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")
+        if ticket.deferred:
+            await self._expect_activated(state, ticket.id)
         settlement = _Settlement(
             ticket.id,
             ticket.policy,
@@ -177,6 +185,37 @@ class Settlements:
         status = await self._settle(state, settlement)
         self._telemetry.rewards.labels(ticket.experiment, ticket.policy, status).inc()
         return status
+
+    async def _expect_activated(self, state: State, decision: str) -> None:
+        mark = activation_mark(decision)
+        if mark not in await self._journal.store.marks(state.name, [mark]):
+            raise Conflict("this decision is deferred: activate it when it is shown")
+
+    async def activate(self, decision: str, experiment: str | None) -> ActivationStatus:
+        """A deferred decision was shown. Raises NotFound, Conflict, Gone, or StoreUnavailable: then
+        the same call again is safe."""
+        for name in [experiment] if experiment else list(self._journal.states):
+            held = await self._journal.held(name, decision)
+            if held is None:
+                continue
+            row = decode_decision(held.payload)
+            if not row.deferred:
+                raise Conflict("this decision was not deferred: it counts as shown")
+            if time() > row.accept_until:
+                raise Gone("this decision could be activated until its `accept_until`")
+            state = self._journal.state(name)
+            defaults = state is not None and state.definition.reward.default is not None
+            first = await self._journal.activate(
+                Activation(
+                    name,
+                    decision,
+                    activation_mark(decision),
+                    row.reward_by if defaults else None,
+                    row.accept_until,
+                )
+            )
+            return "activated" if first else "duplicate"
+        raise NotFound("no experiment has a decision of this id", path="id")
 
     async def _shown(self, ticket: Ticket) -> list[Shown]:
         """The arms of a ticket with their features, from the decision row where they were many."""

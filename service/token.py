@@ -47,7 +47,8 @@ class ShownArm(msgspec.Struct, frozen=True, array_like=True):
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
     """What is inside. Times in unix seconds.
 
-    shown   empty where it would be too long: the decision row has it
+    shown      empty where it would be too long: the decision row has it
+    deferred   nothing is learned of it before it is activated
     """
 
     id: str
@@ -58,6 +59,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     shown: list[ShownArm]
     reward_by: float
     accept_until: float
+    deferred: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode

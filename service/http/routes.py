@@ -13,6 +13,7 @@ from service.experiment import Name
 from service.explain import explain
 from service.http.problems import problem_of
 from service.http.schemas import (
+    ActivationAnswer,
     DecisionAnswer,
     Health,
     Problem,
@@ -145,6 +146,15 @@ async def decision(
 ) -> DecisionAnswer:
     """What was decided, and why."""
     return DecisionAnswer.model_validate(await explain(core.journal, id, experiment))
+
+
+@router.post("/decisions/{id}/activate", tags=["decide"], responses=problems(404, 409, 410, 503))
+async def activate(
+    id: str, core: Core, experiment: Annotated[Name | None, Query()] = None
+) -> ActivationAnswer:
+    """Say that a deferred decision was shown: from now on it is learned from, and its default
+    reward holds at `reward_by`. The same call again changes nothing."""
+    return ActivationAnswer(status=await core.settlements.activate(id, experiment))
 
 
 @router.get("/healthz", tags=["operate"])

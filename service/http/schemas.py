@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from service.engine import Answer, InlineArm, Question
 from service.experiment import ArmId, Definition, Name, Number, Text, Values
-from service.settlement import Outcome, Status
+from service.settlement import ActivationStatus, Outcome, Status
 
 Token = Annotated[str, Field(min_length=1, max_length=1_024)]
 
@@ -44,6 +44,11 @@ class SelectBody(Body):
         None, description="Ids of catalogue arms, or arms with features. Left out: all active arms."
     )
     top_k: Annotated[int, Field(ge=1)] = Field(1, description="How many arms to rank.")
+    deferred: bool = Field(
+        False,
+        description="It may never be shown: nothing is learned of it before "
+        "POST /decisions/{id}/activate.",
+    )
 
     def question(self, key: str | None = None) -> Question:
         arms: list[str | InlineArm] | None = None
@@ -53,7 +58,14 @@ class SelectBody(Body):
                 for arm in self.arms
             ]
         return Question(
-            self.context, self.experiment, self.policy, self.unit, arms, self.top_k, key
+            self.context,
+            self.experiment,
+            self.policy,
+            self.unit,
+            arms,
+            self.top_k,
+            key,
+            self.deferred,
         )
 
 
@@ -131,6 +143,10 @@ class RewardBody(Body):
 
 class RewardAnswer(BaseModel):
     status: Status
+
+
+class ActivationAnswer(BaseModel):
+    status: ActivationStatus
 
 
 class ProblemFault(BaseModel):
@@ -286,6 +302,9 @@ class DecisionAnswer(BaseModel):
     assignment: float
     model_version: str
     schema_version: int
+    activated: bool | None = Field(
+        description="Whether a deferred decision was shown; null: it was not deferred."
+    )
     at: datetime
     context: dict[str, Any]
     ranking: list[Ranked]

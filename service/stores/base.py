@@ -43,6 +43,18 @@ class DecisionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Activation:
+    """A decision that was kept without being due was shown after all: from now on it is due, as a
+    row's is, until an event settles it. `mark` is the identity of this: it happens once."""
+
+    experiment: str
+    decision: str
+    mark: str
+    due: float | None = None
+    keep_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """What an identity stands for: the value given with it and the position of its event."""
 
@@ -57,14 +69,15 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The event was not appended: these of its identities were known already."""
+    """The entry changed nothing: these of its identities were known already."""
 
     marks: Mapping[str, Mark]
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The decision row is stored. earlier: the payload that its id had already, and keeps."""
+    """The decision row, or activation, is stored. earlier: the payload that the row's id had
+    already, and keeps."""
 
     earlier: bytes | None = None
 
@@ -88,7 +101,7 @@ class KeptRow:
     payload: bytes = field(repr=False)
 
 
-Entry = Append | DecisionRow
+Entry = Append | DecisionRow | Activation
 Outcome = Appended | Known | Kept
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from service.stores.base import (
+    Activation,
     Append,
     Appended,
     DecisionRow,
@@ -60,9 +61,22 @@ class _Experiment:
             self.waiting[row.id] = row.due
         return Kept()
 
+    def activate(self, entry: Activation) -> Outcome:
+        if entry.mark in self.marks:
+            return Known({entry.mark: self.marks[entry.mark]})
+        self.marks[entry.mark] = Mark("", 0)
+        if entry.due is not None and entry.decision not in self.settled:
+            self.waiting[entry.decision] = entry.due
+        return Kept()
+
+    def take(self, entry: Entry) -> Outcome:
+        if isinstance(entry, Append):
+            return self.append(entry)
+        return self.keep(entry) if isinstance(entry, DecisionRow) else self.activate(entry)
+
     def due(self, now: float) -> list[bytes]:
         waiting = sorted((due, decision) for decision, due in self.waiting.items() if due <= now)
-        return [self.decisions[decision] for _, decision in waiting]
+        return [self.decisions[decision] for _, decision in waiting if decision in self.decisions]
 
 
 class MemoryStore:
@@ -82,12 +96,7 @@ class MemoryStore:
         return sorted(name for name, state in self._experiments.items() if state.events)
 
     async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
-        outcomes = [
-            self._experiments[entry.experiment].append(entry)
-            if isinstance(entry, Append)
-            else self._experiments[entry.experiment].keep(entry)
-            for entry in entries
-        ]
+        outcomes = [self._experiments[entry.experiment].take(entry) for entry in entries]
         self._moved.set()
         self._moved = asyncio.Event()
         return outcomes

@@ -22,7 +22,17 @@ from typing import Any
 
 import msgspec
 
-from service.stores.base import Append, Appended, DecisionRow, Entry, Kept, Known, Mark, Outcome
+from service.stores.base import (
+    Activation,
+    Append,
+    Appended,
+    DecisionRow,
+    Entry,
+    Kept,
+    Known,
+    Mark,
+    Outcome,
+)
 
 Command = tuple[Any, ...]
 
@@ -36,7 +46,8 @@ EXPERIMENTS = "forage:experiments"
 COMMIT = """
 -- KEYS events, decisions, decision_at, decision_counts, due, settled, then marks in order of use
 -- ARGV the entries {'event', decision settled or '', unix ms to keep the marks to or '', values of
---      the marks} and {'row', id, policy, due or ''}; then their payloads
+--      the marks}, {'row', id, policy, due or ''} and {'activation', decision, unix ms to keep its
+--      mark to or '', due or ''}; then their payloads
 local events, decisions, decision_at, decision_counts, due, settled = unpack(KEYS, 1, 6)
 local marks = 6
 local earlier = {''}  -- the replies, packed, then payloads that rows' ids had already
@@ -45,6 +56,14 @@ local function settle(decision)
   if decision ~= '' and redis.call('ZREM', due, decision) == 0
       and redis.call('HEXISTS', decision_at, decision) == 0 then
     redis.call('SADD', settled, decision)
+  end
+end
+
+local function set(key, value, keep_until)
+  if keep_until == '' then
+    redis.call('SET', key, value)
+  else
+    redis.call('SET', key, value, 'PXAT', keep_until)
   end
 end
 
@@ -61,12 +80,7 @@ local function append(payload, settles, keep_until, values)
   -- If Redis refuses to write (memory), it refuses the first write, and nothing has changed.
   local position = string.sub(redis.call('XADD', events, '0-*', 'p', payload), 3)
   for i = 1, #values do
-    local mark = position .. ' ' .. values[i]
-    if keep_until == '' then
-      redis.call('SET', KEYS[first + i], mark)
-    else
-      redis.call('SET', KEYS[first + i], mark, 'PXAT', keep_until)
-    end
+    set(KEYS[first + i], position .. ' ' .. values[i], keep_until)
   end
   settle(settles)
   return tonumber(position)
@@ -86,10 +100,21 @@ local function keep(payload, id, policy, due_at)
   return 0
 end
 
+local function activate(_, decision, keep_until, due_at)
+  marks = marks + 1
+  local known = redis.call('GET', KEYS[marks])
+  if known then return {known} end
+  set(KEYS[marks], '0 ', keep_until)
+  if due_at ~= '' and redis.call('SISMEMBER', settled, decision) == 0 then
+    redis.call('ZADD', due, due_at, decision)
+  end
+  return 0
+end
+
+local apply = {event = append, row = keep, activation = activate}
 local replies = {}
 for i, entry in ipairs(cmsgpack.unpack(ARGV[1])) do
-  local apply = entry[1] == 'event' and append or keep
-  replies[i] = apply(ARGV[i + 1], entry[2], entry[3], entry[4])
+  replies[i] = apply[entry[1]](ARGV[i + 1], entry[2], entry[3], entry[4])
 end
 earlier[1] = cmsgpack.pack(replies)
 return earlier
@@ -122,10 +147,9 @@ def commits(batch: dict[str, list[Entry]]) -> Iterator[Command]:
     for experiment, entries in batch.items():
         names = ("events", "decisions", "decision_at", "decision_counts", "due", "settled")
         keys = [key_of(experiment, name) for name in names]
-        marks = (entry.marks for entry in entries if isinstance(entry, Append))
-        keys += [key_of(experiment, "mark", identity) for each in marks for identity in each]
+        keys += [key_of(experiment, "mark", one) for entry in entries for one in _marks(entry)]
         packed = msgspec.msgpack.encode([_packed(entry) for entry in entries])
-        yield (*script, len(keys), *keys, packed, *(entry.payload for entry in entries))
+        yield (*script, len(keys), *keys, packed, *map(_payload, entries))
         script = ("EVALSHA", COMMIT_DIGEST)
 
 
@@ -134,18 +158,34 @@ def outcomes(entries: Iterable[Entry], reply: Sequence[bytes]) -> Iterator[Outco
         if isinstance(entry, DecisionRow):
             yield Kept(reply[answer] if answer else None)
         elif isinstance(answer, int):
-            yield Appended(answer)
+            yield Appended(answer) if isinstance(entry, Append) else Kept()
         else:
-            known = zip(entry.marks, answer, strict=True)
+            known = zip(_marks(entry), answer, strict=True)
             yield Known({identity: mark(text) for identity, text in known if text})
+
+
+def _marks(entry: Entry) -> Iterable[str]:
+    """The identities that an entry takes."""
+    if isinstance(entry, DecisionRow):
+        return ()
+    return entry.marks if isinstance(entry, Append) else (entry.mark,)
+
+
+def _payload(entry: Entry) -> bytes:
+    return b"" if isinstance(entry, Activation) else entry.payload
 
 
 def _packed(entry: Entry) -> tuple[Any, ...]:
     """Numbers go as text: Lua would write a large one as 4e+12."""
     if isinstance(entry, DecisionRow):
-        due = "" if entry.due is None else repr(entry.due)
-        return "row", entry.id, entry.policy, due
+        return "row", entry.id, entry.policy, _time(entry.due)
     keep_ms = ""
     if entry.keep_until is not None:
         keep_ms = str(max(1, math.ceil(1000 * (entry.keep_until + CLOCK_SKEW_S))))
+    if isinstance(entry, Activation):
+        return "activation", entry.decision, keep_ms, _time(entry.due)
     return "event", entry.settles or "", keep_ms, list(entry.marks.values())
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else repr(seconds)

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 from service.errors import ConfigurationError, StoreError
 from service.stores import sqlite_file
 from service.stores.base import (
+    Activation,
     Append,
     Appended,
     DecisionRow,
@@ -226,10 +227,7 @@ def _commit(db: sqlite3.Connection, entries: Sequence[Entry]) -> list[Outcome]:
         if not entries:
             db.execute(f"PRAGMA user_version = {sqlite_file.LAYOUT}")  # a write, of what is there
         batch = _Batch(db)
-        outcomes = [
-            batch.append(entry) if isinstance(entry, Append) else batch.keep(entry)
-            for entry in entries
-        ]
+        outcomes = [batch.take(entry) for entry in entries]
         batch.write()
     return outcomes
 
@@ -247,13 +245,32 @@ class _Batch:
         self._due: list[tuple[str, str, float]] = []
         self._counts: Counter[tuple[str, str]] = Counter()
 
-    def append(self, entry: Append) -> Outcome:
-        experiment = entry.experiment
-        known = _known(self._db, experiment, entry.marks) | {
+    def take(self, entry: Entry) -> Outcome:
+        if isinstance(entry, Append):
+            return self.append(entry)
+        return self.keep(entry) if isinstance(entry, DecisionRow) else self.activate(entry)
+
+    def _known(self, experiment: str, identities: Iterable[str]) -> dict[str, Mark]:
+        """In the table, and in this batch."""
+        return _known(self._db, experiment, identities) | {
             identity: self._taken[experiment, identity]
-            for identity in entry.marks
+            for identity in identities
             if (experiment, identity) in self._taken
         }
+
+    def activate(self, entry: Activation) -> Outcome:
+        known = self._known(entry.experiment, [entry.mark])
+        if known:
+            return Known(known)
+        self._taken[entry.experiment, entry.mark] = Mark("", 0)
+        self._marks.append((entry.experiment, entry.mark, "", 0, entry.keep_until))
+        if entry.due is not None:
+            self._due.append((entry.experiment, entry.decision, entry.due))
+        return Kept()
+
+    def append(self, entry: Append) -> Outcome:
+        experiment = entry.experiment
+        known = self._known(experiment, entry.marks)
         if len(known) == len(entry.marks) and entry.settles is not None:
             self._settled.append((experiment, entry.settles))
         if known:

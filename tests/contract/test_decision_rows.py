@@ -2,7 +2,7 @@
 they came, due until settled."""
 
 from service.stores import Store
-from service.stores.base import Append, DecisionRow, Kept
+from service.stores.base import Activation, Append, DecisionRow, Kept, Known, Mark
 from tests.support.stores import decision, event, over_every_store
 
 
@@ -30,8 +30,8 @@ async def test_decisions_are_counted_by_policy(store: Store) -> None:
 @over_every_store
 async def test_rows_are_listed_in_the_order_they_came_and_in_pages(store: Store) -> None:
     """Their ids are no order, and another experiment's rows lie between them."""
-    for id in ("c", "a", "e", "b", "d"):
-        await store.commit([decision(id), DecisionRow("shop", id, "linucb", b"other")])
+    for name in "caebd":
+        await store.commit([decision(name), DecisionRow("shop", name, "linucb", b"other")])
     first = await store.decisions("zoo", 0, 2)
     rest = await store.decisions("zoo", first[-1].number, 9)
     assert [(row.id, row.payload) for row in first] == [("c", b"c"), ("a", b"a")]
@@ -44,7 +44,7 @@ async def test_rows_are_listed_in_the_order_they_came_and_in_pages(store: Store)
 
 @over_every_store
 async def test_a_listed_row_is_found_again_by_its_number(store: Store) -> None:
-    await store.commit([decision(id) for id in "abc"])
+    await store.commit([decision(name) for name in "abc"])
     before = await store.decisions("zoo", 0, 9)
     await store.commit([decision("b"), decision("d")])
     for row in before:
@@ -92,3 +92,37 @@ async def test_a_decision_settled_before_its_row_came_is_never_due(store: Store)
     await store.commit([decision("a", 1.0)])
     assert await store.due("zoo", 9.0, 10) == [b"b"]
     assert await store.decision("zoo", "a") == b"a"
+
+
+def activation(name: str, due: float | None = None) -> Activation:
+    return Activation("zoo", name, f"activated/{name}", due, keep_until=4e9)
+
+
+@over_every_store
+async def test_an_activated_decision_is_due_and_once(store: Store) -> None:
+    await store.commit([decision("a"), decision("b", 5.0)])
+    assert await store.due("zoo", 9.0, 10) == [b"b"]
+    again = Known({"activated/a": Mark("", 0)})
+    assert await store.commit([activation("a", 3.0), activation("a", 1.0)]) == [Kept(), again]
+    assert await store.commit([activation("a", 1.0)]) == [again]
+    assert await store.marks("zoo", ["activated/a", "activated/b"]) == {"activated/a": Mark("", 0)}
+    assert await store.due("zoo", 2.0, 10) == []
+    assert await store.due("zoo", 9.0, 10) == [b"a", b"b"]
+    await store.commit([event("s", settles="a")])
+    assert await store.due("zoo", 9.0, 10) == [b"b"]
+    assert [record.position for record in await store.read("zoo", 0, 9)] == [1]
+
+
+@over_every_store
+async def test_an_activation_without_a_time_is_remembered_and_never_due(store: Store) -> None:
+    await store.commit([decision("a"), activation("a")])
+    assert await store.marks("zoo", ["activated/a"]) == {"activated/a": Mark("", 0)}
+    assert await store.due("zoo", 9e9, 10) == []
+
+
+@over_every_store
+async def test_an_activation_before_its_row_counts_when_the_row_comes(store: Store) -> None:
+    await store.commit([activation("a", 3.0), event("s")])
+    assert await store.due("zoo", 9.0, 10) == []
+    await store.commit([decision("a")])
+    assert await store.due("zoo", 9.0, 10) == [b"a"]

@@ -168,8 +168,8 @@ def test_a_path_says_which_methods_it_has(wire: Wire, path: str) -> None:
 WITH_BODY = [
     (method.upper(), path)
     for path, methods in openapi()["paths"].items()
-    for method in methods
-    if method in ("post", "put")
+    for method, operation in methods.items()
+    if "requestBody" in operation
 ]
 
 

@@ -143,6 +143,25 @@ def test_a_changed_byte_is_read_or_damaged_or_too_new_and_nothing_else(
         decode_event(bytes(payload))
 
 
+@given(decisions, st.data())
+def test_a_flipped_bit_is_found_or_leaves_the_decision_as_it_was(
+    decision: Decision, data: st.DataObject
+) -> None:
+    payload = bytearray(encode_decision(decision))
+    bit = data.draw(st.integers(0, 8 * len(payload) - 1))
+    payload[bit // 8] ^= 1 << bit % 8
+    with suppress(Damaged, LogTooNew):
+        assert decode_decision(bytes(payload)) == decision
+
+
+def test_a_record_without_a_checksum_is_read() -> None:
+    """As an older Forage wrote it."""
+    payload = encode_event(ArmRemoved(at=1.0, arm="a"))
+    body, _, crc = payload.partition(b',"crc":')
+    assert int(crc.removesuffix(b"}")) > 0
+    assert decode_event(body + b"}") == ArmRemoved(at=1.0, arm="a")
+
+
 def test_a_key_that_is_no_utf_8_is_damaged() -> None:
     payload = encode_event(ArmRemoved(at=0.0, arm="a"))
     with pytest.raises(Damaged):

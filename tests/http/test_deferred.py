@@ -1,0 +1,135 @@
+"""Deferred decisions: learned from only once they are activated."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from service.journal import RETRY_SECONDS
+from service.stores.memory import MemoryStore
+from tests.http.test_log_gone import Disk
+from tests.support.service import Json, Wire, expect_problem, serving
+
+BRIEF = {"range": [0, 1], "wait_seconds": 0.05, "accept_seconds": 600.0}
+
+
+@pytest.fixture
+def brief() -> Iterator[Wire]:
+    """A wait window of 50 ms, which is looked for every 10."""
+    with serving(expiry_seconds=0.01) as wire:
+        wire.redefine(reward=BRIEF)
+        yield wire
+
+
+def deferred(wire: Wire, **question: object) -> Json:
+    return wire.select(policy="linucb", deferred=True, **question)
+
+
+def activate(wire: Wire, decision: Json) -> str:
+    answer = wire.post(f"/decisions/{decision['id']}/activate")
+    assert answer.status_code == 200, answer.text
+    status: str = answer.json()["status"]
+    return status
+
+
+def rewards(wire: Wire) -> int:
+    count: int = wire.policy("linucb")["rewards"]
+    return count
+
+
+def test_a_deferred_decision_never_expires_until_it_is_activated(brief: Wire) -> None:
+    shown, hidden = brief.select(policy="linucb"), deferred(brief)
+    brief.until(lambda: rewards(brief) == 1)
+    brief.sleep(0.3)
+    assert rewards(brief) == 1
+    assert activate(brief, hidden) == "activated"
+    brief.until(lambda: rewards(brief) == 2)
+    learned = brief.get(f"/decisions/{hidden['id']}").json()["learned"]
+    assert [one["default"] for one in learned] == [True]
+    assert brief.reward(shown, 1.0) == brief.reward(hidden, 1.0) == "corrected"
+
+
+def test_a_reward_is_refused_before_the_activation_and_taken_after_it(wire: Wire) -> None:
+    decision = deferred(wire)
+    body = {"decision_id": decision["decision_id"], "reward": 1.0}
+    problem = expect_problem(wire.post("/reward", body), 409)
+    assert "activate" in problem["detail"]
+    assert rewards(wire) == 0
+    assert activate(wire, decision) == "activated"
+    assert wire.reward(decision, 1.0) == "accepted"
+    assert rewards(wire) == 1
+
+
+def test_an_activation_happens_once(brief: Wire) -> None:
+    decision = deferred(brief)
+    assert [activate(brief, decision) for _ in range(3)] == ["activated", *["duplicate"] * 2]
+    brief.until(lambda: rewards(brief) == 1)
+    assert activate(brief, decision) == "duplicate"
+    brief.sleep(0.2)
+    assert rewards(brief) == 1
+
+
+def test_it_is_said_whether_a_decision_was_activated(wire: Wire) -> None:
+    decision, plain = deferred(wire), wire.select()
+    said = [wire.get(f"/decisions/{one['id']}").json()["activated"] for one in (decision, plain)]
+    activate(wire, decision)
+    said.append(wire.get(f"/decisions/{decision['id']}").json()["activated"])
+    assert said == [False, None, True]
+
+
+def test_what_cannot_be_activated_is_refused(wire: Wire) -> None:
+    expect_problem(wire.post(f"/decisions/{wire.select()['id']}/activate"), 409)
+    expect_problem(wire.post("/decisions/nothing/activate"), 404)
+    decision = deferred(wire)
+    expect_problem(wire.post(f"/decisions/{decision['id']}/activate?experiment=other"), 404)
+    wire.redefine(reward={**BRIEF, "accept_seconds": 0.01})
+    late = deferred(wire)
+    wire.sleep(0.1)
+    expect_problem(wire.post(f"/decisions/{late['id']}/activate"), 410)
+
+
+def test_without_a_default_reward_an_activated_decision_waits_for_its_own(wire: Wire) -> None:
+    wire.redefine(reward={**BRIEF, "default": "none"})
+    decision = deferred(wire)
+    activate(wire, decision)
+    wire.sleep(0.2)
+    assert rewards(wire) == 0
+    assert wire.reward(decision, 1.0) == "accepted"
+
+
+def test_slates_are_deferred_as_a_whole(wire: Wire) -> None:
+    decision = deferred(wire, top_k=2)
+    activate(wire, decision)
+    assert wire.reward(decision, feedback="cascade", clicked=decision["arm"]) == "accepted"
+
+
+def test_a_key_with_and_without_deferral_is_another_request(wire: Wire) -> None:
+    headers, body = {"Idempotency-Key": "k"}, {"context": {"persona": "cat"}}
+    assert wire.post("/select", {**body, "deferred": True}, headers=headers).status_code == 200
+    expect_problem(wire.post("/select", body, headers=headers), 409)
+
+
+def test_an_activation_outlives_a_restart() -> None:
+    store = MemoryStore()
+    with serving(store) as wire:
+        decision, other = deferred(wire), deferred(wire)
+        activate(wire, decision)
+    with serving(store) as wire:
+        assert activate(wire, decision) == "duplicate"
+        assert wire.reward(decision, 1.0) == "accepted"
+        assert activate(wire, other) == "activated"
+
+
+def test_without_a_log_an_activation_is_not_acknowledged_and_can_be_sent_again() -> None:
+    disk = Disk()
+    with serving(disk) as wire:
+        before = deferred(wire)
+        disk.full = True
+        waiting = deferred(wire)
+        assert waiting["logged"] is False
+        for decision in (before, waiting):
+            expect_problem(wire.post(f"/decisions/{decision['id']}/activate"), 503)
+        disk.full = False
+        wire.sleep(2.5 * RETRY_SECONDS)
+        for decision in (before, waiting):
+            assert activate(wire, decision) == "activated"
+            assert wire.reward(decision, 1.0) == "accepted"
