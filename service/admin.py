@@ -16,6 +16,7 @@ from service.events import (
     ArmUpserted,
     ExperimentDefined,
     ExperimentDeleted,
+    PolicyReset,
     VersionStaged,
     encode_event,
 )
@@ -62,6 +63,16 @@ class Admin:
     async def delete(self, state: State, if_match: int | None = None) -> None:
         self._check_revision(state, if_match)
         event = ExperimentDeleted(at=time(), revision=state.revision + 1)
+        await self._append_revision(state, event, event.revision)
+
+    async def reset(self, state: State, policy: str, if_match: int | None = None) -> None:
+        """Start a policy's head from the prior and its net untrained: it forgets all it learned.
+
+        Raises NotFound, PreconditionFailed, or Conflict where a definition came between.
+        """
+        find(state, policy)
+        self._check_revision(state, if_match)
+        event = PolicyReset(at=time(), policy=policy, revision=state.revision + 1)
         await self._append_revision(state, event, event.revision)
 
     async def _append_revision(self, state: State, event: AnyEvent, revision: int) -> None:

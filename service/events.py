@@ -38,6 +38,13 @@ class ExperimentDeleted(Event, frozen=True, kw_only=True, tag="ExperimentDeleted
     revision: int
 
 
+class PolicyReset(Event, frozen=True, kw_only=True, tag="PolicyReset"):
+    """A policy's head starts from the prior, its net untrained; `revision` is the experiment's."""
+
+    policy: str
+    revision: int
+
+
 class ArmUpserted(Event, frozen=True, kw_only=True, tag="ArmUpserted"):
     arm: str
     features: dict[str, Any]
@@ -157,6 +164,7 @@ class ChangeDetected(Event, frozen=True, kw_only=True, tag="ChangeDetected"):
 AnyEvent = (
     ExperimentDefined
     | ExperimentDeleted
+    | PolicyReset
     | ArmUpserted
     | ArmRemoved
     | Rewarded
@@ -209,7 +217,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     deferred: bool = False
 
 
-class _EventRecord(msgspec.Struct, frozen=True):
+class _EventRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """crc: of what the event is written as; None where an older Forage wrote it."""
 
     schema: int
@@ -217,7 +225,7 @@ class _EventRecord(msgspec.Struct, frozen=True):
     crc: int | None = None
 
 
-class _DecisionRecord(msgspec.Struct, frozen=True):
+class _DecisionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int
     decision: msgspec.Raw
     crc: int | None = None

@@ -21,6 +21,7 @@ from service.events import (
     ExperimentDeleted,
     Learned,
     Outcome,
+    PolicyReset,
     VersionActivated,
     VersionStaged,
     outcomes,
@@ -120,6 +121,8 @@ class State:
             case ExperimentDeleted():
                 self.deleted, self.revision = True, event.revision
                 self.learners, self.tallies, self.arms = {}, {}, {}
+            case PolicyReset():
+                self._reset(position, event)
             case _ if self.deleted:
                 pass  # someone wrote it before they knew
             case Learned():
@@ -130,21 +133,22 @@ class State:
                 self._activate(position, event)
             case ChangeDetected():
                 self._meet(position, event)
-            case ArmUpserted():
-                self._upsert(event)
-            case ArmRemoved():
-                self.arms.pop(event.arm, None)
-                self._rows.pop(event.arm, None)
-                self._candidates = None
+            case ArmUpserted() | ArmRemoved():
+                self._list(event)
 
     def _meet(self, position: int, event: ChangeDetected) -> None:
         learner = self.learners.get(event.policy)
         if learner and is_change_of(event, learner):
             learner.change(position, event)
 
-    def _upsert(self, event: ArmUpserted) -> None:
-        """Put an arm into the catalogue, if it fits the features that hold at this position: they
-        may have been defined anew after it was checked."""
+    def _list(self, event: ArmUpserted | ArmRemoved) -> None:
+        """Put an arm into the catalogue, if it fits the features that hold at this position (they
+        may have been defined anew after it was checked), or take it out."""
+        if isinstance(event, ArmRemoved):
+            self.arms.pop(event.arm, None)
+            self._rows.pop(event.arm, None)
+            self._candidates = None
+            return
         try:
             row = self.schema.encode_arm(event.features)
         except Invalid:
@@ -170,6 +174,14 @@ class State:
         self.deleted = False
         self.arms = {arm: dict(features) for arm, features in definition.arms.items()}
         self._encode_catalogue()
+
+    def _reset(self, position: int, event: PolicyReset) -> None:
+        self.revision, name = event.revision, event.policy
+        if name in self.learners:
+            settings = self.learners[name].settings
+            self.learners[name] = Learner(
+                self.name, name, settings, self.definition, self.schema, event.revision, position
+            )
 
     def _encode_catalogue(self) -> None:
         self._rows = {arm: self.schema.encode_arm(features) for arm, features in self.arms.items()}

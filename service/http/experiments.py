@@ -175,6 +175,17 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         """How one policy does."""
         return PolicyStatus.model_validate(await core.admin.policy(state, policy))
 
+    @routes.post(
+        "/policies/{policy}/reset", tags=["define"], responses=problems(404, 409, 412, 503)
+    )
+    async def reset(
+        policy: Annotated[Name, Path()], state: Experiment, core: Core, if_match: IfMatch = None
+    ) -> PolicyStatus:
+        """Let a policy forget all it learned: its head starts from the prior, its net untrained.
+        The experiment has a new revision."""
+        await core.admin.reset(state, policy, _revision(if_match))
+        return PolicyStatus.model_validate(await core.admin.policy(state, policy))
+
     return routes
 
 

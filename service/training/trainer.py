@@ -15,7 +15,14 @@ import numpy as np
 import torch
 
 from service.errors import StoreUnavailable
-from service.events import ChangeDetected, ExperimentDefined, Learned, Outcome, decode_event
+from service.events import (
+    ChangeDetected,
+    ExperimentDefined,
+    Learned,
+    Outcome,
+    PolicyReset,
+    decode_event,
+)
 from service.fold import State, is_change_of, pack_artifact
 from service.follower import PAGE, Follower
 from service.policies.learner import Learner
@@ -31,6 +38,10 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.1
 RETRY_SECONDS = 1.0
 ACTIVATION_SECONDS = 30.0
+
+
+BIRTHS = (ExperimentDefined, PolicyReset)
+"""Events from which on a policy's head holds what was settled, where they have its revision."""
 
 
 @dataclass
@@ -121,13 +132,15 @@ def due_count(learner: Learner) -> int:
 async def collect(store: Store, state: State, learner: Learner, count: int) -> History:
     """Read a policy's settlements since its head was born, up to `count` rewards, as they were
     corrected until then; without those that a window or a change of the world made stale."""
-    history, position = History(Memory(state.schema.width)), 0
+    history, position = None, 0
     while records := await store.read(state.name, position, PAGE):
         for record in records:
             position = record.position
             event = decode_event(record.payload)
-            if isinstance(event, ExperimentDefined) and event.revision == learner.born:
+            if isinstance(event, BIRTHS) and event.revision == learner.born:
                 history = History(Memory(state.schema.width, learner.settings.window), position)
+            elif history is None:
+                continue
             elif isinstance(event, ChangeDetected) and is_change_of(event, learner):
                 history.memory.drop(event.columns, event.since)
                 history.begins = max(history.begins, event.since)

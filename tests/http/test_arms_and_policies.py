@@ -148,3 +148,26 @@ def test_an_unknown_policy_or_experiment_is_not_found(wire: Wire) -> None:
     assert paths(expect_problem(wire.get("/policies/best"), 404)) == ["policy"]
     assert paths(expect_problem(wire.get("/experiments/x/policies"), 404)) == ["experiment"]
     assert paths(expect_problem(wire.get("/experiments/x/arms"), 404)) == ["experiment"]
+
+
+# -- reset -----------------------------------------------------------------------------------------
+
+
+def test_a_reset_policy_forgets_and_learns_again(wire: Wire) -> None:
+    for policy in ("linucb", "lints"):
+        wire.reward(wire.select(policy=policy), 1.0)
+    empty, other = wire.policy("named_only")["rewards"], wire.policy("lints")["head"]["digest"]
+    open_decision = wire.select(policy="linucb")
+    answer = wire.post("/policies/linucb/reset", headers={"If-Match": '"1"'})
+    assert answer.status_code == 200
+    assert answer.json()["rewards"] == empty == 0
+    assert answer.json()["head"]["effective_count"] == 0
+    assert wire.policy("lints")["head"]["digest"] == other
+    assert wire.get("/experiments/shop").headers["etag"] == '"2"'
+    assert wire.reward(open_decision, 1.0) == "accepted"
+    assert wire.policy("linucb")["rewards"] == 1
+
+
+def test_a_reset_is_refused_for_another_revision_and_for_nobody(wire: Wire) -> None:
+    expect_problem(wire.post("/policies/nobody/reset"), 404)
+    expect_problem(wire.post("/policies/linucb/reset", headers={"If-Match": '"7"'}), 412)

@@ -18,6 +18,7 @@ from service.events import (
     ExperimentDeleted,
     Expired,
     Learned,
+    PolicyReset,
     Rewarded,
     Settled,
     VersionActivated,
@@ -106,6 +107,9 @@ class Log:
             )
         )
 
+    def reset(self, policy: str) -> None:
+        self.write(PolicyReset(at=0.0, policy=policy, revision=self.state.revision + 1))
+
     def delete(self) -> None:
         self.write(ExperimentDeleted(at=0.0, revision=self.state.revision + 1))
 
@@ -180,7 +184,7 @@ class Log:
         begins = 1 + next(
             index
             for index, (event, _) in enumerate(self.records)
-            if isinstance(event, ExperimentDefined) and event.revision == learner.born
+            if isinstance(event, ExperimentDefined | PolicyReset) and event.revision == learner.born
         )
         version = learner.version(number, encoder)
         version.trained_to, version.rewards, version.begins = watermark, learner.rewards, begins

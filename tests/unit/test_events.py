@@ -25,6 +25,7 @@ from service.events import (
     ExperimentDeleted,
     Expired,
     Outcome,
+    PolicyReset,
     Rewarded,
     Settled,
     Shown,
@@ -144,14 +145,12 @@ def test_a_changed_byte_is_read_or_damaged_or_too_new_and_nothing_else(
 
 
 @given(decisions, st.data())
-def test_a_flipped_bit_is_found_or_leaves_the_decision_as_it_was(
-    decision: Decision, data: st.DataObject
-) -> None:
+def test_a_flipped_bit_is_found(decision: Decision, data: st.DataObject) -> None:
     payload = bytearray(encode_decision(decision))
     bit = data.draw(st.integers(0, 8 * len(payload) - 1))
     payload[bit // 8] ^= 1 << bit % 8
-    with suppress(Damaged, LogTooNew):
-        assert decode_decision(bytes(payload)) == decision
+    with pytest.raises((Damaged, LogTooNew)):
+        decode_decision(bytes(payload))
 
 
 def test_a_record_without_a_checksum_is_read() -> None:
@@ -220,11 +219,15 @@ def old_log() -> list[tuple[AnyEvent, bytes | None]]:
     return [(event, artifact if isinstance(event, VersionStaged) else None) for event in read]
 
 
+LATER = {ChangeDetected, PolicyReset}
+"""Events that schema 1 had not."""
+
+
 def test_an_old_log_holds_every_type_of_its_events_and_still_replays() -> None:
     """linucb: 3 rewards of 2.0 in all. popularity: a default of 0 corrected to 1. The sums of
     the heads that no matrix product comes before have the bits that schema 1 folded."""
     records = old_log()
-    assert {type(event) for event, _ in records} == set(AnyEvent.__args__) - {ChangeDetected}
+    assert {type(event) for event, _ in records} == set(AnyEvent.__args__) - LATER
     state = replay(records[:-1])
     assert (state.position, state.revision, state.schema_version) == (14, 2, 1)
     assert list(state.arms) == ["toy1", "food1"]

@@ -1,0 +1,92 @@
+"""A policy's reset in the fold: its head starts anew, the others and the tallies go on."""
+
+import asyncio
+
+import pytest
+import torch
+
+from service.errors import StoreUnavailable
+from service.fold import State, read_artifact
+from service.training.trainer import collect, train
+from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of
+
+POLICIES = {
+    "p": {"kind": "neural_linear_ts", "draws": 16, **NET, "training": {"first": 4, "epochs": 1}},
+    "other": {"kind": "linucb"},
+}
+
+
+@pytest.fixture
+def log() -> Log:
+    """Ten rewards each, and a version of p that serves."""
+    log = Log()
+    log.define(shop(**POLICIES))
+    for number in range(20):
+        log.settle(["p", "other"][number % 2], {"toy1": float(number % 3 == 0)})
+    log.stage("p")
+    log.activate("p")
+    return log
+
+
+def test_the_head_is_a_new_one_and_nothing_else_changes(log: Log) -> None:
+    other, tally = head_of(log.state, "other"), vars(log.state.tallies["p"]).copy()
+    log.reset("p")
+    fresh = Log()
+    fresh.define(shop(**POLICIES))
+    learner = log.state.learners["p"]
+    assert head_of(log.state, "p") == head_of(fresh.state, "p")
+    assert (learner.rewards, learner.active.number, learner.born) == (0, 0, 2)
+    assert learner.training_due_at == 4
+    assert head_of(log.state, "other") == other
+    assert vars(log.state.tallies["p"]) == tally
+    assert log.state.revision == 2
+    assert log.state.candidates.ids == fresh.state.candidates.ids
+
+
+def test_corrections_of_what_was_forgotten_change_nothing_in_the_head(log: Log) -> None:
+    log.reset("p")
+    before = head_of(log.state, "p")
+    log.correct(log.settled[0], 0.5)
+    assert head_of(log.state, "p") == before
+
+
+def test_a_training_reads_what_came_after_it(log: Log) -> None:
+    torch.set_num_threads(1)
+    log.reset("p")
+    learner = log.state.learners["p"]
+    with pytest.raises(StoreUnavailable):
+        asyncio.run(collect(store_of(log), log.state, learner, 4))
+    for _ in range(4):
+        log.settle("p", {"food1": 1.0})
+    history = asyncio.run(collect(store_of(log), log.state, learner, 4))
+    assert (history.memory.rewards, history.begins) == ([1.0] * 4, 24)
+    version = read_artifact(learner, asyncio.run(train(store_of(log), log.state, learner)))
+    assert version.head is not None
+    assert version.head.health().effective_count == 4
+
+
+def test_a_version_of_the_head_before_it_is_not_staged(log: Log) -> None:
+    torch.set_num_threads(1)
+    for _ in range(10):
+        log.settle("p", {"food1": 1.0})
+    artifact = asyncio.run(train(store_of(log), log.state, log.state.learners["p"]))
+    log.reset("p")
+    log.hand_over("p", artifact)
+    assert log.state.learners["p"].staged is None
+
+
+@pytest.mark.parametrize("policy", ["p", "nobody"])
+def test_a_log_with_a_reset_replays_from_anywhere(log: Log, policy: str) -> None:
+    log.reset(policy)
+    log.settle("p", {"toy1": 1.0})
+    assert bits(replay(log.records)) == bits(log.state)
+    for stop in (21, 23, 24):
+        state = State.restore(replay(log.records[:stop]).snapshot())
+        assert bits(replay(log.records, state)) == bits(log.state)
+
+
+def test_a_reset_of_a_deleted_experiment_takes_its_revision_all_the_same(log: Log) -> None:
+    log.delete()
+    log.reset("p")
+    log.define(shop(**POLICIES))
+    assert log.state.revision == 4
