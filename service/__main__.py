@@ -1,4 +1,4 @@
-"""forage: serve an experiment, train its nets."""
+"""forage: serve an experiment, train its nets, audit its log."""
 
 import argparse
 import asyncio
@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Coroutine, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -28,6 +29,9 @@ SWITCH_SECONDS = 0.0002
 """How long a thread that waits for the interpreter waits at most. The log's writer thread comes
 back from the disk some ten times a commit; Python's own 5 ms would make each a pause."""
 
+INTERRUPTED = 130
+"""Status of an audit that was not finished: it has said nothing."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
@@ -35,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(_parser().parse_args(arguments))
     command = options.pop("command")
     follow, parent = options.pop("follow", False), options.pop("parent", None)
+    experiment, path = options.pop("experiment", None), options.pop("json", None)
     try:
         settings = _settings({name: value for name, value in options.items() if value is not None})
         _log_to_stderr(settings.log_level)
@@ -44,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from service.training.trainer import run
 
             return _run(_trained(run(settings.store, settings.url, follow=follow, parent=parent)))
+        if command == "audit":
+            return audit(settings, experiment, path)
         print(_openapi())
     except ForageError as fault:
         print(f"forage: {fault}", file=sys.stderr)
@@ -82,7 +89,23 @@ def _parser() -> argparse.ArgumentParser:
     training.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     training.add_argument("--url", help="where the service is (http://127.0.0.1:8000)")
 
-    for command in (serving, training):
+    auditing = commands.add_parser(
+        "audit",
+        help="derive every logged decision again",
+        description="Fold the log once, from its beginning, and derive every decision in it again "
+        "on the way: the choice from the logged probabilities and seed, the probabilities from "
+        "head, features and bank, and what the events say of it. The store is only read; a "
+        "service may be at work on it.",
+        epilog="Exit status: 0 when all is as it was logged, 1 when something differs or the store "
+        "cannot be read. Of each 10,000 decisions of an experiment one may differ where scores "
+        "tie but for rounding, by at most 2 of its draws; it is named.",
+    )
+    auditing.add_argument("--experiment", metavar="NAME", help="audit this one alone (all)")
+    auditing.add_argument(
+        "--json", type=Path, metavar="PATH", help="write what was found here as well"
+    )
+
+    for command in (serving, training, auditing):
         command.add_argument(
             "--store",
             metavar="URL",
@@ -123,6 +146,36 @@ def _run(work: Coroutine[Any, Any, int]) -> int:
 async def _trained(work: Coroutine[Any, Any, int]) -> int:
     logger.info("%d versions handed over", await work)
     return 0
+
+
+def audit(settings: Settings, experiment: str | None, path: Path | None) -> int:
+    """Audit the log, print what was found, and write it to `path`."""
+    import uvloop
+
+    from service.audit import audit_store
+    from service.findings import table
+
+    say = _say if sys.stderr.isatty() else None
+    try:
+        found = uvloop.run(audit_store(settings.store, experiment, say))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        if say:
+            say("")
+    print(table(found))
+    if path is not None:
+        content = json.dumps([each.as_json() for each in found], indent=2)
+        try:
+            path.write_text(content + "\n", encoding="utf-8")
+        except OSError as fault:
+            raise ConfigurationError(f"{path}: {fault.strerror}") from fault
+    return 0 if all(each.clean for each in found) else 1
+
+
+def _say(line: str) -> None:
+    """In place of what was said before, on a terminal."""
+    print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
 async def serve(settings: Settings) -> int:

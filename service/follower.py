@@ -92,7 +92,8 @@ class Follower:
             else:
                 live.snapshot_position = snapshot.position
                 break
-        await self.read_up(live)
+        async with live.lock:  # a snapshot may fall due meanwhile, and reads the log too
+            await self.read_up(live)
         return live
 
     async def read_up(self, live: Live) -> None:

@@ -26,7 +26,7 @@ def test_the_installed_command_tells_its_version() -> None:
 def test_help_names_the_commands_and_their_options() -> None:
     ended = forage("--help")
     assert ended.returncode == 0
-    assert all(command in ended.stdout for command in ("serve", "train", "openapi"))
+    assert all(command in ended.stdout for command in ("serve", "train", "audit", "openapi"))
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,7 @@ def test_help_names_the_commands_and_their_options() -> None:
     [
         ("serve", ["--host", "--port", "--experiment", "--trainer", "--store", "--log-level"]),
         ("train", ["--follow", "--url", "--store", "--log-level"]),
+        ("audit", ["--experiment", "--json", "--store", "--log-level", "Exit status"]),
     ],
 )
 def test_help_tells_the_options(

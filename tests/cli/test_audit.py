@@ -1,0 +1,172 @@
+"""forage audit: beside a service and after it, and what it says of a database that was changed."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.__main__ import main
+from service.events import decode_decision
+from service.findings import COLUMNS
+from tests.cli.forage import expect_refusal, forage, serving
+
+POLICIES = ["linucb", "lints", "neural_linear_ts", "random"]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a service that was stopped once; it was audited while it served."""
+    folder = tmp_path_factory.mktemp("played")
+    with serving(folder) as running:
+        for policy in POLICIES * 3:
+            running.visit(policy)
+        assert running.stop() == 0
+    with serving(folder) as running:
+        for number, policy in enumerate(POLICIES * 3):
+            running.visit(policy, reward=float(number % 2))
+        beside = forage("audit", folder=folder)
+        assert (beside.returncode, beside.stderr) == (0, "")
+        running.visit()
+        assert running.stop() == 0
+    return folder
+
+
+@pytest.fixture
+def folder(played: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be changed."""
+    for path in played.glob("forage.db*"):
+        shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def db(folder: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(folder / "forage.db", isolation_level=None)) as db:
+        yield db
+
+
+def last_row(db: sqlite3.Connection) -> tuple[str, bytes]:
+    query = "SELECT id, payload FROM decisions ORDER BY number DESC LIMIT 1"
+    found: tuple[str, bytes] = db.execute(query).fetchone()
+    return found
+
+
+def test_a_log_as_it_was_written_ends_with_0_and_a_table(folder: Path) -> None:
+    ended = forage("audit", "--json", "found.json", folder=folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    head, line = ended.stdout.splitlines()
+    assert head.split() == ["experiment", "decisions", "events", *COLUMNS]
+    assert line.split() == ["zooplus", "25", "26", *["0"] * len(COLUMNS)]
+    assert json.loads((folder / "found.json").read_text()) == [
+        {
+            "experiment": "zooplus",
+            "clean": True,
+            "decisions": 25,
+            "events": 26,
+            **dict.fromkeys(COLUMNS, 0),
+            "underived": 0,
+            "findings": [],
+        }
+    ]
+
+
+def test_a_flipped_bit_of_the_file_is_found_and_the_row_is_named(
+    folder: Path, db: sqlite3.Connection
+) -> None:
+    name, payload = last_row(db)
+    db.close()
+    path = folder / "forage.db"
+    content = bytearray(path.read_bytes())
+    seed = payload[payload.index(b'"seed":') :][:20]
+    assert content.count(seed) == 1
+    content[content.index(seed) + len(b'"seed":') + 3] ^= 1
+    path.write_bytes(content)
+    ended = forage("audit", "--json", "found.json", folder=folder)
+    assert ended.returncode == 1
+    assert f"unreadable    {name}  a log record is another than was written" in ended.stdout
+    [told] = json.loads((folder / "found.json").read_text())
+    assert (told["clean"], told["unreadable"]) == (False, 1)
+    assert [each["id"] for each in told["findings"]] == [name]
+
+
+def test_a_row_that_was_written_anew_is_found_by_deriving_it(
+    folder: Path, db: sqlite3.Connection
+) -> None:
+    """Without a checksum, as older rows are: what was shown no longer follows from the seed."""
+    name, payload = last_row(db)
+    changed = payload.replace(b'"slate":', b'"slate":1').partition(b',"crc":')[0] + b"}"
+    assert decode_decision(changed) != decode_decision(payload)
+    db.execute("UPDATE decisions SET payload = ? WHERE id = ?", (changed, name))
+    ended = forage("audit", folder=folder)
+    assert ended.returncode == 1
+    assert f"choice        {name}  propensity of" in ended.stdout
+
+
+def test_a_row_that_is_gone_is_named(folder: Path, db: sqlite3.Connection) -> None:
+    name, _ = last_row(db)
+    db.execute("DELETE FROM decisions WHERE id = ?", (name,))
+    ended = forage("audit", folder=folder)
+    assert ended.returncode == 1
+    assert f"missing       {name}  its row is missing; the event at position 26 settles it" in (
+        ended.stdout
+    )
+
+
+def test_a_gap_in_the_log_is_named(folder: Path, db: sqlite3.Connection) -> None:
+    db.execute("DELETE FROM events WHERE position = 20")
+    ended = forage("audit", "--experiment", "zooplus", folder=folder)
+    assert ended.returncode == 1
+    assert "log           position 20  the log goes on at position 21" in ended.stdout
+    assert "decisions were made after the log broke" in ended.stdout
+
+
+def test_one_experiment_is_audited_alone(folder: Path, db: sqlite3.Connection) -> None:
+    db.execute("INSERT INTO experiments VALUES ('zoo', 1)")
+    db.execute("INSERT INTO events VALUES ('zoo', 1, x'00')")
+    assert forage("audit", folder=folder).returncode == 1
+    alone = forage("audit", "--experiment", "zooplus", folder=folder)
+    assert alone.returncode == 0
+    assert "zoo " not in alone.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--experiment", "nowhere"], "no experiment nowhere"),
+        (["--store", "memory://"], "no other process can read"),
+        (["--store", "sqlite:///nothing.db"], "does not exist yet"),
+        (["--store", "postgres://host/db"], "unknown scheme"),
+        (["--json", "nowhere/found.json"], "No such file or directory"),
+    ],
+)
+def test_what_cannot_be_audited_is_said_in_one_line(
+    folder: Path,
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    assert main(["audit", *arguments]) == 1
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "forage.db").write_bytes(b"not a database" * 100)
+    line = expect_refusal(forage("audit", folder=tmp_path))
+    assert "not an SQLite database" in line
+
+
+def test_progress_is_told_on_a_terminal_alone(
+    played: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(played)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(["audit"]) == 0
+    told = capsys.readouterr().err
+    assert "zooplus: rows read 1" in told
+    assert told.endswith("\r\033[K")

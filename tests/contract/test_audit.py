@@ -1,0 +1,44 @@
+"""An audit of what a service wrote, read back from every store there is."""
+
+import asyncio
+
+from service.audit import Audit
+from service.engine import Question
+from service.events import decode_decision
+from service.experiment import Definition
+from service.journal import Journal
+from service.services import assemble
+from service.settings import Settings
+from service.settlement import Outcome
+from service.stores import Store
+from service.telemetry import Telemetry
+from tests.support.stores import Backend
+from tests.unit.folding import shop
+
+
+async def serve(store: Store) -> None:
+    """Eight decisions, six of them rewarded, while a policy learns."""
+    journal = Journal(store, Settings(store="memory://"), Telemetry())
+    await journal.open()
+    services = assemble(Settings(store="memory://"), journal, [bytes(32)])
+    definition = shop(lints={"kind": "lints", "draws": 16})
+    await services.admin.define("shop", Definition.model_validate(definition))
+    for number in range(8):
+        answer = await services.engine.select(Question({"pet": "cat"}, top_k=1 + number % 2))
+        if number > 1:
+            rewards = {arm.arm: 1.0 for arm in answer.decision.shown}
+            await services.settlements.reward(Outcome(answer.token, rewards=rewards))
+    await journal.close()
+
+
+def test_what_a_service_wrote_is_clean_and_every_row_is_named(backend: Backend) -> None:
+    asyncio.run(serve(backend.make()))
+
+    async def scenario(store: Store) -> None:
+        found = await Audit(store, "shop").run()
+        assert found.kept == []
+        assert (found.decisions, found.events, found.clean) == (8, 7, True)
+        rows = await store.decisions("shop", 0, 10)
+        assert [row.id for row in rows] == [decode_decision(row.payload).id for row in rows]
+
+    backend.run(scenario)

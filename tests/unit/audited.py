@@ -1,0 +1,196 @@
+"""A log of every policy to audit: as a service wrote it, and with payloads that were changed."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from service.audit import Audit
+from service.engine import InlineArm, Question
+from service.events import Decision, decode_decision, decode_event
+from service.experiment import Definition
+from service.findings import Findings
+from service.fold import State, pack_artifact
+from service.journal import Journal
+from service.networks import cold_network
+from service.policies.learner import Learner
+from service.policies.rules import Scores
+from service.services import Services, assemble
+from service.settings import Settings
+from service.settlement import Outcome
+from service.stores.base import KeptRow, Record
+from service.stores.memory import MemoryStore
+from service.telemetry import Telemetry
+from tests.unit.folding import POLICIES, shop
+
+CAT, DOG = {"pet": "cat", "age": 3.0}, {"pet": "dog"}
+ROPE = InlineArm("rope", {"kind": "toy"})
+BONE = InlineArm("bone", {"kind": "food"})
+
+
+async def live(store: MemoryStore, play: Callable[[Services], Any]) -> None:
+    """The life of one service process over the store."""
+    settings = Settings(store="memory://")
+    journal = Journal(store, settings, Telemetry())
+    await journal.open()
+    try:
+        await play(assemble(settings, journal, [b"a secret of 16 bytes or more"]))
+    finally:
+        await journal.close()
+
+
+def state_of(services: Services) -> State:
+    state = services.journal.state("shop")
+    assert state is not None
+    return state
+
+
+async def define(services: Services, definition: dict[str, Any]) -> None:
+    await services.admin.define("shop", Definition.model_validate(definition))
+
+
+async def visit(services: Services, number: int) -> None:
+    """One decision of each policy and one of any, of one arm or of three, and what came of some."""
+    arms = [None, ["food1", "toy2", "bed1", "food2"], [ROPE, "bed2", BONE, "toy1"]]
+    for index, policy in enumerate([*state_of(services).learners, None]):
+        question = Question(
+            [CAT, DOG][number % 2],
+            "shop",
+            policy,
+            arms=arms[(index + number) % 3],
+            top_k=3 if (index + number) % 4 == 0 else 1,
+        )
+        answer = await services.engine.select(question)
+        if index % 5 == 1:
+            await services.settlements.expire(state_of(services), answer.decision)
+        if index % 5 < 4:
+            rewards = {arm.arm: float(arm.arm < "f") for arm in answer.decision.shown}
+            await services.settlements.reward(Outcome(answer.token, rewards=rewards))
+
+
+def artifact(learner: Learner, position: int) -> bytes:
+    """A version with a net of random weights and an empty head."""
+    network = cold_network([learner.view.width, 4, 2], "another net")
+    encoder = learner.trained(network, (np.full((2, 1), 0.5), np.zeros(1)))
+    version = learner.version(learner.active.number + 1, encoder)
+    version.trained_to, version.rewards = position, learner.rewards
+    return pack_artifact(*learner.describe(version))
+
+
+async def first_day(services: Services) -> None:
+    """A version is handed over, an arm goes, another comes, and a bank changes."""
+    await define(services, shop())
+    for number in range(3):
+        await visit(services, number)
+    state = state_of(services)
+    learner = state.learners["neural"]
+    await services.admin.stage(state, "neural", artifact(learner, state.position))
+    await visit(services, 3)
+    while learner.staged:
+        await services.journal.follow(0.01)
+    await visit(services, 4)
+    await services.admin.remove_arm(state, "bed2")
+    await services.admin.upsert_arms(state, {"bed2": {"kind": "toy"}, "bed3": {"kind": "bed"}})
+    await define(services, shop(**{**POLICIES, "watcher": {**POLICIES["watcher"], "bank": 7}}))
+    await visit(services, 5)
+
+
+async def second_day(services: Services) -> None:
+    """Other features; then the experiment is deleted, and defined anew."""
+    await visit(services, 6)
+    definition = shop(linucb=POLICIES["linucb"], watcher=POLICIES["watcher"])
+    del definition["features"]["context"]["age"]
+    definition["policies"]["linucb"]["share"] = 3.0
+    await define(services, definition)
+    state = state_of(services)
+    for question in [Question({"pet": "cat"}, "shop")] * 5:
+        answer = await services.engine.select(question)
+        await services.settlements.reward(Outcome(answer.token, reward=1.0))
+    await services.admin.delete(state)
+    await define(services, shop())
+    await visit(services, 7)
+
+
+def a_log() -> MemoryStore:
+    """Two lives of a service over one store."""
+    store = MemoryStore()
+    for day in (first_day, second_day):
+        asyncio.run(live(store, day))
+    return store
+
+
+class Changed(MemoryStore):
+    """The same log with other payloads, of rows by id and of events by position; None: gone."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        rows: dict[str, bytes | None] | None = None,
+        events: dict[int, bytes | None] | None = None,
+    ) -> None:
+        self.__dict__ |= vars(store)
+        self.rows, self.events = rows or {}, events or {}
+
+    async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
+        rows = await super().decisions(experiment, after, limit)
+        changed = [(row, self.rows.get(row.id, row.payload)) for row in rows]
+        return [KeptRow(row.number, row.id, payload) for row, payload in changed if payload]
+
+    async def decision(self, experiment: str, decision: str) -> bytes | None:
+        kept = await super().decision(experiment, decision)
+        return self.rows.get(decision, kept)
+
+    async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
+        records = await super().read(experiment, after, limit)
+        changed = [(each, self.events.get(each.position, each.payload)) for each in records]
+        return [Record(each.position, payload) for each, payload in changed if payload]
+
+
+def audited(store: MemoryStore) -> Findings:
+    return asyncio.run(Audit(store, "shop").run())
+
+
+def decisions_of(store: MemoryStore) -> list[Decision]:
+    rows = asyncio.run(store.decisions("shop", 0, 10_000))
+    return [decode_decision(row.payload) for row in rows]
+
+
+def events_of(store: MemoryStore) -> list[tuple[int, Any]]:
+    records = asyncio.run(store.read("shop", 0, 10_000))
+    return [(record.position, decode_event(record.payload)) for record in records]
+
+
+Pick = Callable[[Decision], bool]
+
+
+def single(policy: str) -> Pick:
+    return lambda decision: decision.policy == policy and len(decision.shown) == 1
+
+
+def slate(policy: str) -> Pick:
+    return lambda decision: decision.policy == policy and len(decision.shown) == 3
+
+
+def row(played: MemoryStore, pick: Pick) -> Decision:
+    return next(decision for decision in decisions_of(played) if pick(decision))
+
+
+def with_shown(decision: Decision, **changes: Any) -> Decision:
+    first, *rest = decision.shown
+    return msgspec.structs.replace(
+        decision, shown=[msgspec.structs.replace(first, **changes), *rest]
+    )
+
+
+def other_probability(decision: Decision) -> Decision:
+    """The next number above that of an arm which was not shown."""
+    other = next(n for n, arm in enumerate(decision.arms) if arm != decision.shown[0].arm)
+    p = list(decision.probabilities)
+    p[other] = float(np.nextafter(p[other], 1.0))
+    return msgspec.structs.replace(decision, probabilities=p)
+
+
+def scores(*rows: list[float]) -> Scores:
+    return Scores(np.array(rows), np.arange(len(rows[0])))

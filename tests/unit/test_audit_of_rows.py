@@ -1,0 +1,159 @@
+"""A decision row that was changed, part by part: an audit names it and says what differs."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.events import Decision, encode_decision
+from service.policies import rules
+from service.rederive import drawn_arm
+from service.stores.memory import MemoryStore
+from tests.unit.audited import (
+    Changed,
+    Pick,
+    a_log,
+    audited,
+    other_probability,
+    row,
+    scores,
+    single,
+    slate,
+    with_shown,
+)
+
+
+@pytest.fixture(scope="module")
+def played() -> MemoryStore:
+    return a_log()
+
+
+def seed(decision: Decision) -> Decision:
+    """One bit of it, the lowest that something else is drawn by, if all arms are alike."""
+    size, alike = len(decision.shown), scores([0.0] * len(decision.arms))
+    for bit in range(63):
+        changed = msgspec.structs.replace(decision, seed=decision.seed ^ (1 << bit))
+        ranked = rules.rank(alike, size, 0.0, Random(changed.seed)).arms
+        drawn = [decision.arms[index] for index in ranked] if size > 1 else [drawn_arm(changed)]
+        if drawn != [arm.arm for arm in decision.shown]:
+            return changed
+    raise AssertionError("no bit of the seed matters")
+
+
+def swapped(decision: Decision) -> Decision:
+    other = next(arm for arm in decision.arms if arm != decision.shown[0].arm)
+    return with_shown(decision, arm=other)
+
+
+def last_x(decision: Decision) -> Decision:
+    *x, last = decision.shown[0].x
+    return with_shown(decision, x=[*x, 1 - last])
+
+
+def turned(decision: Decision) -> Decision:
+    first, second, third = decision.shown
+    return msgspec.structs.replace(decision, shown=[second, first, third])
+
+
+def field(**changes: Any) -> Callable[[Decision], Decision]:
+    return lambda decision: msgspec.structs.replace(decision, **changes)
+
+
+@pytest.mark.parametrize(
+    ("pick", "change", "kind", "what"),
+    [
+        (single("lints_disjoint"), other_probability, "probabilities", "probability of"),
+        (single("random"), other_probability, "probabilities", "probability of"),
+        (single("random"), seed, "choice", "shown arm"),
+        (slate("random"), seed, "choice", "slate"),
+        (single("random"), swapped, "choice", "shown arm"),
+        (slate("watcher"), turned, "choice", ""),
+        (single("linucb"), lambda d: with_shown(d, propensity=0.123), "choice", "propensity of"),
+        (single("linucb"), field(slate=0.123), "choice", "propensity of"),
+        (slate("windowed"), field(slate=0.123), "probabilities", "chances of the slots"),
+        (single("neural"), last_x, "features", "x["),
+        (single("neural"), lambda d: with_shown(d, x=[]), "features", "columns of x"),
+        (
+            single("linucb"),
+            lambda d: with_shown(d, inline=not d.shown[0].inline),
+            "features",
+            "out",
+        ),
+        (single("linucb"), field(context={"pet": "bird"}), "features", "context.pet"),
+        (single("linucb"), field(context={}), "features", "context.pet is missing"),
+        (single("watcher"), field(bank=1), "fields", "bank"),
+        (single("watcher"), field(schema_version=9), "fields", "schema_version"),
+        (single("watcher"), field(assignment=0.125), "fields", "assignment"),
+        (single("watcher"), lambda d: field(at=d.at + 0.5)(d), "fields", "reward_by"),
+        (single("watcher"), field(accept_until=0.0), "fields", "accept_until"),
+        (single("watcher"), field(policy="nobody"), "fields", "no policy nobody"),
+        (single("neural"), field(model_version="neural/9@40"), "fields", "model_version"),
+        (single("neural"), field(model_version="neural/0@99999"), "fields", "does not have"),
+        (single("neural"), field(model_version="neural/0@0"), "fields", "does not have"),
+        (single("neural"), field(model_version="neural"), "unreadable", "do not fit together"),
+        (single("neural"), field(shown=[]), "unreadable", "do not fit together"),
+        (single("neural"), field(probabilities=[1.0]), "unreadable", "do not fit together"),
+        (single("linucb"), field(context={"pet": ["cat"]}), "features", "context.pet"),
+    ],
+)
+def test_a_row_that_was_changed_is_named(
+    played: MemoryStore, pick: Pick, change: Callable[[Decision], Decision], kind: str, what: str
+) -> None:
+    decision = row(played, pick)
+    changed = change(decision)
+    assert changed != decision
+    found = audited(Changed(played, {decision.id: encode_decision(changed)}))
+    assert not found.clean
+    assert {each.id for each in found.kept} == {decision.id}
+    assert any(each.kind == kind and what in each.what for each in found.kept), found.kept
+
+
+def test_a_bit_of_an_arms_features_is_found_where_it_was_shown(played: MemoryStore) -> None:
+    decision = row(played, lambda decision: any(arm.inline for arm in decision.shown))
+    features = {arm: {"kind": "bed"} for arm in decision.inline}
+    changed = msgspec.structs.replace(decision, inline=features)
+    found = audited(Changed(played, {decision.id: encode_decision(changed)}))
+    assert (found.kept[0].kind, found.kept[0].id) == ("features", decision.id)
+
+
+def test_an_arm_that_the_catalogue_did_not_have_is_named(played: MemoryStore) -> None:
+    decision = row(played, lambda d: "food1" in set(d.arms) - {arm.arm for arm in d.shown})
+    arms = ["food0" if arm == "food1" else arm for arm in decision.arms]
+    changed = encode_decision(msgspec.structs.replace(decision, arms=arms))
+    found = audited(Changed(played, {decision.id: changed}))
+    assert [each.what for each in found.kept if "no arm 'food0'" in each.what]
+
+
+def test_a_row_under_another_id_is_named_by_the_id_it_is_kept_under(played: MemoryStore) -> None:
+    decision = row(played, single("linucb"))
+    changed = msgspec.structs.replace(decision, id="somebody else's")
+    found = audited(Changed(played, {decision.id: encode_decision(changed)}))
+    [fault] = [each for each in found.kept if each.what == "id"]
+    assert (fault.id, fault.logged, fault.derived) == (decision.id, changed.id, decision.id)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"arms"', b'"arm3"'), (b"{", b"["), (b'"schema":', b'"schema":7')]
+)
+def test_a_row_that_is_no_decision_is_named(played: MemoryStore, old: bytes, new: bytes) -> None:
+    decision = row(played, single("linucb"))
+    payload = encode_decision(decision).replace(old, new, 1)
+    found = audited(Changed(played, {decision.id: payload}))
+    assert [(each.kind, each.id) for each in found.kept] == [("unreadable", decision.id)]
+    assert not found.clean
+
+
+@pytest.mark.parametrize(
+    "part", [b'"unit":', b'"seed":', b'"inline":{', b'"at":', b'"arm":"', b'"}']
+)
+def test_a_flipped_bit_that_leaves_a_decision_is_found_by_its_checksum(
+    played: MemoryStore, part: bytes
+) -> None:
+    """Also where nothing is derived from it, as from the hash of the unit."""
+    decision = msgspec.structs.replace(row(played, slate("random")), unit="unit")
+    payload = bytearray(encode_decision(decision))
+    payload[payload.index(part) + len(part)] ^= 1
+    found = audited(Changed(played, {decision.id: bytes(payload)}))
+    assert [(each.kind, each.id) for each in found.kept] == [("unreadable", decision.id)]
