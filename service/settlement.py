@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import time
 from typing import Any, Literal
 
-from service.errors import Conflict, Gone, Invalid, NotFound
+from service.errors import Conflict, Damaged, Gone, Invalid, NotFound
 from service.events import (
     Corrected,
     Decision,
@@ -24,6 +25,8 @@ from service.journal import Journal
 from service.stores.base import Activation, Append, Appended, Mark
 from service.telemetry import Telemetry
 from service.token import Ticket, TokenSealer
+
+logger = logging.getLogger(__name__)
 
 Status = Literal["accepted", "duplicate", "corrected"]
 ActivationStatus = Literal["activated", "duplicate"]
@@ -155,6 +158,7 @@ class Settlements:
 
     def __init__(self, journal: Journal, sealer: TokenSealer, telemetry: Telemetry) -> None:
         self._journal, self._sealer, self._telemetry = journal, sealer, telemetry
+        self._damaged: set[bytes] = set()
 
     async def reward(self, outcome: Outcome) -> Status:
         """Raises Invalid, NotFound, Gone, Conflict, or StoreUnavailable: nothing was acknowledged,
@@ -258,6 +262,16 @@ class Settlements:
         outcome = "expired" if status == "accepted" else status
         self._telemetry.rewards.labels(state.name, row.policy, outcome).inc()
 
+    def _read(self, payload: bytes) -> Decision | None:
+        """None: it is damaged, which is said once; the others must not wait for it."""
+        try:
+            return decode_decision(payload)
+        except Damaged as fault:
+            if payload not in self._damaged:
+                self._damaged.add(payload)
+                logger.error("a decision gets no default reward: %s", fault)
+            return None
+
     async def expire_due(self, limit: int = 500) -> int:
         """Settle decisions past `reward_by`; how many there were, at most `limit` an experiment."""
         count = 0
@@ -265,7 +279,7 @@ class Settlements:
             if state.definition.reward.default is None:
                 continue  # they stay open, for a default that is set again
             due = await self._journal.store.due(state.name, time(), limit)
-            rows = [decode_decision(row) for row in due]
+            rows = [row for row in map(self._read, due) if row is not None]
             await asyncio.gather(*(self.expire(state, row) for row in rows))  # in shared commits
             count += len(rows)
         return count

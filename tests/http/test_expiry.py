@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from service.stores.base import Entry, Outcome
 from service.stores.memory import MemoryStore
 from tests.support.service import Wire, serving
@@ -50,3 +52,20 @@ def test_defaults_that_fall_due_together_share_commits() -> None:
         store.commits = 0
         wire.until(lambda: wire.policy("linucb")["rewards"] == 200)
         assert store.commits <= 5
+
+
+def test_a_damaged_row_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """It stays open, which is said once."""
+    store = MemoryStore()
+    with serving(store, expiry_seconds=0.01) as wire:
+        rules(wire, wait_seconds=0.2)
+        first, _ = wire.select(), wire.select()
+        rows = store._experiments["shop"].decisions
+        rows[first["id"]] = rows[first["id"]].replace(b"cat", b"cow")
+        wire.until(lambda: wire.policy("linucb")["rewards"] == 1)
+        wire.sleep(0.1)
+        assert wire.policy("linucb")["rewards"] == 1
+        wire.select()
+        wire.until(lambda: wire.policy("linucb")["rewards"] == 2)
+    said = [record.message for record in caplog.records if "default reward" in record.message]
+    assert len(said) == 1

@@ -1,0 +1,56 @@
+"""Recovery of a log that is longer than what lies between two snapshots."""
+
+import asyncio
+import logging
+
+import pytest
+
+import service.follower
+from service.events import encode_event
+from service.journal import Journal
+from service.settings import Settings
+from service.stores.base import Append, Record
+from service.stores.memory import MemoryStore
+from service.telemetry import Telemetry
+from tests.unit.folding import Log, shop
+
+
+class UnhurriedStore(MemoryStore):
+    """Reading takes a while, as it does from a disk: others run meanwhile."""
+
+    async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
+        await asyncio.sleep(0)
+        return await super().read(experiment, after, limit)
+
+
+def test_a_snapshot_that_falls_due_while_a_log_is_recovered_waits_for_its_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two readers would fold each event twice, or find that the log had lost some."""
+    log = Log()
+    log.define(shop(linucb={"kind": "linucb"}))
+    for _ in range(19):
+        log.settle("linucb", {"toy1": 1.0})
+    monkeypatch.setattr(service.follower, "PAGE", 3)
+
+    async def run() -> None:
+        store = UnhurriedStore()
+        await store.commit(
+            [
+                Append("shop", encode_event(event), {str(number): ""})
+                for number, (event, _) in enumerate(log.records)
+            ]
+        )
+        settings = Settings(store="memory://", snapshot_every_events=5)
+        journal = Journal(store, settings, Telemetry())
+        with caplog.at_level(logging.ERROR):
+            await journal.open()
+            await asyncio.sleep(0.01)
+        state = journal.state("shop")
+        assert state is not None
+        assert state.snapshot() == log.state.snapshot()
+        assert await store.snapshots("shop") == [log.state.snapshot()]
+        await journal.close()
+
+    asyncio.run(run())
+    assert not caplog.records
