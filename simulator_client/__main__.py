@@ -56,10 +56,17 @@ def _replay(options: argparse.Namespace) -> int:
         await play(
             client, run, folder,
             fresh=fresh, continued=options.continued, patience_s=options.training_patience,
+            expiry_patience_s=options.expiry_patience,
         )  # fmt: skip
 
-    resume = ["forage-sim", "replay", "--resume", str(folder)]
-    if not _with_service(options, played, lambda: _stopped(folder / "run.json", resume, options)):
+    def stopped() -> None:
+        if run.rate is None:
+            resume = ["forage-sim", "replay", "--resume", str(folder)]
+            _stopped(folder / "run.json", resume, options)
+        elif (folder / "run.json").exists():
+            print(f"\nStopped. What there is: forage-sim report {folder}", file=sys.stderr)
+
+    if not _with_service(options, played, stopped):
         return INTERRUPTED
     found = load(folder)
     _write(folder / "summary.json", options.json, summary_text(found))

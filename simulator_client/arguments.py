@@ -4,6 +4,15 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
+from simulator_client import values
+from simulator_client.reporting import (
+    ALL,
+    CLICKS_ONLY,
+    MISSES_LATE,
+    MISSES_NEVER,
+    RATE,
+    WAIT_SECONDS,
+)
 from simulator_client.worlds import WORLDS
 
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
@@ -21,6 +30,9 @@ DEFAULTS: Final[dict[str, Any]] = {
     "shock_at": None,
     "policies": ("linucb", "lints", "neural_linear_ts"),
     "wait_for_training": True,
+    "reporting": ALL,
+    "wait_seconds": None,
+    "rate": None,
 }
 
 ABOUT: Final = "Replay a world with a known optimum against a Forage service, over HTTP."
@@ -30,6 +42,12 @@ tell /reward. Each policy gets the same visits. A run makes a fresh experiment o
 
 Everything is kept in --out as it happens: a run that was stopped, or whose client or service was
 killed, goes on with --resume, and no visit is lost or counted twice.
+
+On a site nobody reports a visit without a click, a miss. --clicks-only plays that: the service
+waits for a click, then learns its default reward. --misses-late is full reporting under the same
+delay, --misses-never leaves the default out, and what is learned is then biased. These runs go at
+a --rate and end once the last reward is learned; the clock is part of what they show, so they can
+neither be resumed nor wait for training.
 """
 REPLAY_EXAMPLES: Final = """\
 examples:
@@ -37,6 +55,7 @@ examples:
   forage-sim replay --shock-at 10000 --json summary.json
   forage-sim replay --world classification --data mushroom.csv.gz --policies linucb,neural_ts
   forage-sim replay --url http://127.0.0.1:8000,http://127.0.0.1:8001    two replicas in turn
+  forage-sim replay --clicks-only --wait-seconds 2 --rate 100 --policies linucb,lints
   forage-sim replay --resume 20260102-030405-abcd
 """
 SHOWDOWN: Final = """\
@@ -101,9 +120,15 @@ def parser() -> argparse.ArgumentParser:
 def _replay(replay: argparse.ArgumentParser) -> None:
     played = _played(replay)
     played.add_argument(
-        "--seed", type=_seed, metavar="S", help="seed of visits and clicks (default: 1)"
+        "--seed", type=values.seed, metavar="S", help="seed of visits and clicks (default: 1)"
     )
+    _reported(replay)
     service = _service(replay)
+    service.add_argument(
+        "--expiry-patience", type=values.seconds, default=60.0, metavar="SECONDS",
+        help="how long the last rewards of a run at a rate may take to be learned, once the last "
+        "wait window is over (default: 60)",
+    )  # fmt: skip
     service.add_argument(
         "--experiment",
         metavar="NAME",
@@ -124,20 +149,46 @@ def _replay(replay: argparse.ArgumentParser) -> None:
     )
 
 
+def _reported(replay: argparse.ArgumentParser) -> None:
+    reported = replay.add_argument_group("what is reported, and when (default: all, at once)")
+    ways = reported.add_mutually_exclusive_group()
+    for way, told in (
+        (CLICKS_ONLY, "report clicks alone: misses are left to the service's default reward"),
+        (MISSES_LATE, "report clicks at once and misses after --wait-seconds, to compare"),
+        (MISSES_NEVER, "report clicks alone, without a default reward: biased, to compare"),
+    ):
+        ways.add_argument(f"--{way}", dest="reporting", action="store_const", const=way, help=told)
+    reported.add_argument(
+        "--wait-seconds", type=values.above_zero, metavar="SECONDS",
+        help="how long a click is waited for: reward.wait_seconds of the experiment, or the delay "
+        f"of --misses-late (default: {WAIT_SECONDS:g}); the service looks for defaults that are "
+        "due once in its FORAGE_EXPIRY_SECONDS (1)",
+    )  # fmt: skip
+    reported.add_argument(
+        "--rate", type=values.above_zero, metavar="VISITS",
+        help="visits a second of each policy, begun on time whether or not earlier ones were "
+        f"answered (default: {RATE:g} with the options above; otherwise one after another)",
+    )  # fmt: skip
+
+
 def _showdown(showdown: argparse.ArgumentParser) -> None:
     played = _played(showdown)
     played.add_argument(
-        "--seeds", type=_count, default=5, metavar="N", help="stream seeds (default: 5)"
+        "--seeds", type=values.count, default=5, metavar="N", help="stream seeds (default: 5)"
     )
     played.add_argument(
-        "--first-seed", type=_seed, default=1, metavar="S", help="the first of them (default: 1)"
+        "--first-seed",
+        type=values.seed,
+        default=1,
+        metavar="S",
+        help="the first of them (default: 1)",
     )
     service = _service(showdown)
     service.add_argument(
         "--keep", action="store_true", help="leave the experiments of finished seeds in the service"
     )
     _kept(showdown, "folder of the showdown: out/showdown-<id>; one that was begun is gone on with")
-    showdown.set_defaults(seed=None)
+    showdown.set_defaults(seed=None, continued=False, reporting=None, wait_seconds=None, rate=None)
 
 
 def _played(command: argparse.ArgumentParser) -> Any:
@@ -155,7 +206,7 @@ def _played(command: argparse.ArgumentParser) -> Any:
         "the file's name begins with mushroom",
     )  # fmt: skip
     world.add_argument(
-        "--policies", type=_names, metavar="A,B",
+        "--policies", type=values.names, metavar="A,B",
         help=f"default: {','.join(DEFAULTS['policies'])}, or all of --policy-file",
     )  # fmt: skip
     world.add_argument(
@@ -164,13 +215,13 @@ def _played(command: argparse.ArgumentParser) -> Any:
         "the policies known by name",
     )  # fmt: skip
     world.add_argument(
-        "--visits", type=_count, metavar="N", help="visits per policy (default: 20000)"
+        "--visits", type=values.count, metavar="N", help="visits per policy (default: 20000)"
     )
     world.add_argument(
-        "--world-seed", type=_seed, metavar="S", help="seed of the world itself (default: 42)"
+        "--world-seed", type=values.seed, metavar="S", help="seed of the world itself (default: 42)"
     )
     world.add_argument(
-        "--shock-at", type=_seed, metavar="N", help="the market changes at this visit"
+        "--shock-at", type=values.seed, metavar="N", help="the market changes at this visit"
     )
     world.add_argument(
         "--wait-for-training",
@@ -185,7 +236,7 @@ def _service(command: argparse.ArgumentParser) -> Any:
     service = command.add_argument_group("where")
     service.add_argument(
         "--url",
-        type=_names,
+        type=values.names,
         action="extend",
         metavar="URL",
         help="the service; several, separated by commas or by repeating the option, are asked in "
@@ -193,14 +244,14 @@ def _service(command: argparse.ArgumentParser) -> Any:
     )
     service.add_argument(
         "--ready-within",
-        type=_seconds,
+        type=values.seconds,
         default=15.0,
         metavar="SECONDS",
         help="how long to wait for the service at the start (default: 15)",
     )
     service.add_argument(
         "--training-patience",
-        type=_seconds,
+        type=values.seconds,
         default=120.0,
         metavar="SECONDS",
         help="how long to wait for one version before going on without it (default: 120)",
@@ -213,36 +264,3 @@ def _kept(command: argparse.ArgumentParser, out: str) -> Any:
     kept.add_argument("--out", type=Path, metavar="DIR", help=out)
     kept.add_argument("--json", type=Path, metavar="PATH", help="write the summary here as well")
     return kept
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise argparse.ArgumentTypeError("names at least one, separated by commas")
-    return names
-
-
-def _count(text: str) -> int:
-    return _number(text, 1)
-
-
-def _seed(text: str) -> int:
-    return _number(text, 0)
-
-
-def _number(text: str, least: int) -> int:
-    digits = text.replace("_", "").replace(",", "")
-    number = int(digits) if digits.isdecimal() else -1
-    if number < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
-    return number
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0.0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds

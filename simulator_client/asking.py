@@ -8,6 +8,7 @@ from typing import Any
 from simulator_client.arguments import DEFAULTS, OUT
 from simulator_client.errors import UsageError
 from simulator_client.journal import Run, load_run, world_of
+from simulator_client.reporting import ALL, check, implied
 from simulator_client.worlds.policies import read_policies
 
 
@@ -16,7 +17,8 @@ def asked_run(options: argparse.Namespace, run_id: str, experiment: str | None =
 
     Raises UsageError for what does not fit together.
     """
-    asked: dict[str, Any] = DEFAULTS | _given(options)
+    given = _given(options)
+    asked: dict[str, Any] = DEFAULTS | implied(given) | given
     own = read_policies(options.policy_file) if options.policy_file else {}
     if own and options.policies is None:
         asked["policies"] = tuple(own)
@@ -25,6 +27,11 @@ def asked_run(options: argparse.Namespace, run_id: str, experiment: str | None =
     run = Run(run=run_id, experiment=name, **asked)
     if len(set(run.policies)) != len(run.policies):
         raise UsageError("a policy is named twice")
+    check(run)
+    if run.reporting != ALL and options.continued:
+        raise UsageError(
+            f"--continue is not for --{run.reporting}: what was open before would be learned too"
+        )
     world = world_of(run)
     if experiment is None:
         world.definition(run.policies, run.own)
@@ -39,6 +46,11 @@ def resumed_run(options: argparse.Namespace) -> tuple[Run, Path]:
     """The run to go on with; only the number of visits may be another, and only larger."""
     folder = run_folder(options.resume)
     run = load_run(folder)
+    if run.rate is not None:
+        raise UsageError(
+            f"the run in {folder} goes at a rate, and a pause would be part of its delay; "
+            "start a fresh run"
+        )
     if options.out or options.experiment or options.continued or options.policy_file:
         raise UsageError(
             "--out, --experiment, --continue and --policy-file are for a new run, not for --resume"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from simulator_client.errors import UsageError
 from simulator_client.health import Health, looks
 from simulator_client.journal import Record, Run, load_run, records, world_of
+from simulator_client.reporting import in_words
 from simulator_client.worlds import Reference
 
 WINDOW_VISITS: Final = 500  # of the moving means, and of the recovery from a shock
@@ -30,6 +31,7 @@ class Course:
     group: NDArray[np.int64]  # index into the world's groups
     select_ms: Array
     reward_ms: Array
+    begun_s: Array
     retries: int
     lost_selects: int
     health: list[Health]
@@ -38,6 +40,12 @@ class Course:
     def truth_known(self) -> bool:
         """Whether there is a best to compare with."""
         return bool(np.isfinite(self.best[self.matched]).all() and self.matched.any())
+
+    @property
+    def rate(self) -> float | None:
+        """Visits a second that were begun; None where the run had no rate to keep."""
+        took_s = self.begun_s[-1] - self.begun_s[0]
+        return float((len(self.begun_s) - 1) / took_s) if took_s > 0 else None
 
     @property
     def regret(self) -> Array:
@@ -59,7 +67,9 @@ class Results:
 
     @property
     def mode(self) -> str:
-        """Whether versions were waited for, in words."""
+        """How visits were reported, or whether versions were waited for, in words."""
+        if self.run.rate is not None:
+            return f"{in_words(self.run)}, {self.run.rate:g} visits/s"
         if not self.run.wait_for_training:
             return "free-running"
         if self.run.training_timeouts:
@@ -98,6 +108,7 @@ def _course(visits: list[Record], groups: Sequence[str], health: list[Health]) -
         group=np.array([index[v.group] for v in visits]),
         select_ms=np.array([v.select_ms for v in visits], float),
         reward_ms=np.array([v.reward_ms for v in visits if v.reward_ms is not None], float),
+        begun_s=np.array([v.begun_s for v in visits], float),
         retries=sum(v.retries for v in visits),
         lost_selects=sum(v.lost_selects for v in visits),
         health=health,

@@ -22,6 +22,10 @@ class Unreachable(SimulatorError):
     """No usable answer within the bound: refused, timed out, or 'try later' to the end."""
 
 
+class Unsettled(SimulatorError):
+    """Rewards of a run that the service had not learned when patience ran out."""
+
+
 class Problem(SimulatorError):
     """An `application/problem+json` answer."""
 

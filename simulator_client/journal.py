@@ -8,6 +8,9 @@ A visit's line is written after its reward was answered. A visit that was interr
 is finished on resume with the same decision: the service counts a reward once, so the visit is
 neither lost nor counted twice. This holds for a killed client; after a power cut of its host the
 last lines may be missing, and those visits are then decided once more.
+
+A run at a rate has many visits between decision and reward, keeps none of them, and is not
+resumed: the pause would be part of its delay.
 """
 
 import fcntl
@@ -44,6 +47,9 @@ class Run:
     label: str | None = None
     risky: bool = False
     own: dict[str, dict[str, Any]] = field(default_factory=dict)  # settings from a policy file
+    reporting: str = "all"  # which visits are reported, and when
+    wait_seconds: float | None = None  # for a click; None: every visit is reported at once
+    rate: float | None = None  # visits a second of each policy; None: one after another
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,8 @@ class Record:
     retries: int
     lost_selects: int
     uniform: float | None = None  # true expected clicks of any choice, equally likely
-    settled: int = 1  # arms that the feedback told of; 0: rejected (a log had another choice)
+    settled: int = 1  # arms that the outcome tells of; 0: rejected (a log had another choice)
+    begun_s: float | None = None  # since the first visit, in a run at a rate
 
     @property
     def matched(self) -> bool:

@@ -9,6 +9,8 @@ from typing import Final, Protocol, Self, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from simulator_client.journal import Record
+
 REFRESH_S: Final = 0.25
 LINE_EVERY_S: Final = 10.0
 
@@ -33,6 +35,14 @@ class Tally:
         if self.matched < self.done:
             return f"CTR {ctr:.3f} over {self.matched:,} matched"
         return f"CTR {ctr:.3f} (expected {expected:.3f})"
+
+
+def count(tally: Tally, record: Record) -> None:
+    """Add a finished visit to the standing."""
+    tally.done += 1
+    tally.matched += record.matched
+    tally.clicks += record.clicks
+    tally.expected += record.expected
 
 
 class Board(Protocol):

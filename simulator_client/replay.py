@@ -1,6 +1,7 @@
 """Replay a world against the service: visit, select, click or not, reward, one after another.
 
-Each policy is a chain of its own over the same visits; the chains run side by side.
+Each policy is a chain of its own over the same visits; the chains run side by side. At a rate
+(`paced`) the visits of a chain overlap.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from simulator_client.client import Client
 from simulator_client.errors import Problem, SimulatorError, UsageError
@@ -26,9 +27,11 @@ from simulator_client.journal import (
     save_run,
     world_of,
 )
-from simulator_client.progress import REFRESH_S, Board, Tally, board
+from simulator_client.paced import PacedChain
+from simulator_client.player import Player
+from simulator_client.progress import REFRESH_S, Board, Tally, board, count
+from simulator_client.reporting import check_rules, definition
 from simulator_client.training import TrainingGate
-from simulator_client.worlds import Stream, World
 
 DEFINED_WITHIN_S: Final = 10.0
 GONE: Final = 410
@@ -38,11 +41,7 @@ GONE: Final = 410
 class Chain:
     """One policy's way through the visits."""
 
-    run: Run
-    policy: str
-    client: Client
-    world: World[Any]
-    stream: Stream[Any]
+    player: Player
     journal: Journal
     tally: Tally
     gate: TrainingGate | None  # None: free-running
@@ -55,14 +54,14 @@ class Chain:
             await self._finish(pending)
         if self.gate:
             await self.gate.start()
-        for number in range(self.tally.done, self.run.visits):
+        for number in range(self.tally.done, self.player.run.visits):
             if self.gate and self.gate.due:
                 self.tally.note = "waits for training"
                 await self.gate.wait()
                 self.tally.note = ""
-            visit = self.stream.visit(number)
-            record = await self._reward(visit, await self._select(number, visit))
-            self._keep(record)
+            pending = await self.player.select(number)
+            self.journal.begin(pending)
+            record = await self._reward(pending)
             if self.gate:
                 self.gate.rewarded(record.settled)
             if self.health:
@@ -73,69 +72,17 @@ class Chain:
     async def _finish(self, pending: Pending) -> None:
         """Reward a decision that an interruption left behind."""
         try:
-            self._keep(await self._reward(self.stream.visit(pending.visit), pending))
+            await self._reward(pending)
         except Problem as problem:
             if problem.status != GONE:
                 raise
             # Resumed so late that the decision closed with the default reward: visited anew.
 
-    def _keep(self, record: Record) -> None:
+    async def _reward(self, pending: Pending) -> Record:
+        record = await self.player.finish(pending, self.player.outcome(pending))
         self.journal.finish(record)
         count(self.tally, record)
-
-    async def _select(self, number: int, visit: Any) -> Pending:
-        request = self.world.request(visit)
-        answer = await self.client.select(
-            {"experiment": self.run.experiment, "policy": self.policy, **request}
-        )
-        slate = request.get("top_k", 1) > 1
-        body = answer.body
-        shown = [place["arm"] for place in body["ranking"]] if slate else [body["arm"]]
-        pending = Pending(
-            number, body["decision_id"], shown, answer.latency_ms, answer.retries, answer.lost
-        )
-        self.journal.begin(pending)
-        return pending
-
-    async def _reward(self, visit: Any, pending: Pending) -> Record:
-        outcome = self.world.outcome(visit, pending.shown)
-        reward_ms, retries = None, 0
-        if outcome.feedback is not None:
-            told = {"decision_id": pending.decision_id, **outcome.feedback}
-            answer = await self.client.reward(told)
-            reward_ms, retries = round(answer.latency_ms, 3), answer.retries
-        return Record(
-            visit=pending.visit,
-            shown=pending.shown,
-            group=outcome.group,
-            clicks=outcome.clicks,
-            expected=outcome.expected,
-            best=outcome.best,
-            select_ms=round(pending.select_ms, 3),
-            reward_ms=reward_ms,
-            retries=pending.retries + retries,
-            lost_selects=pending.lost_selects,
-            uniform=outcome.uniform,
-            settled=settled_arms(outcome.feedback, pending.shown),
-        )
-
-
-def settled_arms(feedback: dict[str, Any] | None, shown: Sequence[str]) -> int:
-    """How many of the shown arms a feedback settles: the service counts each as a reward."""
-    if feedback is None:
-        return 0
-    if feedback.get("feedback") == "cascade":
-        clicked = feedback["clicked"]
-        return len(shown) if clicked is None else shown.index(clicked) + 1
-    return len(feedback["rewards"]) if "rewards" in feedback else 1
-
-
-def count(tally: Tally, record: Record) -> None:
-    """Add a finished visit to the standing."""
-    tally.done += 1
-    tally.matched += record.matched
-    tally.clicks += record.clicks
-    tally.expected += record.expected
+        return record
 
 
 def new_run_id() -> str:
@@ -149,12 +96,14 @@ async def prepare(client: Client, run: Run, *, continued: bool) -> None:
     An experiment that is there already is used as it is defined, never redefined: its policies
     may be the very thing that somebody wants to try.
     """
-    if await client.get_experiment(run.experiment) is None:
-        definition = world_of(run).definition(run.policies, run.own)
-        await client.put_experiment(run.experiment, definition)
-        arms = len(definition["arms"])
+    there = await client.get_experiment(run.experiment)
+    if there is None:
+        defined = definition(run)
+        await client.put_experiment(run.experiment, defined)
+        arms = len(defined["arms"])
     else:
         arms = 0
+        check_rules(run, there["definition"])
         by_name = {status["name"]: status for status in await client.policies(run.experiment)}
         missing = [policy for policy in run.policies if policy not in by_name]
         if missing:
@@ -189,6 +138,7 @@ async def play(
     fresh: bool,
     continued: bool = False,
     patience_s: float = 120.0,
+    expiry_patience_s: float = 60.0,
     show: Callable[[list[Tally]], Board] = board,
 ) -> None:
     """A run from its definition to its last visit, or what is left of one that is not fresh."""
@@ -198,7 +148,10 @@ async def play(
         await check_known(client, run)
     save_run(folder, run)
     print(f"Run {run.run} on experiment {run.experiment}, in {folder}", file=sys.stderr)
-    await replay(client, run, folder, patience_s=patience_s, show=show)
+    await replay(
+        client, run, folder,
+        patience_s=patience_s, expiry_patience_s=expiry_patience_s, show=show,
+    )  # fmt: skip
 
 
 async def replay(
@@ -207,13 +160,15 @@ async def replay(
     folder: Path,
     *,
     patience_s: float = 120.0,
+    expiry_patience_s: float = 60.0,
     looks: int = LOOKS,
     show: Callable[[list[Tally]], Board] = board,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Run:
     """Play what is left of a run in `folder`; the run with what became of its waits.
 
-    looks: how often over the run each head is looked at; 0: never.
+    looks: how often over the run each head is looked at; 0: never. expiry_patience_s: how long,
+    after the last wait window of a run at a rate, its last rewards may take to be learned.
     """
     world = world_of(run)
     stream = world.stream(run.seed)
@@ -224,8 +179,10 @@ async def replay(
     with ExitStack() as stack:
         stack.enter_context(lock(folder))
         shown = stack.enter_context(show(tallies))
-        chains = []
+        chains: list[Chain | PacedChain] = []
+        gates = []
         for tally in tallies:
+            player = Player(run, tally.policy, client, world, stream)
             journal = Journal(folder, tally.policy)
             stack.callback(journal.close)
             health = gate = None
@@ -233,25 +190,30 @@ async def replay(
                 every_visits = max(1, min(run.visits // looks, LOOK_AT_LEAST_VISITS))
                 health = HealthLog(client, run.experiment, tally.policy, folder, every_visits)
                 stack.callback(health.close)
+            if run.rate is not None:
+                paced = PacedChain(
+                    player, run.rate, folder, journal, tally, health, expiry_patience_s, sleep
+                )
+                chains.append(paced)
+                continue
             if run.wait_for_training:
                 gate = TrainingGate(
                     client, run.experiment, tally.policy,
                     patience_s=patience_s, warn=shown.say, sleep=sleep,
                 )  # fmt: skip
-            chains.append(
-                Chain(run, tally.policy, client, world, stream, journal, tally, gate, health)
-            )
+                gates.append(gate)
+            chains.append(Chain(player, journal, tally, gate, health))
         try:
             await _together(chains, shown)
         finally:
-            timeouts = sum(chain.gate.timeouts for chain in chains if chain.gate)
+            timeouts = sum(gate.timeouts for gate in gates)
             if timeouts:
                 run = replace(run, training_timeouts=run.training_timeouts + timeouts)
                 save_run(folder, run)
     return run
 
 
-async def _together(chains: list[Chain], shown: Board) -> None:
+async def _together(chains: Sequence[Chain | PacedChain], shown: Board) -> None:
     """All chains at once; the first fault stops the others, whose journals are whole."""
 
     async def refresh() -> None:

@@ -8,6 +8,7 @@ from simulator_client.course import WINDOW_VISITS, Results, load
 from simulator_client.figures import draw
 from simulator_client.journal import Run, write_whole
 from simulator_client.page import cells, note, page, pictures, section
+from simulator_client.reporting import in_words
 from simulator_client.summary import rows, summary
 
 EIGENVALUE: Final = (
@@ -93,7 +94,15 @@ def facts_of(run: Run) -> list[str]:
 
 
 def mode_in_words(results: Results) -> str:
-    """Whether the figures depend on the client's speed."""
+    """How visits were reported at a rate, or whether the figures depend on the client's speed."""
+    if results.run.rate is not None:
+        reached = [rate for course in results.courses.values() if (rate := course.rate)]
+        told = f"; reached: {min(reached):,.1f} to {max(reached):,.1f}" if reached else ""
+        return (
+            f"{in_words(results.run).capitalize()}. Each policy was asked for "
+            f"{results.run.rate:g} visits a second, begun whether or not earlier ones were "
+            f"answered{told}. Visits did not wait for new versions of trained policies."
+        )
     if not results.run.wait_for_training:
         return (
             "Visits did not wait for new versions of trained policies: their figures depend on "

@@ -28,6 +28,9 @@ def summary(results: Results) -> dict[str, Any]:
         "experiment": run.experiment,
         "waited_for_training": run.wait_for_training and not run.training_timeouts,
         "training_timeouts": run.training_timeouts,
+        "reporting": run.reporting,
+        "wait_seconds": run.wait_seconds,
+        "rate_asked": run.rate,
         "remark": results.remark,
         "oracle_ctr": float(bounds[0].mean()) if bounds else None,
         "uniform_ctr": float(bounds[1].mean()) if bounds else None,
@@ -54,6 +57,7 @@ def figures(course: Course, results: Results) -> Figures:
     best_arm_share      share of the visits that were shown the best arm
     recovery_visits     visits from the shock to the end of the first window of 500, wholly after
                         it, whose mean expected CTR is at least 95 percent of the new oracle's
+    rate_reached        visits a second that were begun, in a run at a rate
     """
     counts = course.matched
     expected, best = course.expected[counts], course.best[counts]
@@ -79,6 +83,7 @@ def figures(course: Course, results: Results) -> Figures:
         ),
         "best_arm_share": None if most is None else _mean(expected == best),
         "recovery_visits": recovered,
+        "rate_reached": course.rate,
         **_quantiles("select", course.select_ms),
         **_quantiles("reward", course.reward_ms),
         "retries": course.retries,
@@ -115,6 +120,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "of optimal": {"share_of_optimal": "{:.1%}"},
     "best arm": {"best_arm_share": "{:.1%}"},
     "recovery": {"recovery_visits": "{:,}"},
+    "visits/s": {"rate_reached": "{:,.1f}"},
     "select p50 / p99 (ms)": {"select_p50_ms": "{:.1f}", "select_p99_ms": "{:.1f}"},
     "reward p50 / p99 (ms)": {"reward_p50_ms": "{:.1f}", "reward_p99_ms": "{:.1f}"},
     "retries": {"retries": "{:,}"},
@@ -129,6 +135,8 @@ def rows(summed: dict[str, Any]) -> list[list[str]]:
         del columns["matched"]
     if summed["shock_at"] is None:
         del columns["recovery"]
+    if summed["rate_asked"] is None:
+        del columns["visits/s"]
     bounds = [
         [name, *(_cell(forms, {"expected_ctr": bound}, "") for forms in columns.values())]
         for name, bound in (

@@ -57,6 +57,7 @@ class World(Protocol[V]):
     name: str
     groups: tuple[str, ...]
     reward_range: tuple[float, float]
+    miss: float | None  # reward of every visit without a click; None: there is no such reward
     longest: int | None  # visits that a stream has at most; None: as many as are asked for
     remark: str  # a sentence for those who read the figures; may be empty
 

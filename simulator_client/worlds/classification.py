@@ -93,6 +93,7 @@ class Classification:
         if not self.columns.schema:
             raise UsageError(f"{path} has no column that varies beside {label!r}")
         self.reward_range: tuple[float, float] = (-35.0, 5.0) if self.risky else (0.0, 1.0)
+        self.miss: float | None = None if self.risky else 0.0
         self.remark = RISK if self.risky else ""
         common = [c for c, _ in Counter(self.labels).most_common(GROUPS)]
         few = len(self.arms) <= GROUPS

@@ -81,6 +81,7 @@ class Logged:
         self.items = Columns(items, taken=[ARM_FEATURE])
         self.columns = Columns(seen, taken=[ARM_FEATURE, *self.items.schema])
         self.reward_range: tuple[float, float] = (0.0, 1.0)
+        self.miss: float | None = None
         self.longest: int | None = len(self.shown)
         self.remark = self._remark()
 

@@ -89,6 +89,7 @@ class Ranking:
     name: str = "ranking"
     groups: tuple[str, ...] = tuple(GROUPS.values())
     reward_range: tuple[float, float] = (0.0, 1.0)
+    miss: float | None = 0.0
     longest: int | None = None
     remark: str = ""
 

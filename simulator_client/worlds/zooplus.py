@@ -81,6 +81,7 @@ class Zooplus:
     name: str = "zooplus"
     groups: tuple[str, ...] = CATEGORIES
     reward_range: tuple[float, float] = (0.0, 1.0)
+    miss: float | None = 0.0
     longest: int | None = None
     remark: str = ""
 

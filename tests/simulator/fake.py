@@ -1,6 +1,7 @@
 """A small service that speaks the wire: greedy on what it was told, with faults on demand."""
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,7 +21,11 @@ class FakeService:
         first_training: int = 40,
         polls_to_train: int = 2,
         choice: Callable[[Json], str] | None = None,
+        expired_a_look: int = 10**9,
     ) -> None:
+        self.expired_a_look = expired_a_look  # default rewards, at most, when a policy is asked for
+        self.decided_at: dict[str, float] = {}  # token -> monotonic seconds
+        self.told: list[tuple[str, float, float]] = []  # token, reward, seconds since its decision
         self.choice = choice  # an arm of the definition, whatever was learned
         self.experiments: dict[str, Json] = {}
         self.decisions: dict[str, tuple[str, str, str, str]] = {}
@@ -72,6 +77,7 @@ class FakeService:
             return httpx.Response(200, json={"policies": statuses})
         key = (name, rest[1])
         self.polls[key] += 1
+        self._expire(*key)
         status = self._status(*key)
         if status["training_due"] and self.polls[key] % self.polls_to_train == 0:
             self.due_at[key] *= 2
@@ -80,6 +86,22 @@ class FakeService:
     def values(self, policy: str) -> list[float]:
         """The rewards a policy got, in order."""
         return [r for token, r in self.rewards.items() if self.decisions[token][1] == policy]
+
+    def _expire(self, experiment: str, policy: str) -> None:
+        """Default rewards for what is past its wait window, the oldest first."""
+        rules = self.experiments[experiment]["reward"]
+        if rules.get("default") is None or "wait_seconds" not in rules:
+            return
+        before = time.monotonic() - rules["wait_seconds"]
+        due = [
+            token
+            for token, at in self.decided_at.items()
+            if at <= before
+            and token not in self.rewards
+            and self.decisions[token][:2] == (experiment, policy)
+        ]
+        for token in due[: self.expired_a_look]:
+            self._settle(token, rules["default"])
 
     def _policies(self, experiment: str) -> Json:
         return dict(self.experiments[experiment]["policies"])
@@ -111,6 +133,7 @@ class FakeService:
         persona, category, chosen = self._chosen(experiment, policy, body["context"])
         token = f"token-{len(self.decisions)}"
         self.decisions[token] = (experiment, policy, persona, category)
+        self.decided_at[token] = time.monotonic()
         self.decided[experiment, policy] += 1
         ranking = [{"arm": chosen, "propensity": 1.0}]
         return httpx.Response(
@@ -135,14 +158,18 @@ class FakeService:
 
     def _reward(self, body: Json) -> httpx.Response:
         token, reward = body["decision_id"], body["reward"]
+        self.told.append((token, reward, time.monotonic() - self.decided_at[token]))
         if token in self.rewards:
             return httpx.Response(200, json={"status": "duplicate"})
+        self._settle(token, reward)
+        return httpx.Response(200, json={"status": "accepted"})
+
+    def _settle(self, token: str, reward: float) -> None:
         self.rewards[token] = reward
         experiment, policy, persona, category = self.decisions[token]
         self.counts[experiment, policy] += 1
         told = self.learned[experiment, policy]
         told.setdefault(f"{persona}/{category}", []).append(reward)
-        return httpx.Response(200, json={"status": "accepted"})
 
 
 def problem(status: int, title: str, detail: str = "", **headers: str) -> httpx.Response:

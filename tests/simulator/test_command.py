@@ -18,13 +18,14 @@ from .fake import FakeService, problem, transport
 SUMMARY_KEYS = {
     "world", "data", "remark", "seed", "world_seed", "visits", "shock_at", "run", "experiment",
     "waited_for_training", "training_timeouts", "oracle_ctr", "uniform_ctr", "policies",
+    "reporting", "wait_seconds", "rate_asked",
 }  # fmt: skip
 POLICY_KEYS = {
     "visits", "matched_visits", "ctr", "expected_ctr", "expected_ctr_last_5000",
     "expected_ctr_before_shock", "expected_ctr_after_shock", "expected_regret", "relative_regret",
     "share_of_optimal", "best_arm_share", "recovery_visits",
     "select_p50_ms", "select_p99_ms", "reward_p50_ms", "reward_p99_ms",
-    "retries", "lost_selects",
+    "retries", "lost_selects", "rate_reached",
 }  # fmt: skip
 Serve = Callable[[httpx.MockTransport], None]
 
@@ -139,6 +140,11 @@ def test_ctrl_c_keeps_the_run_and_says_how_to_resume(
         ("--resume done --visits 2", "can only add"),
         ("--resume done --out elsewhere", "for a new run"),
         ("--url nonsense", "not a service's URL"),
+        ("--clicks-only --wait-for-training", "a run at a rate never does"),
+        ("--rate 5 --wait-for-training", "a run at a rate never does"),
+        ("--rate 5 --wait-seconds 1", "--wait-seconds is for --clicks-only"),
+        ("--clicks-only --continue", "--continue is not for --clicks-only"),
+        ("--resume done --clicks-only", "the run has reporting all; that cannot change"),
     ],
 )
 def test_a_fault_of_use_is_one_line(
@@ -154,7 +160,17 @@ def test_a_fault_of_use_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "asked", ["--visits 0", "--visits 1.5", "--seed -1", "--ready-within x", "--policies ,"]
+    "asked",
+    [
+        "--visits 0",
+        "--visits 1.5",
+        "--seed -1",
+        "--ready-within x",
+        "--policies ,",
+        "--rate 0",
+        "--wait-seconds 0",
+        "--misses-late --clicks-only",
+    ],
 )
 def test_a_bad_number_is_refused_by_the_parser(
     capsys: pytest.CaptureFixture[str], asked: str
@@ -187,3 +203,35 @@ def test_a_run_that_a_problem_ends_can_be_resumed(
     assert "Go on with: forage-sim replay --resume x" in err
     assert err.splitlines()[-1] == "forage-sim: 500 Internal error"
     assert command.main(["replay", "--resume", "x"]) == 0
+
+
+def test_a_replay_of_clicks_alone_says_how_it_was_played(
+    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = FakeService()
+    serve(transport(service))
+    asked = "replay --clicks-only --rate 2000 --wait-seconds 0.05 --policies linucb --visits 40"
+    assert command.main([*asked.split(), "--out", "x", "--json", "sum.json"]) == 0
+    out = capsys.readouterr().out
+    said = "clicks only, misses by default after 0.05 s, 2000 visits/s"
+    assert said in out
+    assert "visits/s  select" in out
+    summed = json.loads((tmp_path / "sum.json").read_text())
+    told = {name: summed[name] for name in ("reporting", "wait_seconds", "rate_asked")}
+    assert told == {"reporting": "clicks-only", "wait_seconds": 0.05, "rate_asked": 2000.0}
+    assert summed["waited_for_training"] is False
+    assert said.capitalize() in (tmp_path / "x" / "report.html").read_text()
+    assert len(service.values("linucb")) == 40
+    assert command.main(["replay", "--resume", "x"]) == 1
+    assert "x goes at a rate, and a pause would be part of its delay" in capsys.readouterr().err
+
+
+def test_a_stopped_run_at_a_rate_says_what_there_is(
+    serve: Serve, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve(transport(FakeService(), [None] * 8 + [lambda r, a: problem(500, "Internal error")]))
+    asked = "replay --misses-never --policies random --visits 10 --out x"
+    assert command.main(asked.split()) == 1
+    err = capsys.readouterr().err
+    assert "Stopped. What there is: forage-sim report x" in err
+    assert "--resume" not in err

@@ -19,7 +19,8 @@ from simulator_client.course import load
 from simulator_client.errors import SimulatorError, UsageError
 from simulator_client.health import Health, looks
 from simulator_client.journal import Run, load_run, lock, records, save_run
-from simulator_client.replay import check_known, prepare, replay, settled_arms
+from simulator_client.player import settled_arms
+from simulator_client.replay import check_known, prepare, replay
 from simulator_client.report import write_report
 from simulator_client.summary import rows as rows_of
 from simulator_client.summary import summary

@@ -24,7 +24,7 @@ FIGURES = {
     "visits", "matched_visits", "ctr", "expected_ctr", "expected_ctr_last_5000",
     "expected_ctr_before_shock", "expected_ctr_after_shock", "expected_regret", "relative_regret",
     "share_of_optimal", "best_arm_share", "recovery_visits", "select_p50_ms", "select_p99_ms",
-    "reward_p50_ms", "reward_p99_ms", "retries", "lost_selects",
+    "reward_p50_ms", "reward_p99_ms", "retries", "lost_selects", "rate_reached",
 }  # fmt: skip
 ASKED = ["showdown", "--policies", "linucb,random", "--seeds", "3", "--visits", "60", "--out", "s"]
 Serve = Callable[[httpx.MockTransport], None]

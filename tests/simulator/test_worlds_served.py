@@ -11,6 +11,7 @@ from simulator_client.client import Client
 from simulator_client.course import load
 from simulator_client.journal import Run, records
 from simulator_client.replay import play
+from simulator_client.reporting import owed
 from simulator_client.summary import summary
 from tests.support.service import serving
 
@@ -65,3 +66,32 @@ def test_the_service_takes_every_world(
         assert statuses[policy]["rewards"] == settled, "as those count who wait for versions"
         assert statuses[policy]["decisions"] == VISITS
     assert load(folder).courses["linucb"].health
+
+
+@pytest.mark.parametrize(
+    ("world", "reporting"),
+    [("zooplus", "clicks-only"), ("zooplus", "misses-never"), ("ranking", "clicks-only")],
+)
+def test_misses_are_learned_by_default_or_never(tmp_path: Path, world: str, reporting: str) -> None:
+    """0.1 s of visits, a window of 0.3 s: the service expires what was not clicked, then only is
+    the run over. Expected of each policy: the rewards that were owed, the clicks their sum."""
+    run = Run(
+        run="r", experiment="e", world=world, world_seed=42, seed=1, visits=20, shock_at=None,
+        policies=("linucb", "lints"), wait_for_training=False, reporting=reporting,
+        wait_seconds=0.3, rate=200.0,
+    )  # fmt: skip
+    statuses: list[dict[str, Any]] = []
+    with serving(expiry_seconds=0.05) as wire:
+        client = Client(["http://forage"], transport=httpx.ASGITransport(wire.app))
+
+        async def played() -> None:
+            await play(client, run, tmp_path, fresh=True)
+            statuses.extend(await client.policies("e"))
+
+        wire.run(asyncio.wait_for(played(), 60))
+    for status in statuses:
+        visits = list(records(tmp_path, status["name"]))
+        clicks = sum(visit.clicks for visit in visits)
+        assert status["rewards"] == owed(run, visits)
+        assert (status["mean_reward"] or 0.0) * status["rewards"] == pytest.approx(clicks)
+        assert sum(visit.reward_ms is not None for visit in visits) == clicks

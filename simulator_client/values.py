@@ -1,0 +1,51 @@
+"""What the text of an option means; argparse tells a fault beside the option's name."""
+
+import argparse
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names, separated by commas."""
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found:
+        raise argparse.ArgumentTypeError("names at least one, separated by commas")
+    return found
+
+
+def count(text: str) -> int:
+    """A whole number from 1."""
+    return _number(text, 1)
+
+
+def seed(text: str) -> int:
+    """A whole number from 0."""
+    return _number(text, 0)
+
+
+def _number(text: str, least: int) -> int:
+    digits = text.replace("_", "").replace(",", "")
+    number = int(digits) if digits.isdecimal() else -1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
+    return number
+
+
+def seconds(text: str) -> float:
+    """Seconds, from 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return number
+
+
+def above_zero(text: str) -> float:
+    """A number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
