@@ -28,6 +28,9 @@ from service.token import Ticket, TokenSealer
 
 logger = logging.getLogger(__name__)
 
+OPEN_S = 30 * 86_400.0
+"""How much longer marks are kept of a decision that has arms left to settle."""
+
 Status = Literal["accepted", "duplicate", "corrected"]
 ActivationStatus = Literal["activated", "duplicate"]
 
@@ -113,6 +116,11 @@ class _Settlement:
             return Rewarded(**body)
         was, since = [arm.was for arm in self.arms], [arm.since for arm in self.arms]
         return Corrected(**body, was=was, since=since)
+
+    def keep_until_at(self, now: float) -> float:
+        """How long its marks are needed: no reward comes after `accept_until`, but an outage may
+        be over later, and the default for what is left of the decision come only then."""
+        return max(self.keep_until, now) + (0.0 if self.closes else OPEN_S)
 
     def marks(self) -> dict[str, str]:
         marks = {}
@@ -240,7 +248,7 @@ class Settlements:
                 encode_event(event),
                 settlement.marks(),
                 settlement.decision if settlement.closes else None,
-                settlement.keep_until,
+                settlement.keep_until_at(time()),
             )
             result = await self._journal.append(entry, event)
             if isinstance(result, Appended):

@@ -1,0 +1,127 @@
+"""What has to hold after every step, and what has to hold once the faults are over."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+from service.errors import Damaged
+from service.events import AnyEvent, VersionStaged, decode_event, encode_event
+from service.fold import State, read_meta
+from service.journal import Journal
+from tests.simulation.disk import Disk
+from tests.simulation.fences import Fences
+from tests.simulation.ledger import Ledger
+from tests.simulation.process import NAME, Process
+from tests.unit.folding import bits, replay, step
+
+Records = list[tuple[AnyEvent, bytes | None]]
+
+
+class Audit:
+    """Folds the log by itself, event by event, and holds every process to it.
+
+    state   the fold of the log so far
+    """
+
+    def __init__(self, disk: Disk, ledger: Ledger) -> None:
+        self._disk, self._ledger = disk, ledger
+        self.records: Records = []
+        self.state = State(NAME)
+        self._fences = Fences()
+        self._digests: dict[int, str | None] = {}
+        self._snapshots: set[bytes] = set()
+        self._read: list[AnyEvent] = []
+
+    # -- after every step ----------------------------------------------------------------------
+
+    def check(self, processes: Iterable[Process]) -> None:
+        self._read_up()
+        for process in processes:
+            if process.services and (live := process.services.journal.live.get(NAME)):
+                self._check_live(live.state)
+        self._check_snapshots()
+
+    def _read_up(self) -> None:
+        """Fold what the log took since the last step."""
+        for position, event in enumerate(
+            self._disk.events(NAME, len(self.records)), len(self.records) + 1
+        ):
+            staged = isinstance(event, VersionStaged)
+            artifact = self._disk.kept_blob(NAME, event.artifact) if staged else None
+            self.records.append((event, artifact))
+            self._ledger.read(position, event)
+            self._fences.read(event, read_meta(artifact) if artifact else None)
+            step(self.state, self.records)
+            self._fences.check(self.state)
+            self._digests[position] = digest(self.state)
+
+    def _check_live(self, state: State) -> None:
+        """A process that has folded up to a position is, bit for bit, the fold up to there."""
+        assert state.position <= len(self.records), "a process is ahead of the log"
+        if state.position and (expected := self._digests[state.position]):
+            assert digest(state) in (expected, None), f"another fold of {state.position} events"
+
+    def _check_snapshots(self) -> None:
+        for snapshot in self._disk.kept_snapshots(NAME):
+            if snapshot.payload in self._disk.damaged:
+                continue
+            if snapshot.payload not in self._snapshots:
+                self._snapshots.add(snapshot.payload)
+                found = hashlib.sha256(snapshot.payload).hexdigest()
+                assert found == self._digests[snapshot.position], (
+                    f"the snapshot at {snapshot.position} holds another fold"
+                )
+
+    # -- once the faults are over --------------------------------------------------------------
+
+    def caught_up(self, processes: Iterable[Process]) -> bool:
+        """Whether everyone who serves has folded the log to its end, with nothing staged."""
+        journals = [process.services.journal for process in processes if process.services]
+        states = [live.state for journal in journals if (live := journal.live.get(NAME))]
+        written = self._disk.length(NAME)
+        return all(state.position == written and not state.staging for state in states)
+
+    def check_calm(self, processes: Iterable[Process], now: float) -> None:
+        """Everyone has read the log, agrees with its bytes folded anew, and with callers."""
+        rows = dict(self._disk.rows(NAME))
+        self._ledger.check_kept(rows)
+        self._ledger.check_expired(now, rows)
+        again = [(decode_event(encode_event(event)), blob) for event, blob in self.records]
+        whole = bits(replay(again, State(NAME)))
+        for process in processes:
+            assert process.services is not None, "a process cannot start"
+            journal = process.services.journal
+            self._check_healed(journal)
+            state = journal.live[NAME].state
+            assert bits(state) == whole, "live is not replay"
+            self._check_totals(state)
+        self._check_recovery(again, whole)
+
+    def _check_healed(self, journal: Journal) -> None:
+        assert not journal.degraded, "the log is back, and a process does not write"
+        state = journal.live[NAME].state
+        assert state.position == len(self.records), f"{state.position} of {len(self.records)} read"
+        assert not state.staging, "a staged version never came to serve"
+
+    def _check_totals(self, state: State) -> None:
+        totals = self._ledger.totals()
+        for policy, tally in state.tallies.items():
+            counted = totals.get(policy)
+            expected = (counted.count, counted.total) if counted else (0, 0.0)
+            assert (tally.count, tally.total) == expected, f"{policy} does not count each once"
+
+    def _check_recovery(self, records: Records, whole: tuple[Any, ...]) -> None:
+        """Snapshot and tail give the whole fold; a damaged snapshot is not taken for one."""
+        for snapshot in self._disk.kept_snapshots(NAME):
+            try:
+                state = State.restore(snapshot)
+            except Damaged:
+                assert snapshot.payload in self._disk.damaged
+            else:
+                assert snapshot.payload not in self._disk.damaged
+                assert bits(replay(records, state)) == whole, "snapshot and tail are not replay"
+
+
+def digest(state: State) -> str | None:
+    """None while a version is staged: how far that has caught up differs from one to another."""
+    return None if state.staging else hashlib.sha256(state.snapshot().payload).hexdigest()

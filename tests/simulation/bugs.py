@@ -1,0 +1,144 @@
+"""Bugs to plant: each breaks one promise, as code under time pressure might."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from unittest import mock
+
+from service.events import AnyEvent
+from service.fold import State
+from service.follower import Live
+from service.journal import Journal, _Waiting
+from service.policies.learner import Learner
+from service.settlement import _Settlement
+from service.stores.base import Append, Appended, Entry, Known, Mark, Outcome, Snapshot
+from tests.simulation.disk import Disk
+
+A_WHILE_S = 0.05
+
+
+@contextmanager
+def mark_before_append() -> Iterator[None]:
+    """The store takes an event's identities first; a crash between leaves marks of nothing."""
+    right = Disk.take
+
+    async def take(self: Disk, entry: Entry) -> Outcome:
+        if not isinstance(entry, Append):
+            return await right(self, entry)
+        kept = self._experiments[entry.experiment]
+        known = {i: kept.marks[i] for i in entry.marks if i in kept.marks}
+        if known:
+            kept._settle(entry.settles)
+            return Known(known)
+        position = len(kept.events) + 1
+        kept.marks |= {i: Mark(value, position) for i, value in entry.marks.items()}
+        await asyncio.sleep(A_WHILE_S)
+        kept.events.append(entry.payload)
+        kept._settle(entry.settles)
+        return Appended(len(kept.events))
+
+    with mock.patch.object(Disk, "take", take):
+        yield
+
+
+@contextmanager
+def snapshot_without_position_check() -> Iterator[None]:
+    """A snapshot goes by the position at which it was asked for, whatever was folded since."""
+
+    async def snapshot(self: Journal, live: Live) -> None:
+        position = live.state.position
+        await asyncio.sleep(A_WHILE_S)
+        if not live.state.staging:
+            folded, live.state.position = live.state.position, position
+            payload = live.state.snapshot().payload
+            live.state.position = folded
+            await self.store.save_snapshot(live.state.name, Snapshot(position, payload))
+        live.snapshot_position = position
+        self._snapshotting.discard(live.state.name)
+
+    with mock.patch.object(Journal, "_snapshot", snapshot):
+        yield
+
+
+@contextmanager
+def retry_without_identity() -> Iterator[None]:
+    """Every attempt to settle has identities of its own."""
+    right, attempts = _Settlement.marks, count()
+
+    def marks(self: _Settlement) -> dict[str, str]:
+        attempt = next(attempts)
+        return {f"{identity}/{attempt}": value for identity, value in right(self).items()}
+
+    with mock.patch.object(_Settlement, "marks", marks):
+        yield
+
+
+@contextmanager
+def expiry_that_races_a_reward() -> Iterator[None]:
+    """A default reward looks for its own mark alone, not for the reward's."""
+    right = _Settlement.marks
+
+    def marks(self: _Settlement) -> dict[str, str]:
+        if self.reward_id is not None:
+            return right(self)
+        return {f"{self.decision}!expired": json.dumps([0.0, True])}
+
+    with mock.patch.object(_Settlement, "marks", marks):
+        yield
+
+
+@contextmanager
+def fold_that_skips_a_gap() -> Iterator[None]:
+    """A process folds what it wrote, though others wrote before it what it has not read."""
+    right = State.apply
+
+    def apply(self: State, position: int, event: AnyEvent, artifact: bytes | None = None) -> None:
+        self.position = position - 1
+        right(self, position, event, artifact)
+
+    async def fold_own(
+        self: Journal, batch: Sequence[_Waiting], outcomes: Sequence[Outcome]
+    ) -> None:
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            if waiting.event is None or not isinstance(outcome, Appended):
+                continue
+            name = waiting.entry.experiment
+            live = self.live.setdefault(name, Live(State(name), recovered=True))
+            async with live.lock:
+                if outcome.position > live.state.position:
+                    await self.fold(live, outcome.position, waiting.event)
+
+    with (
+        mock.patch.object(State, "apply", apply),
+        mock.patch.object(Journal, "_fold_own", fold_own),
+    ):
+        yield
+
+
+class _Anything:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None
+
+
+@contextmanager
+def stale_version_served() -> Iterator[None]:
+    """Nobody looks at the fence: any artifact may be staged as the next version."""
+    with mock.patch.object(Learner, "next_version", _Anything()):
+        yield
+
+
+BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    bug.__name__.replace("_", " "): bug
+    for bug in (
+        mark_before_append,
+        snapshot_without_position_check,
+        retry_without_identity,
+        expiry_that_races_a_reward,
+        fold_that_skips_a_gap,
+        stale_version_served,
+    )
+}

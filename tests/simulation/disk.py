@@ -1,0 +1,156 @@
+"""A disk that outlives processes, and the line of one process to it, which may fail as it can."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import Context
+from random import Random
+from typing import Any, Literal
+
+from service.errors import StoreUnavailable
+from service.events import AnyEvent, decode_event
+from service.stores.base import Appended, Entry, Outcome, Snapshot
+from service.stores.memory import MemoryStore
+
+Fault = Literal["refuse", "lose", "part", "late"]
+"""Of a commit. refuse: nothing is kept; lose: all is kept, and the answer is lost; part: the same,
+of some entries; late: the answer is an error now, and the entries are kept later (a command that
+waits in a server's buffer: of shared stores alone)."""
+
+LATENCIES = (0.0, 0.001, 0.004, 0.02)
+FORGET_AFTER_S = 300.0
+"""Redis forgets marks this long after their `keep_until`."""
+
+
+class Disk(MemoryStore):
+    """What is kept. An experiment is looked at from outside the service through `events`."""
+
+    def __init__(self, *, shared: bool, now: Callable[[], float]) -> None:
+        super().__init__()
+        self.shared = shared
+        self._now = now
+        self.late: set[asyncio.Task[None]] = set()
+        self.damaged: set[bytes] = set()
+        self._forget_at: dict[tuple[str, str], float] = {}
+
+    async def take(self, entry: Entry) -> Outcome:
+        """One entry, whole or not at all. What may be forgotten by now is."""
+        self.forget()
+        [outcome] = await self.commit([entry])
+        if isinstance(outcome, Appended) and entry.keep_until is not None:
+            for identity in entry.marks:
+                self._forget_at[entry.experiment, identity] = entry.keep_until + FORGET_AFTER_S
+        return outcome
+
+    def events(self, name: str, after: int = 0) -> list[AnyEvent]:
+        return [decode_event(payload) for payload in self._experiments[name].events[after:]]
+
+    def length(self, name: str) -> int:
+        return len(self._experiments[name].events)
+
+    def rows(self, name: str) -> Mapping[str, bytes]:
+        return self._experiments[name].decisions
+
+    def kept_snapshots(self, name: str) -> list[Snapshot]:
+        return list(self._experiments[name].snapshots.values())
+
+    def kept_blob(self, name: str, key: str) -> bytes:
+        return self._experiments[name].blobs[key]
+
+    def forget(self) -> None:
+        """Trim marks that need not be kept any more."""
+        for (name, identity), at in list(self._forget_at.items()):
+            if at < self._now():
+                del self._forget_at[name, identity]
+                del self._experiments[name].marks[identity]
+
+    def corrupt(self, rng: Random) -> None:
+        """Change a bit of a newest snapshot, or cut it short."""
+        for snapshots in [experiment.snapshots for experiment in self._experiments.values()]:
+            if not snapshots:
+                continue
+            position = max(snapshots)
+            payload = bytearray(snapshots[position].payload)
+            where = rng.randrange(len(payload))
+            if rng.random() < 0.5:
+                payload[where] ^= 1 << rng.randrange(8)
+            else:
+                del payload[where:]
+            snapshots[position] = Snapshot(position, bytes(payload))
+            self.damaged.add(bytes(payload))
+
+
+class Line:
+    """The store as one process sees it: every call takes a while, each way.
+
+    faults   of the next commits, in order
+    down     until then (loop time) every call fails; slow: until then no call gets through
+    """
+
+    def __init__(self, disk: Disk, rng: Random) -> None:
+        self.shared, self.durability = disk.shared, disk.durability
+        self.faults: deque[Fault] = deque()
+        self.down = self.slow = 0.0
+        self._disk, self._rng = disk, rng
+        self._cut = False
+
+    async def open(self) -> None:
+        await self._trip()
+
+    async def close(self) -> None: ...
+
+    def cut(self) -> None:
+        """The process is dead: nothing of it reaches the disk any more."""
+        self._cut = True
+
+    async def _trip(self) -> None:
+        await asyncio.sleep(self._rng.choice(LATENCIES))
+        now = asyncio.get_running_loop().time()
+        if self._cut or now < self.down:
+            raise StoreUnavailable("the store does not answer")
+        if now < self.slow:
+            await asyncio.sleep(self.slow - now)
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        """Every call that changes no log: there and back."""
+        call = getattr(self._disk, verb)
+
+        async def through(*arguments: Any) -> Any:
+            await self._trip()
+            answer = await call(*arguments)
+            await self._trip()
+            return answer
+
+        return through
+
+    async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
+        await self._trip()
+        await self._disk.wait(positions, seconds)
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        """Entry by entry: those of other processes may come between."""
+        await self._trip()
+        fault = self.faults.popleft() if self.faults else None
+        if fault == "late" and self.shared:
+            self._keep_later(entries)
+        if fault in ("refuse", "late"):
+            raise StoreUnavailable("nothing was kept, as far as one can see")
+        outcomes = []
+        for entry in entries:
+            if fault != "part" or self._rng.random() < 0.5:
+                outcomes.append(await self._disk.take(entry))
+                await asyncio.sleep(0)
+        await self._trip()
+        if fault:
+            raise StoreUnavailable("the answer was lost")
+        return outcomes
+
+    def _keep_later(self, entries: Sequence[Entry]) -> None:
+        async def keep() -> None:
+            await asyncio.sleep(self._rng.choice((0.1, 1.0, 5.0)))
+            for entry in entries:
+                await self._disk.take(entry)
+
+        task = asyncio.get_running_loop().create_task(keep(), context=Context())
+        self._disk.late.add(task)
+        task.add_done_callback(self._disk.late.discard)

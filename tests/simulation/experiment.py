@@ -1,0 +1,43 @@
+"""What the simulated processes serve, and how a trainer works on its log."""
+
+from typing import Any
+
+from service.experiment import Definition
+from tests.unit.folding import Log, shop
+
+WAIT_S, ACCEPT_S = 40.0, 120.0
+DEFAULT = 0.75
+TRAINED = "neural"
+POLICIES: dict[str, dict[str, Any]] = {
+    "linucb": {"kind": "linucb", "features": ["pet x kind"]},
+    TRAINED: {
+        "kind": "neural_linear_ts",
+        "learns_from": "all",
+        "draws": 16,
+        "hidden": [4],
+        "embedding": 2,
+        "training": {"first": 4},
+    },
+}
+
+
+def definition_of(aggregation: str, revision: int = 0) -> Definition:
+    """Each revision is of other heads than the one before."""
+    policies = {name: {**one, "ridge": 1.0 + revision % 2} for name, one in POLICIES.items()}
+    reward = {
+        "range": [0, 1],
+        "default": DEFAULT,
+        "aggregation": aggregation,
+        "wait_seconds": WAIT_S,
+        "accept_seconds": ACCEPT_S,
+    }
+    return Definition.model_validate(shop(**policies) | {"reward": reward})
+
+
+class Training(Log):
+    """A trainer's work on a log, without the handing over."""
+
+    artifact = b""
+
+    def hand_over(self, policy: str, artifact: bytes) -> None:
+        self.artifact = artifact

@@ -1,0 +1,221 @@
+"""What may happen next, each a small change of a world by chance."""
+
+from functools import partial
+from random import Random
+
+from tests.simulation.disk import Fault
+from tests.simulation.ledger import Visit
+from tests.simulation.world import LEEWAY_S, Rule, World
+
+RECENT = 6
+OUTAGES_S = (150.0, 1_000.0)
+
+
+def _visit(world: World, rng: Random) -> Visit | None:
+    """A decision of late, now and then any."""
+    visits = list(world.ledger.visits.values())
+    if not visits:
+        return None
+    return rng.choice(visits if rng.random() < 0.2 else visits[-RECENT:])
+
+
+# -- callers -----------------------------------------------------------------------------------
+
+
+async def select(world: World, rng: Random) -> None:
+    for _ in range(rng.choice((1, 2, 4))):
+        world.select(rng)
+
+
+async def reward(world: World, rng: Random) -> None:
+    for _ in range(rng.choice((1, 2, 4))):
+        if visit := _visit(world, rng):
+            world.contribute(visit, rng)
+
+
+async def duplicate(world: World, rng: Random) -> None:
+    """A caller that has waited too long, or forgot that it was answered: twice at once."""
+    visit = _visit(world, rng)
+    if visit and visit.sent:
+        own = rng.choice(visit.sent)
+        world.report(visit, own, rng)
+        world.report(visit, own, rng)
+
+
+async def reorder(world: World, rng: Random) -> None:
+    """Two new contributions and all earlier ones, in any order."""
+    if visit := _visit(world, rng):
+        world.contribute(visit, rng)
+        world.contribute(visit, rng)
+        for own in rng.sample(visit.sent, len(visit.sent)):
+            world.report(visit, own, rng)
+
+
+async def contradict(world: World, rng: Random) -> None:
+    """Another value under an identity that was taken."""
+    if visit := _visit(world, rng):
+        taken = [own for own in visit.sent if own.took]
+        if taken:
+            world.report(visit, rng.choice(taken), rng, factor=0.9)
+
+
+# -- processes ---------------------------------------------------------------------------------
+
+
+async def crash(world: World, rng: Random) -> None:
+    if process := world.any_process(rng):
+        await world.lose(process)
+
+
+async def stop(world: World, rng: Random) -> None:
+    if process := world.any_process(rng):
+        await process.stop()
+        await world.lose(process)
+
+
+async def restart(world: World, rng: Random) -> None:
+    await world.start_all()
+
+
+async def snapshot(world: World, rng: Random) -> None:
+    if process := world.serving(rng):
+        journal = process.parts.journal
+        for live in journal.live.values():
+            world.ask(process, partial(journal._snapshot, live), lambda *_: None, rng)
+
+
+async def expire(world: World, rng: Random) -> None:
+    """Every process looks for what is due at once."""
+    for process in world.processes:
+        if process.services:
+            world.ask(process, process.parts.settlements.expire_due, lambda *_: None, rng)
+
+
+async def race(world: World, rng: Random) -> None:
+    """Decisions fall due while their rewards are on their way."""
+    if visit := _visit(world, rng):
+        world.jump_to(visit.decision.reward_by)
+        world.contribute(visit, rng)
+        await expire(world, rng)
+        world.contribute(visit, rng)
+
+
+# -- the store ---------------------------------------------------------------------------------
+
+
+async def _fault(world: World, rng: Random, kind: Fault) -> None:
+    if process := world.any_process(rng):
+        process.line.faults.append(kind)
+
+
+async def refuse_commit(world: World, rng: Random) -> None:
+    await _fault(world, rng, "refuse")
+
+
+async def lose_reply(world: World, rng: Random) -> None:
+    await _fault(world, rng, "lose")
+
+
+async def keep_part(world: World, rng: Random) -> None:
+    await _fault(world, rng, "part")
+
+
+async def keep_late(world: World, rng: Random) -> None:
+    await _fault(world, rng, "late")
+
+
+async def store_down(world: World, rng: Random) -> None:
+    if process := world.any_process(rng):
+        process.line.down = world.now + rng.choice((0.1, 1.0, 4.0))
+
+
+async def store_slow(world: World, rng: Random) -> None:
+    if process := world.any_process(rng):
+        process.line.slow = world.now + rng.choice((0.1, 1.0, 4.0))
+
+
+async def corrupt_snapshot(world: World, rng: Random) -> None:
+    world.disk.corrupt(rng)
+
+
+# -- time, and what is served ------------------------------------------------------------------
+
+
+async def jump_clock(world: World, rng: Random) -> None:
+    world.jump(rng.choice((0.5, 2.0, 5.0, 20.0, 50.0)))
+
+
+async def outage(world: World, rng: Random) -> None:
+    """Longer than rewards are accepted."""
+    await world.outage(rng.choice(OUTAGES_S))
+
+
+async def skew_clock(world: World, rng: Random) -> None:
+    if process := world.any_process(rng):
+        process.skew = rng.choice((-30.0, -3.0, 0.0, 3.0, 30.0))
+
+
+async def train(world: World, rng: Random) -> None:
+    world.train(rng)
+
+
+async def hand_over(world: World, rng: Random) -> None:
+    world.hand_over(rng)
+
+
+async def define(world: World, rng: Random) -> None:
+    world.define(rng)
+
+
+async def calm(world: World, rng: Random) -> None:
+    await world.calm()
+
+
+RULES: dict[Rule, int] = {
+    select: 16,
+    reward: 14,
+    duplicate: 5,
+    reorder: 3,
+    contradict: 1,
+    crash: 3,
+    stop: 1,
+    restart: 10,
+    snapshot: 3,
+    expire: 2,
+    race: 3,
+    refuse_commit: 1,
+    lose_reply: 3,
+    keep_part: 1,
+    keep_late: 1,
+    store_down: 1,
+    store_slow: 1,
+    corrupt_snapshot: 1,
+    jump_clock: 2,
+    outage: 1,
+    skew_clock: 1,
+    train: 4,
+    hand_over: 4,
+    define: 2,
+    calm: 1,
+}
+"""Rules and how often each comes, beside the others."""
+
+
+def run(seed: int, steps: int, leeway_s: float = LEEWAY_S) -> World:
+    """A world of this seed after so many steps and its end.
+
+    Raises AssertionError at the first violation, with the step at which it was seen.
+    """
+    rng, world = Random(f"steps of {seed}"), World(seed, leeway_s)
+    rules, weights = list(RULES), list(RULES.values())
+    done: list[str] = []
+    try:
+        with world.open():
+            for rule in rng.choices(rules, weights, k=steps):
+                done.append(rule.__name__)
+                world.step(rule, rng)
+            world.finish()
+    except AssertionError as violation:
+        violation.add_note(f"seed {seed}, step {len(done)}, after {', '.join(done[-12:])}")
+        raise
+    return world

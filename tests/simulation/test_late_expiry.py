@@ -1,0 +1,78 @@
+"""Decisions that expire when their marks may be gone: nobody was there for longer than that."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import pytest
+
+import service.engine
+import service.settlement
+from service.engine import Question
+from service.events import outcomes
+from service.fold import State
+from service.journal import Journal
+from service.services import Services, assemble
+from service.settings import Settings
+from service.settlement import Outcome
+from service.telemetry import Telemetry
+from tests.simulation.clock import EPOCH
+from tests.simulation.disk import Disk, Line
+from tests.simulation.experiment import ACCEPT_S, WAIT_S, definition_of
+from tests.simulation.process import NAME
+
+LATE_S = WAIT_S + ACCEPT_S + 1_000.0
+
+
+@pytest.fixture
+def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Wall clocks that stand, until all is late."""
+    now = [EPOCH]
+    for module in (service.engine, service.settlement):
+        monkeypatch.setattr(module, "time", lambda: now[0])
+    return lambda: now.append(now.pop() + LATE_S)
+
+
+def settled(scenario: Callable[[Services, State], Awaitable[None]]) -> list[tuple[str, bool]]:
+    """The arms that the log settles, each with whether it was settled before."""
+
+    async def run() -> list[tuple[str, bool]]:
+        disk = Disk(shared=False, now=lambda: service.settlement.time())
+        journal = Journal(Line(disk, Random(0)), Settings(store="memory://"), Telemetry())
+        await journal.open()
+        services = assemble(Settings(store="memory://"), journal, [bytes(32)])
+        state, _ = await services.admin.define(NAME, definition_of("first"))
+        await scenario(services, state)
+        await journal.close()
+        told = [one for event in disk.events(NAME, 1) for one in outcomes(event)]
+        return sorted((one.settled.arm, one.was is not None) for one in told)
+
+    return asyncio.run(run())
+
+
+def test_two_replicas_that_come_back_late_expire_a_decision_once(jump: Callable[[], None]) -> None:
+    shown: list[str] = []
+
+    async def scenario(services: Services, state: State) -> None:
+        answer = await services.engine.select(Question({"pet": "cat"}, NAME))
+        shown.extend(one.arm for one in answer.decision.shown)
+        jump()
+        expire = services.settlements.expire
+        await asyncio.gather(expire(state, answer.decision), expire(state, answer.decision))
+
+    assert settled(scenario) == [(shown[0], False)]
+
+
+def test_a_slate_rewarded_in_part_expires_late_in_its_other_arm_alone(
+    jump: Callable[[], None],
+) -> None:
+    shown: list[str] = []
+
+    async def scenario(services: Services, state: State) -> None:
+        answer = await services.engine.select(Question({"pet": "cat"}, NAME, top_k=2))
+        shown.extend(one.arm for one in answer.decision.shown)
+        await services.settlements.reward(Outcome(answer.token, rewards={shown[0]: 1.0}))
+        jump()
+        await services.settlements.expire_due()
+
+    assert settled(scenario) == sorted((arm, False) for arm in shown)

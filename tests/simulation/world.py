@@ -1,0 +1,255 @@
+"""The world of one run: a disk, its processes, their callers, a trainer, and what befalls them.
+
+A rule takes chance and changes something; then a little time passes, and all that must hold is
+looked at. Two worlds of one seed and the same steps are the same, bit for bit.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from random import Random
+from typing import Any
+
+from service.engine import Question
+from service.errors import ForageError, Refused, StoreUnavailable
+from service.settlement import Outcome
+from tests.simulation.audit import Audit
+from tests.simulation.clock import Clock, VirtualLoop, injected
+from tests.simulation.disk import FORGET_AFTER_S, Disk
+from tests.simulation.experiment import TRAINED, Training, definition_of
+from tests.simulation.ledger import CONTRIBUTIONS, Contribution, Ledger, Visit
+from tests.simulation.process import NAME, Bugs, Process, simulated_stores
+
+PAUSES_S = (0.0, 0.003, 0.02, 0.1, 0.6)
+DELAYS_S = (0.0, 0.0, 0.002, 0.05, 1.0)
+"""Of a message on its way."""
+HEALING_S = 12.0
+"""In which all is well again once the faults are over; a late write takes 5 of them."""
+TRIES = 10
+LEEWAY_S = FORGET_AFTER_S - 100.0
+"""So far wall clocks may go on between two calms: less than marks are kept."""
+
+
+class World:
+    """One run: two processes on a shared store, or one that has it for itself.
+
+    leeway_s   how far wall clocks may go on between two calms
+    """
+
+    def __init__(self, seed: int, leeway_s: float = LEEWAY_S) -> None:
+        self._rng = Random(seed)
+        shared = self._rng.random() < 0.7
+        self._aggregation = self._rng.choice(("first", "sum", "last"))
+        self._definition = definition_of(self._aggregation)
+        self._loop = VirtualLoop()
+        self._clock = Clock(self._loop)
+        self.disk = Disk(shared=shared, now=self._clock.true)
+        self.ledger = Ledger(self._definition.reward)
+        self.audit = Audit(self.disk, self.ledger)
+        self._bugs = Bugs()
+        self._violations: list[BaseException] = []
+        self._artifacts: list[bytes] = []
+        self._revisions = 0
+        self._leeway = self._leeway_s = leeway_s
+        self._replicas: list[Process | None] = [None] * (2 if shared else 1)
+
+    @contextmanager
+    def open(self) -> Iterator["World"]:
+        with ExitStack() as stack:
+            stack.callback(self._loop.close)
+            stack.enter_context(injected(self._clock, self._rng))
+            stack.enter_context(simulated_stores())
+            stack.enter_context(self._bugs.watching())
+            self._run(self.start_all())
+            try:
+                yield self
+            finally:
+                self._run(self._end())
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._loop.run_until_complete(work)
+
+    async def _end(self) -> None:
+        for process in self.processes:
+            process.crash()
+        await asyncio.sleep(HEALING_S)
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def step(self, rule: "Rule", rng: Random) -> None:
+        """One rule, a little time, and everything that must hold."""
+        self._run(rule(self, rng))
+        self._run(asyncio.sleep(rng.choice(PAUSES_S)))
+        self.check()
+
+    def finish(self) -> None:
+        """The faults are over: callers try again until they are answered."""
+        self._run(self._finish())
+
+    async def _finish(self) -> None:
+        for _ in range(2):
+            await self.calm()
+            for visit, own in self._unanswered():
+                self.report(visit, own, self._rng)
+        await self.calm()
+        assert not self._unanswered(), "a caller is never answered"
+
+    def _unanswered(self) -> list[tuple[Visit, Contribution]]:
+        every = [(visit, own) for visit in self.ledger.visits.values() for own in visit.sent]
+        return [(visit, own) for visit, own in every if not own.answers and not own.refused]
+
+    def check(self) -> None:
+        for fault in (*self._violations, *self._bugs.found):
+            raise AssertionError(f"{type(fault).__name__}: {fault}") from fault
+        self.audit.check(self.processes)
+
+    async def calm(self) -> None:
+        """Faults end, whoever is down starts, and a while later all is as it must be."""
+        await self.start_all()
+        for process in self.processes:
+            process.line.down = process.line.slow = process.skew = 0.0
+            process.line.faults.clear()
+        await asyncio.sleep(HEALING_S)
+        self._leeway = self._leeway_s
+        due = self._clock.true() - HEALING_S / 2
+        for _ in range(TRIES):  # an event may just have been written
+            if self.audit.caught_up(self.processes):
+                break
+            await asyncio.sleep(0.1)
+        self.check()
+        self.audit.check_calm(self.processes, due)
+
+    # -- processes -----------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> list[Process]:
+        return [process for process in self._replicas if process is not None]
+
+    def serving(self, rng: Random) -> Process | None:
+        """A process that answers requests."""
+        ready = [process for process in self.processes if process.services]
+        return rng.choice(ready) if ready else None
+
+    def any_process(self, rng: Random) -> Process | None:
+        return rng.choice(self.processes) if self.processes else None
+
+    async def start_all(self) -> None:
+        for index, process in enumerate(self._replicas):
+            if process is None:
+                self._replicas[index] = Process(self.disk, self._definition, self._rng)
+
+    async def lose(self, process: Process) -> None:
+        process.crash()
+        self._replicas[self._replicas.index(process)] = None
+        await asyncio.sleep(0)
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        process: Process,
+        request: Callable[[], Coroutine[Any, Any, Any]],
+        answered: Callable[[Any, ForageError | None], None],
+        rng: Random,
+    ) -> None:
+        """Send a request on its way. Whoever dies first never answers."""
+
+        async def deliver() -> None:
+            answer, refused = None, None
+            await asyncio.sleep(delay)
+            try:
+                answer = await request()
+            except (Refused, StoreUnavailable) as fault:
+                refused = fault
+            except Exception as fault:
+                self._violations.append(fault)
+                return
+            if not process.dead:
+                try:
+                    answered(answer, refused)
+                except AssertionError as violation:
+                    self._violations.append(violation)
+
+        delay = rng.choice(DELAYS_S)
+        process.run(deliver())
+
+    def select(self, rng: Random) -> None:
+        if process := self.serving(rng):
+            context = {"pet": rng.choice(("cat", "dog")), "age": 3.0}
+            question = Question(context, NAME, top_k=rng.choice((1, 1, 2)))
+            select = partial(process.parts.engine.select, question)
+            self.ask(process, select, self.ledger.shown, rng)
+
+    def contribute(self, visit: Visit, rng: Random) -> None:
+        """A new contribution, to some of the arms."""
+        if len(visit.sent) < CONTRIBUTIONS:
+            arms = [shown.arm for shown in visit.decision.shown]
+            own = visit.contribute(sorted(rng.sample(arms, rng.randint(1, len(arms)))))
+            self.report(visit, own, rng)
+
+    def report(self, visit: Visit, own: Contribution, rng: Random, factor: float = 1.0) -> None:
+        """Tell some process of a contribution. factor: of its worth, to contradict it."""
+        if not (process := self.serving(rng)):
+            return
+        rewards = {arm: reward * factor for arm, reward in own.rewards.items()}
+        outcome = Outcome(visit.token, rewards=rewards, reward_id=own.reward_id)
+
+        def answered(status: str | None, fault: ForageError | None) -> None:
+            if factor == 1.0:
+                self.ledger.answered(visit, own, status, fault)
+            else:
+                self.ledger.contradicted(status, fault)
+
+        self.ask(process, partial(process.parts.settlements.reward, outcome), answered, rng)
+
+    def define(self, rng: Random) -> None:
+        if process := self.serving(rng):
+            self._revisions += 1
+            definition = definition_of(self._aggregation, self._revisions)
+            define = partial(process.parts.admin.define, NAME, definition)
+            self.ask(process, define, lambda *_: None, rng)
+
+    # -- the trainer ---------------------------------------------------------------------------
+
+    def train(self, rng: Random) -> None:
+        """Work on the log as it is; what comes of it may be handed over much later, or never."""
+        if self.audit.records and not self.audit.state.staging:
+            training = Training(self.audit.records, self.audit.state)
+            training.stage(TRAINED, lag=rng.choice((0, 3)))
+            self._artifacts.append(training.artifact)
+
+    def hand_over(self, rng: Random) -> None:
+        """One of the last artifacts, which may be stale by now."""
+        if self._artifacts and (process := self.serving(rng)):
+            artifact = rng.choice(self._artifacts[-3:])
+            stage, state = process.parts.admin.stage, process.parts.journal.live[NAME].state
+            self.ask(process, partial(stage, state, TRAINED, artifact), lambda *_: None, rng)
+
+    # -- time ----------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Of the loop."""
+        return self._loop.now
+
+    def jump(self, seconds: float) -> None:
+        """All wall clocks, unless that is further than this world's may go."""
+        if seconds <= self._leeway:
+            self._leeway -= seconds
+            self._clock.offset += seconds
+
+    def jump_to(self, moment: float) -> None:
+        self.jump(max(0.0, moment - self._clock.true()))
+
+    async def outage(self, seconds: float) -> None:
+        """Nobody is there for so long; what was on its way has arrived or is lost."""
+        if seconds <= self._leeway:
+            for process in self.processes:
+                await self.lose(process)
+            await asyncio.sleep(HEALING_S)
+            self.jump(seconds)
+            await self.start_all()
+
+
+Rule = Callable[[World, Random], Coroutine[Any, Any, None]]
