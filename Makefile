@@ -18,7 +18,7 @@ INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all install demo test check fix serve openapi bench learning statistics clean help
+.PHONY: all install demo test check fix serve openapi bench learning statistics chaos clean help
 
 all: check test  ## Check and test (the default)
 
@@ -43,6 +43,10 @@ test: install  ## Run the tests with branch coverage (finds or installs a redis-
 
 statistics: install  ## Run the slow statistical tests
 	$(BIN)/python -m pytest $(PARALLEL) -m statistics --timeout 3600 $(ARGS)
+
+chaos: install  ## Kill, cut and fill under load (ten minutes or more; ARGS='--seconds 120' is short)
+	@sh .ci/redis
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 check: install  ## Check format, lint and types
 	$(BIN)/ruff format --check .

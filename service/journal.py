@@ -157,7 +157,11 @@ class Journal(Follower):
         if required or not (self.degraded or (self._slow and self._buffer.full)):
             done = self._submit(row, None)
             if not required and not self._slow:
-                await asyncio.wait({done}, timeout=self._settings.select_log_seconds)
+                try:
+                    await asyncio.wait({done}, timeout=self._settings.select_log_seconds)
+                except asyncio.CancelledError:  # the request went away, its row comes
+                    done.add_done_callback(partial(self._come_late, row))
+                    raise
             if required or done.done():
                 try:
                     kept = await done

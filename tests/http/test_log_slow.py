@@ -101,6 +101,26 @@ def test_a_key_holds_meanwhile(wire: Wire, disk: Slow) -> None:
     assert (later["id"], later["arm"], later["logged"]) == (first["id"], first["arm"], True)
 
 
+def test_the_row_of_a_request_that_went_away_is_not_lost(
+    wire: Wire, disk: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.fails = True
+    disk.free.clear()
+
+    async def ask_and_go() -> None:
+        body = {"context": {"persona": "cat"}, "policy": "linucb"}
+        asking = asyncio.create_task(wire.client.post("/select", json=body))
+        await asyncio.sleep(0.05)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        disk.free.set()
+
+    wire.run(ask_and_go())
+    wire.sleep(2.5 * RETRY_SECONDS)
+    assert wire.policy("linucb")["decisions"] == 1
+    assert not [record for record in caplog.records if "never retrieved" in record.message]
+
+
 def test_a_reward_waits_for_the_log(wire: Wire, disk: Slow) -> None:
     decision = wire.select(policy="linucb")
     disk.free.clear()

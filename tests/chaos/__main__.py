@@ -1,0 +1,104 @@
+"""python -m tests.chaos: kill, cut, fill, and show that nothing acknowledged is lost or doubled."""
+
+import argparse
+import asyncio
+import json
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from tests.chaos.campaign import Goal
+from tests.chaos.campaigns import embedded, shared
+from tests.chaos.disk import disk_full
+from tests.chaos.report import summary, table
+
+EMBEDDED_SHARE: Final = 0.3
+"""Of kills and time; the rest is for Redis, where more can fail."""
+OVERHEAD_S: Final = 30.0
+"""What starts, ends and the full disk take of --seconds, about."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    folder = Path(tempfile.mkdtemp(prefix="forage-chaos-"))
+    _say(f"chaos: seed {seed}, processes and logs in {folder}")
+    try:
+        found = asyncio.run(_run(folder, options, seed))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        _say(f"stopped before the end; logs in {folder}")
+        return 1
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    if found["violations"]:
+        _say(f"logs and ledgers: {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, help="so long in all, instead of counts")
+    parser.add_argument("--kills", type=int, default=200, help="at least so many (200)")
+    parser.add_argument("--redis-faults", type=int, default=50, help="at least so many (50)")
+    parser.add_argument("--seed", type=int, help="of what is killed when (random)")
+    parser.add_argument("--out", type=Path, default=Path("out/chaos.json"), help="the summary")
+    parser.add_argument(
+        "--only", choices=["sqlite", "redis", "disk"], help="one campaign instead of all"
+    )
+    return parser
+
+
+def _goals(options: argparse.Namespace) -> tuple[Goal, Goal]:
+    """Of the embedded and of the shared campaign."""
+    own, other = EMBEDDED_SHARE, 1 - EMBEDDED_SHARE
+    if options.only in ("sqlite", "redis"):
+        own = other = 1.0
+    if options.seconds is not None:
+        left_s = max(options.seconds - OVERHEAD_S, 5.0)
+        return Goal(own * left_s), Goal(other * left_s)
+    kills = round(own * options.kills)
+    rest = options.kills if options.only else options.kills - kills
+    return Goal(kills=kills), Goal(kills=rest, redis_faults=options.redis_faults)
+
+
+async def _run(folder: Path, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    rng = Random(seed)
+    results = []
+    for (name, campaign), goal in zip(
+        {"sqlite": embedded, "redis": shared}.items(), _goals(options), strict=True
+    ):
+        if options.only in (None, name):
+            _say(f"{name}: {goal}")
+            results.append(await campaign(_folder(folder, name), goal, rng))
+    disk, wrong = "not asked for", list[str]()
+    if options.only in (None, "disk"):
+        disk, wrong = await disk_full(_folder(folder, "disk"), rng)
+    found = summary(results, disk, wrong, seed)
+    _say(table(results, found))
+    return found
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _folder(folder: Path, name: str) -> Path:
+    made = folder / name
+    made.mkdir()
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""Kills and faults under load, and what is left when they are over."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any, Final
+
+import httpx
+
+from service.errors import ForageError
+from tests.chaos.ledger import Ledger
+from tests.chaos.load import Load
+from tests.chaos.processes import NotReady, Process, Replica
+from tests.chaos.verdict import audit, read_log, settle_down
+
+PROGRESS: Final = 10
+"""Rewards that are acknowledged between two kills: a service that never serves proves nothing."""
+PROGRESS_S: Final = 45.0
+FINISH_S: Final = 60.0
+UNTIMELY: Final = 0.15
+"""Chance of a kill at any moment of a start, instead of under load."""
+TRAINED: Final = " trained on "
+TRAINED_S: Final = 60.0
+"""A trainer that has not said this for so long is killed all the same."""
+LIMIT_S: Final = 1_800.0
+"""Of one campaign, where it is asked for counts."""
+
+Fault = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When faults end: after `seconds`, or with these counts reached."""
+
+    seconds: float | None = None
+    kills: int = 0
+    redis_faults: int = 0
+
+    def __str__(self) -> str:
+        if self.seconds is not None:
+            return f"{self.seconds:.0f} s of faults"
+        return f"{self.kills} kills, {self.redis_faults} Redis faults"
+
+
+@dataclass
+class Result:
+    """What one campaign did and found. `violations` holds a line for each thing that is wrong."""
+
+    name: str
+    seconds: float = 0.0
+    kills: Counter[str] = field(default_factory=Counter)
+    redis_faults: Counter[str] = field(default_factory=Counter)
+    acknowledged: int = 0
+    corrected: int = 0
+    events: int = 0
+    versions: int = 0
+    lost: int = 0
+    doubled: int = 0
+    heads_equal: bool = False
+    answers: dict[str, int] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+
+    def reached(self, goal: Goal, since: float) -> bool:
+        if goal.seconds is not None:
+            return monotonic() - since >= goal.seconds
+        return (
+            self.kills.total() >= goal.kills and self.redis_faults.total() >= goal.redis_faults
+        ) or monotonic() - since >= LIMIT_S
+
+
+class Campaign:
+    """Replicas and a trainer over a store, under load.
+
+    store   where the log is read from at the end, past any proxy
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        store: str,
+        replicas: Sequence[Replica],
+        trainer: Process,
+        rng: Random,
+    ) -> None:
+        self.result = Result(name)
+        self.replicas, self.rng, self._store, self._trainer = replicas, rng, store, trainer
+        self._ledger = Ledger(folder / "ledger.jsonl")
+        self.load = Load([replica.url for replica in replicas], self._ledger, rng)
+        self._http = httpx.AsyncClient(timeout=10)
+
+    async def run(self, goal: Goal, *faults: Fault) -> Result:
+        """Do each of `faults` again and again until the goal is reached; then let all come to rest,
+        and judge.
+
+        faults   one episode each, with the pause after it; may count in `result`
+        """
+        began, result = monotonic(), self.result
+        async with self._kept():
+            try:
+                await asyncio.gather(*(replica.ready(self._http) for replica in self.replicas))
+                self.load.start()
+                await self._under(faults, goal, began)
+                if goal.seconds is None and monotonic() - began >= LIMIT_S:
+                    result.violations.append("time was out before the goal was reached")
+                await self._judge()
+            except (NotReady, ForageError) as fault:
+                result.violations.append(str(fault))
+        result.seconds = monotonic() - began
+        return result
+
+    async def _under(self, faults: Sequence[Fault], goal: Goal, began: float) -> None:
+        works = [asyncio.create_task(self._again(fault)) for fault in faults]
+        try:
+            while not self.result.reached(goal, began):
+                await asyncio.sleep(0.1)
+                for work in works:
+                    if work.done():
+                        work.result()
+        finally:
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+
+    def killed(self, what: str) -> None:
+        self.result.kills[what] += 1
+
+    @asynccontextmanager
+    async def _kept(self) -> AsyncIterator[None]:
+        """All processes run, again and again, inside; none does after it."""
+        everything: list[Process] = [*self.replicas, self._trainer]
+        self._keepers = {each: asyncio.create_task(each.keep()) for each in everything}
+        try:
+            yield
+        finally:
+            for keeper in self._keepers.values():
+                keeper.cancel()
+            await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+            await self.load.close()
+            await self._http.aclose()
+            for each in everything:
+                each.kill()
+            self._ledger.close()
+
+    @staticmethod
+    async def _again(fault: Fault) -> None:
+        while True:
+            await fault()
+
+    async def kill(self) -> None:
+        """One kill -9 of a service."""
+        if self.rng.random() < UNTIMELY:
+            await asyncio.sleep(self.rng.uniform(0.1, 1.5))
+            victim = self.rng.choice(self.replicas)
+        else:
+            if not await self.load.progress(PROGRESS, PROGRESS_S):
+                few = f"not even {PROGRESS} rewards were acknowledged within {PROGRESS_S:.0f} s"
+                self._ledger.surprise(few)
+            await asyncio.sleep(self.rng.expovariate(1 / 0.3))
+            victim = await self._ready()
+        if victim.kill():
+            self.killed("service")
+
+    async def _ready(self) -> Replica:
+        """Any that is ready, once one is. Raises NotReady."""
+        waits = [asyncio.create_task(self._itself(replica)) for replica in self.replicas]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return self.rng.choice([wait.result() for wait in waits if wait in done])
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _itself(self, replica: Replica) -> Replica:
+        await replica.ready(self._http)
+        return replica
+
+    async def kill_trainer(self) -> None:
+        """One kill -9 of the trainer, about when it hands over what it has just trained: at any
+        other moment it has little to lose, and a busy machine would never see a version."""
+        before, deadline = self._trainer.said(TRAINED), monotonic() + TRAINED_S
+        while True:
+            await asyncio.sleep(0.1)
+            if self._trainer.said(TRAINED) > before or monotonic() > deadline:
+                break
+        await asyncio.sleep(self.rng.uniform(0.0, 2.0))
+        if self._trainer.kill():
+            self.killed("trainer")
+
+    async def _judge(self) -> None:
+        result, ledger = self.result, self._ledger
+        try:
+            await asyncio.gather(*(replica.ready(self._http) for replica in self.replicas))
+            await self.load.finish(FINISH_S)
+            self._keepers[self._trainer].cancel()
+            self._trainer.kill()  # as part of the end, so it is not counted
+            standing = await settle_down(self.replicas, self._store, self._http)
+        except (NotReady, TimeoutError) as fault:
+            result.violations.append(str(fault) or "the replicas did not come to rest")
+            log, _ = await read_log(self._store)
+        else:
+            log, unequal = standing.log, standing.unequal()
+            result.versions, result.heads_equal = standing.versions, not unequal
+            result.violations += unequal
+        result.answers = dict(sorted(self.load.counts.items()))
+        found = audit(ledger.claims, log)
+        result.acknowledged, result.corrected = found.acknowledged, found.corrected
+        result.lost, result.doubled = len(found.lost), len(found.doubled)
+        result.events = len(log)
+        result.violations += found.lost + found.doubled + found.strange + ledger.surprises
+        for replica in self.replicas:
+            if replica.deserted:
+                result.violations.append(f"{replica.name} ended by itself while it served")
+        if self._trainer.ended:
+            result.violations.append(f"the trainer ended by itself: {self._trainer.ended}")

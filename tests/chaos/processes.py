@@ -1,0 +1,134 @@
+"""Processes that are started again whenever they end, so that they may be killed at any moment."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+import httpx
+
+from tests.recovery.serving import free_port
+
+EXPERIMENT: Final = Path(__file__).with_name("experiment.toml")
+NAME: Final = "chaos"
+LOOK_S: Final = 0.02
+AGAIN_S: Final = 0.2
+"""Pause before a process that ended by itself is started again: its Redis may be down."""
+READY_S: Final = 90.0
+"""Longer than any start, also where the machine has other work; a longer one is a fault."""
+
+
+class NotReady(Exception):
+    pass
+
+
+class Process:
+    """A command, its log file, and how it ended.
+
+    ended   exit statuses of those that ended by themselves
+    """
+
+    def __init__(self, name: str, folder: Path, command: list[str], **settings: str) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self.ended: list[int] = []
+        self._command = [sys.executable, "-m", "service", *command]
+        ours = {key: value for key, value in os.environ.items() if not key.startswith("FORAGE_")}
+        self._environment: Mapping[str, str] = {**ours, "OPENBLAS_NUM_THREADS": "1", **settings}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, env=self._environment, stdout=log, stderr=log
+            )
+
+    def kill(self) -> bool:
+        """kill -9. False where there was nothing to kill."""
+        if self._process is None or self._process.poll() is not None:
+            return False
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+        return True
+
+    def said(self, text: str) -> int:
+        """How often it is in the log file."""
+        return self.log.read_text().count(text) if self.log.exists() else 0
+
+    async def keep(self) -> None:
+        """Start it, and again whenever it has ended, until cancelled."""
+        while True:
+            if self._process is not None and (status := self._process.poll()) is not None:
+                self.on_end(status)
+                self._process = None
+                await asyncio.sleep(AGAIN_S)
+            if self._process is None:
+                self.start()
+            await asyncio.sleep(LOOK_S)
+
+    def on_end(self, status: int) -> None:
+        self.ended.append(status)
+
+
+class Replica(Process):
+    """`forage serve` on a port of its own.
+
+    deserted   how often it ended by itself after it had been ready: never, if all is well
+    """
+
+    def __init__(self, name: str, folder: Path, store: str, **settings: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.deserted = 0
+        self._was_ready = False
+        settings = {
+            "FORAGE_STORE": store,
+            "FORAGE_EXPERIMENTS": str(EXPERIMENT),
+            "FORAGE_TRAINER": "off",
+            "FORAGE_SNAPSHOT_EVERY_EVENTS": "400",
+            "FORAGE_EXPIRY_SECONDS": "0.5",
+            **settings,
+        }
+        super().__init__(name, folder, ["serve", "--port", str(self.port)], **settings)
+
+    def start(self) -> None:
+        self._was_ready = False
+        super().start()
+
+    def on_end(self, status: int) -> None:
+        super().on_end(status)
+        self.deserted += self._was_ready
+
+    async def positions(self, client: httpx.AsyncClient) -> dict[str, int] | None:
+        """Where each experiment stands, or None where the replica is not ready."""
+        try:
+            answer = await client.get(f"{self.url}/readyz")
+        except httpx.TransportError:
+            return None
+        if answer.status_code != 200:
+            return None
+        self._was_ready = True
+        positions: dict[str, int] = answer.json()["positions"]
+        return positions
+
+    async def ready(self, client: httpx.AsyncClient, within_s: float = READY_S) -> None:
+        """Raises NotReady."""
+        deadline = monotonic() + within_s
+        while True:
+            if await self.positions(client) is not None:
+                return
+            if monotonic() > deadline:
+                last = self.log.read_text().rstrip().rpartition("\n")[2]
+                raise NotReady(f"{self.name} was not ready within {within_s:.0f} s: {last}")
+            await asyncio.sleep(0.05)
+
+
+def trainer(folder: Path, store: str, url: str) -> Process:
+    """`forage train --follow`: apart from the service, since it may live on as that one dies."""
+    command = ["train", "--follow", "--store", store, "--url", url]
+    return Process("trainer", folder, command)

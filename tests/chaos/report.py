@@ -1,0 +1,67 @@
+"""The summary of a run: a table for people, JSON for programs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.chaos.campaign import Result
+
+SHOWN = 20
+"""Violations printed; the JSON has all."""
+
+COUNTS = {
+    "events in the log": "events",
+    "versions activated": "versions",
+    "rewards acknowledged": "acknowledged",
+    "corrections": "corrected",
+    "lost": "lost",
+    "counted twice": "doubled",
+}
+
+
+def summary(
+    results: Sequence[Result], disk: str, disk_wrong: Sequence[str], seed: int
+) -> dict[str, Any]:
+    violations = [f"{each.name}: {line}" for each in results for line in each.violations]
+    violations += [f"disk_full: {line}" for line in disk_wrong]
+    return {
+        "kills": sum(each.kills.total() for each in results),
+        "redis_faults": sum(each.redis_faults.total() for each in results),
+        "acknowledged": sum(each.acknowledged for each in results),
+        "lost": sum(each.lost for each in results),
+        "doubled": sum(each.doubled for each in results),
+        "heads_equal": all(each.heads_equal for each in results) if results else None,
+        "disk_full": disk,
+        "seed": seed,
+        "seconds": round(sum(each.seconds for each in results), 1),
+        "violations": violations,
+        "campaigns": {each.name: vars(each) for each in results},
+    }
+
+
+def table(results: Sequence[Result], told: dict[str, Any]) -> str:
+    lines = _lines(results, told) if results else []
+    lines += [f"disk_full: {told['disk_full']}", f"seed: {told['seed']}"]
+    violations = told["violations"]
+    lines += [f"VIOLATION {line}" for line in violations[:SHOWN]]
+    if len(violations) > SHOWN:
+        lines.append(f"... and {len(violations) - SHOWN} more")
+    return "\n".join(lines)
+
+
+def _lines(results: Sequence[Result], told: dict[str, Any]) -> list[str]:
+    rows: list[tuple[str, ...]] = [("", *(each.name for each in results), "all")]
+    for what in ("service", "redis", "trainer"):
+        each_kills = [each.kills[what] for each in results]
+        rows.append((f"kill -9 of {what}", *map(str, each_kills), str(sum(each_kills))))
+    faults = [each.redis_faults.total() for each in results]
+    rows.append(("Redis faults", *map(str, faults), str(sum(faults))))
+    for label, name in COUNTS.items():
+        counts = [getattr(each, name) for each in results]
+        rows.append((label, *map(str, counts), str(sum(counts))))
+    equal = [("no", "yes")[each.heads_equal] for each in results]
+    rows.append(("heads equal the log's fold", *equal, ("no", "yes")[told["heads_equal"]]))
+    seconds = [f"{each.seconds:.0f}" for each in results]
+    rows.append(("seconds", *seconds, f"{told['seconds']:.0f}"))
+    lines = ["  ".join((row[0].ljust(28), *(cell.rjust(8) for cell in row[1:]))) for row in rows]
+    kinds = [f"{kind} {count}" for each in results for kind, count in each.redis_faults.items()]
+    return [*lines, f"Redis faults: {', '.join(sorted(kinds)) or 'none'}"]
