@@ -18,7 +18,7 @@ from service.errors import Conflict, Fault, Invalid, NotFound
 from service.events import Decision, Shown, decode_decision, encode_decision
 from service.features import Array
 from service.fold import State
-from service.journal import Held, Journal
+from service.journal import Journal
 from service.policies import rules
 from service.policies.candidates import Candidates
 from service.policies.learner import Learner
@@ -26,6 +26,7 @@ from service.settings import Settings
 from service.stores.base import DecisionRow
 from service.telemetry import Telemetry
 from service.token import LIMIT, ShownArm, Ticket, TokenSealer
+from service.writer import Held
 
 _entropy = SystemRandom()
 

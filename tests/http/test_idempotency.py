@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.journal import RETRY_SECONDS
 from service.stores.memory import MemoryStore
+from service.writer import RETRY_SECONDS
 from tests.http.test_log_gone import Disk
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 

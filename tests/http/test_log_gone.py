@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from service.errors import StoreUnavailable
-from service.journal import RETRY_SECONDS
 from service.stores.base import Entry, Outcome, Record
 from service.stores.memory import MemoryStore
+from service.writer import RETRY_SECONDS
 from tests.http.test_decisions import EMBEDDED, PHOTO
 from tests.support.service import Json, Wire, expect_problem, serving
 

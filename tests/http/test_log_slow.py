@@ -7,9 +7,9 @@ from time import monotonic
 import pytest
 
 from service.errors import StoreUnavailable
-from service.journal import RETRY_SECONDS
 from service.stores.base import Entry, Outcome
 from service.stores.memory import MemoryStore
+from service.writer import RETRY_SECONDS
 from tests.support.service import Wire, serving
 
 WAIT_S = 0.5

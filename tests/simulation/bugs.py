@@ -10,10 +10,11 @@ from unittest import mock
 from service.events import AnyEvent
 from service.fold import State
 from service.follower import Live
-from service.journal import Journal, _Waiting
+from service.journal import Journal
 from service.policies.learner import Learner
 from service.settlement import _Settlement
 from service.stores.base import Append, Appended, Entry, Known, Mark, Outcome, Snapshot
+from service.writer import _Waiting
 from tests.simulation.disk import Disk
 
 A_WHILE_S = 0.05

@@ -13,8 +13,8 @@ from unittest import mock
 
 import service.engine
 import service.follower
-import service.journal
 import service.token
+import service.writer
 
 EPOCH = 1_700_000_000.0
 
@@ -109,7 +109,7 @@ def injected(clock: Clock, rng: Random) -> Iterator[None]:
     with ExitStack() as stack:
         for module in _with_clocks():
             stack.enter_context(mock.patch.object(module, "time", clock.time))
-        for module in (service.follower, service.journal):
+        for module in (service.follower, service.writer):
             stack.enter_context(mock.patch.object(module, "perf_counter", stopwatch))
         stack.enter_context(mock.patch.object(service.engine, "_entropy", rng))
         process_ids = mock.Mock(urandom=rng.randbytes)

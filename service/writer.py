@@ -1,0 +1,231 @@
+"""The one writer of the log: it commits whatever waits, at once and together, folds what the log
+took, then wakes all. Where the log is gone or slow, decisions wait in memory.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from service.buffer import Buffer
+from service.errors import StoreError, StoreUnavailable
+from service.events import AnyEvent
+from service.fold import State
+from service.follower import PAGE, Follower, Live
+from service.settings import Settings
+from service.stores import Store
+from service.stores.base import (
+    Activation,
+    Append,
+    Appended,
+    DecisionRow,
+    Entry,
+    Kept,
+    Known,
+    Outcome,
+)
+from service.telemetry import Telemetry
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What stands under a decision's id. logged: in the log; else it waits in memory or is lost."""
+
+    payload: bytes
+    logged: bool
+
+
+@dataclass
+class _Waiting:
+    entry: Entry
+    event: AnyEvent | None
+    done: asyncio.Future[Outcome]
+
+
+class Writer(Follower):
+    """Append and fold. After `append` returns, the event is durable and in the state."""
+
+    def __init__(self, store: Store, settings: Settings, telemetry: Telemetry) -> None:
+        super().__init__(store, telemetry)
+        self._settings = settings
+        self._pending: list[_Waiting] = []
+        self._wake = asyncio.Event()
+        self._buffer = Buffer(settings.buffer_decisions)
+        self._slow = False  # a decision waited in vain for the commit that is under way
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self.degraded = False
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run in the background until `close`; a failure is logged, not lost."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()):
+            logger.error("a background task failed", exc_info=fault)
+
+    # -- append --------------------------------------------------------------------------------
+
+    async def append(self, entry: Append, event: AnyEvent) -> Appended | Known:
+        """Make an event durable and fold it. Raises StoreUnavailable: nothing is acknowledged."""
+        if self.degraded:
+            raise StoreUnavailable("the log cannot be written at present")
+        outcome = await self._submit(entry, event)
+        assert isinstance(outcome, Appended | Known)
+        return outcome
+
+    async def activate(self, entry: Activation) -> bool:
+        """Whether it was the first. Raises StoreUnavailable: nothing is acknowledged."""
+        if self.degraded:
+            raise StoreUnavailable("the log cannot be written at present")
+        return isinstance(await self._submit(entry, None), Kept)
+
+    async def keep(self, row: DecisionRow, *, required: bool) -> Held:
+        """Log a decision, or let it wait in memory for a log that is gone or slow. What another one
+        had under its id before stays.
+
+        Raises StoreUnavailable where the answer is worth nothing without its row.
+        """
+        done = None
+        if required or not (self.degraded or (self._slow and self._buffer.full)):
+            done = self._submit(row, None)
+            if not required and not self._slow:
+                try:
+                    await asyncio.wait({done}, timeout=self._settings.select_log_seconds)
+                except asyncio.CancelledError:  # the request went away, its row comes
+                    done.add_done_callback(partial(self._come_late, row))
+                    raise
+            if required or done.done():
+                try:
+                    kept = await done
+                except StoreUnavailable:
+                    if required:
+                        raise
+                    done = None
+                else:
+                    assert isinstance(kept, Kept)
+                    return Held(row.payload if kept.earlier is None else kept.earlier, logged=True)
+        self.telemetry.unlogged.inc()
+        standing = self._buffer.put(row)
+        if done is not None:
+            self._slow = True
+            done.add_done_callback(partial(self._come_late, row))
+        elif standing is None:
+            self.telemetry.overflowed.inc()
+        return Held((standing or row).payload, logged=False)
+
+    def _come_late(self, row: DecisionRow, done: asyncio.Future[Outcome]) -> None:
+        """What became of a row whose answer did not wait for it."""
+        if done.exception() is None:
+            self._buffer.drop(row)
+        elif self._buffer.put(row) is None:
+            self.telemetry.overflowed.inc()
+
+    async def held(self, experiment: str, decision: str) -> Held | None:
+        """What stands under a decision's id. Raises StoreUnavailable."""
+        waiting = self._buffer.find(experiment, decision)
+        if waiting is not None:
+            return Held(waiting.payload, logged=False)
+        payload = await self.store.decision(experiment, decision)
+        return None if payload is None else Held(payload, logged=True)
+
+    async def held_soon(self, experiment: str, decision: str) -> Held | None:
+        """The same, as far as this process has it where the log is gone or slow."""
+        seconds = 0.0 if self.degraded or self._slow else self._settings.select_log_seconds
+        with suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await self.held(experiment, decision)
+        return None
+
+    def _submit(self, entry: Entry, event: AnyEvent | None) -> asyncio.Future[Outcome]:
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        if self._closing:
+            done.set_exception(StoreUnavailable("the service is shutting down"))
+        else:
+            self._pending.append(_Waiting(entry, event, done))
+            self._wake.set()
+        return done
+
+    async def _write(self) -> None:
+        while self._pending or not self._closing:
+            await self._wake.wait()
+            self._wake.clear()
+            batch, self._pending = self._pending, []
+            if batch:
+                await self._commit(batch)
+
+    async def _commit(self, batch: list[_Waiting]) -> None:
+        start = perf_counter()
+        try:
+            try:
+                outcomes = await self.store.commit([waiting.entry for waiting in batch])
+            finally:
+                self._slow = False
+            self.telemetry.append_seconds.observe(perf_counter() - start)
+            await self._fold_own(batch, outcomes)
+        except Exception as fault:  # whatever it is: no request may wait for ever
+            self._degrade(fault)
+            for waiting in batch:
+                if not waiting.done.done():
+                    waiting.done.set_exception(StoreUnavailable(str(fault)))
+        else:
+            for waiting, outcome in zip(batch, outcomes, strict=True):
+                if not waiting.done.done():  # its request may have gone away
+                    waiting.done.set_result(outcome)
+
+    async def _fold_own(self, batch: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
+        """Fold what the log took. Positions that others filled in between are read first."""
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            if waiting.event is None or not isinstance(outcome, Appended):
+                continue
+            name = waiting.entry.experiment
+            live = self.live.setdefault(name, Live(State(name), recovered=True))
+            async with live.lock:
+                if outcome.position == live.state.position + 1:
+                    await self.fold(live, outcome.position, waiting.event)
+                elif outcome.position > live.state.position:
+                    await self.read_up(live)
+
+    def _degrade(self, fault: Exception) -> None:
+        if not self.degraded:
+            bug = None if isinstance(fault, StoreError) else fault
+            logger.error("the log cannot be written or folded: %s", fault, exc_info=bug)
+            self.degraded = True
+            self.telemetry.degraded.set(1)
+            self.spawn(self._restore(str(fault)))
+
+    async def _restore(self, told: str) -> None:
+        """Try the log until it takes the buffered decisions, then serve as before.
+
+        told   the fault that was said last
+        """
+        while self.degraded:
+            await asyncio.sleep(RETRY_SECONDS)
+            rows = self._buffer.oldest(PAGE)
+            try:
+                await self.store.commit(rows)  # even of none: it proves that the log can be written
+                for live in self.live.values():  # what was appended though its answer was lost
+                    async with live.lock:
+                        await self.read_up(live)
+            except Exception as fault:
+                if str(fault) != told:
+                    told = str(fault)
+                    logger.error("the log is still gone: %s", fault)
+                continue
+            for row in rows:
+                self._buffer.drop(row)
+            if not self._buffer:
+                self.degraded = False
+                self.telemetry.degraded.set(0)
+                logger.warning("the log can be written again")
