@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from service import codec
-from service.events import VersionActivated, VersionStaged, decode_event
+from service.events import VersionActivated, VersionStaged, decode_event, encode_event
 from service.fold import SNAPSHOT_SCHEMA, pack_artifact
 from service.networks import Network
 from service.policies.encoder import Encoder
@@ -248,9 +249,16 @@ def test_after_a_version_of_an_older_schema_the_next_one_is_taken() -> None:
     blobs = store._experiments["shop"].blobs
     [(name, content)] = blobs.items()
     older = codec.pack(1, *codec.unpack(content, SNAPSHOT_SCHEMA))
-    records = store._experiments["shop"].events
+    events = [decode_event(record) for record in store._experiments["shop"].events]
     digest = hashlib.sha256(older).hexdigest()
-    records[:] = [record.replace(name.encode(), digest.encode()) for record in records]
+    store._experiments["shop"].events[:] = [
+        encode_event(
+            msgspec.structs.replace(event, artifact=digest)
+            if isinstance(event, VersionStaged) and event.artifact == name
+            else event
+        )
+        for event in events
+    ]
     blobs[digest] = older
     store._experiments["shop"].snapshots.clear()
     with serving(store) as wire:

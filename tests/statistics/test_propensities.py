@@ -88,11 +88,11 @@ def fit_of(counts: Array, p: Array) -> float:
 def errors_of(p: Array, shares: Array, kinds: Array, draws: int) -> Array:
     """Differences in standard errors, an arm that can be told apart each: shares of `draws` (the
     bank) against 10^6. Those that expect under 5 of the bank's draws are lumped into one. What
-    expects under 5 of them, or all but 5, is left out: its count is not near normal."""
+    by both expects under 5 of them, or all but 5, is left out: its count is not near normal."""
     own, other = (np.bincount(kinds, weights) for weights in (p, shares))
     small = other * draws < 5
     own, other = (np.append(cells[~small], cells[small].sum()) for cells in (own, other))
-    told = np.minimum(other, 1 - other) * draws >= 5
+    told = np.maximum(*(np.minimum(cells, 1 - cells) for cells in (own, other))) * draws >= 5
     if not told.any():
         return np.zeros(1)
     own, other = own[told], other[told]
