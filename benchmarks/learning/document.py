@@ -25,7 +25,7 @@ RESULTS: Final = ROOT / "benchmarks" / "results" / "learning"
 PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "policies.md")
 TABLE: Final = re.compile(r"(<!-- table (\S+)(?: (\d+))? -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE: Final = re.compile(r"\(((?:docs/)?pictures/([^)\s]+)\.png)\)")
-COLOURS: Final = 64
+COLOURS: Final = 256
 
 Column = Callable[[Standing, str], str]
 
