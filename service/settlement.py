@@ -206,17 +206,19 @@ class Settlements:
     async def activate(self, decision: str, experiment: str | None) -> ActivationStatus:
         """A deferred decision was shown. Raises NotFound, Conflict, Gone, or StoreUnavailable: then
         the same call again is safe."""
-        for name in [experiment] if experiment else list(self._journal.states):
+        known = self._journal.states
+        if experiment is not None:
+            known = {experiment: await self._journal.discover(experiment)}
+        for name, state in known.items():
             held = await self._journal.held(name, decision)
-            if held is None:
+            if held is None or state.deleted:
                 continue
             row = decode_decision(held.payload)
             if not row.deferred:
                 raise Conflict("this decision was not deferred: it counts as shown")
             if time() > row.accept_until:
                 raise Gone("this decision could be activated until its `accept_until`")
-            state = self._journal.state(name)
-            defaults = state is not None and state.definition.reward.default is not None
+            defaults = state.definition.reward.default is not None
             first = await self._journal.activate(
                 Activation(
                     name,

@@ -79,17 +79,18 @@ class Writer(Follower):
 
     async def append(self, entry: Append, event: AnyEvent) -> Appended | Known:
         """Make an event durable and fold it. Raises StoreUnavailable: nothing is acknowledged."""
-        if self.degraded:
-            raise StoreUnavailable("the log cannot be written at present")
-        outcome = await self._submit(entry, event)
+        outcome = await self._written(entry, event)
         assert isinstance(outcome, Appended | Known)
         return outcome
 
     async def activate(self, entry: Activation) -> bool:
         """Whether it was the first. Raises StoreUnavailable: nothing is acknowledged."""
+        return isinstance(await self._written(entry, None), Kept)
+
+    async def _written(self, entry: Entry, event: AnyEvent | None) -> Outcome:
         if self.degraded:
             raise StoreUnavailable("the log cannot be written at present")
-        return isinstance(await self._submit(entry, None), Kept)
+        return await self._submit(entry, event)
 
     async def keep(self, row: DecisionRow, *, required: bool) -> Held:
         """Log a decision, or let it wait in memory for a log that is gone or slow. What another one
@@ -141,10 +142,13 @@ class Writer(Follower):
         return None if payload is None else Held(payload, logged=True)
 
     async def held_soon(self, experiment: str, decision: str) -> Held | None:
-        """The same, as far as this process has it where the log is gone or slow."""
-        seconds = 0.0 if self.degraded or self._slow else self._settings.select_log_seconds
+        """The same. Where the log is gone or slow it is not asked: then as far as this process has
+        it."""
+        if self.degraded or self._slow:
+            waiting = self._buffer.find(experiment, decision)
+            return None if waiting is None else Held(waiting.payload, logged=False)
         with suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._settings.select_log_seconds):
                 return await self.held(experiment, decision)
         return None
 

@@ -58,15 +58,9 @@ class SelectBody(Body):
                 for arm in self.arms
             ]
         return Question(
-            self.context,
-            self.experiment,
-            self.policy,
-            self.unit,
-            arms,
-            self.top_k,
-            key,
-            self.deferred,
-        )
+            self.context, self.experiment, self.policy, self.unit, arms, self.top_k,
+            key=key, deferred=self.deferred,
+        )  # fmt: skip
 
 
 class Ranked(BaseModel):

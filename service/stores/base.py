@@ -1,4 +1,4 @@
-"""What a store owes the engine: two protocols, nine values, nothing about bandits.
+"""What a store owes the engine: two protocols, ten values, nothing about bandits.
 
 A store holds, for each experiment, one ordered stream of *events* (what changes state), a bulk of
 *decision rows* (what was shown) and *snapshots* (a saved fold and the position it stands at).

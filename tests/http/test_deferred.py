@@ -133,3 +133,14 @@ def test_without_a_log_an_activation_is_not_acknowledged_and_can_be_sent_again()
         for decision in (before, waiting):
             assert activate(wire, decision) == "activated"
             assert wire.reward(decision, 1.0) == "accepted"
+
+
+def test_a_process_that_has_not_met_the_experiment_activates_with_its_default(brief: Wire) -> None:
+    """Another one defined it: the default is of the definition, which has to be read first."""
+    decision = deferred(brief)
+    journal = brief.services.journal
+    known = journal.live.pop("shop")
+    answer = brief.post(f"/decisions/{decision['id']}/activate?experiment=shop")
+    assert answer.json() == {"status": "activated"}
+    assert journal.live["shop"] is not known
+    brief.until(lambda: rewards(brief) == 1)
