@@ -8,58 +8,35 @@ benchmarks/results/outage-killed.json or outage-frozen.json.
 import argparse
 import asyncio
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import httpx
 import numpy as np
 
+from tests.recovery.serving import service
+from tests.support.redis_server import RedisServer, redis_server
+
 RESULTS = Path(__file__).parent / "results"
 CONTEXT = {"persona": "fish_hobbyist"}
 START_S = 20.0
+QUIET = {"FORAGE_TRAINER": "off", "FORAGE_LOG_LEVEL": "error"}
 POLL_S = 0.02
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
-class Redis:
-    """Keeps what it acknowledges, so that it may be killed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self._command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port)]
-        self._command += ["--dir", str(folder), "--save", "", "--appendonly", "yes"]
-        self._command += ["--appendfsync", "always"]
-        self.start()
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
-        deadline = perf_counter() + START_S
-        while True:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            if perf_counter() > deadline:
-                raise RuntimeError("redis-server does not start")
-            sleep(POLL_S)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+@contextmanager
+def dead(redis: RedisServer) -> Iterator[None]:
+    """Killed, until the end of the block."""
+    redis.kill()
+    try:
+        yield
+    finally:
+        redis.start()
 
 
 @dataclass
@@ -119,7 +96,7 @@ async def ready(client: httpx.AsyncClient) -> float:
     raise RuntimeError("the service does not get ready")
 
 
-async def drill(redis: Redis, url: str, rate: float, seconds: float, *, frozen: bool) -> Seen:
+async def drill(redis: RedisServer, url: str, rate: float, seconds: float, *, frozen: bool) -> Seen:
     """The whole course; figures are in what is returned and in `report`."""
     seen = Seen()
     limits = httpx.Limits(max_connections=200)
@@ -128,18 +105,11 @@ async def drill(redis: Redis, url: str, rate: float, seconds: float, *, frozen: 
         first = await client.post("/select", json={"context": CONTEXT, "policy": "linucb"})
         await asked(client, rate, 5.0, seen.before, seen)
         seen.unlogged.clear()
-        if frozen:
-            redis.process.send_signal(signal.SIGSTOP)
-        else:
-            redis.kill()
-        await asyncio.gather(
-            asked(client, rate, seconds, seen.during, seen),
-            refused(client, first.json()["decision_id"], seconds, seen),
-        )
-        if frozen:
-            redis.process.send_signal(signal.SIGCONT)
-        else:
-            redis.start()
+        with redis.frozen() if frozen else dead(redis):
+            await asyncio.gather(
+                asked(client, rate, seconds, seen.during, seen),
+                refused(client, first.json()["decision_id"], seconds, seen),
+            )
         cleared = await ready(client)
         found = [await client.get(f"/decisions/{one}") for one in seen.unlogged]
     status = [answer.status_code for answer in found]
@@ -181,19 +151,12 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0, help="selects a second (default: 100)")
     parser.add_argument("--frozen", action="store_true", help="Redis hangs instead of dying")
     options = parser.parse_args()
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        redis = Redis(folder)
-        stack.callback(redis.kill)
-        port = free_port()
-        command = [sys.executable, "-m", "service", "serve", "--port", str(port)]
-        command += ["--trainer", "off", "--log-level", "error"]
-        environment = os.environ | {"FORAGE_STORE": f"redis://127.0.0.1:{redis.port}/0"}
-        service = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[1])
-        stack.callback(service.wait)
-        stack.callback(service.terminate)
-        url = f"http://127.0.0.1:{port}"
-        asyncio.run(drill(redis, url, options.rate, options.seconds, frozen=options.frozen))
+    with (
+        tempfile.TemporaryDirectory() as place,
+        redis_server(folder := Path(place)) as redis,
+        service(folder, redis.url, **QUIET) as serving,
+    ):
+        asyncio.run(drill(redis, serving.url, options.rate, options.seconds, frozen=options.frozen))
 
 
 if __name__ == "__main__":

@@ -10,12 +10,7 @@ Writes benchmarks/results/recovery.json.
 import argparse
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,31 +18,19 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.outage import CONTEXT, RESULTS, Redis, free_port, milliseconds, ready
+from benchmarks.outage import CONTEXT, QUIET, RESULTS, milliseconds
 from service.events import ExperimentDefined, Rewarded, Settled, encode_event
 from service.experiment import load_definition
 from service.features import Schema
 from service.services import EXAMPLE
 from service.stores import open_store
 from service.stores.base import Append
+from tests.recovery.serving import service
+from tests.support.redis_server import redis_server
 
 PAGE = 1_000
 BATCH = 50  # rewards a request
 POLICIES = ("linucb", "lints", "linucb_disjoint", "popularity")
-
-
-@contextmanager
-def serving(store: str) -> Iterator[str]:
-    """A service process; its URL, before it is ready."""
-    port = free_port()
-    command = [sys.executable, "-m", "service", "serve", "--port", str(port), "--trainer", "off"]
-    environment = os.environ | {"FORAGE_STORE": store, "FORAGE_LOG_LEVEL": "error"}
-    process = subprocess.Popen(command, env=environment)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
 
 
 async def written(url: str, events: int) -> None:
@@ -84,14 +67,13 @@ async def tail(folder: Path, events: int) -> dict[str, Any]:
     url = f"sqlite:///{folder / 'tail.db'}"
     await written(url, events)
     start = perf_counter()
-    with serving(url) as service:
-        async with httpx.AsyncClient(base_url=service) as client:
-            await ready(client)
-            positions = (await client.get("/readyz")).json()["positions"]
+    with service(folder, url, **QUIET) as serving:
+        seconds = perf_counter() - start
+        positions = serving.get("/readyz")["positions"]
     return {
         "tail_events": events,
         "tail_folded": max(positions.values()) - 1,
-        "tail_seconds_to_ready": round(perf_counter() - start, 2),
+        "tail_seconds_to_ready": round(seconds, 2),
     }
 
 
@@ -108,16 +90,13 @@ async def tokens(client: httpx.AsyncClient, count: int) -> list[str]:
     return found[:count]
 
 
-async def lag(redis: Redis, rate: float, seconds: float) -> dict[str, Any]:
+async def lag(folder: Path, store: str, rate: float, seconds: float) -> dict[str, Any]:
     """Times are taken a batch of rewards: from the answer to the last of them being folded."""
-    store = f"redis://127.0.0.1:{redis.port}/0"
-    with serving(store) as first, serving(store) as second:
+    with service(folder, store, **QUIET) as first, service(folder, store, **QUIET) as second:
         async with (
-            httpx.AsyncClient(base_url=first, timeout=30.0) as own,
-            httpx.AsyncClient(base_url=second, timeout=30.0) as other,
+            httpx.AsyncClient(base_url=first.url, timeout=30.0) as own,
+            httpx.AsyncClient(base_url=second.url, timeout=30.0) as other,
         ):
-            await ready(own)
-            await ready(other)
             waiting = await tokens(own, int(rate * seconds))
             begin, answered, behind = await position(own), [], []
 
@@ -152,12 +131,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1_000.0, help="rewards a second")
     parser.add_argument("--seconds", type=float, default=20.0, help="of rewards")
     asked = parser.parse_args()
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    with tempfile.TemporaryDirectory() as place, redis_server(folder := Path(place)) as redis:
         figures = asyncio.run(tail(folder, asked.events))
-        redis = Redis(folder)
-        stack.callback(redis.kill)
-        figures |= asyncio.run(lag(redis, asked.rate, asked.seconds))
+        figures |= asyncio.run(lag(folder, redis.url, asked.rate, asked.seconds))
     for name, value in figures.items():
         print(f"{name:26} {value}")
     (RESULTS / "recovery.json").write_text(json.dumps(figures, indent=2) + "\n")

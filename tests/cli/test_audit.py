@@ -3,8 +3,6 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -41,12 +39,6 @@ def folder(played: Path, tmp_path: Path) -> Path:
     for path in played.glob("forage.db*"):
         shutil.copy(path, tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def db(folder: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(folder / "forage.db", isolation_level=None)) as db:
-        yield db
 
 
 def last_row(db: sqlite3.Connection) -> tuple[str, bytes]:

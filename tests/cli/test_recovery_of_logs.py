@@ -3,7 +3,6 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,6 @@ def folder(taught: tuple[Path, Any], tmp_path: Path) -> Path:
     for path in taught[0].glob("forage.db*"):
         shutil.copy(path, tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def db(folder: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(folder / "forage.db", isolation_level=None)) as db:
-        yield db
 
 
 def damage(db: sqlite3.Connection, count: int) -> None:

@@ -45,7 +45,7 @@ from service.stores.memory import MemoryStore
 from service.telemetry import Telemetry
 from tests.unit.folding import bits, replay
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 
 names = st.text(max_size=12)
 counts = st.integers(0, 2**53)
