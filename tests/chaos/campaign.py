@@ -13,24 +13,31 @@ from typing import Any, Final
 import httpx
 
 from service.errors import ForageError
+from tests.chaos.hosts import Mode
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import Load
-from tests.chaos.processes import NotReady, Process, Replica
-from tests.chaos.verdict import audit, read_log, settle_down
+from tests.chaos.processes import LOOK_S, NotReady, Process, Replica
+from tests.chaos.verdict import Standing, audit, end, read_log, saved, settle_down
 
 PROGRESS: Final = 10
 """Rewards that are acknowledged between two kills: a service that never serves proves nothing."""
-PROGRESS_S: Final = 45.0
+PROGRESS_S: Final = 90.0
+"""Above two starts, where a machine that has other work took 30 s for one under faults."""
 FINISH_S: Final = 60.0
 UNTIMELY: Final = 0.15
 """Chance of a kill at any moment of a start, instead of under load."""
 TRAINED: Final = " trained on "
 TRAINED_S: Final = 60.0
 """A trainer that has not said this for so long is killed all the same."""
+STOPS_S: Final = (3.0, 15.0)
+"""Pause between two stops."""
+GRACE_S: Final = 30.0
+"""From SIGTERM to the end: 10 s for requests under way, and each call of a Redis that is gone."""
 LIMIT_S: Final = 1_800.0
 """Of one campaign, where it is asked for counts."""
 
-Fault = Callable[[], Coroutine[Any, Any, None]]
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""One episode of a fault, or of whatever else is to go on under load, with the pause before it."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +56,21 @@ class Goal:
 
 @dataclass
 class Result:
-    """What one campaign did and found. `violations` holds a line for each thing that is wrong."""
+    """What one campaign did and found. `violations` holds a line for each thing that is wrong.
+
+    loopback_because   why its hosts are not namespaces; empty where they are
+    stops              ends after a SIGTERM, with status 0 and in time
+    """
 
     name: str
     seconds: float = 0.0
+    hosts: Mode = "loopback"
+    loopback_because: str = ""
     kills: Counter[str] = field(default_factory=Counter)
+    stops: int = 0
+    slowest_stop_seconds: float = 0.0
     redis_faults: Counter[str] = field(default_factory=Counter)
+    network_faults: Counter[str] = field(default_factory=Counter)
     acknowledged: int = 0
     corrected: int = 0
     events: int = 0
@@ -94,18 +110,19 @@ class Campaign:
         self.load = Load([replica.url for replica in replicas], self._ledger, rng)
         self._http = httpx.AsyncClient(timeout=10)
 
-    async def run(self, goal: Goal, *faults: Fault) -> Result:
-        """Do each of `faults` again and again until the goal is reached; then let all come to rest,
-        and judge.
+    async def run(self, goal: Goal, *works: Work) -> Result:
+        """Do each of `works` again and again, all at once, until the goal is reached; then let all
+        come to rest, and judge.
 
-        faults   one episode each, with the pause after it; may count in `result`
+        works   may count in `result`, and add to its violations; cancelled at the end, wherever
+                they are then
         """
         began, result = monotonic(), self.result
         async with self._kept():
             try:
                 await asyncio.gather(*(replica.ready(self._http) for replica in self.replicas))
                 self.load.start()
-                await self._under(faults, goal, began)
+                await self._under(works, goal, began)
                 if goal.seconds is None and monotonic() - began >= LIMIT_S:
                     result.violations.append("time was out before the goal was reached")
                 await self._judge()
@@ -114,18 +131,21 @@ class Campaign:
         result.seconds = monotonic() - began
         return result
 
-    async def _under(self, faults: Sequence[Fault], goal: Goal, began: float) -> None:
-        works = [asyncio.create_task(self._again(fault)) for fault in faults]
+    async def _under(self, works: Sequence[Work], goal: Goal, began: float) -> None:
+        tasks = [asyncio.create_task(self._again(work)) for work in works]
         try:
             while not self.result.reached(goal, began):
                 await asyncio.sleep(0.1)
-                for work in works:
-                    if work.done():
-                        work.result()
+                for task in tasks:
+                    if task.done():
+                        task.result()
         finally:
-            for work in works:
-                work.cancel()
-            await asyncio.gather(*works, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        for fault in ends:  # one that could not be undone goes on
+            if isinstance(fault, Exception):
+                raise fault
 
     def killed(self, what: str) -> None:
         self.result.kills[what] += 1
@@ -148,9 +168,9 @@ class Campaign:
             self._ledger.close()
 
     @staticmethod
-    async def _again(fault: Fault) -> None:
+    async def _again(work: Work) -> None:
         while True:
-            await fault()
+            await work()
 
     async def kill(self) -> None:
         """One kill -9 of a service."""
@@ -165,6 +185,25 @@ class Campaign:
             victim = await self._ready()
         if victim.kill():
             self.killed("service")
+
+    async def stop(self) -> None:
+        """One SIGTERM of a service that is ready; a kill may come before it has ended."""
+        await asyncio.sleep(self.rng.uniform(*STOPS_S))
+        await self.load.progress(PROGRESS, PROGRESS_S)  # else it is always one that just came up
+        await self._stopped([await self._ready()])
+
+    async def _stopped(self, victims: Sequence[Replica]) -> None:
+        """Tell them to end, and wait until none is at it any more."""
+        deadline = monotonic() + GRACE_S
+        for victim in victims:
+            victim.terminate()
+        while late := [victim for victim in victims if victim.stopping]:
+            if monotonic() > deadline:
+                for victim in late:
+                    victim.kill()
+                    line = f"{victim.name} had not ended {GRACE_S:.0f} s after its SIGTERM"
+                    self.result.violations.append(line)
+            await asyncio.sleep(LOOK_S)
 
     async def _ready(self) -> Replica:
         """Any that is ready, once one is. Raises NotReady."""
@@ -199,7 +238,7 @@ class Campaign:
             await self.load.finish(FINISH_S)
             self._keepers[self._trainer].cancel()
             self._trainer.kill()  # as part of the end, so it is not counted
-            standing = await settle_down(self.replicas, self._store, self._http)
+            standing = await self._started_twice()
         except (NotReady, TimeoutError) as fault:
             result.violations.append(str(fault) or "the replicas did not come to rest")
             log, _ = await read_log(self._store)
@@ -213,7 +252,35 @@ class Campaign:
         result.lost, result.doubled = len(found.lost), len(found.doubled)
         result.events = len(log)
         result.violations += found.lost + found.doubled + found.strange + ledger.surprises
+        self._judge_ends()
+
+    async def _started_twice(self) -> Standing:
+        """Where all stand after one more stop and start of each, now that nothing else moves.
+        Raises TimeoutError, NotReady."""
+        first = await settle_down(self.replicas, self._store, self._http)
+        await self._stopped(self.replicas)
+        wrong, position = first.unequal(), await saved(self._store)
+        if position != end(first.log):
+            line = f"after a stop the snapshot is of {position}, the log's end is {end(first.log)}"
+            wrong.append(line)
+        await asyncio.gather(*(replica.ready(self._http) for replica in self.replicas))
+        again = await settle_down(self.replicas, self._store, self._http)
+        if again.log[: len(first.log)] != first.log:
+            wrong.append("after a stop the log is another")
+        self.result.violations += wrong
+        return again
+
+    def _judge_ends(self) -> None:
+        """Services end when they are told, and then in order; the trainer never."""
+        result = self.result
         for replica in self.replicas:
+            for stop in replica.stops:
+                result.slowest_stop_seconds = max(result.slowest_stop_seconds, stop.seconds)
+                if stop.status == 0:
+                    result.stops += 1
+                else:
+                    line = f"{replica.name} ended with status {stop.status} after its SIGTERM"
+                    result.violations.append(line)
             if replica.deserted:
                 result.violations.append(f"{replica.name} ended by itself while it served")
         if self._trainer.ended:

@@ -13,6 +13,7 @@ from tests.chaos.ledger import Key, Ledger
 from tests.chaos.processes import NAME
 
 ATTEMPT_S: Final = 8.0  # above what a service waits for its Redis
+CONNECT_S: Final = 2.0  # then the next replica: the line of this one is down
 PAUSE_S: Final = 0.05
 AGAIN_S: Final = (0.05, 0.3)
 LATE_S: Final = (2.0, 9.0)  # around and beyond wait_seconds and a search for what is due
@@ -32,7 +33,7 @@ class Load:
         self._urls, self._ledger, self._rng = urls, ledger, rng
         self._turn = 0
         self._stopping = asyncio.Event()
-        self._http = httpx.AsyncClient(timeout=ATTEMPT_S)
+        self._http = httpx.AsyncClient(timeout=httpx.Timeout(ATTEMPT_S, connect=CONNECT_S))
         self._tasks: set[asyncio.Task[None]] = set()
         self._clients = clients
 
@@ -73,7 +74,7 @@ class Load:
             url = self._urls[self._turn % len(self._urls)]
             try:
                 answer = await self._http.post(url + path, json=body)
-            except httpx.ConnectError:
+            except (httpx.ConnectError, httpx.ConnectTimeout):
                 continue
             except httpx.TransportError:
                 self.counts["without an answer"] += 1

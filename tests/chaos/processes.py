@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
 import httpx
 
-from tests.recovery.serving import free_port
+from tests.chaos.hosts import HERE, Host
 
 EXPERIMENT: Final = Path(__file__).with_name("experiment.toml")
 NAME: Final = "chaos"
@@ -26,17 +27,30 @@ class NotReady(Exception):
     pass
 
 
+@dataclass(frozen=True)
+class Stop:
+    """How a process ended, and how long after its SIGTERM."""
+
+    status: int
+    seconds: float
+
+
 class Process:
-    """A command, its log file, and how it ended.
+    """A command on a host, its log file, and how it ended.
 
     ended   exit statuses of those that ended by themselves
+    stops   those that ended after a SIGTERM, unless a kill came before the end
     """
 
-    def __init__(self, name: str, folder: Path, command: list[str], **settings: str) -> None:
+    def __init__(
+        self, name: str, folder: Path, command: list[str], host: Host = HERE, **settings: str
+    ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
         self.ended: list[int] = []
-        self._command = [sys.executable, "-m", "service", *command]
+        self.stops: list[Stop] = []
+        self._asked: float | None = None
+        self._command = host.command([sys.executable, "-m", "service", *command])
         ours = {key: value for key, value in os.environ.items() if not key.startswith("FORAGE_")}
         self._environment: Mapping[str, str] = {**ours, "OPENBLAS_NUM_THREADS": "1", **settings}
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,8 +67,21 @@ class Process:
             return False
         self._process.kill()
         self._process.wait()
-        self._process = None
+        self._process = self._asked = None
         return True
+
+    def terminate(self) -> bool:
+        """SIGTERM; `stops` tells how it ended. False where nothing runs, or was told so before."""
+        if self._process is None or self._process.poll() is not None or self.stopping:
+            return False
+        self._asked = monotonic()
+        self._process.terminate()
+        return True
+
+    @property
+    def stopping(self) -> bool:
+        """From its SIGTERM until it is seen to have ended."""
+        return self._asked is not None
 
     def said(self, text: str) -> int:
         """How often it is in the log file."""
@@ -64,8 +91,11 @@ class Process:
         """Start it, and again whenever it has ended, until cancelled."""
         while True:
             if self._process is not None and (status := self._process.poll()) is not None:
-                self.on_end(status)
-                self._process = None
+                if self._asked is not None:
+                    self.stops.append(Stop(status, monotonic() - self._asked))
+                else:
+                    self.on_end(status)
+                self._process = self._asked = None
                 await asyncio.sleep(AGAIN_S)
             if self._process is None:
                 self.start()
@@ -76,25 +106,28 @@ class Process:
 
 
 class Replica(Process):
-    """`forage serve` on a port of its own.
+    """`forage serve` on a port of its own, or on a host of its own.
 
     deserted   how often it ended by itself after it had been ready: never, if all is well
     """
 
-    def __init__(self, name: str, folder: Path, store: str, **settings: str) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+    def __init__(
+        self, name: str, folder: Path, store: str, host: Host = HERE, **settings: str
+    ) -> None:
+        self.port = host.free_port()
+        self.url = f"http://{host.address}:{self.port}"
         self.deserted = 0
         self._was_ready = False
         settings = {
             "FORAGE_STORE": store,
+            "FORAGE_HOST": host.address,
             "FORAGE_EXPERIMENTS": str(EXPERIMENT),
             "FORAGE_TRAINER": "off",
             "FORAGE_SNAPSHOT_EVERY_EVENTS": "400",
             "FORAGE_EXPIRY_SECONDS": "0.5",
             **settings,
         }
-        super().__init__(name, folder, ["serve", "--port", str(self.port)], **settings)
+        super().__init__(name, folder, ["serve", "--port", str(self.port)], host, **settings)
 
     def start(self) -> None:
         self._was_ready = False
@@ -103,6 +136,10 @@ class Replica(Process):
     def on_end(self, status: int) -> None:
         super().on_end(status)
         self.deserted += self._was_ready
+
+    def terminate(self) -> bool:
+        """The same, where this very process has been ready: before, it may not know the signal."""
+        return self._was_ready and super().terminate()
 
     async def positions(self, client: httpx.AsyncClient) -> dict[str, int] | None:
         """Where each experiment stands, or None where the replica is not ready."""
@@ -128,7 +165,7 @@ class Replica(Process):
             await asyncio.sleep(0.05)
 
 
-def trainer(folder: Path, store: str, url: str) -> Process:
+def trainer(folder: Path, store: str, url: str, host: Host = HERE) -> Process:
     """`forage train --follow`: apart from the service, since it may live on as that one dies."""
     command = ["train", "--follow", "--store", store, "--url", url]
-    return Process("trainer", folder, command)
+    return Process("trainer", folder, command, host)

@@ -1,9 +1,12 @@
 """A TCP proxy between a process and its Redis that can be told to misbehave."""
 
 import asyncio
+import socket
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal, Self
+
+from tests.chaos.hosts import HERE, Host
 
 Kind = Literal["delay", "cut", "refuse", "swallow", "tear"]
 KINDS: Final[tuple[Kind, ...]] = ("delay", "cut", "refuse", "swallow", "tear")
@@ -11,6 +14,9 @@ KINDS: Final[tuple[Kind, ...]] = ("delay", "cut", "refuse", "swallow", "tear")
 CHUNK_BYTES: Final = 65_536
 TORN_BYTES: Final = 3
 """Of a reply that is torn: enough to be taken for the beginning of one."""
+SILENT_S: Final = 3
+"""So long without a sign of life, and a client is asked for one: it may have died behind a line
+that was down, and then nothing says so."""
 
 
 @dataclass(eq=False, slots=True)
@@ -30,7 +36,7 @@ class _Link:
 
 
 class Proxy:
-    """Passes bytes on to 127.0.0.1:`upstream`, until an episode of a fault begins.
+    """Passes bytes on to 127.0.0.1:`upstream` of its host, until an episode of a fault begins.
 
     delay     both ways, each chunk `delay_s` later
     cut       every connection breaks; new ones are taken
@@ -39,10 +45,10 @@ class Proxy:
     tear      a reply breaks off after its first bytes, and so does its connection
     """
 
-    def __init__(self, upstream: int) -> None:
+    def __init__(self, upstream: int, host: Host = HERE) -> None:
         self.faults: Counter[Kind] = Counter()
         self.port = 0
-        self._upstream = upstream
+        self._upstream, self._host = upstream, host
         self._fault: Kind | None = None
         self._delay_s = 0.0
         self._touched = 0
@@ -51,9 +57,15 @@ class Proxy:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> Self:
-        self._server = await asyncio.start_server(self._taken, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        listener = self._host.socket()
+        listener.bind((self._host.address, self.port))
+        self._server = await asyncio.start_server(self._taken, sock=listener)
+        self.port = listener.getsockname()[1]
         return self
+
+    @property
+    def connections(self) -> int:
+        return len(self._links)
 
     async def close(self) -> None:
         if self._server is not None:
@@ -95,10 +107,15 @@ class Proxy:
             writer.transport.abort()
             return
         try:
-            replies, server = await asyncio.open_connection("127.0.0.1", self._upstream)
+            replies, server = await self._connected()
         except OSError:  # Redis is down
             writer.transport.abort()
             return
+        if self._host.namespace is not None:
+            line: socket.socket = writer.get_extra_info("socket")
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
+                line.setsockopt(socket.IPPROTO_TCP, option, SILENT_S)
         link = _Link(writer, server)
         self._links.add(link)
         pumps = [
@@ -113,6 +130,17 @@ class Proxy:
             await asyncio.gather(*pumps, return_exceptions=True)
             self._links.discard(link)
             link.cut()
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """To the upstream. Raises OSError."""
+        line = self._host.socket()
+        try:
+            line.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(line, ("127.0.0.1", self._upstream))
+            return await asyncio.open_connection(sock=line)
+        except BaseException:
+            line.close()
+            raise
 
     async def _pump(
         self,

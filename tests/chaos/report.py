@@ -1,5 +1,6 @@
 """The summary of a run: a table for people, JSON for programs."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,12 +26,15 @@ def summary(
     violations += [f"disk_full: {line}" for line in disk_wrong]
     return {
         "kills": sum(each.kills.total() for each in results),
+        "stops": sum(each.stops for each in results),
         "redis_faults": sum(each.redis_faults.total() for each in results),
+        "network_faults": sum(each.network_faults.total() for each in results),
         "acknowledged": sum(each.acknowledged for each in results),
         "lost": sum(each.lost for each in results),
         "doubled": sum(each.doubled for each in results),
         "heads_equal": all(each.heads_equal for each in results) if results else None,
         "disk_full": disk,
+        "hosts": results[-1].hosts if results else "loopback",
         "seed": seed,
         "seconds": round(sum(each.seconds for each in results), 1),
         "violations": violations,
@@ -53,8 +57,11 @@ def _lines(results: Sequence[Result], told: dict[str, Any]) -> list[str]:
     for what in ("service", "redis", "trainer"):
         each_kills = [each.kills[what] for each in results]
         rows.append((f"kill -9 of {what}", *map(str, each_kills), str(sum(each_kills))))
-    faults = [each.redis_faults.total() for each in results]
-    rows.append(("Redis faults", *map(str, faults), str(sum(faults))))
+    stops = [each.stops for each in results]
+    rows.append(("SIGTERM of service", *map(str, stops), str(sum(stops))))
+    for what, name in (("Redis faults", "redis_faults"), ("network faults", "network_faults")):
+        faults = [getattr(each, name).total() for each in results]
+        rows.append((what, *map(str, faults), str(sum(faults))))
     for label, name in COUNTS.items():
         counts = [getattr(each, name) for each in results]
         rows.append((label, *map(str, counts), str(sum(counts))))
@@ -63,5 +70,14 @@ def _lines(results: Sequence[Result], told: dict[str, Any]) -> list[str]:
     seconds = [f"{each.seconds:.0f}" for each in results]
     rows.append(("seconds", *seconds, f"{told['seconds']:.0f}"))
     lines = ["  ".join((row[0].ljust(28), *(cell.rjust(8) for cell in row[1:]))) for row in rows]
-    kinds = [f"{kind} {count}" for each in results for kind, count in each.redis_faults.items()]
-    return [*lines, f"Redis faults: {', '.join(sorted(kinds)) or 'none'}"]
+    slowest_s = max(each.slowest_stop_seconds for each in results)
+    lines.append(f"slowest stop: {slowest_s:.1f} s")
+    for what, name in (("Redis faults", "redis_faults"), ("network faults", "network_faults")):
+        every = Counter[str]()
+        for each in results:
+            every += getattr(each, name)
+        kinds = [f"{kind} {count}" for kind, count in sorted(every.items())]
+        lines.append(f"{what}: {', '.join(kinds) or 'none'}")
+    because = results[-1].loopback_because
+    lines.append(f"hosts: {told['hosts']}{because and f' ({because})'}")
+    return lines

@@ -138,6 +138,16 @@ async def read_log(url: str) -> tuple[Log, bool]:
         await store.close()
 
 
+async def saved(url: str) -> int:
+    """The position of the newest snapshot, 0 where there is none."""
+    store = open_store(url, readonly=True)
+    await store.open()
+    try:
+        return max((snapshot.position for snapshot in await store.snapshots(NAME)), default=0)
+    finally:
+        await store.close()
+
+
 @dataclass(frozen=True)
 class Standing:
     """Replicas that stand still at the log's end."""
