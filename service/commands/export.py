@@ -1,0 +1,92 @@
+"""forage export: decisions and what came of them, joined, as Parquet."""
+
+import logging
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from service.commands.running import INTERRUPTED, Command, progress, run_until_stopped
+from service.errors import ConfigurationError
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.archive_runs import Exported
+
+logger = logging.getLogger("forage")
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="FOLDER", help="the archive, new or one to go on"
+    )
+    parser.add_argument("--experiment", metavar="NAME", help="archive this one alone (all)")
+    parser.add_argument(
+        "--follow", action="store_true", help="keep archiving what becomes final, until stopped"
+    )
+    parser.add_argument("--url", help="where the service is (http://127.0.0.1:8000)")
+    parser.add_argument(
+        "--part-rows", type=_positive, default=50_000, metavar="N", help="rows of a part (50000)"
+    )
+    parser.add_argument(
+        "--part-minutes",
+        type=_positive,
+        default=10,
+        metavar="M",
+        help="with --follow: how long final rows wait for others of a part (10)",
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def run(settings: Settings, options: dict[str, Any]) -> int:
+    """Bring the archive up to date and print what it holds, or follow until stopped."""
+    from service.archive import Sizes
+    from service.archive_runs import export, follow
+
+    folder, name = options["to"], options["experiment"]
+    sizes = Sizes(options["part_rows"], 60.0 * options["part_minutes"])
+    try:
+        if options["follow"]:
+            return run_until_stopped(follow(settings.store, folder, settings.url, name, sizes))
+        with progress() as say:
+            import uvloop
+
+            found = uvloop.run(export(settings.store, folder, name, sizes, say))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except OSError as fault:
+        raise ConfigurationError(f"{folder}: {fault}") from fault
+    print(table(found))
+    return 0 if all(each.unreadable == 0 for each in found) else 1
+
+
+def table(found: list["Exported"]) -> str:
+    """One line an experiment."""
+    rows = [["experiment", "rows", "final", "open", "parts", "MB"]]
+    for each in found:
+        held = each.totals
+        counts = [held.final + held.open, held.final, held.open, held.parts]
+        rows.append(
+            [each.experiment, *(f"{count:,}" for count in counts), f"{held.bytes / 1e6:,.1f}"]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    )
+
+
+COMMAND = Command(
+    "archive decisions and what came of them as Parquet",
+    add_options,
+    run,
+    description="Write decisions and their rewards, joined, to Parquet files by day. What is final "
+    "is written once; what may still change is written beside it, anew each time. The store is "
+    "only read; a service may be at work on it.",
+    epilog="Exit status: 0, or 1 where the store cannot be read, is not the one archived there, or "
+    "has rows that are damaged and were left out.",
+)
