@@ -1,21 +1,21 @@
-"""forage: serve an experiment, train its nets, audit its log."""
+"""forage: serve an experiment, train its nets, look after its log."""
 
 import argparse
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from service import __version__
+from service.commands import COMMANDS
+from service.commands.running import run_until_stopped
 from service.errors import ConfigurationError, ForageError
 from service.faults import faults_of
 from service.settings import Settings
@@ -29,33 +29,22 @@ SWITCH_SECONDS = 0.0002
 """How long a thread that waits for the interpreter waits at most. The log's writer thread comes
 back from the disk some ten times a commit; Python's own 5 ms would make each a pause."""
 
-INTERRUPTED = 130
-"""Status of an audit that was not finished: it has said nothing."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(threads, "1")  # heads are small; read when numpy is first imported
     options = vars(_parser().parse_args(arguments))
     command = options.pop("command")
-    follow, parent = options.pop("follow", False), options.pop("parent", None)
-    experiment, path = options.pop("experiment", None), options.pop("json", None)
+    chosen = {name: value for name, value in options.items() if value is not None}
     try:
-        settings = _settings({name: value for name, value in options.items() if value is not None})
+        settings = _settings({name: chosen[name] for name in Settings.model_fields.keys() & chosen})
         _log_to_stderr(settings.log_level)
         if command == "serve":
-            return _run(serve(settings))
-        if command == "train":
-            from service.training.trainer import run
-
-            return _run(_trained(run(settings.store, settings.url, follow=follow, parent=parent)))
-        if command == "audit":
-            return audit(settings, experiment, path)
-        print(_openapi())
+            return run_until_stopped(serve(settings))
+        return COMMANDS[command].run(settings, options)
     except ForageError as fault:
         print(f"forage: {fault}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,35 +73,20 @@ def _parser() -> argparse.ArgumentParser:
         help="start a trainer process beside the service (auto: with an embedded store)",
     )
 
-    training = commands.add_parser("train", help="fit the nets of the policies that have one")
-    training.add_argument("--follow", action="store_true", help="keep training as rewards come")
-    training.add_argument("--parent", type=int, help=argparse.SUPPRESS)
-    training.add_argument("--url", help="where the service is (http://127.0.0.1:8000)")
-
-    auditing = commands.add_parser(
-        "audit",
-        help="derive every logged decision again",
-        description="Fold the log once, from its beginning, and derive every decision in it again "
-        "on the way: the choice from the logged probabilities and seed, the probabilities from "
-        "head, features and bank, and what the events say of it. The store is only read; a "
-        "service may be at work on it.",
-        epilog="Exit status: 0 when all is as it was logged, 1 when something differs or the store "
-        "cannot be read. Of each 10,000 decisions of an experiment one may differ where scores "
-        "tie but for rounding, by at most 2 of its draws; it is named.",
-    )
-    auditing.add_argument("--experiment", metavar="NAME", help="audit this one alone (all)")
-    auditing.add_argument(
-        "--json", type=Path, metavar="PATH", help="write what was found here as well"
-    )
-
-    for command in (serving, training, auditing):
-        command.add_argument(
+    parsers = [serving]
+    for name, command in COMMANDS.items():
+        parser_of = commands.add_parser(
+            name, help=command.help, description=command.description, epilog=command.epilog
+        )
+        command.add_options(parser_of)
+        parsers.append(parser_of)
+    for each in parsers:
+        each.add_argument(
             "--store",
             metavar="URL",
             help="sqlite:///path, redis://host:port/db or memory:// (sqlite:///forage.db)",
         )
-        command.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
-    commands.add_parser("openapi", help="print the OpenAPI document")
+        each.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
     return parser
 
 
@@ -133,49 +107,6 @@ def _log_to_stderr(level: str) -> None:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-
-
-def _run(work: Coroutine[Any, Any, int]) -> int:
-    import uvloop
-
-    with contextlib.suppress(KeyboardInterrupt):
-        return uvloop.run(work)
-    return 0
-
-
-async def _trained(work: Coroutine[Any, Any, int]) -> int:
-    logger.info("%d versions handed over", await work)
-    return 0
-
-
-def audit(settings: Settings, experiment: str | None, path: Path | None) -> int:
-    """Audit the log, print what was found, and write it to `path`."""
-    import uvloop
-
-    from service.audit import audit_store
-    from service.findings import table
-
-    say = _say if sys.stderr.isatty() else None
-    try:
-        found = uvloop.run(audit_store(settings.store, experiment, say))
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    finally:
-        if say:
-            say("")
-    print(table(found))
-    if path is not None:
-        content = json.dumps([each.as_json() for each in found], indent=2)
-        try:
-            path.write_text(content + "\n", encoding="utf-8")
-        except OSError as fault:
-            raise ConfigurationError(f"{path}: {fault.strerror}") from fault
-    return 0 if all(each.clean for each in found) else 1
-
-
-def _say(line: str) -> None:
-    """In place of what was said before, on a terminal."""
-    print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
 async def serve(settings: Settings) -> int:
@@ -265,18 +196,6 @@ async def _keep_training(settings: Settings, port: int) -> None:
             raise
         logger.warning("the trainer ended with status %d: another is started", status)
         await asyncio.sleep(1.0)
-
-
-def _openapi() -> str:
-    from service.app import create_app
-    from service.journal import Journal
-    from service.services import assemble
-    from service.stores import open_store
-    from service.telemetry import Telemetry
-
-    settings = Settings(store="memory://")
-    journal = Journal(open_store(settings.store), settings, Telemetry())
-    return json.dumps(create_app(assemble(settings, journal, [bytes(32)])).openapi(), indent=2)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from service import __version__
-from service.http import experiments, problems, routes
+from service.http import experiments, imports, problems, routes, upkeep
 from service.http.gate import Gate
 from service.http.schemas import Problem
 from service.services import Services
@@ -30,7 +30,8 @@ def create_app(services: Services) -> FastAPI:
     problems.install(app)
     app.include_router(routes.router)
     app.include_router(experiments.router)
-    for prefix, router in experiments.scoped():
+    app.include_router(upkeep.router)
+    for prefix, router in [*experiments.scoped(), *imports.scoped()]:
         app.include_router(router, prefix=prefix)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
     return app

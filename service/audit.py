@@ -3,24 +3,37 @@
 The rows are listed first and the log is folded after, so the log holds every position that a listed
 row names, also beside a service that goes on writing. Of a row three integers are held; it is read
 again when the fold comes to the position that it was made at.
+
+Where events were trimmed or erased the fold goes on at the origin; of decisions made before it what
+they say by themselves is checked.
 """
 
 import json
 from array import array
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from math import inf
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from service.errors import ConfigurationError, LogGap, NotFound, StoreError, StoreUnavailable
+from service.errors import (
+    ConfigurationError,
+    Damaged,
+    LogGap,
+    NotFound,
+    StoreError,
+    StoreUnavailable,
+)
 from service.events import (
     AnyEvent,
     Decision,
+    Erased,
     Expired,
     Learned,
     Outcome,
+    Tombstone,
     decode_decision,
     decode_event,
     outcomes,
@@ -28,7 +41,7 @@ from service.events import (
 from service.findings import Finding, Findings
 from service.fold import State
 from service.follower import PAGE, Follower, Live
-from service.rederive import check_choice, check_decision, check_event, is_whole, made
+from service.rederive import check_choice, check_decision, check_event, is_imported, is_whole, made
 from service.settlement import link_mark
 from service.stores import Store, open_store
 from service.stores.base import KeptRow, Mark
@@ -71,14 +84,21 @@ class Audit:
         self._found = Findings(experiment)
         self._rows = _Rows(store, experiment)
         self._follower = Follower(store, Telemetry())
-        self._live: Live | None = Live(State(experiment))  # None: the log broke
+        self._live: Live | None = Live(State(experiment))  # None: the log broke, or has yet to come
+        self._origin: State | None = None  # to the state that it goes on with
         self._position = 0
         self._gone: set[str] = set()
+        self._oldest_closed = inf
+        self._stones: set[int] = set()
+        self._broken, self._begins = False, 0
         self._derived, self._said = 0, 0.0
 
     async def run(self) -> Findings:
         # Counts before rows: a service at work beside us only adds to the rows that are listed.
         counted = sum((await self._store.decision_counts(self._name)).values())
+        removed = await self._store.removed(self._name)
+        self._found.trimmed, self._found.erased = removed.trimmed, removed.erased
+        await self._find_origin()
         async for row in self._rows.read_all():
             self._take_row(row)
         self._rows.sort()
@@ -87,10 +107,24 @@ class Audit:
             for record in records:
                 await self._take_event(record.position, record.payload)
         await self._derive(None)
-        if (lost := counted - self._found.decisions - len(self._gone)) > 0:
+        for position in sorted(self._stones):
+            what = "a tombstone that no erasure tells of"
+            self._found.add(Finding("log", f"position {position}", what))
+        found = self._found
+        known = found.decisions + len(self._gone) + found.trimmed + found.erased
+        if (lost := counted - known) > 0:
             what = f"{lost} more rows were kept once than are there now"
             self._found.add(Finding("missing", "?", what), lost)
         return self._found
+
+    async def _find_origin(self) -> None:
+        for snapshot in await self._store.snapshots(self._name):
+            if snapshot.origin:
+                try:
+                    self._origin = State.restore(snapshot)
+                except Damaged as fault:
+                    what = f"the origin cannot be read: {fault}"
+                    self._found.add(Finding("log", f"position {snapshot.position}", what))
 
     def _tell(self, doing: str, done: int) -> None:
         if self._say and monotonic() > self._said + SAY_SECONDS:
@@ -115,6 +149,11 @@ class Audit:
             return
         if row.id and row.id != decision.id:
             found.add(Finding("fields", name, "id", decision.id, row.id))
+        if found.decisions == 1:
+            self._oldest_closed = decision.accept_until
+        if is_imported(decision):
+            found.imported += 1
+            return
         for finding in check_choice(decision):
             found.add(finding)
         self._rows.add(row.number, place.position)
@@ -125,7 +164,9 @@ class Audit:
             decision = decode_decision(payload)
             self._derived += 1
             self._tell("decisions derived again:", self._derived)
-            if made_at != position or made_at == 0:
+            if made_at < self._begins:
+                self._found.earlier += 1
+            elif made_at != position or made_at == 0:
                 what = f"was made at position {made_at}, which the log does not have"
                 self._found.add(Finding("fields", decision.id, what))
             elif self._live is None:
@@ -139,7 +180,7 @@ class Audit:
     async def _take_event(self, position: int, payload: bytes) -> None:
         self._found.events += 1
         if position != self._position + 1:
-            self._break(self._position + 1, f"the log goes on at position {position}")
+            await self._skip(position)
         self._position = position
         try:
             event = decode_event(payload)
@@ -148,10 +189,36 @@ class Audit:
         else:
             if isinstance(event, Learned):
                 await self._check_event(position, event)
+            elif isinstance(event, Tombstone):
+                self._found.tombstones += 1
+                self._stones.add(position)
+            elif isinstance(event, Erased):
+                self._stones -= set(event.positions)
             await self._fold(position, event)
         await self._derive(position)
 
+    async def _skip(self, position: int) -> None:
+        """The log goes on at this position: from its beginning on, as far as the origin stands for
+        what went, it was trimmed."""
+        origin = self._origin
+        if self._position == 0 and origin and position <= origin.position + 1:
+            self._wait_for(origin)
+            if position == origin.position + 1:
+                self._live = Live(origin)
+                await self._derive(origin.position)
+        else:
+            self._break(self._position + 1, f"the log goes on at position {position}")
+
+    def _wait_for(self, origin: State) -> None:
+        self._live, self._begins = None, origin.position
+
     async def _fold(self, position: int, event: AnyEvent) -> None:
+        origin = self._origin
+        if isinstance(event, Tombstone) and origin and position < origin.position:
+            self._wait_for(origin)
+        if self._live is None and origin and position == origin.position and not self._broken:
+            self._live = Live(origin)
+            return
         if self._live is None:
             return
         try:
@@ -162,13 +229,15 @@ class Audit:
             self._break(position, f"cannot be folded: {fault}")
 
     def _break(self, position: int, what: str) -> None:
-        self._live = None
+        self._live, self._broken = None, True
         self._found.add(Finding("log", f"position {position}", what))
 
     async def _check_event(self, position: int, event: Learned) -> None:
         """Against the row of its decision, and against the marks that it was appended under."""
         payload = await self._store.decision(self._name, event.decision)
         if payload is None:
+            if self._found.trimmed and event.at <= self._oldest_closed:
+                return  # with the first rows, which were trimmed
             if event.decision not in self._gone:
                 what = f"its row is missing; the event at position {position} settles it"
                 self._found.add(Finding("missing", event.decision, what))

@@ -127,7 +127,7 @@ class Engine:
     async def _decide(self, state: State, question: Question, id: str) -> Answer:
         with self._telemetry.stage("parse"):
             learner, assignment = self._assign(state, question)
-            candidates, inline = self._candidates(state, question.arms)
+            candidates, inline = self.candidates(state, question.arms)
             context = state.schema.encode_context(question.context)
             if not 1 <= question.top_k <= min(len(candidates.ids), self._settings.max_top_k):
                 raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
@@ -205,7 +205,7 @@ class Engine:
         index = rules.invert(shares, point)
         return learners[index], float(shares[index] / shares.sum())
 
-    def _candidates(
+    def candidates(
         self, state: State, arms: Sequence[str | InlineArm] | None
     ) -> tuple[Candidates, dict[str, InlineArm]]:
         """The arms of a request and their features. Raises Invalid that names each fault."""

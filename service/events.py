@@ -14,7 +14,7 @@ import msgspec
 
 from service.errors import Damaged, LogTooNew
 
-SCHEMA = 3
+SCHEMA = 4
 """Of the records below. Raised when an older Forage could misread a newer record."""
 
 
@@ -161,6 +161,23 @@ class ChangeDetected(Event, frozen=True, kw_only=True, tag="ChangeDetected"):
     schema_version: int
 
 
+class Erased(Event, frozen=True, kw_only=True, tag="Erased"):
+    """The rows of these decisions were taken out, and tombstones stand at the positions of their
+    events: those are no gap, but a replay begins after them, at the origin."""
+
+    decisions: list[str]
+    positions: list[int]
+
+
+class Tombstone(Event, frozen=True, kw_only=True, tag="Tombstone"):
+    """Stands where an event of an erased decision stood. The rewards of the policy that it settled
+    for the first time count where rewards are counted, and are learned from no more."""
+
+    policy: str
+    schema_version: int
+    rewards: int
+
+
 AnyEvent = (
     ExperimentDefined
     | ExperimentDeleted
@@ -173,6 +190,8 @@ AnyEvent = (
     | VersionStaged
     | VersionActivated
     | ChangeDetected
+    | Erased
+    | Tombstone
 )
 
 

@@ -8,7 +8,7 @@ from service.errors import Invalid, NotFound
 from service.events import Decision, decode_decision
 from service.fold import State
 from service.journal import Journal
-from service.rederive import candidates_of, check_choice, is_whole
+from service.rederive import candidates_of, check_choice, is_imported, is_whole
 from service.settlement import activation_mark, link_mark
 
 
@@ -75,14 +75,21 @@ async def _learned(
 
 def choice_follows(decision: Decision) -> bool:
     """Whether the seed draws the shown arm from the logged probabilities. For a slate, whether its
-    first arm has the probability that is logged for it."""
+    first arm has the probability that is logged for it. An imported one has no seed: false."""
+    if is_imported(decision):
+        return False
     return is_whole(decision) and not any(check_choice(decision))
 
 
 def _candidates(state: State, decision: Decision) -> list[dict[str, Any]]:
     """Probability of each candidate, with mean and width under the head as it is now."""
-    chances = zip(decision.arms, decision.probabilities, strict=True)
-    found = [{"arm": arm, "probability": p, "mean": None, "width": None} for arm, p in chances]
+    known = {arm.arm: arm.propensity for arm in decision.shown}  # of an imported one, perhaps all
+    if decision.probabilities:
+        known = dict(zip(decision.arms, decision.probabilities, strict=True))
+    found = [
+        {"arm": arm, "probability": known.get(arm), "mean": None, "width": None}
+        for arm in decision.arms
+    ]
     learner = state.learners.get(decision.policy)
     if learner is None or state.schema_version != decision.schema_version:
         return found

@@ -19,7 +19,7 @@ LISTED = 20
 ROWS_A_TIE = 10_000
 """A row in so many may differ by a tie of its scores that rounding decided."""
 
-COLUMNS = {
+COLUMNS: dict[str, tuple[Kind, ...]] = {
     "choices": ("choice",),
     "probabilities": ("probabilities", "tie"),
     "beyond": ("probabilities",),
@@ -63,12 +63,16 @@ class Finding:
 class Findings:
     """Of one experiment.
 
-    underived   decisions that were made after the log broke: their choices alone were checked
+    underived    decisions that were made after the log broke: their choices alone were checked
+    earlier      the same of those made before the origin, where what a fold needs was taken out
+    trimmed      rows deleted by age          erased      rows deleted by wish
+    tombstones   events of erased decisions    imported   rows that somebody else had decided
     """
 
     def __init__(self, experiment: str) -> None:
         self.experiment = experiment
         self.decisions = self.events = self.underived = self.total = 0
+        self.earlier = self.trimmed = self.erased = self.tombstones = self.imported = 0
         self.counts: Counter[Kind] = Counter()
         self.kept: list[Finding] = []
 
@@ -89,8 +93,7 @@ class Findings:
 
     def row(self) -> dict[str, int]:
         counted = {
-            column: sum(self.counts[kind] for kind in kinds)  # type: ignore[misc, index]
-            for column, kinds in COLUMNS.items()
+            column: sum(self.counts[kind] for kind in kinds) for column, kinds in COLUMNS.items()
         }
         return {"decisions": self.decisions, "events": self.events, **counted}
 
@@ -104,6 +107,16 @@ class Findings:
                 f"  {self.underived:,} decisions were made after the log broke: "
                 "their probabilities could not be derived"
             )
+        if self.earlier:
+            found.append(
+                f"  {self.earlier:,} decisions were made before the log's origin: "
+                "their choices alone were checked"
+            )
+        if self.trimmed or self.erased:
+            found.append(
+                f"  {self.trimmed:,} rows were trimmed, {self.erased:,} erased; "
+                f"{self.tombstones:,} events are tombstones"
+            )
         return found
 
     def as_json(self) -> dict[str, Any]:
@@ -112,6 +125,11 @@ class Findings:
             "clean": self.clean,
             **self.row(),
             "underived": self.underived,
+            "earlier": self.earlier,
+            "trimmed": self.trimmed,
+            "erased": self.erased,
+            "tombstones": self.tombstones,
+            "imported": self.imported,
             "findings": [asdict(finding) for finding in self.kept],
         }
 
@@ -120,11 +138,19 @@ def table(found: Sequence[Findings]) -> str:
     """One line an experiment, then the findings of each that has some."""
     rows = [["experiment", "decisions", "events", *COLUMNS]]
     rows += [[each.experiment, *(f"{count:,}" for count in each.row().values())] for each in found]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    ]
+    if any(each.imported for each in found):
+        counts = [f"{each.imported:,}" for each in found]
+        rows = [[*row, count] for row, count in zip(rows, ["imported", *counts], strict=True)]
+    lines = aligned(rows)
     for each in found:
         if told := each.lines():
             lines += ["", f"{each.experiment}:", *told]
     return "\n".join(lines)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line a row: names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]

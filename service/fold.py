@@ -17,11 +17,13 @@ from service.events import (
     ArmRemoved,
     ArmUpserted,
     ChangeDetected,
+    Erased,
     ExperimentDefined,
     ExperimentDeleted,
     Learned,
     Outcome,
     PolicyReset,
+    Tombstone,
     VersionActivated,
     VersionStaged,
     outcomes,
@@ -83,6 +85,9 @@ class State:
         self.arms: dict[str, dict[str, Any]] = {}
         self.learners: dict[str, Learner] = {}
         self.tallies: dict[str, Tally] = {}
+        self.erased: set[str] = set()
+        """Decisions erased since this process began to fold: a version that was trained on them
+        meanwhile is not taken."""
         self._rows: dict[str, Array] = {}
         self._candidates: Candidates | None = None
 
@@ -91,12 +96,14 @@ class State:
     def apply(self, position: int, event: AnyEvent, artifact: bytes | None = None) -> None:
         """Fold one event. artifact: the blob that a `VersionStaged` names.
 
-        Raises LogGap where `position` is not the next one.
+        Raises LogGap where `position` is not the next one, or its event was erased.
         """
         if position != self.position + 1:
             raise LogGap(
                 f"experiment {self.name}: position {position} follows {self.position} in the log"
             )
+        if isinstance(event, Tombstone):
+            raise _erased(self.name, position)
         self._change(position, event, artifact)
         for learner in self.learners.values():
             if learner.staged and learner.staged.folded_to == position - 1:
@@ -104,14 +111,24 @@ class State:
         self.position = position
 
     def catch_up(self, learner: Learner, position: int, event: AnyEvent) -> None:
-        """Fold an event that the state already holds into a staged version that it came before."""
+        """Fold an event that the state already holds into a staged version that it came before.
+
+        Raises LogGap where it has been erased since.
+        """
         staged = learner.staged
         assert staged is not None
+        assert staged.gone is not None
         assert position == staged.folded_to + 1 <= self.position
-        if isinstance(event, Learned) and event.schema_version == self.schema_version:
+        if position in staged.gone:
+            pass
+        elif isinstance(event, Tombstone):
+            raise _erased(self.name, position)
+        elif isinstance(event, Learned) and event.schema_version == self.schema_version:
             staged.version.fold(position, event.decision, learner.outcomes(event))
         elif is_change_of(event, learner):
             staged.version.drop(event.columns, event.since, position)
+        elif isinstance(event, Erased):
+            staged.version.forget(event.decisions)
         staged.folded_to = position
 
     def _change(self, position: int, event: AnyEvent, artifact: bytes | None) -> None:
@@ -128,18 +145,24 @@ class State:
             case Learned():
                 self._settle(position, event)
             case VersionStaged():
-                self._stage(event, artifact)
+                self._stage(position, event, artifact)
             case VersionActivated():
                 self._activate(position, event)
-            case ChangeDetected():
-                self._meet(position, event)
+            case ChangeDetected() | Erased():
+                self._forget(position, event)
             case ArmUpserted() | ArmRemoved():
                 self._list(event)
 
-    def _meet(self, position: int, event: ChangeDetected) -> None:
-        learner = self.learners.get(event.policy)
-        if learner and is_change_of(event, learner):
-            learner.change(position, event)
+    def _forget(self, position: int, event: ChangeDetected | Erased) -> None:
+        """What a change made stale, in its policy's head. What was erased, where single settlements
+        are held: the sums of the heads stay."""
+        if isinstance(event, Erased):
+            self.erased.update(event.decisions)
+        for learner in self.learners.values():
+            if isinstance(event, Erased):
+                learner.forget(position, event.decisions)
+            elif is_change_of(event, learner):
+                learner.change(position, event)
 
     def _list(self, event: ArmUpserted | ArmRemoved) -> None:
         """Put an arm into the catalogue, if it fits the features that hold at this position (they
@@ -204,14 +227,14 @@ class State:
         for learner in self.learners.values():
             learner.fold(position, event)
 
-    def _stage(self, event: VersionStaged, artifact: bytes | None) -> None:
+    def _stage(self, position: int, event: VersionStaged, artifact: bytes | None) -> None:
         learner = self.learners.get(event.policy)
         if learner is None or (event.born, event.version) != learner.next_version:
             return  # the policy was defined anew meanwhile: the version is for another head
         if artifact is None:
             raise Damaged(f"artifact {event.artifact} of {event.policy}/{event.version} is missing")
         try:
-            learner.staged = Staged(read_artifact(learner, artifact), event.watermark)
+            learner.staged = Staged(read_artifact(learner, artifact), event.watermark, position)
         except Outdated:
             learner.passed_over = event.version
 
@@ -274,6 +297,13 @@ class State:
         state.position, state.revision = meta["position"], meta["revision"]
         state.schema_version = meta["schema_version"]
         return state
+
+
+def _erased(name: str, position: int) -> LogGap:
+    return LogGap(
+        f"experiment {name}: what stood at position {position} was erased: a replay begins at the "
+        "origin, after it"
+    )
 
 
 def is_change_of(event: AnyEvent, learner: Learner) -> TypeGuard[ChangeDetected]:

@@ -7,10 +7,18 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from service.errors import Damaged, LogGap, Outdated
-from service.events import AnyEvent, VersionActivated, VersionStaged, decode_event
+from service.events import (
+    AnyEvent,
+    Erased,
+    Tombstone,
+    VersionActivated,
+    VersionStaged,
+    decode_event,
+)
 from service.fold import State
-from service.policies.learner import Learner
+from service.policies.learner import Learner, Staged
 from service.stores import Store
+from service.stores.base import Record
 from service.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -38,7 +46,8 @@ class Live:
 
 
 class Follower:
-    """Recovers experiments from snapshot and tail, and follows their logs."""
+    """Recovers experiments from snapshot and tail, and follows their logs. Where a log has been cut
+    or erased ahead of it, it goes on from a newer snapshot."""
 
     def __init__(self, store: Store, telemetry: Telemetry) -> None:
         self.store, self.telemetry = store, telemetry
@@ -73,11 +82,22 @@ class Follower:
                 await self.read_up(live)
 
     async def _recover(self, name: str) -> Live:
-        """Snapshot and tail. A damaged snapshot is passed over, and said."""
+        """Snapshot and tail."""
         live = Live(State(name))
+        await self._restore_newest(live)
+        async with live.lock:  # a snapshot may fall due meanwhile, and reads the log too
+            await self.read_up(live)
+        return live
+
+    async def _restore_newest(self, live: Live) -> bool:
+        """Put the newest whole snapshot in place of a state that is older; whether there was one. A
+        damaged snapshot is passed over, and said."""
+        name = live.state.name
         for snapshot in await self.store.snapshots(name):
+            if snapshot.position <= live.state.position:
+                return False
             try:
-                live.state = State.restore(snapshot)
+                state = State.restore(snapshot)
             except Outdated as fault:
                 logger.info("experiment %s: an older snapshot is passed over: %s", name, fault)
             except Damaged as fault:
@@ -90,22 +110,30 @@ class Follower:
                     fault,
                 )
             else:
-                live.snapshot_position = snapshot.position
-                break
-        async with live.lock:  # a snapshot may fall due meanwhile, and reads the log too
-            await self.read_up(live)
-        return live
+                live.state, live.last, live.snapshot_position = state, None, snapshot.position
+                return True
+        return False
 
     async def read_up(self, live: Live) -> None:
         """Fold the log up to its end; the caller holds the lock.
 
         Raises LogGap where the log no longer holds the event that was folded last: a Redis host may
-        come back without its last writes, and numbers new ones as it had numbered them.
+        come back without its last writes, and numbers new ones as it had numbered them. Raises it,
+        too, where the log begins later, or with what was erased, and no snapshot does.
         """
+        try:
+            await self._read_up(live)
+        except (LogGap, Damaged) as fault:
+            if not await self._restore_newest(live):
+                raise
+            logger.warning("%s; the snapshot at %d is taken", fault, live.state.position)
+            await self._read_up(live)
+
+    async def _read_up(self, live: Live) -> None:
         name = live.state.name
         records = await self.store.read(name, live.state.position - (live.last is not None), PAGE)
         if live.last is not None:
-            if not records or decode_event(records[0].payload) != live.last:
+            if not (records and _is_folded(live, records[0])):
                 raise LogGap(
                     f"experiment {name}: the log has lost events up to position "
                     f"{live.state.position}, which are folded: start this process again"
@@ -135,11 +163,20 @@ class Follower:
         live.last = event
 
     async def catch_up(self, live: Live, learner: Learner) -> None:
-        """Fold into a staged version, in slices, what the log took since its watermark."""
+        """Fold into a staged version, in slices, what the log took since its watermark.
+
+        Raises LogGap where that is not whole any more.
+        """
         while (staged := learner.staged) and staged.folded_to < live.state.position:
+            if staged.gone is None:
+                staged.gone = await self._gone(live.state.name, staged)
+                continue
             records = await self.store.read(live.state.name, staged.folded_to, PAGE)
-            if not records:
-                raise LogGap(f"the log ends before position {live.state.position}, which is folded")
+            if not records or records[0].position != staged.folded_to + 1:
+                raise LogGap(
+                    f"experiment {live.state.name}: the log lacks position {staged.folded_to + 1}, "
+                    "from which on a version has to learn"
+                )
             slice_end = perf_counter() + SLICE_SECONDS
             for record in records:
                 if learner.staged is not staged or record.position > live.state.position:
@@ -150,3 +187,24 @@ class Follower:
                 if perf_counter() > slice_end:
                     await asyncio.sleep(0)
                     slice_end = perf_counter() + SLICE_SECONDS
+
+    async def _gone(self, name: str, staged: Staged) -> set[int]:
+        """What had been erased, after a version's watermark, when it was staged."""
+        gone, position = set[int](), staged.folded_to
+        while position < staged.position - 1:
+            records = await self.store.read(name, position, PAGE)
+            for record in records:
+                event = decode_event(record.payload)
+                if record.position < staged.position and isinstance(event, Erased):
+                    gone.update(event.positions)
+            await asyncio.sleep(0)
+            position = records[-1].position if records else staged.position
+        return gone
+
+
+def _is_folded(live: Live, record: Record) -> bool:
+    """Whether this is the event that was folded last, or was before it was erased."""
+    if record.position != live.state.position:
+        return False
+    event = decode_event(record.payload)
+    return event == live.last or isinstance(event, Tombstone)

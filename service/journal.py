@@ -6,9 +6,11 @@ written here and what others wrote fold under one lock an experiment.
 
 import asyncio
 import logging
+from collections.abc import Collection
+from dataclasses import replace
 from time import time
 
-from service.errors import StoreError, StoreUnavailable
+from service.errors import LogGap, StoreError, StoreUnavailable
 from service.events import (
     AnyEvent,
     ChangeDetected,
@@ -20,13 +22,18 @@ from service.events import (
 from service.fold import State, changes_due
 from service.follower import Live
 from service.policies.learner import Learner
+from service.presence import Presence
 from service.settings import Settings
 from service.stores import Store
-from service.stores.base import Append, Appended
+from service.stores.base import Append, Appended, Snapshot
 from service.telemetry import Telemetry
 from service.writer import RETRY_SECONDS, Writer
 
 logger = logging.getLogger(__name__)
+
+BEHIND_SECONDS = 2.0
+"""So long may following a log take that others append to; longer, and decisions are made by a state
+that is not theirs any more."""
 
 
 class Journal(Writer):
@@ -37,6 +44,15 @@ class Journal(Writer):
         super().__init__(store, settings, telemetry)
         self._writer: asyncio.Task[None] | None = None
         self._snapshotting: set[str] = set()
+        self._followed_at: float | None = None
+        self.presence = Presence(store)
+
+    @property
+    def behind(self) -> bool:
+        """Whether others may have appended what is not folded here for too long."""
+        if self._followed_at is None:
+            return False
+        return asyncio.get_running_loop().time() - self._followed_at > BEHIND_SECONDS
 
     async def open(self) -> None:
         """Recover every experiment. Raises StoreError where the log cannot be read or trusted."""
@@ -44,8 +60,11 @@ class Journal(Writer):
         for name in await self.store.experiments():
             await self.discover(name)
         self._writer = asyncio.create_task(self._write())
+        await self.presence.beat()
         if self.store.shared:
+            self._followed_at = asyncio.get_running_loop().time()
             self.spawn(self._tail())
+            self.spawn(self.presence.beat_for_ever())
 
     async def discover(self, name: str) -> State:
         known = name in self.live
@@ -61,12 +80,14 @@ class Journal(Writer):
     async def close(self) -> None:
         """Write what waits, snapshot what changed, let go of the store."""
         self._closing = True
+        await self.presence.leave()
         if self._writer:
             self._wake.set()
             await self._writer
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._tasks:  # wait_for (Python 3.11), which redis-py calls, may swallow one cancel
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=RETRY_SECONDS)
         try:
             if self._buffer:
                 rows = self._buffer.oldest(len(self._buffer))
@@ -74,12 +95,18 @@ class Journal(Writer):
                 for row in rows:
                     self._buffer.drop(row)
             for live in self.live.values():
-                await self._snapshot(live)
+                await self.snapshot(live)
         except StoreError as fault:
             logger.error("closing without a last snapshot: %s", fault)
         if self._buffer:
             logger.error("%d decisions that were answered are lost to the log", len(self._buffer))
         await self.store.close()
+
+    def forget_unlogged(self, experiment: str, words: Collection[str]) -> None:
+        """Decisions that wait in memory and hold one of these words: they will not be logged."""
+        for row in self._buffer.oldest(len(self._buffer)):
+            if row.experiment == experiment and any(one.encode() in row.payload for one in words):
+                self._buffer.drop(row)
 
     # -- fold ----------------------------------------------------------------------------------
 
@@ -94,13 +121,14 @@ class Journal(Writer):
         due = live.snapshot_position + self._settings.snapshot_every_events
         if position >= due and not state.staging and state.name not in self._snapshotting:
             self._snapshotting.add(state.name)
-            self.spawn(self._snapshot(live))
+            self.spawn(self.snapshot(live))
 
     async def _tail(self) -> None:
         """Follow a log that other processes append to."""
         while True:
             try:
                 await self.follow(seconds=0.5)
+                self._followed_at = asyncio.get_running_loop().time()
             except Exception as fault:
                 self._degrade(fault)
                 await asyncio.sleep(RETRY_SECONDS)
@@ -137,24 +165,32 @@ class Journal(Writer):
     # -- versions ------------------------------------------------------------------------------
 
     async def _bring_up(self, live: Live, learner: Learner) -> None:
-        """Catch a staged version up with the log, then say that it serves from here."""
+        """Catch a staged version up with the log; once every process has, say that it serves from
+        here."""
         while staged := learner.staged:
             number = staged.version.number
             mark = f"activated/{learner.name}/{learner.born}/{number}"
             try:
                 await self.catch_up(live, learner)
+                if not await self.presence.all_ready_for(f"{live.state.name}/{mark}"):
+                    logger.warning("%s serves before every process has caught it up", mark)
+                if learner.staged is not staged:
+                    continue
                 event = VersionActivated(
                     at=time(), policy=learner.name, born=learner.born, version=number
                 )
                 await self.append(Append(live.state.name, encode_event(event), {mark: ""}), event)
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
+            except LogGap as fault:  # others went on meanwhile: their snapshot has the version
+                logger.warning("%s was not caught up: %s", mark, fault)
+                return
             else:
                 return  # by us, or by another process: then it comes through the log
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    async def _snapshot(self, live: Live) -> None:
+    async def snapshot(self, live: Live) -> None:
         try:
             async with live.lock:
                 if live.state.position == live.snapshot_position:
@@ -163,8 +199,22 @@ class Journal(Writer):
                 if live.state.staging:
                     return
                 snapshot = live.state.snapshot()
-            await self.store.save_snapshot(live.state.name, snapshot)
-            live.snapshot_position = snapshot.position
-            self.telemetry.snapshots[live.state.name] = time()
+            await self._save(live, snapshot)
         finally:
             self._snapshotting.discard(live.state.name)
+
+    async def save_origin(self, live: Live) -> int | None:
+        """Let a replay begin where the log ends now; the position. None: not while a version is
+        staged. Raises StoreUnavailable."""
+        async with live.lock:
+            await self.read_up(live)
+            if live.state.staging:
+                return None
+            snapshot = replace(live.state.snapshot(), origin=True)
+        await self._save(live, snapshot)
+        return snapshot.position
+
+    async def _save(self, live: Live, snapshot: Snapshot) -> None:
+        await self.store.save_snapshot(live.state.name, snapshot)
+        live.snapshot_position = snapshot.position
+        self.telemetry.snapshots[live.state.name] = time()

@@ -24,6 +24,9 @@ CLOSE = (1e-2 * rules.TIE, 1e3 * rules.TIE)
 """Scores this far apart, relatively, tie or not as another machine rounds: between what is equal on
 all of them and what no rounding makes so."""
 
+IMPORTED = "imported/0@0"
+"""`model_version` of a decision that somebody else made: nothing of it can be derived."""
+
 TIED_DRAWS = 2
 """By so many of its M draws may a probability differ."""
 
@@ -51,15 +54,21 @@ def _number(text: str) -> bool:
 
 
 def is_whole(decision: Decision) -> bool:
-    """Whether its parts fit together: a probability for each candidate, candidates alone shown."""
+    """Whether its parts fit together: a probability for each candidate (of an imported one perhaps
+    for the shown arm alone), candidates alone shown."""
     p = decision.probabilities
+    told = len(p) == len(decision.arms) and min(p, default=-1.0) >= 0 < sum(p)
     return (
-        len(p) == len(set(decision.arms)) == len(decision.arms)
-        and min(p, default=-1.0) >= 0 < sum(p)
+        (told or (not p and is_imported(decision)))
+        and len(set(decision.arms)) == len(decision.arms)
         and 0 < len(decision.shown) == len({arm.arm for arm in decision.shown})
         and {arm.arm for arm in decision.shown} <= set(decision.arms)
         and made(decision) is not None
     )
+
+
+def is_imported(decision: Decision) -> bool:
+    return decision.model_version == IMPORTED
 
 
 def drawn_arm(decision: Decision) -> str:

@@ -11,12 +11,15 @@ from service.admin import Admin
 from service.engine import Engine
 from service.errors import ConfigurationError, Conflict, Invalid, StoreUnavailable
 from service.experiment import load_definition
+from service.importing import Importer
 from service.journal import Journal
 from service.settings import Settings
 from service.settlement import Settlements
 from service.stores import open_store
 from service.telemetry import Family, Telemetry
 from service.token import TokenSealer
+from service.upkeep.erasure import Eraser
+from service.upkeep.retention import Retention
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +34,9 @@ class Services:
     engine: Engine
     settlements: Settlements
     admin: Admin
+    retention: Retention
+    eraser: Eraser
+    importer: Importer
 
 
 @asynccontextmanager
@@ -40,7 +46,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     Raises StoreError where log or lock cannot be had, ConfigurationError for a wrong file.
     """
     telemetry = Telemetry()
-    journal = Journal(open_store(settings.store), settings, telemetry)
+    store = open_store(settings.store, redis_replicas=settings.redis_replicas)
+    journal = Journal(store, settings, telemetry)
     try:
         await journal.open()
         services = assemble(
@@ -49,6 +56,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         telemetry.read(lambda: _readings(services))
         await _define(services)
         journal.spawn(_expire(services))
+        journal.spawn(services.retention.run())
         yield services
     finally:
         await journal.close()
@@ -57,13 +65,17 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
 def assemble(settings: Settings, journal: Journal, secrets: Sequence[bytes]) -> Services:
     """The parts over a journal, opening nothing."""
     telemetry, sealer = journal.telemetry, TokenSealer(secrets)
+    engine = Engine(journal, sealer, settings, telemetry)
     return Services(
         settings,
         telemetry,
         journal,
-        Engine(journal, sealer, settings, telemetry),
+        engine,
         Settlements(journal, sealer, telemetry),
         Admin(journal, telemetry),
+        Retention(journal, settings, telemetry),
+        Eraser(journal, sealer, telemetry),
+        Importer(journal, engine, sealer),
     )
 
 
@@ -97,7 +109,7 @@ async def _expire(services: Services) -> None:
     while True:
         await asyncio.sleep(services.settings.expiry_seconds)
         try:
-            while await services.settlements.expire_due():
+            while services.journal.presence.leads and await services.settlements.expire_due():
                 pass
         except StoreUnavailable:
             logger.warning("default rewards wait for the log")
@@ -111,6 +123,8 @@ def _readings(services: Services) -> Iterator[Family]:
     positions: list[tuple[tuple[str, ...], float]] = [
         ((name,), float(state.position)) for name, state in states.items()
     ]
+    alive: list[tuple[tuple[str, ...], float]] = [((), float(services.journal.presence.count))]
+    yield Family("forage_processes", "Services that share this log and live.", (), alive)
     yield Family("forage_log_position", "Events folded.", ("experiment",), positions)
     ages: list[tuple[tuple[str, ...], float]] = [
         ((name,), age) for name in states if (age := telemetry.snapshot_age(name)) is not None

@@ -5,7 +5,7 @@ import binascii
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
@@ -17,6 +17,11 @@ class Settings(BaseSettings):
     store: str = Field(
         "sqlite:///forage.db",
         description="Where log and snapshots live: sqlite:///path, redis://host:port/db, memory://.",
+    )
+    redis_replicas: NonNegativeInt = Field(
+        0,
+        description="Replicas of Redis that must hold a commit before it is acknowledged (WAIT). "
+        "With fewer, the log counts as gone; set `min-replicas-to-write` in Redis as well.",
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(
@@ -30,7 +35,7 @@ class Settings(BaseSettings):
     trainer: Literal["auto", "on", "off"] = Field(
         "auto", description="Start a trainer process beside the service; auto: with sqlite only."
     )
-    url: str = Field("http://127.0.0.1:8000", description="Where the trainer reaches the service.")
+    url: str = Field("http://127.0.0.1:8000", description="Where trainer and archiver reach the service.")
     token_keys: Annotated[list[bytes], NoDecode] = Field(
         [],
         description="Secrets of decision tokens, base64, comma-separated: the first seals, all "
@@ -49,6 +54,12 @@ class Settings(BaseSettings):
         description="Longest that /select waits for its row in the log; then it answers with "
         "`logged` false, and the others do at once until that commit has ended.",
     )
+    retention_days: PositiveFloat | None = Field(
+        None,
+        description="Age from which decisions and events are trimmed once nothing needs them: no "
+        "open decision, snapshot, archive or training. Left out: never.",
+    )
+    trim_seconds: PositiveFloat = Field(60.0, description="Time between two trimmings.")
     buffer_decisions: PositiveInt = Field(
         10_000, description="Decisions kept in memory while the log is gone."
     )

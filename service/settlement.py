@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 OPEN_S = 30 * 86_400.0
 """How much longer marks are kept of a decision that has arms left to settle."""
 
+ERASED = "null"
+"""What the links of an erased decision hold: nothing can be settled of it any more."""
+
 Status = Literal["accepted", "duplicate", "corrected"]
 ActivationStatus = Literal["activated", "duplicate"]
 
@@ -135,7 +138,8 @@ class _Settlement:
     def learn_of(self, known: Mapping[str, Mark]) -> None:
         """Take in which marks were known: drop what is settled, move on along the chains.
 
-        Raises Conflict where the same contribution was given with another value.
+        Raises Conflict where the same contribution was given with another value, Gone where the
+        decision was erased.
         """
         left = []
         for arm in self.arms:
@@ -150,6 +154,8 @@ class _Settlement:
                     continue
             link = known.get(link_mark(self.decision, arm.link, arm.shown.arm))
             if link is not None:
+                if link.value == ERASED:
+                    raise Gone("this decision was erased")
                 arm.was, arm.was_default = json.loads(link.value)
                 arm.since = link.position if arm.link == 0 else arm.since
                 arm.link += 1
@@ -268,7 +274,10 @@ class Settlements:
         settlement = _Settlement(
             row.id, row.policy, row.schema_version, row.accept_until, arms, True, None, rules
         )
-        status = await self._settle(state, settlement)
+        try:
+            status = await self._settle(state, settlement)
+        except Gone:
+            return  # it is being erased
         outcome = "expired" if status == "accepted" else status
         self._telemetry.rewards.labels(state.name, row.policy, outcome).inc()
 

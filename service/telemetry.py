@@ -118,6 +118,18 @@ class Telemetry:
             "Snapshots passed over because they could not be read.",
             registry=registry,
         )
+        self.trimmed = Counter(
+            "forage_trimmed_total",
+            "Rows, events and marks that were deleted because of their age.",
+            ["experiment"],
+            registry=registry,
+        )
+        self.erased = Counter(
+            "forage_erased_decisions_total",
+            "Decisions erased because a unit was.",
+            ["experiment"],
+            registry=registry,
+        )
         self.snapshots: dict[str, float] = {}
         """Unix time of each experiment's last snapshot."""
         self.watched: dict[tuple[str, str], Watch] = {}

@@ -80,7 +80,7 @@ class TokenSealer:
         self._prefix = FORMAT + _fingerprint(first) + os.urandom(16)
         self._own = _cipher(first, self._prefix[5:])
         self._counter = itertools.count()
-        self._unit_key = hashlib.sha256(b"forage unit" + first).digest()
+        self._unit_keys = [hashlib.sha256(b"forage unit" + secret).digest() for secret in secrets]
         self._request_key = hashlib.sha256(b"forage request" + first).digest()
 
     def seal(self, ticket: Ticket) -> str:
@@ -106,13 +106,19 @@ class TokenSealer:
 
     def unit_hash(self, unit: str) -> str:
         """A unit as the log may hold it: keyed, so that it cannot be guessed back."""
-        digest = hmac.digest(self._unit_key, unit.encode(), "sha256")
-        return _text(digest[:16])
+        return _keyed(self._unit_keys[0], unit)
+
+    def unit_hashes(self, unit: str) -> list[str]:
+        """The same under each secret: what rows may hold that were written when it sealed."""
+        return [_keyed(key, unit) for key in self._unit_keys]
 
     def request_id(self, experiment: str, key: str) -> str:
         """The id of the decision that a client's idempotency key stands for, on every process."""
-        digest = hmac.digest(self._request_key, f"{experiment}\0{key}".encode(), "sha256")
-        return _text(digest[:16])
+        return _keyed(self._request_key, f"{experiment}\0{key}")
+
+
+def _keyed(key: bytes, text: str) -> str:
+    return _text(hmac.digest(key, text.encode(), "sha256")[:16])
 
 
 def _text(raw: bytes) -> str:

@@ -171,10 +171,11 @@ async def healthz(core: Core) -> Health:
 @router.get("/readyz", tags=["operate"], responses={503: {"model": Readiness}})
 async def readyz(core: Core, response: Response) -> Readiness:
     """Ready: folded to the log's end, and the log can be written."""
-    if core.journal.degraded:
+    ready = not (core.journal.degraded or core.journal.behind)
+    if not ready:
         response.status_code = 503
     positions = {name: state.position for name, state in core.journal.states.items()}
-    return Readiness(ready=not core.journal.degraded, positions=positions)
+    return Readiness(ready=ready, positions=positions)
 
 
 @router.get(

@@ -278,7 +278,7 @@ class VersionAnswer(BaseModel):
 
 class CandidateAnswer(BaseModel):
     arm: str
-    probability: float
+    probability: float | None = Field(description="null: it was imported without.")
     mean: float | None = Field(description="Under the head as it is now.")
     width: float | None = Field(description="Posterior standard deviation, likewise.")
 

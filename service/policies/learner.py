@@ -1,6 +1,6 @@
 """A policy at work: its versions, and the two things done with them, score and learn."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -34,16 +34,24 @@ that a change did not touch."""
 
 @dataclass
 class Staged:
-    """A version on its way: folded up to `folded_to`, serving nothing yet."""
+    """A version on its way: folded up to `folded_to`, serving nothing yet.
+
+    position   of the event that staged it
+    gone       positions before that whose events had been erased by then: it never learns them,
+               on any process, whether it comes upon the event or its tombstone
+    """
 
     version: Version
     folded_to: int
+    position: int
+    gone: set[int] | None = None
 
 
 class Learner:
     """One policy of one experiment: configuration, versions and counts. Changed by the fold alone.
 
     born          revision of the experiment at which its head started from the prior
+    born_at       log position of that; 0 where a snapshot of an older Forage did not say
     changes       changes of the world it has met
     retrain       rewards at which a training falls due because of the last change
     passed_over   the last version that was staged with an artifact of an older layout
@@ -59,7 +67,7 @@ class Learner:
         born: int,
         begins: int = 0,
     ) -> None:
-        self.name, self.settings, self.born = name, settings, born
+        self.name, self.settings, self.born, self.born_at = name, settings, born, begins
         self.family = FAMILIES[settings.kind]
         self.schema = schema
         self._experiment = experiment
@@ -267,6 +275,12 @@ class Learner:
             self.retrain = self.rewards + self.settings.training.first
         self._remember(event.at, position, change=event.stratum)
 
+    def forget(self, position: int, decisions: Collection[str]) -> None:
+        """Single settlements of decisions that were erased."""
+        self.active.forget(decisions)
+        if self.staged and self.staged.folded_to == position - 1:
+            self.staged.version.forget(decisions)
+
     def activate(self, position: int, at: float) -> None:
         """The staged version serves from here."""
         assert self.staged is not None
@@ -345,6 +359,7 @@ class Learner:
             arrays |= {f"detector.{k}": array for k, array in self.detector.arrays().items()}
         counts = {
             "rewards": self.rewards,
+            "born_at": self.born_at,
             "changes": self.changes,
             "retrain": self.retrain,
             "passed_over": self.passed_over,
@@ -353,7 +368,7 @@ class Learner:
 
     def load(self, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """The inverse of `dump`, bit for bit."""
-        self.born = int(meta["born"])
+        self.born, self.born_at = int(meta["born"]), int(meta.get("born_at", 0))
         self.rewards, self.changes = int(meta["rewards"]), int(meta["changes"])
         self.passed_over = int(meta["passed_over"])
         self.retrain, self.history = meta["retrain"], list(meta["history"])

@@ -1,6 +1,6 @@
 """The settlements that a head could be built from anew: what windows and changes forget from."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -76,6 +76,12 @@ class Memory:
         no columns: all of it."""
         touched = (self.x[:, columns] != 0).any(axis=1) if columns else np.ones(len(self), bool)
         self.keep(~(touched & (np.array(self.positions) < since)))
+
+    def forget(self, keys: Collection[str]) -> None:
+        """The settlements of these decisions."""
+        gone = set(keys)
+        if not gone.isdisjoint(self.keys):
+            self.keep(np.array([key not in gone for key in self.keys]))
 
     def keep(self, mask: npt.NDArray[np.bool_]) -> None:
         rows = np.flatnonzero(mask).tolist()

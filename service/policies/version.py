@@ -1,6 +1,6 @@
 """A version of a policy: an encoder, and the head that is folded in its features."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,11 @@ class Version:
         if self.memory is not None:
             self.memory.drop(columns, since)
             self.refold(self.memory, position + 1)
+
+    def forget(self, decisions: Collection[str]) -> None:
+        """What was settled of these decisions leaves the memory; the sums of the head stay."""
+        if self.memory is not None:
+            self.memory.forget(decisions)
 
     def refold(self, memory: Memory, begins: int, unseen: int | None = None) -> None:
         """The head from the prior over what is in memory, in log order.

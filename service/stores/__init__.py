@@ -1,13 +1,23 @@
 """Stores by URL: sqlite:///path (embedded), redis://host:port/db (shared), memory:// (tests)."""
 
+from typing import Protocol
+
 from service.errors import ConfigurationError
-from service.stores.base import Store
+from service.stores.base import EventLog, SnapshotStore
+from service.stores.keeping import Copying, Housekeeping
 
 __all__ = ["Store", "open_store"]
 
 
-def open_store(url: str, *, readonly: bool = False) -> Store:
-    """The store a URL names, not yet opened. A backend is imported only when it is named."""
+class Store(EventLog, SnapshotStore, Housekeeping, Copying, Protocol):
+    """All that a backend offers."""
+
+
+def open_store(url: str, *, readonly: bool = False, redis_replicas: int = 0) -> Store:
+    """The store a URL names, not yet opened. A backend is imported only when it is named.
+
+    redis_replicas   that must hold a commit before it is acknowledged, beside Redis itself
+    """
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
         from service.stores.sqlite import SqliteStore
@@ -16,7 +26,7 @@ def open_store(url: str, *, readonly: bool = False) -> Store:
     if scheme in ("redis", "rediss", "unix"):
         from service.stores.redis import RedisStore
 
-        return RedisStore.from_url(url)
+        return RedisStore.from_url(url, replicas=redis_replicas)
     if scheme == "memory":
         from service.stores.memory import MemoryStore
 

@@ -1,5 +1,7 @@
 """What a store owes the engine: two protocols, ten values, nothing about bandits.
 
+What it owes those who keep house (retention, erasure, copies) is in `service.stores.keeping`.
+
 A store holds, for each experiment, one ordered stream of *events* (what changes state), a bulk of
 *decision rows* (what was shown) and *snapshots* (a saved fold and the position it stands at).
 Payloads are opaque bytes; `service.events` gives them meaning.
@@ -107,8 +109,11 @@ Outcome = Appended | Known | Kept
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """A saved fold. origin: a replay begins here, for what came before may have been taken out."""
+
     position: int
     payload: bytes = field(repr=False)
+    origin: bool = False
 
 
 class EventLog(Protocol):
@@ -157,18 +162,15 @@ class SnapshotStore(Protocol):
     """Saved folds and content-addressed blobs.
 
     Every backend guarantees: a snapshot is seen whole or not at all; an older position never
-    replaces a newer one; the last two are kept; a blob once put is never changed.
+    replaces a newer one; the last two are kept, and the newest origin beside them; a blob once put
+    is never changed.
     """
 
     async def save_snapshot(self, experiment: str, snapshot: Snapshot) -> None: ...
     async def snapshots(self, experiment: str) -> list[Snapshot]:
-        """Newest first."""
+        """Newest first, the origin among them."""
 
     async def put_blob(self, experiment: str, key: str, payload: bytes) -> None: ...
     async def blob(self, experiment: str, key: str) -> bytes | None: ...
     async def secret(self) -> bytes:
         """32 random bytes, made at the first call and the same ever after for this store."""
-
-
-class Store(EventLog, SnapshotStore, Protocol):
-    pass

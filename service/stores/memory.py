@@ -3,11 +3,13 @@
 import asyncio
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
 
+from service.errors import StoreError
+from service.stores import memory_copy
 from service.stores.base import (
     Activation,
     Append,
@@ -22,18 +24,28 @@ from service.stores.base import (
     Record,
     Snapshot,
 )
+from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Need, Part, Removed
 
 
 @dataclass(slots=True)
 class _Experiment:
-    events: list[bytes] = field(default_factory=list)
+    """events: by position, those that are kept."""
+
+    position: int = 0
+    events: dict[int, bytes] = field(default_factory=dict)
     marks: dict[str, Mark] = field(default_factory=dict)
+    keep_until: dict[str, float] = field(default_factory=dict)
+    rows: int = 0
     decisions: dict[str, bytes] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     waiting: dict[str, float] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
+    origin: Snapshot | None = None
     blobs: dict[str, bytes] = field(default_factory=dict)
+    needs: dict[str, Need] = field(default_factory=dict)
+    removed: Removed = field(default_factory=Removed)
 
     def append(self, entry: Append) -> Outcome:
         known = {i: self.marks[i] for i in entry.marks if i in self.marks}
@@ -41,11 +53,16 @@ class _Experiment:
             self._settle(entry.settles)
         if known:
             return Known(known)
-        self.events.append(entry.payload)
-        position = len(self.events)
-        self.marks |= {i: Mark(value, position) for i, value in entry.marks.items()}
+        self.position += 1
+        self.events[self.position] = entry.payload
+        self._mark(entry.marks, self.position, entry.keep_until)
         self._settle(entry.settles)
-        return Appended(position)
+        return Appended(self.position)
+
+    def _mark(self, marks: Mapping[str, str], position: int, keep_until: float | None) -> None:
+        self.marks |= {i: Mark(value, position) for i, value in marks.items()}
+        if keep_until is not None:
+            self.keep_until |= dict.fromkeys(marks, keep_until)
 
     def _settle(self, decision: str | None) -> None:
         if decision is not None:
@@ -55,7 +72,8 @@ class _Experiment:
     def keep(self, row: DecisionRow) -> Outcome:
         if row.id in self.decisions:
             return Kept(self.decisions[row.id])
-        self.decisions[row.id] = row.payload
+        self.rows += 1
+        self.decisions[row.id], self.numbers[row.id] = row.payload, self.rows
         self.counts[row.policy] += 1
         if row.due is not None and row.id not in self.settled:
             self.waiting[row.id] = row.due
@@ -64,7 +82,7 @@ class _Experiment:
     def activate(self, entry: Activation) -> Outcome:
         if entry.mark in self.marks:
             return Known({entry.mark: self.marks[entry.mark]})
-        self.marks[entry.mark] = Mark("", 0)
+        self._mark({entry.mark: ""}, 0, entry.keep_until)
         if entry.due is not None and entry.decision not in self.settled:
             self.waiting[entry.decision] = entry.due
         return Kept()
@@ -78,6 +96,63 @@ class _Experiment:
         waiting = sorted((due, decision) for decision, due in self.waiting.items() if due <= now)
         return [self.decisions[decision] for _, decision in waiting if decision in self.decisions]
 
+    def save(self, snapshot: Snapshot) -> None:
+        if snapshot.origin and (self.origin is None or self.origin.position <= snapshot.position):
+            self.origin = snapshot
+        self.snapshots[snapshot.position] = snapshot
+        for position in sorted(self.snapshots)[:-2]:
+            del self.snapshots[position]
+
+    def check_origin(self, position: int) -> None:
+        origin = self.origin.position if self.origin else 0
+        if position > origin:
+            raise StoreError(
+                f"the origin of replay is at position {origin}: nothing up to position {position} "
+                "can be taken out"
+            )
+
+    def trim(self, cut: Cut, limit: int) -> int:
+        self.check_origin(cut.position)
+        events = [at for at in islice(self.events, limit) if at <= cut.position]
+        old = [i for i, keep_until in self.keep_until.items() if keep_until < cut.now][:limit]
+        rows = list(
+            takewhile(
+                lambda row: self.numbers[row] <= cut.row and row not in self.waiting,
+                islice(self.decisions, limit),
+            )
+        )
+        for position in events:
+            del self.events[position]
+        self.forget(old)
+        self.drop(rows)
+        self.removed = replace(self.removed, trimmed=self.removed.trimmed + len(rows))
+        return len(events) + len(old) + len(rows)
+
+    def forget(self, identities: Iterable[str]) -> None:
+        for identity in identities:
+            del self.marks[identity]
+            self.keep_until.pop(identity, None)
+
+    def drop(self, rows: Iterable[str]) -> None:
+        for row in rows:
+            del self.decisions[row], self.numbers[row]
+            self.settled.discard(row)
+
+    def erase(self, erasure: Erasure) -> None:
+        self.check_origin(erasure.origin)
+        self.events |= {at: to for at, to in erasure.events.items() if at in self.events}
+        rows = [row for row in erasure.decisions if row in self.decisions]
+        self.drop(rows)
+        self.removed = replace(self.removed, erased=self.removed.erased + len(rows))
+        for row in erasure.decisions:
+            self.waiting.pop(row, None)
+            self.settled.discard(row)
+        self.forget([i for i in self.marks if i.startswith(tuple(erasure.forget))])
+        for key in erasure.blobs:
+            self.blobs.pop(key, None)
+        for position in [at for at in self.snapshots if at < erasure.origin]:
+            del self.snapshots[position]
+
 
 class MemoryStore:
     shared = False
@@ -85,7 +160,8 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._experiments: defaultdict[str, _Experiment] = defaultdict(_Experiment)
-        self._secret = secrets.token_bytes(32)
+        self._secret: bytes | None = None
+        self._processes: dict[str, tuple[float, str]] = {}
         self._moved = asyncio.Event()
 
     async def open(self) -> None: ...
@@ -93,7 +169,7 @@ class MemoryStore:
     async def close(self) -> None: ...
 
     async def experiments(self) -> list[str]:
-        return sorted(name for name, state in self._experiments.items() if state.events)
+        return sorted(name for name, state in self._experiments.items() if state.position)
 
     async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
         outcomes = [self._experiments[entry.experiment].take(entry) for entry in entries]
@@ -102,8 +178,11 @@ class MemoryStore:
         return outcomes
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
-        events = self._experiments[experiment].events[after : after + limit]
-        return [Record(after + n, payload) for n, payload in enumerate(events, start=1)]
+        events = self._experiments[experiment].events
+        last = self._experiments[experiment].position
+        first = max(after + 1, next(iter(events), last + 1))
+        positions = range(first, min(last, first + limit - 1) + 1)
+        return [Record(position, events[position]) for position in positions]
 
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
         with suppress(TimeoutError):
@@ -112,7 +191,7 @@ class MemoryStore:
                     await self._moved.wait()
 
     def _past(self, positions: Mapping[str, int]) -> bool:
-        return any(len(self._experiments[name].events) > at for name, at in positions.items())
+        return any(self._experiments[name].position > at for name, at in positions.items())
 
     async def marks(self, experiment: str, identities: Sequence[str]) -> dict[str, Mark]:
         marks = self._experiments[experiment].marks
@@ -122,8 +201,13 @@ class MemoryStore:
         return self._experiments[experiment].decisions.get(decision)
 
     async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
-        rows = islice(self._experiments[experiment].decisions.items(), after, after + limit)
-        return [KeptRow(number, *row) for number, row in enumerate(rows, after + 1)]
+        state = self._experiments[experiment]
+        rows = (
+            KeptRow(number, name, state.decisions[name])
+            for name, number in state.numbers.items()
+            if number > after
+        )
+        return list(islice(rows, limit))
 
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         return self._experiments[experiment].due(now)[:limit]
@@ -132,13 +216,13 @@ class MemoryStore:
         return dict(self._experiments[experiment].counts)
 
     async def save_snapshot(self, experiment: str, snapshot: Snapshot) -> None:
-        kept = self._experiments[experiment].snapshots
-        kept[snapshot.position] = snapshot
-        for position in sorted(kept)[:-2]:
-            del kept[position]
+        self._experiments[experiment].save(snapshot)
 
     async def snapshots(self, experiment: str) -> list[Snapshot]:
-        kept = self._experiments[experiment].snapshots
+        state = self._experiments[experiment]
+        kept = dict(state.snapshots)
+        if state.origin:
+            kept[state.origin.position] = state.origin
         return [kept[position] for position in sorted(kept, reverse=True)]
 
     async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
@@ -148,4 +232,59 @@ class MemoryStore:
         return self._experiments[experiment].blobs.get(key)
 
     async def secret(self) -> bytes:
+        if self._secret is None:
+            self._secret = secrets.token_bytes(32)
         return self._secret
+
+    # -- housekeeping --------------------------------------------------------------------------
+
+    async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
+        now = asyncio.get_running_loop().time()
+        self._processes[process] = now + seconds, doing
+        self._processes = {name: said for name, said in self._processes.items() if said[0] > now}
+        return {name: doing for name, (_, doing) in self._processes.items()}
+
+    async def need(self, experiment: str, reader: str, need: Need | None) -> None:
+        needs = self._experiments[experiment].needs
+        if need is None:
+            needs.pop(reader, None)
+        else:
+            needs[reader] = need
+
+    async def needs(self, experiment: str) -> dict[str, Need]:
+        return dict(self._experiments[experiment].needs)
+
+    async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
+        return self._experiments[experiment].trim(cut, limit)
+
+    async def removed(self, experiment: str) -> Removed:
+        return self._experiments[experiment].removed
+
+    async def overwrite_marks(
+        self, experiment: str, marks: Mapping[str, str], keep_until: float
+    ) -> None:
+        self._experiments[experiment]._mark(marks, 0, keep_until)
+
+    async def erase(self, erasure: Erasure) -> None:
+        self._experiments[erasure.experiment].erase(erasure)
+
+    # -- copies --------------------------------------------------------------------------------
+
+    async def instant(self, experiment: str) -> Instant:
+        return memory_copy.instant(self._experiments[experiment])
+
+    async def list_marks(
+        self, experiment: str, cursor: str, limit: int
+    ) -> tuple[list[KeptMark], str]:
+        return memory_copy.list_marks(self._experiments[experiment], cursor, limit)
+
+    async def blob_keys(self, experiment: str) -> list[str]:
+        return sorted(self._experiments[experiment].blobs)
+
+    async def load(self, experiment: str, part: Part) -> None:
+        memory_copy.load(self._experiments[experiment], part)
+
+    async def adopt_secret(self, secret: bytes) -> None:
+        if self._secret is not None:
+            raise StoreError("the store has a secret of its own already")
+        self._secret = secret

@@ -6,8 +6,9 @@ that leaves in Redis is told in `redis_scripts`.
 
 import asyncio
 import math
+import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -20,15 +21,18 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
+from service.stores import redis_copy as copying
+from service.stores import redis_keeping as keeping
 from service.stores.base import Entry, KeptRow, Mark, Outcome, Record, Snapshot
+from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Need, Part, Removed
 from service.stores.redis_scripts import (
     EXPERIMENTS,
     LAYOUT,
-    SAVE_SNAPSHOT,
     Command,
     commits,
     key_of,
     mark,
+    milliseconds,
     outcomes,
 )
 
@@ -37,13 +41,21 @@ REPLY_TIMEOUT_S = 2.0  # above the fsync stalls of a busy disk, below the patien
 BLOCK_S = 5.0  # of one XREAD; its socket waits REPLY_TIMEOUT_S longer, or it would cut it short
 CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
 WAITERS = 4
+WAIT_MS = 1_000  # for replicas of Redis: below REPLY_TIMEOUT_S
+SCAN_COUNT = 1_000  # keys looked at by one SCAN: a fraction of a millisecond
 
 
 class RedisStore:
+    """replicas    of Redis that must hold a commit before it counts as durable
+    restoring   it is loaded, or has been in part: nobody else opens it
+    """
+
     shared = True
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, replicas: int = 0, restoring: bool = False) -> None:
         self.durability = durability({})
+        self._replicas = replicas
+        self._restoring, self._restore = restoring, secrets.token_hex(8)
         try:
             parts = urlsplit(url)
             self._name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -57,8 +69,8 @@ class RedisStore:
             ) from None
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
-        return cls(url)
+    def from_url(cls, url: str, *, replicas: int = 0) -> Self:
+        return cls(url, replicas=replicas)
 
     async def open(self) -> None:
         try:
@@ -66,6 +78,8 @@ class RedisStore:
             info = await self._told("INFO")
             if reason := unfit(info):
                 raise StoreError(f"{self._name}: {reason}")
+            if not self._restoring:
+                await copying.check_whole(self._do, self._name)
             await self._do("SET", "forage:layout", LAYOUT, "NX")
             layout = int(await self._do("GET", "forage:layout"))
             if layout > LAYOUT:
@@ -73,7 +87,9 @@ class RedisStore:
                     f"{self._name} has layout {layout}, written by a newer Forage; "
                     f"this one knows {LAYOUT}"
                 )
-            self.durability = durability(await self._told("CONFIG GET", "append*"))
+            if layout < LAYOUT:
+                await self._do("SET", "forage:layout", LAYOUT)
+            self.durability = durability(await self._told("CONFIG GET", "append*"), self._replicas)
         except BaseException:
             await self.close()
             raise
@@ -89,13 +105,13 @@ class RedisStore:
 
     async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
         if not entries:
-            await self._do("SET", "forage:probe", 1)  # a write, of what nobody reads
+            await self._keep([("SET", "forage:probe", 1)])  # a write, of what nobody reads
             return []
         batch: dict[str, list[Entry]] = {}
         for entry in entries:
             batch.setdefault(entry.experiment, []).append(entry)
         # The names first: one without an event is skipped, an event without one would be lost.
-        _, *replies = await self._all([("SADD", EXPERIMENTS, *batch), *commits(batch)])
+        _, *replies = await self._keep([("SADD", EXPERIMENTS, *batch), *commits(batch)])
         decided = {
             name: outcomes(batch[name], reply) for name, reply in zip(batch, replies, strict=True)
         }
@@ -103,6 +119,9 @@ class RedisStore:
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
         found = await self._range(experiment, "events", after, limit)
+        if found and found[-1][0] != after + len(found):
+            tombstones = await self._do("HGETALL", key_of(experiment, "tombstones"))
+            found = keeping.merge(found, tombstones, after, limit)
         return [Record(position, fields[b"p"]) for position, fields in found]
 
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
@@ -147,13 +166,16 @@ class RedisStore:
         return {policy.decode(): int(count) for policy, count in counts.items()}
 
     async def save_snapshot(self, experiment: str, snapshot: Snapshot) -> None:
-        at = key_of(experiment, "snapshots")
-        await self._do("EVAL", SAVE_SNAPSHOT, 1, at, snapshot.position, snapshot.payload)
+        await self._do(*keeping.save_snapshot(experiment, snapshot))
 
     async def snapshots(self, experiment: str) -> list[Snapshot]:
-        kept = await self._do("HGETALL", key_of(experiment, "snapshots"))
-        found = [Snapshot(int(position), payload) for position, payload in kept.items()]
-        return sorted(found, key=lambda snapshot: snapshot.position, reverse=True)
+        kept, origin = await self._all(
+            [
+                ("HGETALL", key_of(experiment, "snapshots")),
+                ("HMGET", key_of(experiment, "origin"), "position", "payload"),
+            ]
+        )
+        return keeping.snapshots(kept, origin)
 
     async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
         await self._do("SET", key_of(experiment, "blob", key), payload, "NX")
@@ -166,6 +188,91 @@ class RedisStore:
         await self._do("SET", "forage:secret", secrets.token_bytes(32), "NX")
         secret: bytes = await self._do("GET", "forage:secret")
         return secret
+
+    # -- housekeeping --------------------------------------------------------------------------
+
+    async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
+        return keeping.doing(await self._do(*keeping.present(process, doing, seconds)))
+
+    async def need(self, experiment: str, reader: str, need: Need | None) -> None:
+        await self._do(*keeping.need(experiment, reader, need))
+
+    async def needs(self, experiment: str) -> dict[str, Need]:
+        return keeping.needs(await self._do("HGETALL", key_of(experiment, "needs")))
+
+    async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
+        count: int = await self._do(*keeping.trim(experiment, cut, limit))
+        return count
+
+    async def removed(self, experiment: str) -> Removed:
+        return keeping.removed(await self._do("HGETALL", key_of(experiment, "removed")))
+
+    async def overwrite_marks(
+        self, experiment: str, marks: Mapping[str, str], keep_until: float
+    ) -> None:
+        keep_ms = milliseconds(keep_until)
+        await self._all(
+            [
+                ("SET", key_of(experiment, "mark", identity), f"0 {value}", "PXAT", keep_ms)
+                for identity, value in marks.items()
+            ]
+        )
+
+    async def erase(self, erasure: Erasure) -> None:
+        await self._all(list(keeping.erasures(erasure)))
+        async for marks in self._marks_of(erasure.experiment):
+            gone = keeping.begins_with(marks, erasure.forget)
+            if gone:
+                await self._do(
+                    "UNLINK", *(key_of(erasure.experiment, "mark", identity) for identity in gone)
+                )
+        await self._told("BGREWRITEAOF")  # the file still holds what was written once
+
+    async def _marks_of(self, experiment: str) -> AsyncIterator[list[str]]:
+        """Identities of all marks, a page at a time; none that is there throughout is left out."""
+        prefix, cursor = key_of(experiment, "mark", ""), None
+        pattern = re.sub(r"([][*?\\^])", r"\\\1", prefix) + "*"
+        while cursor != 0:
+            cursor, keys = await self._do(
+                "SCAN", cursor or 0, "MATCH", pattern, "COUNT", SCAN_COUNT
+            )
+            cursor = int(cursor)
+            yield [key.decode().removeprefix(prefix) for key in keys]
+
+    # -- copies --------------------------------------------------------------------------------
+
+    async def instant(self, experiment: str) -> Instant:
+        commands = copying.instant_commands(experiment)
+        return copying.instant(await self._all(commands, transaction=True))
+
+    async def list_marks(
+        self, experiment: str, cursor: str, limit: int
+    ) -> tuple[list[KeptMark], str]:
+        return await copying.list_marks(self._do, self._all, experiment, cursor, limit)
+
+    async def blob_keys(self, experiment: str) -> list[str]:
+        return await copying.blob_keys(self._do, experiment)
+
+    async def load(self, experiment: str, part: Part) -> None:
+        await copying.load(self._all, experiment, part)
+
+    async def adopt_secret(self, secret: bytes) -> None:
+        await copying.adopt_secret(self._do, secret)
+
+    async def begin_restore(self) -> None:
+        """Keep everybody out; what a restore that was cut off has left goes. Raises
+        ConfigurationError where the database holds an experiment."""
+        await copying.begin(self._do, self._restore, self._name)
+
+    async def end_restore(self) -> None:
+        """Let others in."""
+        await copying.end(self._do, self._restore, self._name)
+
+    async def leave_restore(self) -> None:
+        """Let another restore begin at once; nothing where this one has ended."""
+        await copying.leave(self._do, self._restore)
+
+    # ------------------------------------------------------------------------------------------
 
     async def _range(
         self, experiment: str, stream: str, after: int, limit: int
@@ -196,9 +303,21 @@ class RedisStore:
         with self._ours():
             return await self._client.execute_command(*command)
 
-    async def _all(self, commands: Sequence[Command]) -> list[Any]:
+    async def _keep(self, commands: Sequence[Command]) -> list[Any]:
+        """Writes, once as many replicas of Redis hold them as have to."""
+        if not self._replicas:
+            return await self._all(commands)
+        wait = ("WAIT", self._replicas, WAIT_MS)
+        *replies, held = await self._all([*commands, wait])
+        if held < self._replicas:
+            raise StoreUnavailable(
+                f"{self._name}: {held} of {self._replicas} replicas of Redis hold the last commit"
+            )
+        return replies
+
+    async def _all(self, commands: Sequence[Command], *, transaction: bool = False) -> list[Any]:
         """One round trip, in order. If any is refused, they all count as failed."""
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline = self._client.pipeline(transaction=transaction)
         for command in commands:
             pipeline.execute_command(*command)
         with self._ours():
@@ -216,6 +335,10 @@ class RedisStore:
             yield
         except (RedisConnectionError, RedisTimeoutError, ResponseError) as error:
             raise StoreUnavailable(f"{self._name}: {error}") from error
+        except RuntimeError as error:
+            if "handler is closed" not in str(error):  # uvloop: it was lost before the write
+                raise
+            raise StoreUnavailable(f"{self._name}: the connection was lost") from error
 
 
 def _client(url: str, connections: int, reply_timeout_s: float) -> Any:
@@ -247,8 +370,11 @@ def unfit(info: Mapping[str, Any]) -> str | None:
     return None
 
 
-def durability(configuration: Mapping[str, str]) -> str:
-    """What CONFIG GET append* means for an acknowledged write."""
+def durability(configuration: Mapping[str, str], replicas: int = 0) -> str:
+    """What CONFIG GET append* means for an acknowledged write, and how many more hold it."""
+    if replicas:
+        own = durability(configuration)
+        return f"{own} {replicas} of its replicas hold it before it is acknowledged."
     if not configuration:
         return "Unknown: this Redis does not tell how it keeps writes (CONFIG GET is refused)."
     if configuration.get("appendonly") != "yes":

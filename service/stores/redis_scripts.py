@@ -12,7 +12,8 @@ Of one experiment, all in one hash slot (`forage:{zooplus}:...`):
     snapshots         hash: position -> payload, the last two
     blob:<key>        string
 
-Of all: `forage:experiments` (set of names), `forage:layout`, `forage:secret`.
+Of all: `forage:experiments` (set of names), `forage:layout`, `forage:secret`. What housekeeping
+adds is told in `redis_keeping`.
 """
 
 import math
@@ -36,7 +37,7 @@ from service.stores.base import (
 
 Command = tuple[Any, ...]
 
-LAYOUT = 1
+LAYOUT = 2
 """Of the keys above. Raised when an older Forage could not use them."""
 CLOCK_SKEW_S = 300.0  # Redis forgets marks by its own clock, which may be ahead of ours
 EXPERIMENTS = "forage:experiments"
@@ -121,15 +122,6 @@ return earlier
 """
 COMMIT_DIGEST = sha1(COMMIT.encode(), usedforsecurity=False).hexdigest()
 
-SAVE_SNAPSHOT = """
--- KEYS snapshots
--- ARGV position, payload
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-local kept = redis.call('HKEYS', KEYS[1])
-table.sort(kept, function(a, b) return tonumber(a) > tonumber(b) end)
-for i = 3, #kept do redis.call('HDEL', KEYS[1], kept[i]) end
-"""
-
 
 def key_of(experiment: str, *parts: str) -> str:
     return ":".join((f"forage:{{{experiment}}}", *parts))
@@ -181,10 +173,15 @@ def _packed(entry: Entry) -> tuple[Any, ...]:
         return "row", entry.id, entry.policy, _time(entry.due)
     keep_ms = ""
     if entry.keep_until is not None:
-        keep_ms = str(max(1, math.ceil(1000 * (entry.keep_until + CLOCK_SKEW_S))))
+        keep_ms = str(milliseconds(entry.keep_until))
     if isinstance(entry, Activation):
         return "activation", entry.decision, keep_ms, _time(entry.due)
     return "event", entry.settles or "", keep_ms, list(entry.marks.values())
+
+
+def milliseconds(keep_until: float) -> int:
+    """By the clock of Redis, when it may forget a mark."""
+    return max(1, math.ceil(1000 * (keep_until + CLOCK_SKEW_S)))
 
 
 def _time(seconds: float | None) -> str:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from service.errors import ConfigurationError, StoreError
+from service.stores import sqlite_copy as copying
 from service.stores import sqlite_file
+from service.stores import sqlite_keeping as keeping
 from service.stores.base import (
     Activation,
     Append,
@@ -29,6 +31,7 @@ from service.stores.base import (
     Record,
     Snapshot,
 )
+from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Need, Part, Removed
 
 T = TypeVar("T")
 
@@ -58,6 +61,10 @@ class SqliteStore:
                 "sqlite:////absolute/path.db"
             )
         return cls(Path(path), readonly=readonly)
+
+    @property
+    def path(self) -> Path:
+        return self._path
 
     async def open(self) -> None:
         try:
@@ -147,17 +154,10 @@ class SqliteStore:
         return dict(rows)
 
     async def save_snapshot(self, experiment: str, snapshot: Snapshot) -> None:
-        await self._write(partial(_save_snapshot, experiment=experiment, snapshot=snapshot))
+        await self._write(partial(keeping.save_snapshot, experiment=experiment, snapshot=snapshot))
 
     async def snapshots(self, experiment: str) -> list[Snapshot]:
-        rows = await self._reader.run(
-            _rows(
-                "SELECT position, payload FROM snapshots WHERE experiment = ? "
-                "ORDER BY position DESC",
-                experiment,
-            )
-        )
-        return [Snapshot(position, payload) for position, payload in rows]
+        return await self._reader.run(partial(keeping.snapshots, experiment=experiment))
 
     async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
         await self._write(
@@ -173,6 +173,58 @@ class SqliteStore:
         worker = self._reader if self._readonly else self._writer
         create = not self._readonly
         return await worker.run(lambda _: sqlite_file.secret(self._path, create=create))
+
+    # -- housekeeping --------------------------------------------------------------------------
+
+    async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
+        return {process: doing} if seconds > 0 else {}  # the lock lets no other process in
+
+    async def need(self, experiment: str, reader: str, need: Need | None) -> None:
+        await self._write(partial(keeping.need, experiment=experiment, reader=reader, need=need))
+
+    async def needs(self, experiment: str) -> dict[str, Need]:
+        return await self._reader.run(partial(keeping.needs, experiment=experiment))
+
+    async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
+        return await self._write(partial(keeping.trim, experiment=experiment, cut=cut, limit=limit))
+
+    async def removed(self, experiment: str) -> Removed:
+        return await self._reader.run(partial(keeping.removed, experiment=experiment))
+
+    async def overwrite_marks(
+        self, experiment: str, marks: Mapping[str, str], keep_until: float
+    ) -> None:
+        await self._write(
+            partial(
+                keeping.overwrite_marks, experiment=experiment, marks=marks, keep_until=keep_until
+            )
+        )
+
+    async def erase(self, erasure: Erasure) -> None:
+        await self._write(partial(keeping.erase, erasure=erasure))
+
+    # -- copies --------------------------------------------------------------------------------
+
+    async def instant(self, experiment: str) -> Instant:
+        return await self._reader.run(partial(copying.instant, experiment=experiment))
+
+    async def list_marks(
+        self, experiment: str, cursor: str, limit: int
+    ) -> tuple[list[KeptMark], str]:
+        return await self._reader.run(
+            partial(copying.list_marks, experiment=experiment, cursor=cursor, limit=limit)
+        )
+
+    async def blob_keys(self, experiment: str) -> list[str]:
+        return await self._reader.run(partial(copying.blob_keys, experiment=experiment))
+
+    async def load(self, experiment: str, part: Part) -> None:
+        await self._write(partial(copying.load, experiment=experiment, part=part))
+
+    async def adopt_secret(self, secret: bytes) -> None:
+        await self._write(lambda _: copying.adopt_secret(self._path, secret))
+
+    # ------------------------------------------------------------------------------------------
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._readonly:
@@ -207,19 +259,6 @@ def _known(db: sqlite3.Connection, experiment: str, identities: Iterable[str]) -
         if row:
             found[identity] = Mark(*row)
     return found
-
-
-def _save_snapshot(db: sqlite3.Connection, experiment: str, snapshot: Snapshot) -> None:
-    with sqlite_file.transaction(db):
-        db.execute(
-            "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
-            (experiment, snapshot.position, snapshot.payload),
-        )
-        db.execute(
-            "DELETE FROM snapshots WHERE experiment = ? AND position NOT IN (SELECT position "
-            "FROM snapshots WHERE experiment = ? ORDER BY position DESC LIMIT 2)",
-            (experiment, experiment),
-        )
 
 
 def _commit(db: sqlite3.Connection, entries: Sequence[Entry]) -> list[Outcome]:

@@ -26,7 +26,7 @@ from service.errors import (
 T = TypeVar("T")
 
 APPLICATION = 0x466F7267  # "Forg", in the file's header: tells our files from any other
-LAYOUT = 1
+LAYOUT = 2
 """Of the tables, in the file's header. Raised when an older Forage could not use the file."""
 BUSY_S = 2.0  # nobody else writes; a person with a shell may, for a moment
 CHECKPOINT_PAGES = 4_000  # 16 MB of WAL: marks are random keys, so each page is written back less
@@ -72,6 +72,29 @@ CREATE TABLE blobs (
     PRIMARY KEY (experiment, key)
 );
 PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = 1;
+COMMIT;
+"""
+
+SINCE_LAYOUT_1 = """
+CREATE {0} TABLE origins (
+    experiment TEXT PRIMARY KEY, position INTEGER NOT NULL, payload BLOB NOT NULL
+);
+CREATE {0} TABLE needs (
+    experiment TEXT NOT NULL, reader TEXT NOT NULL,
+    position INTEGER NOT NULL, row INTEGER NOT NULL,
+    PRIMARY KEY (experiment, reader)
+) WITHOUT ROWID;
+CREATE {0} TABLE removed (
+    experiment TEXT PRIMARY KEY, trimmed INTEGER NOT NULL, erased INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+"""What layout 2 added. A reader of an older file has these empty, as temporary tables."""
+
+UPGRADE = f"""
+BEGIN IMMEDIATE;
+{SINCE_LAYOUT_1.format("")}
+CREATE INDEX marks_by_age ON marks (experiment, keep_until);
 PRAGMA user_version = {LAYOUT};
 COMMIT;
 """
@@ -155,8 +178,10 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 def connect_to_write(path: Path) -> sqlite3.Connection:
     db = _connect(path, "rwc")
     try:
-        if _is_new(db, path):
+        if _layout(db, path) == 0:
             db.executescript(TABLES)
+        if _layout(db, path) == 1:
+            db.executescript(UPGRADE)
         if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise ConfigurationError(f"FORAGE_STORE: {path} lies on a file system without WAL")
         db.execute("PRAGMA synchronous = FULL")
@@ -174,8 +199,11 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
         raise StoreUnavailable(f"{path} does not exist yet: the service creates it when it starts")
     db = _connect(path, "ro")
     try:
-        if _is_new(db, path):
+        layout = _layout(db, path)
+        if layout == 0:
             raise StoreUnavailable(f"{path} has no tables yet: the service creates them")
+        if layout == 1:
+            db.executescript(SINCE_LAYOUT_1.format("TEMP"))
     except BaseException:
         db.close()
         raise
@@ -187,8 +215,8 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S)
 
 
-def _is_new(db: sqlite3.Connection, path: Path) -> bool:
-    """Whether the tables are still to be made. Raises for files that are not ours to use."""
+def _layout(db: sqlite3.Connection, path: Path) -> int:
+    """Of the tables; 0: they are still to be made. Raises for files that are not ours to use."""
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (layout,) = db.execute("PRAGMA user_version").fetchone()
     if application == APPLICATION:
@@ -196,10 +224,10 @@ def _is_new(db: sqlite3.Connection, path: Path) -> bool:
             raise LogTooNew(
                 f"{path} has layout {layout}, written by a newer Forage; this one knows {LAYOUT}"
             )
-        return False
+        return int(layout)
     if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
         raise ConfigurationError(f"FORAGE_STORE: {path} is the database of another program")
-    return True
+    return 0
 
 
 def hold(path: Path) -> int:
@@ -224,14 +252,9 @@ def hold(path: Path) -> int:
 
 def secret(path: Path, *, create: bool) -> bytes:
     """The bytes in `<path>.key`. Only the holder of the lock creates: whole or not at all."""
-    key = path.with_name(f"{path.name}.key")
+    key = key_of(path)
     if create and not key.exists():
-        draft = path.with_name(f"{path.name}.key.new")
-        with suppress(FileNotFoundError):
-            draft.unlink()  # of a service that died between the next two lines
-        _write_new(draft, secrets.token_bytes(SECRET_BYTES))
-        draft.rename(key)
-        _sync_folder(key.parent)
+        keep_secret(path, secrets.token_bytes(SECRET_BYTES))
     try:
         found = key.read_bytes()
     except FileNotFoundError as error:
@@ -239,6 +262,20 @@ def secret(path: Path, *, create: bool) -> bytes:
     if len(found) != SECRET_BYTES:
         raise Damaged(f"{key} holds {len(found)} bytes, not {SECRET_BYTES}")
     return found
+
+
+def key_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.key")
+
+
+def keep_secret(path: Path, content: bytes) -> None:
+    """Write `<path>.key`, whole or not at all."""
+    draft = path.with_name(f"{path.name}.key.new")
+    with suppress(FileNotFoundError):
+        draft.unlink()  # of a process that died between the next two lines
+    _write_new(draft, content)
+    draft.rename(key_of(path))
+    sync_folder(path.parent)
 
 
 def _write_new(path: Path, content: bytes) -> None:
@@ -250,7 +287,7 @@ def _write_new(path: Path, content: bytes) -> None:
         os.close(file)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

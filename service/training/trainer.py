@@ -21,6 +21,7 @@ from service.events import (
     Learned,
     Outcome,
     PolicyReset,
+    Tombstone,
     decode_event,
 )
 from service.fold import State, is_change_of, pack_artifact
@@ -112,7 +113,8 @@ async def _round(follower: Follower, client: httpx.AsyncClient) -> int:
         for learner in list(state.learners.values()):
             if learner.training_due and not learner.staged:
                 artifact = await train(follower.store, state, learner)
-                handed += await _hand_over(client, follower, state, learner, artifact)
+                if artifact is not None:
+                    handed += await _hand_over(client, follower, state, learner, artifact)
     return handed
 
 
@@ -144,12 +146,16 @@ async def collect(store: Store, state: State, learner: Learner, count: int) -> H
             elif isinstance(event, ChangeDetected) and is_change_of(event, learner):
                 history.memory.drop(event.columns, event.since)
                 history.begins = max(history.begins, event.since)
+                continue
+            elif isinstance(event, Tombstone) and learner.learns_from(event.policy):
+                if event.schema_version == state.schema_version:
+                    history.rewards += event.rewards
             elif isinstance(event, Learned) and event.schema_version == state.schema_version:
                 _remember(history, position, event.decision, learner.outcomes(event))
-                if history.rewards >= count:
-                    history.watermark = position
-                    history.memory.trim()
-                    return history
+            if history.rewards >= count:
+                history.watermark = position
+                history.memory.trim()
+                return history
     raise StoreUnavailable("the log ends before the rewards that it should hold")
 
 
@@ -182,10 +188,13 @@ def plan(learner: Learner) -> Plan:
     )
 
 
-async def train(store: Store, state: State, learner: Learner) -> bytes:
-    """The artifact of the next version: a fitted net, and the head folded anew in its features."""
+async def train(store: Store, state: State, learner: Learner) -> bytes | None:
+    """The artifact of the next version: a fitted net, and the head folded anew in its features.
+    None: all that it would learn from was erased."""
     history = await collect(store, state, learner, due_count(learner))
     memory, number = history.memory, learner.next_version[1]
+    if not len(memory):
+        return None
     x, rewards = learner.view.rows(memory.x), np.array(memory.rewards)
     arms = sorted(set(memory.arms)) if learner.disjoint else []
     column = np.array([arms.index(arm) if arms else 0 for arm in memory.arms], dtype=np.int64)

@@ -4,7 +4,9 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -256,3 +258,45 @@ def test_a_url_must_be_one(url: str) -> None:
     with pytest.raises(ConfigurationError, match="not a Redis URL") as raised:
         open_store(url)
     assert "hunter2" not in str(raised.value)
+
+
+def test_a_commit_is_acknowledged_once_replicas_of_redis_hold_it(tmp_path: Path) -> None:
+    """Without one it is not, though it may be kept: the same again, once there is one, is known."""
+
+    async def scenario(url: str, replica: RedisServer) -> None:
+        store = open_store(url, redis_replicas=1)
+        await store.open()
+        try:
+            assert "1 of its replicas hold it" in store.durability
+            for entries in ([event("first")], []):
+                with pytest.raises(StoreUnavailable, match="0 of 1 replicas of Redis"):
+                    await store.commit(entries)
+            await asyncio.to_thread(replica.start)
+            while True:
+                with suppress(StoreUnavailable):
+                    [known] = await store.commit([event("first")])
+                    break
+            assert isinstance(known, Known)
+            assert await store.commit([event("second")]) == [Appended(2)]
+        finally:
+            await store.close()
+
+    folders = [tmp_path / "primary", tmp_path / "replica"]
+    for folder in folders:
+        folder.mkdir()
+    with redis_server(folders[0]) as primary:
+        replica = RedisServer(folders[1], "--replicaof", "127.0.0.1", str(primary.port))
+        try:
+            asyncio.run(scenario(primary.url, replica))
+        finally:
+            replica.kill()
+
+
+def test_a_connection_lost_just_before_a_write_is_a_log_that_is_gone() -> None:
+    """uvloop says so with a RuntimeError; any other is a fault of ours and stays one."""
+    store = redis.RedisStore("redis://127.0.0.1:1/0")
+    lost = "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
+    for text, error in ((lost, StoreUnavailable), ("another", RuntimeError)):
+        store._client.execute_command = AsyncMock(side_effect=RuntimeError(text))
+        with pytest.raises(error):
+            asyncio.run(store.experiments())

@@ -25,8 +25,8 @@ class Forgetful(MemoryStore):
 
     def lose(self, experiment: str, events: int) -> None:
         kept = self._experiments[experiment]
-        del kept.events[-events:]
-        end = len(kept.events)
+        end = kept.position = kept.position - events
+        kept.events = {at: payload for at, payload in kept.events.items() if at <= end}
         kept.marks = {i: mark for i, mark in kept.marks.items() if mark.position <= end}
 
 

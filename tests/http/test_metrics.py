@@ -24,6 +24,9 @@ METRICS = {
     "forage_lost_decisions": ("counter", set()),
     "forage_degraded": ("gauge", set()),
     "forage_damaged_snapshots": ("counter", set()),
+    "forage_trimmed": ("counter", {"experiment"}),
+    "forage_erased_decisions": ("counter", {"experiment"}),
+    "forage_processes": ("gauge", set()),
     "forage_log_position": ("gauge", {"experiment"}),
     "forage_snapshot_age_seconds": ("gauge", {"experiment"}),
     "forage_reward_mean": ("gauge", {"experiment", "policy"}),
@@ -39,7 +42,7 @@ METRICS = {
 @pytest.fixture
 def wire() -> Iterator[Wire]:
     """After some traffic, and a snapshot."""
-    with serving(snapshot_every_events=2) as wire:
+    with serving(snapshot_every_events=2, retention_days=1e-9) as wire:
         for policy in ("linucb", "lints", "named_only"):
             wire.reward(wire.select(policy=policy), 1.0)
         wire.until(lambda: any("snapshot_age" in name for name in wire.metrics()))
@@ -55,6 +58,12 @@ def families(wire: Wire) -> dict[str, Metric]:
 def test_the_metrics_are_these(wire: Wire) -> None:
     for _ in range(2):
         wire.post("/select", {"context": {"persona": "cat"}}, headers={"Idempotency-Key": "k"})
+    wire.select(unit="ann")
+    wire.delete("/units/ann")
+    for _ in range(3):
+        wire.reward(wire.select(), 1.0)
+        wire.run(wire.services.journal.snapshot(wire.services.journal.live["shop"]))
+    wire.run(wire.services.retention.trim_all())
     found = {
         name: (each.type, set().union(*(sample.labels for sample in each.samples)) - {"le"})
         for name, each in families(wire).items()

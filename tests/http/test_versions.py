@@ -249,16 +249,11 @@ def test_after_a_version_of_an_older_schema_the_next_one_is_taken() -> None:
     blobs = store._experiments["shop"].blobs
     [(name, content)] = blobs.items()
     older = codec.pack(1, *codec.unpack(content, SNAPSHOT_SCHEMA))
-    events = [decode_event(record) for record in store._experiments["shop"].events]
+    events = store._experiments["shop"].events
     digest = hashlib.sha256(older).hexdigest()
-    store._experiments["shop"].events[:] = [
-        encode_event(
-            msgspec.structs.replace(event, artifact=digest)
-            if isinstance(event, VersionStaged) and event.artifact == name
-            else event
-        )
-        for event in events
-    ]
+    for position, event in [(at, decode_event(record)) for at, record in events.items()]:
+        if isinstance(event, VersionStaged) and event.artifact == name:
+            events[position] = encode_event(msgspec.structs.replace(event, artifact=digest))
     blobs[digest] = older
     store._experiments["shop"].snapshots.clear()
     with serving(store) as wire:

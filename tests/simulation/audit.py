@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from service.errors import Damaged
-from service.events import AnyEvent, VersionStaged, decode_event, encode_event
+from service.events import AnyEvent, Learned, VersionStaged, decode_event, encode_event
 from service.fold import State, read_meta
 from service.journal import Journal
 from tests.simulation.disk import Disk
@@ -40,6 +40,7 @@ class Audit:
             if process.services and (live := process.services.journal.live.get(NAME)):
                 self._check_live(live.state)
         self._check_snapshots()
+        self._check_taken_out()
 
     def _read_up(self) -> None:
         """Fold what the log took since the last step."""
@@ -54,6 +55,16 @@ class Audit:
             step(self.state, self.records)
             self._fences.check(self.state)
             self._digests[position] = digest(self.state)
+
+    def _check_taken_out(self) -> None:
+        """Nothing is left of what was erased but tombstones; nothing went that was needed."""
+        assert not self._disk.misdeeds, self._disk.misdeeds[0]
+        erased = {key for key, visit in self._ledger.visits.items() if visit.erased}
+        gone = erased - self._disk.trimmed
+        for event in self._disk.present_events(NAME):
+            assert not (isinstance(event, Learned) and event.decision in gone), (
+                f"an event of {event.decision}, which was erased, is still there"
+            )
 
     def _check_live(self, state: State) -> None:
         """A process that has folded up to a position is, bit for bit, the fold up to there."""
@@ -84,8 +95,9 @@ class Audit:
     def check_calm(self, processes: Iterable[Process], now: float) -> None:
         """Everyone has read the log, agrees with its bytes folded anew, and with callers."""
         rows = dict(self._disk.rows(NAME))
-        self._ledger.check_kept(rows)
-        self._ledger.check_expired(now, rows)
+        self._ledger.check_kept(rows, self._disk.trimmed)
+        closing = self._disk.closing(NAME)
+        self._ledger.check_expired(now, {k: row for k, row in rows.items() if k not in closing})
         again = [(decode_event(encode_event(event)), blob) for event, blob in self.records]
         whole = bits(replay(again, State(NAME)))
         for process in processes:

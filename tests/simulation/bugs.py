@@ -14,6 +14,7 @@ from service.journal import Journal
 from service.policies.learner import Learner
 from service.settlement import _Settlement
 from service.stores.base import Append, Appended, Entry, Known, Mark, Outcome, Snapshot
+from service.upkeep.erasure import Eraser
 from service.writer import _Waiting
 from tests.simulation.disk import Disk
 
@@ -33,12 +34,12 @@ def mark_before_append() -> Iterator[None]:
         if known:
             kept._settle(entry.settles)
             return Known(known)
-        position = len(kept.events) + 1
+        position = kept.position + 1
         kept.marks |= {i: Mark(value, position) for i, value in entry.marks.items()}
         await asyncio.sleep(A_WHILE_S)
-        kept.events.append(entry.payload)
+        kept.position, kept.events[position] = position, entry.payload
         kept._settle(entry.settles)
-        return Appended(len(kept.events))
+        return Appended(kept.position)
 
     with mock.patch.object(Disk, "take", take):
         yield
@@ -59,7 +60,7 @@ def snapshot_without_position_check() -> Iterator[None]:
         live.snapshot_position = position
         self._snapshotting.discard(live.state.name)
 
-    with mock.patch.object(Journal, "_snapshot", snapshot):
+    with mock.patch.object(Journal, "snapshot", snapshot):
         yield
 
 
@@ -132,6 +133,16 @@ def stale_version_served() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def erasure_that_leaves_links() -> Iterator[None]:
+    """Rows and events go, and whoever holds a token can settle the decision anew."""
+
+    async def close(*_: object) -> None: ...
+
+    with mock.patch.object(Eraser, "_close", close):
+        yield
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", " "): bug
     for bug in (
@@ -141,5 +152,6 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         expiry_that_races_a_reward,
         fold_that_skips_a_gap,
         stale_version_served,
+        erasure_that_leaves_links,
     )
 }

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import Context, ContextVar
 from random import Random
@@ -13,7 +13,9 @@ from unittest import mock
 
 import service.engine
 import service.follower
+import service.presence
 import service.token
+import service.upkeep.erasure
 import service.writer
 
 EPOCH = 1_700_000_000.0
@@ -106,12 +108,18 @@ def injected(clock: Clock, rng: Random) -> Iterator[None]:
         passed += rng.choice((0.0, 0.0, 0.0, 0.003))
         return passed
 
+    async def at_once(work: Callable[..., Any], *arguments: Any) -> Any:
+        """Threads know nothing of our time."""
+        return work(*arguments)
+
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(asyncio, "to_thread", at_once))
         for module in _with_clocks():
             stack.enter_context(mock.patch.object(module, "time", clock.time))
         for module in (service.follower, service.writer):
             stack.enter_context(mock.patch.object(module, "perf_counter", stopwatch))
-        stack.enter_context(mock.patch.object(service.engine, "_entropy", rng))
+        for module in (service.engine, service.presence, service.upkeep.erasure):
+            stack.enter_context(mock.patch.object(module, "_entropy", rng))
         process_ids = mock.Mock(urandom=rng.randbytes)
         stack.enter_context(mock.patch.object(service.token, "os", process_ids))
         yield

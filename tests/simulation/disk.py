@@ -8,8 +8,10 @@ from random import Random
 from typing import Any, Literal
 
 from service.errors import StoreUnavailable
-from service.events import AnyEvent, decode_event
+from service.events import AnyEvent, decode_decision, decode_event
+from service.settlement import ERASED
 from service.stores.base import Appended, Entry, Outcome, Snapshot
+from service.stores.keeping import Cut, Erasure
 from service.stores.memory import MemoryStore
 
 Fault = Literal["refuse", "lose", "part", "late"]
@@ -18,12 +20,19 @@ of some entries; late: the answer is an error now, and the entries are kept late
 waits in a server's buffer: of shared stores alone)."""
 
 LATENCIES = (0.0, 0.001, 0.004, 0.02)
+LARGEST_SKEW_S = 30.0
+"""By so much is the clock of a process wrong at most."""
+
 FORGET_AFTER_S = 300.0
 """Redis forgets marks this long after their `keep_until`."""
 
 
 class Disk(MemoryStore):
-    """What is kept. An experiment is looked at from outside the service through `events`."""
+    """What is kept. An experiment is looked at from outside the service through `events` and
+    `rows`: with what was trimmed, and events as they were before they were erased.
+
+    misdeeds   what was taken out and should not have been
+    """
 
     def __init__(self, *, shared: bool, now: Callable[[], float]) -> None:
         super().__init__()
@@ -32,6 +41,10 @@ class Disk(MemoryStore):
         self.late: set[asyncio.Task[None]] = set()
         self.damaged: set[bytes] = set()
         self._forget_at: dict[tuple[str, str], float] = {}
+        self._past_events: dict[int, bytes] = {}
+        self._past_rows: dict[str, bytes] = {}
+        self._past_blobs: dict[str, bytes] = {}
+        self.misdeeds: list[str] = []
 
     async def take(self, entry: Entry) -> Outcome:
         """One entry, whole or not at all. What may be forgotten by now is."""
@@ -43,26 +56,62 @@ class Disk(MemoryStore):
         return outcome
 
     def events(self, name: str, after: int = 0) -> list[AnyEvent]:
-        return [decode_event(payload) for payload in self._experiments[name].events[after:]]
+        every = self._experiments[name].events | self._past_events
+        return [decode_event(every[at]) for at in sorted(every) if at > after]
+
+    def present_events(self, name: str) -> list[AnyEvent]:
+        return [decode_event(payload) for payload in self._experiments[name].events.values()]
 
     def length(self, name: str) -> int:
-        return len(self._experiments[name].events)
+        return self._experiments[name].position
+
+    @property
+    def trimmed(self) -> set[str]:
+        """Decisions whose rows were: nothing tells any more whose they were."""
+        return set(self._past_rows)
+
+    def closing(self, name: str) -> set[str]:
+        """Decisions that somebody began to erase: nothing is settled of them any more."""
+        marks = self._experiments[name].marks.items()
+        return {identity.partition("#")[0] for identity, mark in marks if mark.value == ERASED}
 
     def rows(self, name: str) -> Mapping[str, bytes]:
-        return self._experiments[name].decisions
+        return self._experiments[name].decisions | self._past_rows
 
     def kept_snapshots(self, name: str) -> list[Snapshot]:
-        return list(self._experiments[name].snapshots.values())
+        kept = self._experiments[name]
+        return [*kept.snapshots.values(), *([kept.origin] if kept.origin else [])]
+
+    async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
+        kept = self._experiments[experiment]
+        events, rows = dict(kept.events), dict(kept.decisions)
+        count = await super().trim(experiment, cut, limit)
+        gone = {at: events[at] for at in events.keys() - kept.events.keys()}
+        self._past_events = gone | self._past_events  # as they were before an erasure
+        for row in rows.keys() - kept.decisions.keys():
+            self._past_rows[row] = rows[row]
+            if decode_decision(rows[row]).accept_until >= self._now() + LARGEST_SKEW_S:
+                self.misdeeds.append(f"decision {row} was trimmed while it was open")
+        return count
+
+    async def erase(self, erasure: Erasure) -> None:
+        kept = self._experiments[erasure.experiment]
+        before = {at: kept.events[at] for at in erasure.events if at in kept.events}
+        self._past_blobs |= kept.blobs
+        await super().erase(erasure)
+        self._past_events = before | self._past_events
+        for row in erasure.decisions:
+            self._past_rows.pop(row, None)
 
     def kept_blob(self, name: str, key: str) -> bytes:
-        return self._experiments[name].blobs[key]
+        return (self._experiments[name].blobs | self._past_blobs)[key]
 
     def forget(self) -> None:
         """Trim marks that need not be kept any more."""
         for (name, identity), at in list(self._forget_at.items()):
             if at < self._now():
                 del self._forget_at[name, identity]
-                del self._experiments[name].marks[identity]
+                self._experiments[name].marks.pop(identity, None)  # it may have been erased
 
     def corrupt(self, rng: Random) -> None:
         """Change a bit of a newest snapshot, or cut it short."""

@@ -10,6 +10,7 @@ DEFAULT = 0.75
 TRAINED = "neural"
 POLICIES: dict[str, dict[str, Any]] = {
     "linucb": {"kind": "linucb", "features": ["pet x kind"]},
+    "windowed": {"kind": "linucb", "features": ["pet x kind"], "window": 6},
     TRAINED: {
         "kind": "neural_linear_ts",
         "learns_from": "all",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from service.engine import Answer
 from service.errors import Conflict, ForageError, Gone, StoreUnavailable
-from service.events import AnyEvent, Decision, Expired, Learned, decode_decision, outcomes
+from service.events import AnyEvent, Decision, Erased, Expired, Learned, decode_decision, outcomes
 from service.events import Outcome as Told
 from service.experiment import RewardRules
 
@@ -33,11 +33,14 @@ class Contribution:
 
 @dataclass
 class Visit:
-    """One answered decision and what its caller has reported of it."""
+    """One answered decision and what its caller has reported of it. erased: its unit was, after
+    this was answered, and whoever asked for that was told that it is done."""
 
     token: str
     decision: Decision
     logged: bool
+    unit: str
+    erased: bool = False
     sent: list[Contribution] = field(default_factory=list)
 
     def contribute(self, arms: list[str]) -> Contribution:
@@ -71,17 +74,38 @@ class Ledger:
         self._rules = rules
         self.visits: dict[str, Visit] = {}
         self.chains: dict[tuple[str, str], Chain] = {}
+        self.taken_out: set[str] = set()
+        """Decisions that the log says were erased."""
 
     # -- what callers are told -----------------------------------------------------------------
 
-    def shown(self, answer: Answer | None, fault: ForageError | None) -> None:
+    def shown(self, unit: str, answer: Answer | None, fault: ForageError | None) -> None:
         """A decision is answered, whatever has become of the log."""
         assert answer is not None, f"a decision failed: {fault!r}"
-        self.visits[answer.decision.id] = Visit(answer.token, answer.decision, answer.logged)
+        decision = answer.decision
+        self.visits[decision.id] = Visit(answer.token, decision, answer.logged, unit)
+
+    def logged_of(self, unit: str) -> list[Visit]:
+        return [visit for visit in self.visits.values() if visit.unit == unit and visit.logged]
+
+    @staticmethod
+    def erased(visits: list[Visit], gone: object, fault: ForageError | None) -> None:
+        """visits: of the unit, answered before its erasure was asked for."""
+        for visit in visits if gone is not None else ():
+            visit.erased = True
+        assert gone is not None or isinstance(fault, StoreUnavailable), repr(fault)
 
     def answered(
-        self, visit: Visit, own: Contribution, status: str | None, fault: ForageError | None
+        self,
+        visit: Visit,
+        own: Contribution,
+        status: str | None,
+        fault: ForageError | None,
+        *,
+        erased: bool = False,
     ) -> None:
+        """erased: it was sent after the erasure of its unit was done."""
+        assert not (erased and status), f"{visit.decision.id} was erased, a reward was {status}"
         if status is not None:
             assert not (own.took and status != "duplicate"), (
                 f"a contribution to {visit.decision.id} was {status} after it was {own.answers}"
@@ -105,6 +129,8 @@ class Ledger:
         if isinstance(event, Learned):
             for one in outcomes(event):
                 self._extend(position, event, one)
+        elif isinstance(event, Erased):
+            self.taken_out.update(event.decisions)
 
     def _extend(self, position: int, event: Learned, told: Told) -> None:
         key = event.decision, told.settled.arm
@@ -140,10 +166,13 @@ class Ledger:
 
     # -- both ----------------------------------------------------------------------------------
 
-    def check_kept(self, rows: dict[str, bytes]) -> None:
-        """What was acknowledged is in the log, and nothing that nobody said."""
+    def check_kept(self, rows: dict[str, bytes], trimmed: set[str]) -> None:
+        """What was acknowledged is in the log, or was until it was trimmed, and nothing is that
+        nobody said."""
         for key, visit in self.visits.items():
-            if visit.logged:
+            if visit.erased and key not in trimmed:
+                assert key not in rows, f"decision {key} was erased and is still there"
+            elif visit.logged and key not in self.taken_out:
                 assert key in rows, f"decision {key} was answered as logged and is not"
             if key in rows:
                 assert decode_decision(rows[key]) == visit.decision
@@ -169,6 +198,6 @@ class Ledger:
     def check_expired(self, now: float, rows: dict[str, bytes]) -> None:
         """Whatever was due has been settled on all of its arms."""
         for row in map(decode_decision, rows.values()):
-            if row.reward_by <= now:
+            if row.reward_by <= now and row.id not in self.taken_out:
                 for shown in row.shown:
                     assert (row.id, shown.arm) in self.chains, f"{row.id} is due and still open"

@@ -28,6 +28,8 @@ SETTINGS = Settings(
     snapshot_every_events=9,
     expiry_seconds=1.0,
     buffer_decisions=6,
+    retention_days=100.0 / 86_400.0,
+    trim_seconds=20.0,
 )
 AGAIN_S = 0.2
 
@@ -90,7 +92,7 @@ def simulated_stores() -> Iterator[None]:
     """Where `open_services` looks for a store and a definition."""
     with mock.patch.multiple(
         service.services,
-        open_store=lambda url: _owner().line,
+        open_store=lambda url, **_: _owner().line,
         load_definition=lambda path: (NAME, _owner().definition),
     ):
         yield

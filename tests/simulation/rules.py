@@ -81,7 +81,7 @@ async def snapshot(world: World, rng: Random) -> None:
     if process := world.serving(rng):
         journal = process.parts.journal
         for live in journal.live.values():
-            world.ask(process, partial(journal._snapshot, live), lambda *_: None, rng)
+            world.ask(process, partial(journal.snapshot, live), lambda *_: None, rng)
 
 
 async def expire(world: World, rng: Random) -> None:
@@ -98,6 +98,15 @@ async def race(world: World, rng: Random) -> None:
         world.contribute(visit, rng)
         await expire(world, rng)
         world.contribute(visit, rng)
+
+
+async def trim(world: World, rng: Random) -> None:
+    if process := world.serving(rng):
+        world.ask(process, process.parts.retention.trim_all, lambda *_: None, rng)
+
+
+async def erase(world: World, rng: Random) -> None:
+    world.erase(rng)
 
 
 # -- the store ---------------------------------------------------------------------------------
@@ -182,6 +191,8 @@ RULES: dict[Rule, int] = {
     restart: 10,
     snapshot: 3,
     expire: 2,
+    trim: 3,
+    erase: 2,
     race: 3,
     refuse_commit: 1,
     lose_reply: 3,

@@ -27,6 +27,7 @@ DELAYS_S = (0.0, 0.0, 0.002, 0.05, 1.0)
 HEALING_S = 12.0
 """In which all is well again once the faults are over; a late write takes 5 of them."""
 TRIES = 10
+UNITS = ("ann", "ben", "cleo", "dora")
 LEEWAY_S = FORGET_AFTER_S - 100.0
 """So far wall clocks may go on between two calms: less than marks are kept."""
 
@@ -50,6 +51,8 @@ class World:
         self._bugs = Bugs()
         self._violations: list[BaseException] = []
         self._artifacts: list[bytes] = []
+        self._erasures: list[str | None] = []
+        """Units that were asked to be erased; None where that was answered."""
         self._revisions = 0
         self._leeway = self._leeway_s = leeway_s
         self._replicas: list[Process | None] = [None] * (2 if shared else 1)
@@ -111,6 +114,7 @@ class World:
             process.line.down = process.line.slow = process.skew = 0.0
             process.line.faults.clear()
         await asyncio.sleep(HEALING_S)
+        await self._ask_again()
         self._leeway = self._leeway_s
         due = self._clock.true() - HEALING_S / 2
         for _ in range(TRIES):  # an event may just have been written
@@ -119,6 +123,20 @@ class World:
             await asyncio.sleep(0.1)
         self.check()
         self.audit.check_calm(self.processes, due)
+
+    async def _ask_again(self) -> None:
+        """Erasures that were not answered."""
+        units = sorted({unit for unit in self._erasures if unit})
+        self._erasures = [None] * len(self._erasures)
+        process = self.processes[0]
+        for unit in units * TRIES:
+            if unit in units:
+                try:
+                    await process.run(process.parts.eraser.erase(unit))
+                    units.remove(unit)
+                except StoreUnavailable:
+                    await asyncio.sleep(0.5)
+        assert not units, f"{units} cannot be erased"
 
     # -- processes -----------------------------------------------------------------------------
 
@@ -177,9 +195,10 @@ class World:
     def select(self, rng: Random) -> None:
         if process := self.serving(rng):
             context = {"pet": rng.choice(("cat", "dog")), "age": 3.0}
-            question = Question(context, NAME, top_k=rng.choice((1, 1, 2)))
+            unit = rng.choice(UNITS)
+            question = Question(context, NAME, unit=unit, top_k=rng.choice((1, 1, 2)))
             select = partial(process.parts.engine.select, question)
-            self.ask(process, select, self.ledger.shown, rng)
+            self.ask(process, select, partial(self.ledger.shown, unit), rng)
 
     def contribute(self, visit: Visit, rng: Random) -> None:
         """A new contribution, to some of the arms."""
@@ -194,14 +213,28 @@ class World:
             return
         rewards = {arm: reward * factor for arm, reward in own.rewards.items()}
         outcome = Outcome(visit.token, rewards=rewards, reward_id=own.reward_id)
+        erased = visit.erased
 
         def answered(status: str | None, fault: ForageError | None) -> None:
             if factor == 1.0:
-                self.ledger.answered(visit, own, status, fault)
+                self.ledger.answered(visit, own, status, fault, erased=erased)
             else:
                 self.ledger.contradicted(status, fault)
 
         self.ask(process, partial(process.parts.settlements.reward, outcome), answered, rng)
+
+    def erase(self, rng: Random) -> None:
+        """A unit wants to be forgotten."""
+        if process := self.serving(rng):
+            unit = rng.choice(UNITS)
+            before, number = self.ledger.logged_of(unit), len(self._erasures)
+
+            def answered(gone: object, fault: ForageError | None) -> None:
+                self.ledger.erased(before, gone, fault)
+                self._erasures[number] = None if gone is not None else unit
+
+            self._erasures.append(unit)
+            self.ask(process, partial(process.parts.eraser.erase, unit), answered, rng)
 
     def define(self, rng: Random) -> None:
         if process := self.serving(rng):
@@ -223,8 +256,10 @@ class World:
         """One of the last artifacts, which may be stale by now."""
         if self._artifacts and (process := self.serving(rng)):
             artifact = rng.choice(self._artifacts[-3:])
-            stage, state = process.parts.admin.stage, process.parts.journal.live[NAME].state
-            self.ask(process, partial(stage, state, TRAINED, artifact), lambda *_: None, rng)
+            state = process.parts.journal.state(NAME)
+            assert state is not None, "a process serves, and has not got what was defined"
+            stage = partial(process.parts.admin.stage, state, TRAINED, artifact)
+            self.ask(process, stage, lambda *_: None, rng)
 
     # -- time ----------------------------------------------------------------------------------
 

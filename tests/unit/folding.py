@@ -14,6 +14,7 @@ from service.events import (
     ArmUpserted,
     ChangeDetected,
     Corrected,
+    Erased,
     ExperimentDefined,
     ExperimentDeleted,
     Expired,
@@ -235,8 +236,12 @@ class Log:
 
 
 def catch_up(state: State, learner: Learner, records: list[Any]) -> None:
-    while learner.staged and learner.staged.folded_to < state.position:
-        position = learner.staged.folded_to + 1
+    while (staged := learner.staged) and staged.folded_to < state.position:
+        if staged.gone is None:
+            earlier = [event for event, _ in records[staged.folded_to : staged.position - 1]]
+            erased = [event for event in earlier if isinstance(event, Erased)]
+            staged.gone = {position for event in erased for position in event.positions}
+        position = staged.folded_to + 1
         state.catch_up(learner, position, records[position - 1][0])
 
 

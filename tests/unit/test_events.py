@@ -23,12 +23,14 @@ from service.events import (
     Decision,
     ExperimentDefined,
     ExperimentDeleted,
+    Erased,
     Expired,
     Outcome,
     PolicyReset,
     Rewarded,
     Settled,
     Shown,
+    Tombstone,
     VersionActivated,
     VersionStaged,
     decode_decision,
@@ -219,7 +221,7 @@ def old_log() -> list[tuple[AnyEvent, bytes | None]]:
     return [(event, artifact if isinstance(event, VersionStaged) else None) for event in read]
 
 
-LATER = {ChangeDetected, PolicyReset}
+LATER = {ChangeDetected, Erased, PolicyReset, Tombstone}
 """Events that schema 1 had not."""
 
 

@@ -32,7 +32,7 @@ def expected_of(schema: int) -> dict[str, Any]:
     return said
 
 
-@pytest.mark.parametrize("schema", [1, 2])
+@pytest.mark.parametrize("schema", [1, 2, 3])
 def test_an_old_log_folds_to_the_state_that_it_had(schema: int) -> None:
     state, said = replay(log_of(schema), eager=True), expected_of(schema)
     assert state.position == said["position"]
@@ -56,7 +56,7 @@ def test_an_old_log_folds_to_the_state_that_it_had(schema: int) -> None:
             assert np.linalg.norm(array) == pytest.approx(norm, abs=1e-9 * size), (name, part)
 
 
-@pytest.mark.parametrize("schema", [1, 2])
+@pytest.mark.parametrize("schema", [1, 2, 3])
 def test_an_old_log_goes_on_from_a_snapshot_anywhere(schema: int) -> None:
     records = log_of(schema)
     whole = replay(records, eager=True)

@@ -1,0 +1,42 @@
+"""forage backup: copy the store into a file, while services write."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from service.commands.running import INTERRUPTED, Command, progress
+from service.settings import Settings
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="FILE", help="the new file; its folder exists"
+    )
+
+
+def run(settings: Settings, options: dict[str, Any]) -> int:
+    """Copy, and say what the copy holds."""
+    from service.backup import backup
+    from service.copying import table
+
+    path: Path = options["to"]
+    try:
+        with progress() as say:
+            copied = backup(settings.store, path, say)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    print(table(copied))
+    return 0
+
+
+COMMAND = Command(
+    "copy the store into a file, while services write",
+    add_options,
+    run,
+    description="Copy the log, the snapshots and the trained versions of all experiments, each as "
+    "it was at one instant, into a new SQLite store, and the secret of decision tokens beside it "
+    "(FILE.key, readable by its owner alone). Services go on writing. The file is checked and "
+    "on the disk before it has its name; `forage audit --store sqlite:///FILE` audits it, "
+    "`forage restore --from FILE` puts it back.",
+    epilog="Exit status: 0 when the file is there and whole, 1 when there is none.",
+)

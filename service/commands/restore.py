@@ -1,0 +1,42 @@
+"""forage restore: copy a file that `forage backup` wrote into an empty store."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from service.commands.running import INTERRUPTED, Command, progress
+from service.settings import Settings
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--from", dest="file", type=Path, required=True, metavar="FILE", help="the backup"
+    )
+
+
+def run(settings: Settings, options: dict[str, Any]) -> int:
+    """Copy, and say what the store holds now."""
+    from service.backup import restore
+    from service.copying import table
+
+    path: Path = options["file"]
+    try:
+        with progress() as say:
+            copied = restore(path, settings.store, say)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    print(table(copied))
+    return 0
+
+
+COMMAND = Command(
+    "copy a backup into an empty store",
+    add_options,
+    run,
+    description="Copy all that a backup holds into the store that --store names, which must hold "
+    "nothing yet: an SQLite file that does not exist, or a Redis database without an experiment. "
+    "The secret goes with it, so that decision tokens that were handed out before go on working. "
+    "What is in the backup need not have come from a store of the same kind.",
+    epilog="Exit status: 0 when all is there, 1 when the store is as it was, or, where Redis went "
+    "away meanwhile, refuses to be opened until another restore is through.",
+)

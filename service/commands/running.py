@@ -1,0 +1,53 @@
+"""What a command is, and what commands share: the event loop, an interrupt, a line of progress."""
+
+import contextlib
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from service.settings import Settings
+
+INTERRUPTED = 130
+"""Status of a command that was not finished: it has said nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of `forage`.
+
+    add_options   an option named as a setting overrides it
+    run           of the settings and of all options by name: the exit status. Raises ForageError
+                  with what is to be said.
+    """
+
+    help: str
+    add_options: Callable[[ArgumentParser], None]
+    run: Callable[[Settings, dict[str, Any]], int]
+    description: str | None = None
+    epilog: str | None = None
+
+
+def run_until_stopped(work: Coroutine[Any, Any, int]) -> int:
+    """Its status; an interrupt ends it in order."""
+    import uvloop
+
+    with contextlib.suppress(KeyboardInterrupt):
+        return uvloop.run(work)
+    return 0
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[str], None] | None]:
+    """Where to say how far it is: a line in place of the one before, on a terminal; else None."""
+    say = _say if sys.stderr.isatty() else None
+    try:
+        yield say
+    finally:
+        if say:
+            say("")
+
+
+def _say(line: str) -> None:
+    print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)

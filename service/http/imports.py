@@ -1,0 +1,110 @@
+"""The route by which visits that somebody else decided come into the log."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from pydantic import AwareDatetime, BaseModel, Field
+
+from service.engine import InlineArm
+from service.errors import Invalid, Refused
+from service.experiment import ArmId, Name, Number, Values
+from service.fold import State
+from service.http.experiments import named, only
+from service.http.problems import problem_of
+from service.http.routes import Core, problems
+from service.http.schemas import ArmBody, Body, Problem
+from service.importing import Status, Visit
+
+Chance = Annotated[float, Field(ge=0, le=1)]
+
+
+class VisitBody(Body):
+    """What was shown elsewhere, and what came of it."""
+
+    id: Annotated[str, Field(min_length=1, max_length=256)] = Field(
+        description="The import's own: the same id is the same visit, whenever it comes."
+    )
+    at: Annotated[AwareDatetime, Field(strict=False)] = Field(
+        description="When it was: ISO 8601 with its zone, or unix seconds."
+    )
+    context: Values = Field({}, description="Features of the user and the moment, by name.")
+    arms: Annotated[list[ArmId | ArmBody], Field(min_length=1)] | None = Field(
+        None, description="What could have been shown. Left out: the shown arm alone."
+    )
+    arm: ArmId = Field(description="What was shown.")
+    propensity: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="Chance with which it was shown."
+    )
+    probabilities: list[Chance] | None = Field(
+        None, description="Of all arms, in their order, where they are known."
+    )
+    reward: Number | None = Field(None, description="Left out: not known; nothing is learned.")
+    unit: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        None, description="Who it was for; stored only as a keyed hash."
+    )
+
+    def visit(self) -> Visit:
+        arms: list[str | InlineArm] | None = None
+        if self.arms is not None:
+            arms = [
+                InlineArm(arm.id, arm.features) if isinstance(arm, ArmBody) else arm
+                for arm in self.arms
+            ]
+        return Visit(
+            self.id, self.at.timestamp(), self.context, self.arm, self.propensity, arms,
+            self.probabilities, self.reward, self.unit,
+        )  # fmt: skip
+
+
+class ImportBody(Body):
+    policy: Name = Field(description="That learns from the rewards.")
+    visits: Annotated[list[VisitBody], Field(min_length=1)]
+    skip_refused: bool = Field(
+        False, description="Go on after a visit that is refused; else it is the last one taken up."
+    )
+
+
+class ImportItem(BaseModel):
+    """status: as of a route of its own. answer: whether it was there before; null: see problem."""
+
+    status: int
+    answer: Status | None = None
+    problem: Problem | None = None
+
+    @classmethod
+    def of(cls, became: Status | Refused) -> "ImportItem":
+        if isinstance(became, Refused):
+            return cls(status=became.status, problem=problem_of(became))
+        return cls(status=200, answer=became)
+
+
+class ImportAnswer(BaseModel):
+    results: list[ImportItem] = Field(
+        description="Of each visit, in order, as far as they were taken up."
+    )
+
+
+def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
+    """Imports into the experiment that `of` finds."""
+    routes = APIRouter()
+
+    @routes.post("/import", tags=["define"], responses=problems(400, 404, 503))
+    async def take(
+        body: ImportBody, state: Annotated[State, Depends(of)], core: Core
+    ) -> ImportAnswer:
+        """Take visits that somebody else decided, with what came of them, in their order. The same
+        call again changes nothing."""
+        if len(body.visits) > core.settings.max_batch:
+            raise Invalid(f"at most {core.settings.max_batch} visits", path="visits")
+        visits = [each.visit() for each in body.visits]
+        became = await core.importer.take(
+            state, body.policy, visits, skip_refused=body.skip_refused
+        )
+        return ImportAnswer(results=[ImportItem.of(each) for each in became])
+
+    return routes
+
+
+def scoped() -> list[tuple[str, APIRouter]]:
+    return [("/experiments/{experiment}", resources(named)), ("", resources(only))]

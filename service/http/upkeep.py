@@ -1,0 +1,86 @@
+"""The routes of upkeep: erasing a unit, and readers of the log that trimming waits for."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel, Field
+
+from service.experiment import Name
+from service.http.experiments import Named
+from service.http.routes import Core, problems
+from service.http.schemas import Body
+from service.stores.keeping import Need
+
+router = APIRouter(tags=["operate"])
+
+
+class ErasedCount(BaseModel):
+    decisions: int
+    events: int
+
+
+class ErasureAnswer(BaseModel):
+    erased: dict[str, ErasedCount] = Field(description="By experiment.")
+
+
+class Reader(Body):
+    position: int = Field(ge=0, description="Events up to this position have been taken.")
+    row: int = Field(ge=0, description="Decision rows up to this number have been taken.")
+
+
+class ReaderList(BaseModel):
+    readers: dict[str, Reader]
+
+
+@router.delete("/units/{unit:path}", responses=problems(404, 503))
+async def delete_unit(
+    unit: Annotated[str, Path(min_length=1, max_length=256)],
+    core: Core,
+    experiment: Annotated[Name | None, Query(description="From this one alone (all).")] = None,
+) -> ErasureAnswer:
+    """Erase all that the log holds of a unit: its decisions and what came of them. Answered once it
+    is gone; the same call again is safe. What policies have learned from all units together
+    stays."""
+    if experiment is not None:
+        await core.engine.experiment(experiment)
+    gone = await core.eraser.erase(unit, experiment)
+    return ErasureAnswer(
+        erased={
+            name: ErasedCount(decisions=one.decisions, events=one.events)
+            for name, one in gone.items()
+        }
+    )
+
+
+@router.get("/experiments/{experiment}/readers", responses=problems(404, 503))
+async def readers(state: Named, core: Core) -> ReaderList:
+    """Readers of the log that trimming waits for, and what each has taken."""
+    needs = await core.journal.store.needs(state.name)
+    return ReaderList(
+        readers={name: Reader(position=one.position, row=one.row) for name, one in needs.items()}
+    )
+
+
+@router.put(
+    "/experiments/{experiment}/readers/{reader}",
+    status_code=204,
+    response_class=Response,
+    responses=problems(400, 404, 503),
+)
+async def put_reader(
+    reader: Annotated[Name, Path()], body: Reader, state: Named, core: Core
+) -> None:
+    """Say how much of the log a reader has taken: what comes after is not trimmed before it has
+    that, too."""
+    await core.journal.store.need(state.name, reader, Need(body.position, body.row))
+
+
+@router.delete(
+    "/experiments/{experiment}/readers/{reader}",
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, 503),
+)
+async def delete_reader(reader: Annotated[Name, Path()], state: Named, core: Core) -> None:
+    """There is no such reader any more: trimming does not wait for it."""
+    await core.journal.store.need(state.name, reader, None)

@@ -1,0 +1,164 @@
+"""Logged visits as files hold them (JSON Lines, CSV, Parquet), a line at a time, in the form that
+`POST /experiments/{name}/import` takes. docs: import.md.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from service.errors import ConfigurationError
+
+CONTEXT = "context."
+NAMES = ("id", "arm", "unit")
+NUMBERS = ("propensity", "reward")
+PARSED = ("context", "arms", "probabilities")
+"""What a column of text holds as JSON."""
+
+BATCH = 1_000  # rows of a Parquet file in memory at once
+
+Types = Mapping[str, str]
+"""Features of the context: name -> type, as in the definition."""
+
+Line = tuple[int, dict[str, Any] | str]
+"""Its number, from 1, and the visit, or why it is none."""
+
+
+def read(path: Path, types: Types) -> Iterator[Line]:
+    """Raises ConfigurationError where the file is of no known kind or cannot be read."""
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise ConfigurationError(f"{path}: name it {', '.join(READERS)}, after what it holds")
+    try:
+        yield from reader(path, types)
+    except OSError as fault:
+        raise ConfigurationError(f"{path}: {fault.strerror or fault}") from fault
+    except (UnicodeDecodeError, csv.Error, ValueError) as fault:
+        raise ConfigurationError(f"{path}: cannot be read: {fault}") from fault
+
+
+def _json_lines(path: Path, types: Types) -> Iterator[Line]:
+    with path.open(encoding="utf-8") as file:
+        for number, text in enumerate(file, 1):
+            if not text.strip():
+                continue
+            try:
+                visit = json.loads(text)
+            except json.JSONDecodeError as fault:
+                yield number, f"not JSON: {fault.msg}"
+                continue
+            yield number, _visit(visit) if isinstance(visit, dict) else "not a JSON object"
+
+
+def _csv(path: Path, types: Types) -> Iterator[Line]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, restkey="", restval="")
+        for row in rows:
+            if "" in row:
+                yield rows.line_num, "has more cells than the first line has names"
+            else:
+                cells = {name: cell for name, cell in row.items() if cell != ""}
+                yield rows.line_num, _visit(_typed(cells, types))
+
+
+def _parquet(path: Path, types: Types) -> Iterator[Line]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches(BATCH):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, _visit(row)
+    except pyarrow.ArrowException as fault:
+        raise ConfigurationError(f"{path}: cannot be read: {fault}") from fault
+
+
+READERS: dict[str, Callable[[Path, Types], Iterator[Line]]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}
+
+
+def _typed(cells: Mapping[str, str], types: Types) -> dict[str, Any]:
+    """Cells of text as what they stand for; as they are where they do not look like it, for the
+    service to refuse."""
+    found: dict[str, Any] = {}
+    for name, cell in cells.items():
+        kind = types.get(name.removeprefix(CONTEXT)) if name.startswith(CONTEXT) else None
+        if name in NUMBERS or name == "at" or kind == "numeric":
+            found[name] = _number(cell)
+        elif kind == "boolean":
+            found[name] = {"true": True, "1": True, "false": False, "0": False}.get(
+                cell.lower(), cell
+            )
+        elif kind == "vector":
+            found[name] = _json(cell)
+        else:
+            found[name] = cell
+    return found
+
+
+def _number(cell: str) -> float | str:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+def _json(cell: str) -> Any:
+    try:
+        return json.loads(cell)
+    except json.JSONDecodeError:
+        return cell
+
+
+def _visit(row: Mapping[str, Any]) -> dict[str, Any]:
+    """With what is null left out, columns `context.name` as a context, and names that were written
+    as numbers."""
+    context = {
+        name.removeprefix(CONTEXT): value
+        for name, value in row.items()
+        if name.startswith(CONTEXT) and value is not None
+    }
+    visit = {
+        name: value
+        for name, value in row.items()
+        if value is not None and not name.startswith(CONTEXT)
+    }
+    for name in PARSED:
+        if isinstance(visit.get(name), str):
+            visit[name] = _json(visit[name])
+    if isinstance(visit.get("context"), dict):
+        context |= {name: value for name, value in visit["context"].items() if value is not None}
+    if context:
+        visit["context"] = context
+    for name in NAMES:
+        if name in visit:
+            visit[name] = _name(visit[name])
+    if isinstance(visit.get("arms"), list):
+        visit["arms"] = [_arm(arm) for arm in visit["arms"]]
+    if isinstance(visit.get("at"), datetime):
+        at = visit["at"]
+        visit["at"] = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    return visit
+
+
+def _name(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _arm(arm: Any) -> Any:
+    if not isinstance(arm, dict):
+        return _name(arm)
+    features = arm.get("features")
+    if isinstance(features, dict):
+        features = {name: value for name, value in features.items() if value is not None}
+    kept = {**arm, "id": _name(arm.get("id")), "features": features}
+    return {name: value for name, value in kept.items() if value is not None}

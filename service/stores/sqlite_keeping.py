@@ -1,0 +1,192 @@
+"""Housekeeping of the embedded store: what is needed, what is trimmed, what is erased."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from time import sleep
+
+from service.errors import StoreError
+from service.stores.base import Snapshot
+from service.stores.keeping import Cut, Erasure, Need, Removed
+from service.stores.sqlite_file import transaction
+
+CHECKPOINT_TRIES = 20
+CHECKPOINT_WAIT_S = 0.05
+"""A reader's page is read in milliseconds; until then the checkpoint leaves the log as it is."""
+
+END = "\U0010ffff"
+"""Behind every identity that begins with what stands before it."""
+
+
+def save_snapshot(db: sqlite3.Connection, experiment: str, snapshot: Snapshot) -> None:
+    at = experiment, snapshot.position, snapshot.payload
+    with transaction(db):
+        if snapshot.origin:
+            db.execute(
+                "INSERT INTO origins VALUES (?, ?, ?) ON CONFLICT (experiment) DO UPDATE "
+                "SET position = excluded.position, payload = excluded.payload "
+                "WHERE excluded.position >= position",
+                at,
+            )
+        db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", at)
+        db.execute(
+            "DELETE FROM snapshots WHERE experiment = ? AND position NOT IN (SELECT position "
+            "FROM snapshots WHERE experiment = ? ORDER BY position DESC LIMIT 2)",
+            (experiment, experiment),
+        )
+
+
+def snapshots(db: sqlite3.Connection, experiment: str) -> list[Snapshot]:
+    found = {}
+    for table, origin in (("snapshots", False), ("origins", True)):
+        query = f"SELECT position, payload FROM {table} WHERE experiment = ?"  # noqa: S608
+        for position, payload in db.execute(query, (experiment,)):
+            found[position] = Snapshot(position, payload, origin)
+    return [found[position] for position in sorted(found, reverse=True)]
+
+
+def need(db: sqlite3.Connection, experiment: str, reader: str, need: Need | None) -> None:
+    if need is None:
+        db.execute("DELETE FROM needs WHERE experiment = ? AND reader = ?", (experiment, reader))
+    else:
+        values = experiment, reader, need.position, need.row
+        db.execute("INSERT OR REPLACE INTO needs VALUES (?, ?, ?, ?)", values)
+
+
+def needs(db: sqlite3.Connection, experiment: str) -> dict[str, Need]:
+    query = "SELECT reader, position, row FROM needs WHERE experiment = ?"
+    return {reader: Need(*taken) for reader, *taken in db.execute(query, (experiment,))}
+
+
+def removed(db: sqlite3.Connection, experiment: str) -> Removed:
+    query = "SELECT trimmed, erased FROM removed WHERE experiment = ?"
+    return Removed(*(db.execute(query, (experiment,)).fetchone() or ()))
+
+
+def trim(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
+    with transaction(db):
+        _check_origin(db, experiment, cut.position)
+        count: int = db.execute(
+            "DELETE FROM events WHERE experiment = ? AND position IN (SELECT position FROM events "
+            "WHERE experiment = ? AND position <= ? ORDER BY position LIMIT ?)",
+            (experiment, experiment, cut.position, limit),
+        ).rowcount
+        count += _trim_rows(db, experiment, cut.row, limit)
+        count += db.execute(
+            "DELETE FROM marks WHERE experiment = ? AND identity IN (SELECT identity FROM marks "
+            "WHERE experiment = ? AND keep_until < ? LIMIT ?)",
+            (experiment, experiment, cut.now, limit),
+        ).rowcount
+    return count
+
+
+def _trim_rows(db: sqlite3.Connection, experiment: str, upto: int, limit: int) -> int:
+    """Of rows in the order they came, those before the first that is due."""
+    rows = db.execute(
+        "SELECT number, id, (SELECT due FROM due WHERE due.experiment = decisions.experiment "
+        "AND decision = id) FROM decisions NOT INDEXED "
+        "WHERE experiment = ? AND number <= ? ORDER BY number LIMIT ?",
+        (experiment, upto, limit),
+    )
+    gone = []
+    for number, decision, due in rows:
+        if due is not None:
+            break
+        gone.append((number, decision))
+    with _numbers_given_once(db):
+        db.executemany("DELETE FROM decisions WHERE number = ?", [(number,) for number, _ in gone])
+    _forget_due(db, experiment, [decision for _, decision in gone])
+    _count(db, experiment, trimmed=len(gone))
+    return len(gone)
+
+
+@contextmanager
+def _numbers_given_once(db: sqlite3.Connection) -> Iterator[None]:
+    """Whoever reads rows goes on from a number: where the row of the highest one goes, a row of no
+    experiment keeps its number, or SQLite would give it to the next."""
+    query = "SELECT coalesce(max(number), 0) FROM decisions"
+    (last,) = db.execute(query).fetchone()
+    yield
+    if db.execute(query).fetchone() != (last,):
+        db.execute("INSERT OR REPLACE INTO decisions VALUES (?, '', '', x'')", (last,))
+
+
+def _forget_due(db: sqlite3.Connection, experiment: str, decisions: Iterable[str]) -> None:
+    """Also that they were settled before their row came."""
+    values = [(experiment, decision) for decision in decisions]
+    db.executemany("DELETE FROM due WHERE experiment = ? AND decision = ?", values)
+
+
+def _count(db: sqlite3.Connection, experiment: str, trimmed: int = 0, erased: int = 0) -> None:
+    if trimmed or erased:
+        db.execute(
+            "INSERT INTO removed VALUES (?, ?, ?) ON CONFLICT (experiment) DO UPDATE SET "
+            "trimmed = trimmed + excluded.trimmed, erased = erased + excluded.erased",
+            (experiment, trimmed, erased),
+        )
+
+
+def _check_origin(db: sqlite3.Connection, experiment: str, position: int) -> None:
+    query = "SELECT position FROM origins WHERE experiment = ?"
+    (origin,) = db.execute(query, (experiment,)).fetchone() or (0,)
+    if position > origin:
+        raise StoreError(
+            f"experiment {experiment}: the origin of replay is at position {origin}: nothing up "
+            f"to position {position} can be taken out"
+        )
+
+
+def overwrite_marks(
+    db: sqlite3.Connection, experiment: str, marks: Mapping[str, str], keep_until: float
+) -> None:
+    with transaction(db):
+        db.executemany(
+            "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, 0, ?)",
+            [(experiment, identity, value, keep_until) for identity, value in marks.items()],
+        )
+
+
+def erase(db: sqlite3.Connection, erasure: Erasure) -> None:
+    """What is deleted is overwritten in the file (secure_delete), and the WAL, which holds earlier
+    contents of its pages, is written back and cut to nothing."""
+    name = erasure.experiment
+    db.execute("PRAGMA secure_delete = ON")
+    try:
+        with transaction(db):
+            _check_origin(db, name, erasure.origin)
+            db.executemany(
+                "UPDATE events SET payload = ? WHERE experiment = ? AND position = ?",
+                [(payload, name, position) for position, payload in erasure.events.items()],
+            )
+            with _numbers_given_once(db):
+                rows = db.executemany(
+                    "DELETE FROM decisions WHERE experiment = ? AND id = ?",
+                    [(name, decision) for decision in erasure.decisions],
+                ).rowcount
+            _forget_due(db, name, erasure.decisions)
+            db.executemany(
+                "DELETE FROM marks WHERE experiment = ? AND identity >= ? AND identity < ?",
+                [(name, prefix, prefix + END) for prefix in erasure.forget],
+            )
+            db.executemany(
+                "DELETE FROM blobs WHERE experiment = ? AND key = ?",
+                [(name, key) for key in erasure.blobs],
+            )
+            db.execute(
+                "DELETE FROM snapshots WHERE experiment = ? AND position < ?",
+                (name, erasure.origin),
+            )
+            _count(db, name, erased=max(rows, 0))
+        _empty_wal(db)
+    finally:
+        with suppress(sqlite3.Error):
+            db.execute("PRAGMA secure_delete = OFF")
+
+
+def _empty_wal(db: sqlite3.Connection) -> None:
+    for _ in range(CHECKPOINT_TRIES):
+        busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if not busy:
+            return
+        sleep(CHECKPOINT_WAIT_S)
+    raise sqlite3.OperationalError("a reader holds the write-ahead log, which still has what went")

@@ -1,0 +1,302 @@
+"""forage backup and forage restore: beside a service, between kinds of stores, and cut off."""
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service import copying
+from service.__main__ import main
+from service.errors import StoreUnavailable
+from service.follower import Follower
+from service.stores import Store, open_store
+from service.stores.keeping import KeptMark
+from service.telemetry import Telemetry
+from tests.cli.forage import Serving, environment, expect_refusal, forage, serving
+from tests.support.redis_server import RedisServer, redis_server
+from tests.unit.folding import bits
+
+POLICIES = ["linucb", "lints", "neural_linear_ts", "random"]
+HEAD = ["experiment", "position", "decisions", "due"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+def question(running: Serving) -> Any:
+    return running.post("/select", {"policy": "linucb", "context": {"persona": "fish_hobbyist"}})
+
+
+def reward(running: Serving, decision: Any) -> str:
+    body = {"decision_id": decision["decision_id"], "reward": 1}
+    status: str = running.post("/reward", body)["status"]
+    return status
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+    """The folder of a service that was backed up while it served, and three of its decisions: one
+    rewarded before, one open then, one of later."""
+    folder = tmp_path_factory.mktemp("played")
+    with serving(folder) as running:
+        for policy in POLICIES * 3:
+            running.visit(policy)
+        before, between = question(running), question(running)
+        assert reward(running, before) == "accepted"
+        backed = forage("backup", "--to", "backup.db", folder=folder)
+        assert (backed.returncode, backed.stderr) == (0, "")
+        lines = [line.split() for line in backed.stdout.splitlines()]
+        assert lines == [HEAD, ["zooplus", "14", "14", "1"]]
+        later = question(running)
+        assert reward(running, later) == "accepted"
+        assert running.stop() == 0
+    return folder, [before, between, later]
+
+
+@pytest.fixture
+def folder(played: tuple[Path, list[Any]], tmp_path: Path) -> Path:
+    """One that has the backup alone."""
+    for path in played[0].glob("backup.db*"):
+        shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+def test_a_backup_is_two_files_and_the_second_is_the_owners_alone(
+    played: tuple[Path, list[Any]],
+) -> None:
+    folder, _ = played
+    assert {path.name for path in folder.glob("*backup*")} == {"backup.db", "backup.db.key"}
+    assert (folder / "backup.db.key").stat().st_mode & 0o777 == 0o600
+    assert (folder / "backup.db.key").read_bytes() == (folder / "forage.db.key").read_bytes()
+
+
+def test_a_backup_is_audited_as_a_store(folder: Path) -> None:
+    ended = forage("audit", "--store", "sqlite:///backup.db", folder=folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines()[1].split()[:3] == ["zooplus", "14", "14"]
+    assert {path.name for path in folder.iterdir()} == {"backup.db", "backup.db.key"}
+
+
+def test_a_service_goes_on_from_where_the_backup_was_taken(
+    folder: Path, played: tuple[Path, list[Any]]
+) -> None:
+    before, between, later = played[1]
+    restored = forage("restore", "--from", "backup.db", folder=folder)
+    assert (restored.returncode, restored.stderr) == (0, "")
+    assert (folder / "forage.db.key").stat().st_mode & 0o777 == 0o600
+    with serving(folder) as running:
+        statuses = [reward(running, decision) for decision in (before, between, later)]
+        assert statuses == ["duplicate", "accepted", "accepted"]
+        running.visit()
+        assert running.stop() == 0
+
+
+# -- between kinds of stores -----------------------------------------------------------------------
+
+
+async def held(url: str) -> dict[str, Any]:
+    """All that a store holds of the experiment, and the state that its log folds to."""
+    store = open_store(url, readonly=True)
+    await store.open()
+    try:
+        follower = Follower(store, Telemetry())
+        instant = await store.instant("zooplus")
+        return {
+            "events": await store.read("zooplus", 0, 10_000),
+            "rows": [(row.id, row.payload) for row in await store.decisions("zooplus", 0, 10_000)],
+            **await marks(store),
+            "snapshots": await store.snapshots("zooplus"),
+            "instant": (instant.position, instant.due, instant.counts, instant.removed),
+            "secret": await store.secret(),
+            "state": bits(await follower.discover("zooplus")),
+        }
+    finally:
+        await store.close()
+
+
+async def marks(store: Store) -> dict[str, Any]:
+    found, cursor = dict[str, KeptMark](), ""
+    while True:
+        page, cursor = await store.list_marks("zooplus", cursor, 1_000)
+        found |= {mark.identity: mark for mark in page}
+        if not cursor:
+            listed = sorted(found.values(), key=lambda mark: mark.identity)
+            return {
+                "marks": [(mark.identity, mark.value, mark.position) for mark in listed],
+                "kept until": [mark.keep_until or 0.0 for mark in listed],
+            }
+
+
+def expect_same(told: dict[str, Any], other: dict[str, Any]) -> None:
+    """But for the times until which marks are kept: Redis has milliseconds."""
+    about = pytest.approx(told["kept until"], abs=0.01)
+    assert other == {**told, "kept until": about}
+
+
+def test_a_round_trip_through_the_shared_store_keeps_all(
+    folder: Path, server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.command("FLUSHALL")
+    first, last = folder / "backup.db", folder / "again.db"
+    assert main(["restore", "--from", str(first), "--store", server.url]) == 0
+    assert main(["backup", "--to", str(last), "--store", server.url]) == 0
+    assert main(["restore", "--from", str(last), "--store", f"sqlite:///{folder}/third.db"]) == 0
+    tables = capsys.readouterr().out.splitlines()
+    assert tables == tables[:2] * 3
+    urls = [f"sqlite:///{first}", server.url, f"sqlite:///{last}", f"sqlite:///{folder}/third.db"]
+    told = [asyncio.run(held(url)) for url in urls]
+    assert len(told[0]["events"]) == 14
+    assert len(told[0]["marks"]) == 27  # the definition's, and two of each reward
+    for other in told[1:]:
+        expect_same(told[0], other)
+
+
+def test_a_shared_store_that_was_restored_is_served(
+    folder: Path, server: RedisServer, played: tuple[Path, list[Any]]
+) -> None:
+    server.command("FLUSHALL")
+    assert forage("restore", "--from", "backup.db", folder=folder, FORAGE_STORE=server.url).stdout
+    with serving(folder, "--store", server.url) as running:
+        statuses = [reward(running, decision) for decision in played[1]]
+        assert statuses == ["duplicate", "accepted", "accepted"]
+        backed = forage("backup", "--to", "b.db", "--store", server.url, folder=folder)
+        assert backed.stdout.splitlines()[1].split() == ["zooplus", "16", "14", "0"]
+    again = forage("restore", "--from", "b.db", "--store", server.url, folder=folder)
+    assert "holds experiment zooplus, and nothing is written over" in expect_refusal(again)
+
+
+def test_a_restore_that_is_cut_off_leaves_no_store_that_looks_whole(
+    folder: Path,
+    server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server.command("FLUSHALL")
+    arguments = ["restore", "--from", str(folder / "backup.db"), "--store", server.url]
+    with monkeypatch.context() as patch:
+        patch.setattr(copying._Copy, "_marks", cut_off)
+        assert main(arguments) == 1
+        assert (
+            main([*arguments[:-1], f"sqlite:///{folder}/forage.db"]) == 0
+        )  # an image has no parts
+    assert server.command("XLEN", "forage:{zooplus}:events") == 14
+    refused = forage("serve", "--port", "0", "--store", server.url, folder=folder)
+    assert refused.returncode == 1
+    assert "a restore is under way or was cut off: run `forage restore` again" in refused.stderr
+    assert main(arguments) == 0
+    backed = asyncio.run(held(f"sqlite:///{folder}/backup.db"))
+    expect_same(backed, asyncio.run(held(server.url)))
+    assert "the cable was pulled" in capsys.readouterr().err
+
+
+async def cut_off(*_: object) -> None:
+    raise StoreUnavailable("the cable was pulled")
+
+
+def test_a_backup_that_is_cut_off_leaves_no_file(
+    folder: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.command("FLUSHALL")
+    assert main(["restore", "--from", str(folder / "backup.db"), "--store", server.url]) == 0
+    monkeypatch.setattr(copying._Copy, "_marks", cut_off)
+    assert main(["backup", "--to", str(folder / "new.db"), "--store", server.url]) == 1
+    assert {path.name for path in folder.iterdir()} == {"backup.db", "backup.db.key"}
+
+
+KILLED = """
+import os
+from pathlib import Path
+from service.__main__ import main
+
+rename = Path.rename
+
+def die_instead(path, to):
+    if to.name == "{}":
+        os.kill(os.getpid(), 9)
+    return rename(path, to)
+
+Path.rename = die_instead
+main(["restore", "--from", "backup.db"])
+"""
+
+
+@pytest.mark.parametrize("before", ["forage.db.key", "forage.db"])
+def test_a_restore_that_is_killed_leaves_no_database_and_is_begun_again(
+    folder: Path, before: str
+) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED.format(before)], cwd=folder, env=environment(), check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert not (folder / "forage.db").exists()
+    assert forage("restore", "--from", "backup.db", folder=folder).returncode == 0
+    assert forage("audit", folder=folder).returncode == 0
+
+
+def test_the_secret_may_be_there_already(folder: Path) -> None:
+    shutil.copy(folder / "backup.db.key", folder / "forage.db.key")
+    assert forage("restore", "--from", "backup.db", folder=folder).returncode == 0
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["backup", "--to", "backup.db"], "backup.db exists, and nothing is written over"),
+        (["backup", "--to", "old.db"], "old.db-wal exists, and nothing is written over"),
+        (["backup", "--to", "foreign.db"], "foreign.db.key holds the secret of another store"),
+        (["backup", "--to", "nowhere/b.db"], "nowhere/b.db does not exist"),
+        (["backup", "--to", "b.db", "--store", "sqlite:///no.db"], "no.db does not exist yet"),
+        (["backup", "--to", "b.db", "--store", "memory://"], "no other process can read"),
+        (["backup", "--to", "b.db", "--store", "postgres://h"], "unknown scheme"),
+        (["restore", "--from", "no.db"], "no.db does not exist"),
+        (["restore", "--from", "old.db-wal", "--store", "sqlite:///n.db"], "not an SQLite"),
+        (["restore", "--from", "backup.db"], "forage.db exists, and nothing is written over"),
+        (["restore", "--from", "backup.db", "--store", "memory://"], "ends with this process"),
+        (["restore", "--from", "backup.db", "--store", "redis://127.0.0.1:1/0"], "127.0.0.1:1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line_and_changes_nothing(
+    folder: Path,
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copy(folder / "backup.db", folder / "forage.db")
+    shutil.copy(folder / "backup.db.key", folder / "forage.db.key")
+    (folder / "old.db-wal").write_bytes(b"of a database that is gone" * 1_000)
+    (folder / "foreign.db.key").write_bytes(bytes(32))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.chdir(folder)
+    assert main(arguments) == 1
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    after = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {name: after[name] for name in after if not name.endswith(".lock")} == before
+
+
+def test_a_store_that_is_served_is_not_restored_over(folder: Path) -> None:
+    with serving(folder):
+        ended = forage("restore", "--from", "backup.db", folder=folder)
+        assert "is served by another forage process" in expect_refusal(ended)
+
+
+def test_a_backup_of_a_damaged_store_is_refused(folder: Path) -> None:
+    path = folder / "backup.db"
+    content = bytearray(path.read_bytes())
+    content[4096 * 6 : 4096 * 7] = b"\xff" * 4096
+    path.write_bytes(content)
+    ended = forage("restore", "--from", "backup.db", folder=folder)
+    assert "the copy is not whole" in expect_refusal(ended)
+    assert not (folder / "forage.db").exists()

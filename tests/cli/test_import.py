@@ -1,0 +1,178 @@
+"""forage import: files into a running service, as docs/import.md tells it."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.commands import import_
+from service.commands.import_ import Importing
+from service.errors import ConfigurationError, StoreUnavailable
+from tests.cli.forage import Serving, expect_refusal, forage, serving
+
+DOCS = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", DOCS, re.DOTALL)
+ARGUMENTS = ["--experiment", "zooplus", "--policy", "linucb", "--url"]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Serving]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+def lines_of(visits: int) -> list[str]:
+    rows = [
+        {
+            "id": number,
+            "at": 1_700_000_000 + number,
+            "context": {"persona": "cat_connoisseur"},
+            "arm": number % 50,
+            "propensity": 0.02,
+            "reward": number % 2,
+        }
+        for number in range(visits)
+    ]
+    return [json.dumps(row) for row in rows]
+
+
+def test_the_example_of_the_documentation_is_imported(running: Serving, tmp_path: Path) -> None:
+    by_kind = dict(reversed(BLOCKS))
+    (tmp_path / "visits.jsonl").write_text(by_kind["json"])
+    (tmp_path / "visits.csv").write_text(by_kind["csv"])
+    ended = forage("import", "visits.jsonl", *ARGUMENTS, running.url, folder=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == by_kind[""]
+    ended = forage("import", "visits.csv", *ARGUMENTS, running.url, folder=tmp_path)
+    assert ended.stdout.splitlines()[1].split() == ["linucb", "2", "0", "0"]
+    policy = running.get("/policies/linucb")
+    assert (policy["decisions"], policy["rewards"], policy["mean_reward"]) == (5, 4, 0.5)
+    audited = forage("audit", folder=tmp_path)
+    assert audited.returncode == 0
+    head, line = (row.split() for row in audited.stdout.splitlines())
+    assert (head[-1], line[-1]) == ("imported", "5")
+
+
+def test_a_bad_line_ends_an_import_and_once_mended_the_same_command_goes_on(
+    running: Serving, tmp_path: Path
+) -> None:
+    good, path = lines_of(450), tmp_path / "log.jsonl"
+    bad = good[300].replace("0.02", "2")
+    path.write_text("\n".join([*good[:300], bad, *good[301:]]))
+    ended = forage("import", "log.jsonl", *ARGUMENTS, running.url, folder=tmp_path)
+    assert ended.returncode == 1
+    assert ended.stdout.splitlines()[1].split() == ["linucb", "300", "0", "1"]
+    said = "forage: log.jsonl:301: propensity Input should be less than or equal to 1\n"
+    assert ended.stderr == said
+    path.write_text("\n".join(good))
+    ended = forage("import", "log.jsonl", *ARGUMENTS, running.url, folder=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines()[1].split() == ["linucb", "150", "300", "0"]
+    assert running.get("/policies/linucb")["rewards"] == 450
+
+
+def test_bad_lines_are_skipped_and_named(running: Serving, tmp_path: Path) -> None:
+    """One of each kind: no JSON, a wrong form, a wrong feature, and one that cannot be sent."""
+    lines = lines_of(300)
+    lines[3] = "{"
+    lines[250] = lines[250].replace('"arm": 0', '"arm": true')
+    lines[251] = lines[251].replace("cat_connoisseur", "dragon")
+    lines[299] = lines[299].replace('"reward": 1', '"reward": NaN')
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    arguments = ["import", "log.jsonl", "--skip-bad", *ARGUMENTS]
+    ended = forage(*arguments, running.url, folder=tmp_path)
+    assert ended.returncode == 0
+    assert ended.stdout.splitlines()[1].split() == ["linucb", "296", "0", "4"]
+    assert [line.split(" ")[1] for line in ended.stderr.splitlines()] == [
+        "log.jsonl:4:",
+        "log.jsonl:251:",
+        "log.jsonl:252:",
+        "log.jsonl:300:",
+    ]
+    assert "context.persona is not one of the known values" in ended.stderr
+
+
+def test_what_is_wrong_with_all_of_it_is_said_in_one_line(running: Serving, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text("\n".join(lines_of(1)))
+    for arguments, said in [
+        (["log.jsonl", "--experiment", "zoo", "--policy", "linucb"], "no experiment of this name"),
+        (["log.jsonl", "--experiment", "zooplus", "--policy", "zoo"], "no policy of this name"),
+        (["no.jsonl", "--experiment", "zooplus", "--policy", "linucb"], "No such file"),
+        (["log.txt", "--experiment", "zooplus", "--policy", "linucb"], "name it .jsonl"),
+    ]:
+        ended = forage("import", *arguments, "--url", running.url, folder=tmp_path)
+        assert said in expect_refusal(ended)
+
+
+# -- a service that is set lower, or away ----------------------------------------------------------
+
+
+def importing(answer: object, *, skip_bad: bool = False) -> Importing:
+    transport = httpx.MockTransport(answer)  # type: ignore[arg-type]
+    client = httpx.Client(base_url="http://forage", transport=transport)
+    return Importing(client, "zooplus", "linucb", skip_bad)
+
+
+def test_a_service_that_takes_less_at_once_is_given_less() -> None:
+    sizes = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        visits = json.loads(request.content)["visits"]
+        sizes.append(len(visits))
+        if len(visits) > 4:
+            return httpx.Response(413, json={"detail": "at most", "errors": []})
+        if len(visits) > 2:
+            fault = {"path": "visits", "message": "at most 2 visits"}
+            return httpx.Response(422, json={"detail": "at most", "errors": [fault]})
+        results = [{"status": 200, "answer": "imported"}] * len(visits)
+        return httpx.Response(200, json={"results": results})
+
+    work = importing(answer)
+    assert work.take([(n, {"id": str(n)}) for n in range(8)])
+    assert (work.imported, sizes) == (8, [8, 4, 2, 2, 4, 2, 2])
+
+
+def test_one_visit_that_is_too_large_is_refused() -> None:
+    work = importing(lambda _: httpx.Response(413, json={"detail": "at most", "errors": []}))
+    assert not work.take([(7, {"id": "a"}), (8, {"id": "b"})])
+    assert work.refused == [(7, "is larger than the service takes")]
+
+
+def test_a_service_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_, "WAIT_S", 0.0)
+    answers: Iterator[httpx.Response | Exception] = iter(
+        [
+            httpx.ConnectError("refused"),
+            httpx.Response(503, json={"detail": "try again", "errors": []}),
+            httpx.Response(200, json={"results": [{"status": 200, "answer": "duplicate"}]}),
+        ]
+    )
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        given = next(answers)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    work = importing(answer)
+    assert work.take([(1, {"id": "a"})])
+    assert work.duplicates == 1
+
+
+def test_a_service_that_does_not_come_back_ends_the_import(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(import_, "WAIT_S", 0.0)
+    work = importing(lambda _: httpx.Response(503, json={"detail": "try again", "errors": []}))
+    with pytest.raises(StoreUnavailable, match="try again; nothing is lost"):
+        work.take([(1, {"id": "a"})])
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_what_is_no_forage_is_said(status: int) -> None:
+    work = importing(lambda _: httpx.Response(status, html="<p>Hello"))
+    with pytest.raises(ConfigurationError, match=f"answers {status}, not as a Forage service"):
+        work.types()

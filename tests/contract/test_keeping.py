@@ -1,0 +1,265 @@
+"""Housekeeping, over every store: presence, needs, trimming, erasure."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from service.errors import StoreError
+from service.stores import Store
+from service.stores.base import Append, Appended, Known, Snapshot
+from service.stores.keeping import Cut, Erasure, Need, Removed
+from tests.support.stores import decision, event, over_every_store
+
+
+async def fill(store: Store, events: int, rows: int = 0) -> None:
+    await store.commit([event(f"mark{n}", b"e%d" % n) for n in range(1, events + 1)])
+    await store.commit([decision(f"row{n}") for n in range(1, rows + 1)])
+
+
+async def positions(store: Store, after: int = 0, limit: int = 100) -> list[int]:
+    return [record.position for record in await store.read("zoo", after, limit)]
+
+
+async def ids(store: Store) -> list[str]:
+    return [row.id for row in await store.decisions("zoo", 0, 100)]
+
+
+async def number_of(store: Store, row: str) -> int:
+    return next(kept.number for kept in await store.decisions("zoo", 0, 100) if kept.id == row)
+
+
+def origin(position: int) -> Snapshot:
+    return Snapshot(position, b"state at %d" % position, origin=True)
+
+
+def erasure(
+    decisions: Sequence[str] = (),
+    events: dict[int, bytes] | None = None,
+    forget: Sequence[str] = (),
+    blobs: Sequence[str] = (),
+    at: int = 0,
+) -> Erasure:
+    return Erasure("zoo", decisions, events or {}, forget, blobs, at)
+
+
+# -- presence --------------------------------------------------------------------------------------
+
+
+@over_every_store
+async def test_a_process_is_alive_until_its_time_is_over_or_it_leaves(store: Store) -> None:
+    assert await store.present("a", "serving", 60.0) == {"a": "serving"}
+    assert await store.present("a", "training", 0.05) == {"a": "training"}
+    await asyncio.sleep(0.1)
+    assert "a" not in await store.present("b", "", 0.0)
+    assert await store.present("c", "", 0.0) == {}
+
+
+def test_processes_see_each_other_where_they_share_a_store(backend) -> None:  # type: ignore[no-untyped-def]
+    async def scenario(store: Store) -> None:
+        await store.present("a", "one", 60.0)
+        found = await store.present("b", "two", 60.0)
+        expected = {"a": "one", "b": "two"} if backend_is_shared else {"b": "two"}
+        assert found == expected
+
+    backend_is_shared = not str(type(backend.make()).__name__).startswith("Sqlite")
+    backend.run(scenario)
+
+
+# -- needs -----------------------------------------------------------------------------------------
+
+
+@over_every_store
+async def test_what_a_reader_has_taken_is_remembered_until_it_goes(store: Store) -> None:
+    await store.need("zoo", "archive", Need(3, 5))
+    await store.need("zoo", "archive", Need(4, 6))
+    await store.need("zoo", "other", Need(0, 0))
+    assert await store.needs("zoo") == {"archive": Need(4, 6), "other": Need(0, 0)}
+    await store.need("zoo", "other", None)
+    assert await store.needs("zoo") == {"archive": Need(4, 6)}
+    assert await store.needs("shop") == {}
+
+
+# -- snapshots -------------------------------------------------------------------------------------
+
+
+@over_every_store
+async def test_the_newest_origin_is_kept_beside_the_last_two_snapshots(store: Store) -> None:
+    await store.save_snapshot("zoo", origin(5))
+    for position in (10, 20, 30):
+        await store.save_snapshot("zoo", Snapshot(position, b"%d" % position))
+    assert await store.snapshots("zoo") == [Snapshot(30, b"30"), Snapshot(20, b"20"), origin(5)]
+    await store.save_snapshot("zoo", origin(40))
+    await store.save_snapshot("zoo", origin(25))  # by a process that is behind
+    assert await store.snapshots("zoo") == [origin(40), Snapshot(30, b"30")]
+
+
+# -- trimming --------------------------------------------------------------------------------------
+
+
+@over_every_store
+async def test_events_are_trimmed_up_to_the_origin_and_no_further(store: Store) -> None:
+    await fill(store, 10)
+    with pytest.raises(StoreError, match="origin of replay is at position 0"):
+        await store.trim("zoo", Cut(1, 0, 0.0), 100)
+    await store.save_snapshot("zoo", origin(6))
+    with pytest.raises(StoreError, match="origin of replay is at position 6"):
+        await store.trim("zoo", Cut(7, 0, 0.0), 100)
+    assert await store.trim("zoo", Cut(6, 0, 0.0), 100) == 6
+    assert await store.trim("zoo", Cut(6, 0, 0.0), 100) == 0
+    assert await positions(store) == [7, 8, 9, 10]
+    assert await positions(store, after=3) == [7, 8, 9, 10]
+    assert await store.commit([event("mark11")]) == [Appended(11)]
+    assert isinstance((await store.commit([event("mark1")]))[0], Known)
+
+
+@over_every_store
+async def test_a_log_that_is_trimmed_to_its_end_goes_on_at_the_next_position(store: Store) -> None:
+    await fill(store, 3)
+    await store.save_snapshot("zoo", origin(3))
+    await store.trim("zoo", Cut(3, 0, 0.0), 100)
+    assert await positions(store) == []
+    assert await store.experiments() == ["zoo"]
+    assert await store.commit([event("next")]) == [Appended(4)]
+    assert await positions(store, after=3) == [4]
+
+
+@over_every_store
+async def test_trimming_goes_in_steps(store: Store) -> None:
+    await fill(store, 10, rows=10)
+    await store.save_snapshot("zoo", origin(10))
+    cut = Cut(8, await number_of(store, "row8"), 0.0)
+    steps = 0
+    while count := await store.trim("zoo", cut, 3):
+        assert 0 < count <= 3 * 3
+        steps += 1
+    assert steps == 3
+    assert (await positions(store), await ids(store)) == ([9, 10], ["row9", "row10"])
+
+
+@over_every_store
+async def test_a_row_that_is_due_and_those_after_it_are_not_trimmed(store: Store) -> None:
+    await store.commit([decision("a"), decision("b", due=9.0), decision("c")])
+    cut = Cut(0, await number_of(store, "c"), 0.0)
+    await store.trim("zoo", cut, 100)
+    assert await ids(store) == ["b", "c"]
+    assert await store.removed("zoo") == Removed(trimmed=1)
+    assert len(await store.due("zoo", 10.0, 10)) == 1
+    await store.commit([event("settled", settles="b")])
+    await store.trim("zoo", cut, 100)
+    assert await ids(store) == []
+    assert await store.decision("zoo", "b") is None
+    assert await store.removed("zoo") == Removed(trimmed=3)
+    assert await store.decision_counts("zoo") == {"linucb": 3}
+
+
+@over_every_store
+async def test_rows_settled_before_they_came_are_trimmed_too(store: Store) -> None:
+    await store.commit([event("early", settles="a")])
+    await store.commit([decision("a", due=9.0)])
+    await store.trim("zoo", Cut(0, await number_of(store, "a"), 0.0), 100)
+    assert await ids(store) == []
+    await store.commit([decision("a", due=9.0)])  # under its id comes another, which is due
+    assert len(await store.due("zoo", 10.0, 10)) == 1
+
+
+def test_marks_are_forgotten_once_they_need_not_be_kept(backend) -> None:  # type: ignore[no-untyped-def]
+    """Redis does so by its own clock."""
+
+    async def scenario(store: Store) -> None:
+        await store.commit(
+            [event("old", keep_until=50.0), event("new", keep_until=4e9), event("always")]
+        )
+        await store.trim("zoo", Cut(0, 0, 60.0), 100)
+        assert set(await store.marks("zoo", ["old", "new", "always"])) == {"new", "always"}
+
+    backend.run(scenario)
+
+
+# -- erasure ---------------------------------------------------------------------------------------
+
+
+@over_every_store
+async def test_an_erased_decision_is_gone_and_its_events_are_tombstones(store: Store) -> None:
+    await fill(store, 6)
+    await store.commit([decision("a", due=5.0), decision("b", due=5.0), decision("c")])
+    await store.save_snapshot("zoo", Snapshot(4, b"older"))
+    await store.save_snapshot("zoo", origin(6))
+    await store.put_blob("zoo", "weights", b"w")
+    await store.put_blob("zoo", "others", b"o")
+    gone = erasure(["a", "unknown"], {2: b"stone", 5: b"stone"}, ["mark2", "a="], ["weights"], 6)
+    await store.erase(gone)
+    await store.erase(gone)  # again: nothing more
+    read = await store.read("zoo", 0, 100)
+    assert [(record.position, record.payload) for record in read] == [
+        (1, b"e1"),
+        (2, b"stone"),
+        (3, b"e3"),
+        (4, b"e4"),
+        (5, b"stone"),
+        (6, b"e6"),
+    ]
+    assert await ids(store) == ["b", "c"]
+    assert await store.decision("zoo", "a") is None
+    assert len(await store.due("zoo", 10.0, 10)) == 1
+    assert await store.removed("zoo") == Removed(erased=1)
+    assert set(await store.marks("zoo", ["mark1", "mark2"])) == {"mark1"}
+    assert await store.snapshots("zoo") == [origin(6)]
+    assert await store.blob("zoo", "weights") is None
+    assert await store.blob("zoo", "others") == b"o"
+
+
+@over_every_store
+async def test_pages_of_a_log_with_tombstones_are_dense(store: Store) -> None:
+    await fill(store, 10)
+    await store.save_snapshot("zoo", origin(10))
+    await store.erase(erasure(events=dict.fromkeys((1, 2, 3, 6, 7, 9), b"stone"), at=10))
+    for limit in range(1, 12):
+        after, seen = 0, []
+        while page := await positions(store, after, limit):
+            assert len(page) <= limit
+            seen += page
+            after = page[-1]
+        assert seen == list(range(1, 11)), limit
+
+
+@over_every_store
+async def test_nothing_is_erased_above_the_origin(store: Store) -> None:
+    await fill(store, 3, rows=1)
+    with pytest.raises(StoreError, match="origin of replay is at position 0"):
+        await store.erase(erasure(["row1"], {2: b"stone"}, at=3))
+    assert await ids(store) == ["row1"]
+    assert [record.payload for record in await store.read("zoo", 0, 9)] == [b"e1", b"e2", b"e3"]
+
+
+@over_every_store
+async def test_tombstones_are_trimmed_with_the_events_around_them(store: Store) -> None:
+    await fill(store, 6)
+    await store.save_snapshot("zoo", origin(6))
+    await store.erase(erasure(events={2: b"stone", 5: b"stone"}, at=6))
+    await store.trim("zoo", Cut(4, 0, 0.0), 100)
+    assert await positions(store) == [5, 6]
+
+
+@over_every_store
+async def test_a_heavy_erasure_is_whole(store: Store) -> None:
+    await fill(store, 1_201, rows=1_200)
+    await store.save_snapshot("zoo", origin(1_201))
+    rows = [f"row{n}" for n in range(1, 1_201)]
+    await store.erase(erasure(rows, dict.fromkeys(range(1, 1201), b""), at=1_201))
+    assert await ids(store) == []
+    assert await store.removed("zoo") == Removed(erased=1_200)
+    assert {record.payload for record in await store.read("zoo", 0, 1_200)} == {b""}
+
+
+@over_every_store
+async def test_marks_can_be_made_to_stand_for_something_else(store: Store) -> None:
+    await store.commit([event("known", keep_until=4e9)])
+    await store.overwrite_marks("zoo", {"known": "gone", "new": "gone"}, 4e9)
+    found = await store.marks("zoo", ["known", "new"])
+    assert {identity: (mark.value, mark.position) for identity, mark in found.items()} == {
+        "known": ("gone", 0),
+        "new": ("gone", 0),
+    }
+    outcome = (await store.commit([Append("zoo", b"late", {"new": "1", "other": "2"})]))[0]
+    assert isinstance(outcome, Known)

@@ -1,0 +1,223 @@
+"""DELETE /units/{unit}: all that the log holds of a unit goes, what was learned together stays."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.errors import StoreUnavailable
+from service.events import Erased, Tombstone, decode_event
+from service.stores import Store, open_store
+from service.stores.keeping import Erasure
+from service.stores.memory import MemoryStore
+from tests.support.service import Json, Wire, expect_problem, serving
+
+WINDOWED = {"kind": "linucb", "window": 100}
+
+
+def visit(wire: Wire, unit: str | None, reward: float | None = 1.0, **question: Any) -> Json:
+    decision = wire.select(unit=unit, policy="linucb", **question)
+    if reward is not None:
+        wire.reward(decision, reward)
+    return decision
+
+
+def erase(wire: Wire, unit: str, **query: str) -> Json:
+    answer = wire.delete(f"/units/{unit}", params=query)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()["erased"]
+    return found
+
+
+def digest_of(wire: Wire, policy: str = "linucb") -> str:
+    found: str = wire.policy(policy)["head"]["digest"]
+    return found
+
+
+def events(store: Store) -> list[Any]:
+    return [decode_event(record.payload) for record in asyncio.run(store.read("shop", 0, 1_000))]
+
+
+def test_the_units_decisions_go_and_the_heads_sums_stay() -> None:
+    store = MemoryStore()
+    with serving(store) as wire:
+        own = [visit(wire, "ann"), visit(wire, "ann", reward=None)]
+        others = [visit(wire, "ben", reward=None), visit(wire, None)]
+        before = digest_of(wire)
+        assert erase(wire, "ann") == {"shop": {"decisions": 2, "events": 1}}
+        assert digest_of(wire) == before
+        for decision in own:
+            expect_problem(wire.get(f"/decisions/{decision['id']}"), 404)
+        for decision in others:
+            assert wire.get(f"/decisions/{decision['id']}").status_code == 200
+        assert wire.reward(others[0], 1.0) == "accepted"
+        assert wire.metrics()['forage_erased_decisions_total{experiment="shop"}'] == 2
+    stones = [event for event in events(store) if isinstance(event, Tombstone)]
+    assert [(stone.policy, stone.rewards) for stone in stones] == [("linucb", 1)]
+    assert [e.decisions for e in events(store) if isinstance(e, Erased)] == [[d["id"] for d in own]]
+
+
+def test_nothing_can_be_settled_of_what_was_erased() -> None:
+    """Neither again, nor otherwise, nor for the first time; and nothing expires."""
+    with serving(expiry_seconds=0.02) as wire:
+        wire.redefine(reward={"wait_seconds": 0.5, "accept_seconds": 60})
+        rewarded = visit(wire, "ann")
+        waiting = visit(wire, "ann", reward=None)
+        slate = wire.select(unit="ann", policy="linucb", top_k=2)
+        wire.reward(slate, rewards={slate["ranking"][1]["arm"]: 1.0})
+        assert erase(wire, "ann")["shop"]["decisions"] == 3
+        wire.sleep(0.7)
+        for decision in (rewarded, waiting):
+            for reward in (1.0, 0.0):
+                body = {"decision_id": decision["decision_id"], "reward": reward}
+                expect_problem(wire.post("/reward", body), 410)
+        for place in slate["ranking"]:
+            body = {"decision_id": slate["decision_id"], "rewards": {place["arm"]: 1.0}}
+            expect_problem(wire.post("/reward", body), 410)
+        assert wire.policy("linucb")["rewards"] == 2
+
+
+def test_a_sum_cannot_be_added_to_after_the_erasure() -> None:
+    with serving() as wire:
+        wire.redefine(reward={"aggregation": "sum", "range": [0, 1]})
+        decision = visit(wire, "ann", reward=None)
+        for number in range(3):
+            wire.reward(decision, 0.25, reward_id=f"order-{number}")
+        erase(wire, "ann")
+        for number in range(5):
+            body = {"decision_id": decision["decision_id"], "reward": 0.25}
+            expect_problem(wire.post("/reward", {**body, "reward_id": f"order-{number}"}), 410)
+
+
+def test_a_start_from_the_origin_is_the_state_that_was() -> None:
+    store = MemoryStore()
+    with serving(store) as wire:
+        for unit in ("ann", "ben", "ann", "cleo"):
+            visit(wire, unit)
+        erase(wire, "ann")
+        visit(wire, "ben")
+        before, position = digest_of(wire), wire.get("/readyz").json()["positions"]
+    with serving(store) as wire:
+        assert digest_of(wire) == before
+        assert wire.get("/readyz").json()["positions"] == position
+        assert wire.policy("linucb")["rewards"] == 5
+    asyncio.run(_lose_newest(store))
+    with serving(store) as wire:  # the origin and what came after
+        assert digest_of(wire) == before
+
+
+async def _lose_newest(store: MemoryStore) -> None:
+    snapshots = store._experiments["shop"].snapshots
+    origin = store._experiments["shop"].origin
+    assert origin is not None
+    for position in [at for at in snapshots if at > origin.position]:
+        del snapshots[position]
+
+
+def test_memories_of_windows_forget_the_unit() -> None:
+    """A head over the last settlements holds each of them: the unit's leave, and a head that is
+    built anew does not know them."""
+    with serving() as wire:
+        wire.redefine(policies={"linucb": WINDOWED})
+        ann, ben = visit(wire, "ann"), visit(wire, "ben")
+        memory = wire.services.journal.states["shop"].learners["linucb"].active.memory
+        assert memory is not None
+        assert memory.keys == [ann["id"], ben["id"]]
+        erase(wire, "ann")
+        assert memory.keys == [ben["id"]]
+
+
+def test_erasing_again_or_an_unknown_unit_changes_nothing() -> None:
+    with serving() as wire:
+        visit(wire, "ann")
+        erase(wire, "ann")
+        position = wire.get("/readyz").json()["positions"]
+        assert erase(wire, "ann") == {"shop": {"decisions": 0, "events": 0}}
+        assert erase(wire, "nobody", experiment="shop") == {"shop": {"decisions": 0, "events": 0}}
+        assert wire.get("/readyz").json()["positions"] == position
+        expect_problem(wire.delete("/units/ann", params={"experiment": "none"}), 404)
+
+
+def test_a_deleted_experiments_log_is_searched_too() -> None:
+    with serving() as wire:
+        visit(wire, "ann")
+        wire.delete("/experiments/shop")
+        assert erase(wire, "ann") == {"shop": {"decisions": 1, "events": 1}}
+
+
+def test_decisions_that_wait_in_memory_go_too() -> None:
+    store = MemoryStore()
+    with serving(store) as wire:
+        wire.services.journal.degraded = True
+        waiting = wire.select(unit="ann", policy="linucb")
+        wire.services.journal.degraded = False
+        assert not waiting["logged"]
+        erase(wire, "ann")
+        assert len(wire.services.journal._buffer) == 0
+
+
+class Broken(MemoryStore):
+    broken = False
+
+    async def erase(self, erasure: Erasure) -> None:
+        if self.broken:
+            raise StoreUnavailable("the connection was cut")
+        await super().erase(erasure)
+
+
+def test_what_is_half_erased_gets_no_default_and_does_not_hold_up_the_others() -> None:
+    store = Broken()
+    with serving(store, expiry_seconds=0.02) as wire:
+        wire.redefine(reward={"wait_seconds": 0.3, "accept_seconds": 60})
+        for unit in ("ann", "ben"):
+            visit(wire, unit, reward=None)
+        store.broken = True
+        expect_problem(wire.delete("/units/ann"), 503)
+        wire.until(lambda: wire.policy("linucb")["rewards"] == 1)
+        wire.sleep(0.1)
+        assert wire.policy("linucb")["rewards"] == 1
+
+
+def test_an_erasure_that_broke_off_is_done_by_the_next_one() -> None:
+    store = Broken()
+    with serving(store) as wire:
+        decision = visit(wire, "ann")
+        store.broken = True
+        expect_problem(wire.delete("/units/ann"), 503)
+        body = {"decision_id": decision["decision_id"], "reward": 0.0, "reward_id": "another"}
+        expect_problem(wire.post("/reward", body), 410)
+        store.broken = False
+        assert erase(wire, "ann") == {"shop": {"decisions": 1, "events": 1}}
+        expect_problem(wire.get(f"/decisions/{decision['id']}"), 404)
+
+
+@pytest.mark.parametrize("policy", ["linucb", "windowed"])
+def test_a_search_through_the_files_finds_nothing(tmp_path: Path, policy: str) -> None:
+    """The unit's hash, its context, the ids of its decisions' rows: in no file of the store, while
+    it is still open; the others' are where they were."""
+    store = open_store(f"sqlite:///{tmp_path}/forage.db")
+    with serving(store, snapshot_every_events=2) as wire:
+        wire.redefine(
+            policies={"linucb": {"kind": "linucb"}, "windowed": WINDOWED},
+        )
+        for number in range(30):
+            age = 31.4159 if number % 3 == 0 else 27.1828
+            unit = "ann" if number % 3 == 0 else f"unit-{number}"
+            context = {"persona": "cat", "age": age}
+            wire.reward(
+                wire.select(unit=unit, policy=policy, context=context),
+                1.0,
+                reward_id=f"{unit}-buys",
+            )
+        hashed = wire.services.eraser._sealer.unit_hash("ann")
+        words = [b"31.4159", b"3.14159", hashed.encode(), b"ann-buys"]
+        assert {word for word in words if found_in(tmp_path, word)} == set(words)
+        assert erase(wire, "ann") == {"shop": {"decisions": 10, "events": 10}}
+        assert [word for word in words if found_in(tmp_path, word)] == []
+        assert found_in(tmp_path, b"27.1828")
+        assert wire.policy(policy)["rewards"] == 30
+
+
+def found_in(folder: Path, word: bytes) -> bool:
+    return any(word in path.read_bytes() for path in folder.iterdir())

@@ -1,0 +1,186 @@
+"""POST /experiments/{name}/import: what is taken, what is refused, and where it is said."""
+
+from typing import Any
+
+import pytest
+
+from service.importing import decision_id
+from tests.support.service import Json, Wire, expect_problem, paths, serving
+
+AT = "2024-05-01T12:00:00Z"
+
+
+def visit(number: int = 0, **changes: Any) -> Json:
+    """A cat was shown the ball, as one of two, and did not care; None leaves out."""
+    full = {
+        "id": f"visit-{number}",
+        "at": AT,
+        "context": {"persona": "cat"},
+        "arms": ["mouse", "ball"],
+        "arm": "ball",
+        "propensity": 0.5,
+        "reward": 0.0,
+        **changes,
+    }
+    return {name: value for name, value in full.items() if value is not None}
+
+
+def take(wire: Wire, *visits: Json, path: str = "/import", **more: Any) -> list[Json]:
+    answer = wire.post(path, {"policy": "linucb", "visits": list(visits), **more})
+    assert answer.status_code == 200, answer.text
+    results: list[Json] = answer.json()["results"]
+    return results
+
+
+def statuses(results: list[Json]) -> list[Any]:
+    return [each["answer"] or each["status"] for each in results]
+
+
+@pytest.mark.parametrize("path", ["/import", "/experiments/shop/import"])
+def test_a_visit_is_imported_once(wire: Wire, path: str) -> None:
+    before = wire.policy("linucb")
+    assert statuses(take(wire, visit(), visit(1), path=path)) == ["imported"] * 2
+    assert statuses(take(wire, visit(1), visit(), path=path)) == ["duplicate"] * 2
+    after = wire.policy("linucb")
+    assert (before["rewards"], after["rewards"], after["decisions"]) == (0, 2, 2)
+    assert after["mean_reward"] == 0.0
+
+
+def test_an_imported_decision_is_told(wire: Wire) -> None:
+    take(wire, visit(reward=1))
+    told = wire.get(f"/decisions/{decision_id('visit-0')}").json()
+    assert (told["at"], told["model_version"]) == (AT, "imported/0@0")
+    assert told["ranking"] == [{"arm": "ball", "propensity": 0.5}]
+    assert told["learned"] == [{"arm": "ball", "reward": 1.0, "default": False}]
+    assert not told["choice_follows"]
+    assert [(each["arm"], each["probability"]) for each in told["candidates"]] == [
+        ("mouse", None),
+        ("ball", 0.5),
+    ]
+    assert all(each["width"] > 0 for each in told["candidates"])
+
+
+def test_chances_of_all_arms_are_kept_where_they_are_known(wire: Wire) -> None:
+    take(wire, visit(probabilities=[0.5, 0.5]))
+    told = wire.get(f"/decisions/{decision_id('visit-0')}").json()
+    assert [each["probability"] for each in told["candidates"]] == [0.5, 0.5]
+
+
+def test_times_are_with_a_zone_or_unix_seconds(wire: Wire) -> None:
+    same = [visit(at=at) for at in (AT, "2024-05-01T14:00:00+02:00", 1714564800)]
+    assert statuses(take(wire, *same)) == ["imported", "duplicate", "duplicate"]
+
+
+def test_what_is_left_out_has_defaults(wire: Wire) -> None:
+    """No arms: the shown one alone. No reward: nothing is learned, and no default reward is due."""
+    assert statuses(take(wire, visit(arms=None, reward=None, unit="u"))) == ["imported"]
+    told = wire.get(f"/decisions/{decision_id('visit-0')}").json()
+    assert [each["arm"] for each in told["candidates"]] == ["ball"]
+    assert told["learned"] == []
+    assert wire.policy("linucb")["rewards"] == 0
+    assert wire.run(wire.services.settlements.expire_due()) == 0
+
+
+def test_arms_outside_the_catalogue_bring_their_features(wire: Wire) -> None:
+    rope = {"id": "rope", "features": {"category": "toy"}}
+    assert statuses(take(wire, visit(arms=["ball", rope], arm="rope"))) == ["imported"]
+    told = wire.get(f"/decisions/{decision_id('visit-0')}").json()
+    assert told["ranking"][0]["arm"] == "rope"
+
+
+REFUSED: list[tuple[Json, str]] = [
+    ({"at": "2999-01-01T00:00:00Z"}, "at"),
+    ({"context": {"persona": "dragon"}}, "context.persona"),
+    ({"context": {}}, "context.persona"),
+    ({"arms": ["mouse", "rope"]}, "arms.1"),
+    ({"arms": ["ball", "ball"]}, "arms"),
+    ({"arm": "kibble"}, "arm"),
+    ({"arm": "rope", "arms": None}, "arms.0"),
+    ({"reward": 1.5}, "reward"),
+    ({"probabilities": [0.5]}, "probabilities"),
+    ({"probabilities": [0.5, 0.6]}, "probabilities"),
+    ({"probabilities": [0.6, 0.4]}, "probabilities"),
+]
+
+
+@pytest.mark.parametrize(("changes", "path"), REFUSED)
+def test_a_wrong_visit_is_refused_for_itself(wire: Wire, changes: Json, path: str) -> None:
+    wrong = visit(1, **changes)
+    stopped = take(wire, visit(0), wrong, visit(2))
+    assert statuses(stopped) == ["imported", 422]
+    assert paths(stopped[1]["problem"]) == [path]
+    skipped = take(wire, visit(0), wrong, visit(2), skip_refused=True)
+    assert statuses(skipped) == ["duplicate", 422, "imported"]
+    assert wire.policy("linucb")["rewards"] == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"reward": 1.0}, "reward"),
+        ({"propensity": 0.25}, "id"),
+        ({"arm": "mouse"}, "id"),
+        ({"at": "2024-05-01T12:00:01Z"}, "id"),
+        ({"unit": "someone"}, "id"),
+    ],
+)
+def test_another_content_under_the_same_id_is_a_conflict(
+    wire: Wire, changes: Json, path: str
+) -> None:
+    take(wire, visit())
+    [result] = take(wire, visit(**changes))
+    assert (result["status"], paths(result["problem"])) == (409, [path])
+
+
+def test_a_visit_is_of_one_policy(wire: Wire) -> None:
+    take(wire, visit())
+    [result] = take(wire, visit(), policy="lints")
+    assert result["status"] == 409
+    assert wire.policy("lints")["rewards"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"id": ""}, "visits.1.id"),
+        ({"at": "2024-05-01T12:00:00"}, "visits.1.at"),
+        ({"at": None}, "visits.1.at"),
+        ({"arm": 4}, "visits.1.arm"),
+        ({"arms": []}, "visits.1.arms"),
+        ({"propensity": 0.0}, "visits.1.propensity"),
+        ({"propensity": 1.1}, "visits.1.propensity"),
+        ({"propensity": "0.5"}, "visits.1.propensity"),
+        ({"probabilities": [-0.5, 1.5]}, "visits.1.probabilities.0"),
+        ({"colour": "red"}, "visits.1.colour"),
+    ],
+)
+def test_a_visit_of_a_wrong_form_refuses_the_request_and_takes_nothing(
+    wire: Wire, changes: Json, path: str
+) -> None:
+    body = {"policy": "linucb", "visits": [visit(0), visit(1, **changes)]}
+    assert path in paths(expect_problem(wire.post("/import", body), 422))
+    assert wire.policy("linucb")["decisions"] == 0
+
+
+def test_an_unknown_policy_or_experiment_is_404(wire: Wire) -> None:
+    body = {"policy": "nobody", "visits": [visit()]}
+    assert paths(expect_problem(wire.post("/import", body), 404)) == ["policy"]
+    elsewhere = wire.post("/experiments/zoo/import", body)
+    assert paths(expect_problem(elsewhere, 404)) == ["experiment"]
+
+
+def test_more_than_max_batch_is_refused() -> None:
+    with serving(max_batch=2) as wire:
+        body = {"policy": "linucb", "visits": [visit(n) for n in range(3)]}
+        assert paths(expect_problem(wire.post("/import", body), 422)) == ["visits"]
+
+
+def test_a_log_that_is_gone_takes_none(wire: Wire) -> None:
+    wire.services.journal.degraded = True
+    body = {"policy": "linucb", "visits": [visit()]}
+    try:
+        expect_problem(wire.post("/import", body), 503)
+    finally:
+        wire.services.journal.degraded = False
+    assert statuses(take(wire, visit())) in (["imported"], ["duplicate"])
+    assert wire.policy("linucb")["rewards"] == 1

@@ -1,0 +1,170 @@
+"""Trimming: what is old and needed by nobody goes; the state, and what is open, stay."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import service.upkeep.retention
+from service.stores.memory import MemoryStore
+from tests.support.service import Json, Wire, expect_problem, serving
+
+DAY_S = 86_400.0
+SHORT = {"wait_seconds": 60.0, "accept_seconds": 600.0}
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How many seconds trimming believes to be later than it is."""
+    real, ahead = service.upkeep.retention.time, [0.0]
+    monkeypatch.setattr(service.upkeep.retention, "time", lambda: real() + ahead[-1])
+    return ahead
+
+
+def teach(wire: Wire, visits: int, policy: str = "linucb") -> list[Json]:
+    decisions = [wire.select(policy=policy) for _ in range(visits)]
+    for decision in decisions:
+        wire.reward(decision, 1.0)
+    return decisions
+
+
+def trim(wire: Wire) -> int:
+    return wire.run(wire.services.retention.trim_all())
+
+
+def kept(store: MemoryStore) -> tuple[list[int], int]:
+    """Positions of the events, and how many rows there are."""
+    records = asyncio.run(store.read("shop", 0, 10_000))
+    return [record.position for record in records], len(store._experiments["shop"].decisions)
+
+
+def snapshot(wire: Wire) -> int:
+    [live] = wire.services.journal.live.values()
+    wire.run(wire.services.journal.snapshot(live))
+    return live.snapshot_position
+
+
+def digest_of(wire: Wire) -> Any:
+    return wire.policy("linucb")["head"]["digest"]
+
+
+def test_without_a_retention_nothing_goes(later: list[float]) -> None:
+    store = MemoryStore()
+    with serving(store) as wire:
+        teach(wire, 5)
+        later.append(1e9)
+        assert trim(wire) == 0
+        assert kept(store)[1] == 5
+
+
+def test_what_is_old_goes_up_to_the_older_of_two_snapshots(later: list[float]) -> None:
+    """Rows, marks and events: as far as the state can still be built twice from what is left."""
+    store = MemoryStore()
+    with serving(store, retention_days=1.0) as wire:
+        wire.redefine(reward=SHORT)
+        old = teach(wire, 10)
+        first = snapshot(wire)
+        teach(wire, 10)
+        later.append(DAY_S + 3_600.0)
+        assert trim(wire) > 0
+        assert kept(store) == (list(range(1, 23)), 0)  # one snapshot alone: no event may go
+        second = wire.services.journal.live["shop"].snapshot_position  # which was taken for that
+        assert second == 22
+        trim(wire)
+        assert kept(store) == (list(range(first + 1, second + 1)), 0)
+        before = digest_of(wire)
+        expect_problem(wire.get(f"/decisions/{old[0]['id']}"), 404)
+        assert wire.policy("linucb")["decisions"] == 20
+        assert wire.metrics()['forage_trimmed_total{experiment="shop"}'] > 30
+    with serving(store) as wire:
+        assert digest_of(wire) == before
+    store._experiments["shop"].snapshots.clear()
+    with serving(store) as wire:  # the origin, and what came after it
+        assert digest_of(wire) == before
+        teach(wire, 1)
+
+
+def test_open_decisions_and_those_after_them_stay(later: list[float]) -> None:
+    store = MemoryStore()
+    with serving(store, retention_days=0.001) as wire:
+        teach(wire, 3)
+        wire.redefine(reward={**SHORT, "accept_seconds": 30 * DAY_S})
+        still_open = wire.select(policy="linucb")
+        wire.redefine(reward=SHORT)
+        teach(wire, 3)
+        later.append(8 * DAY_S)
+        trim(wire)
+        assert kept(store)[1] == 4
+        assert wire.reward(still_open, 1.0) == "accepted"
+
+
+def test_a_decision_whose_default_reward_is_due_stays_until_it_is_settled(
+    later: list[float],
+) -> None:
+    store = MemoryStore()
+    with serving(store, retention_days=0.001) as wire:
+        wire.redefine(reward={"wait_seconds": 0.01, "accept_seconds": 0.01})
+        wire.select(policy="linucb")
+        later.append(DAY_S)
+        wire.sleep(0.05)
+        trim(wire)
+        assert kept(store)[1] == 1
+        wire.run(wire.services.settlements.expire_due())
+        trim(wire)
+        assert kept(store)[1] == 0
+
+
+def test_a_reader_is_waited_for(later: list[float]) -> None:
+    store = MemoryStore()
+    with serving(store, retention_days=1.0) as wire:
+        wire.redefine(reward=SHORT)
+        path = "/experiments/shop/readers/archive"
+        assert wire.put(path, {"position": 4, "row": 3}).status_code == 204
+        teach(wire, 5)
+        snapshot(wire)
+        teach(wire, 5)
+        snapshot(wire)
+        later.append(2 * DAY_S)
+        trim(wire)
+        assert kept(store) == (list(range(5, 13)), 7)
+        found = wire.get("/experiments/shop/readers").json()
+        assert found == {"readers": {"archive": {"position": 4, "row": 3}}}
+        assert wire.delete(path).status_code == 204
+        trim(wire)
+        assert kept(store) == (list(range(8, 13)), 0)
+
+
+def test_what_a_training_reads_stays(later: list[float]) -> None:
+    """A policy with a net is trained on all rewards since its head was born."""
+    store = MemoryStore()
+    net = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "share": 0.0}
+    with serving(store, retention_days=1.0) as wire:
+        wire.redefine(reward=SHORT)
+        teach(wire, 4)
+        wire.redefine(policies={"linucb": {"kind": "linucb"}, "net": net})
+        born = wire.get("/readyz").json()["positions"]["shop"]
+        for _ in range(2):
+            teach(wire, 4)
+            snapshot(wire)
+        later.append(2 * DAY_S)
+        trim(wire)
+        positions, rows = kept(store)
+        assert (positions[0], rows) == (born, 0)
+
+
+def test_a_snapshot_that_cannot_be_read_does_not_become_the_origin(
+    later: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore()
+    with serving(store, retention_days=1.0) as wire:
+        wire.redefine(reward=SHORT)
+        teach(wire, 3)
+        first = snapshot(wire)
+        teach(wire, 3)
+        snapshot(wire)
+        kept_ones = store._experiments["shop"].snapshots
+        kept_ones[first] = type(kept_ones[first])(first, b"damaged")
+        later.append(2 * DAY_S)
+        trim(wire)
+        assert kept(store) == (list(range(1, 9)), 0)
+        assert "events are not trimmed: the checksum does not match" in caplog.text

@@ -1,0 +1,128 @@
+"""An audit of a log from which rows and events were trimmed or erased."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from service.audit import Audit
+from service.engine import Question
+from service.events import decode_event
+from service.findings import Findings
+from service.services import Services
+from service.settlement import Outcome
+from service.stores.keeping import Cut
+from service.stores.memory import MemoryStore
+from tests.unit.audited import CAT, DOG, define, live
+from tests.unit.folding import shop
+
+Play = Callable[[Services], Awaitable[None]]
+
+
+async def visits(services: Services, count: int) -> None:
+    for number in range(count):
+        unit = "ann" if number % 4 == 0 else f"unit-{number}"
+        answer = await services.engine.select(
+            Question([CAT, DOG][number % 2], "shop", "lints", unit=unit)
+        )
+        await services.settlements.reward(
+            Outcome(answer.token, rewards={answer.decision.shown[0].arm: 1.0})
+        )
+
+
+def audited(*plays: Play, then: Callable[[MemoryStore], None] | None = None) -> Findings:
+    """What an audit finds after these lives of a service, and after what was done to its store."""
+    store = MemoryStore()
+
+    async def run() -> Findings:
+        async def begin(services: Services) -> None:
+            await define(services, shop(lints={"kind": "lints", "draws": 16}))
+
+        for play in (begin, *plays):
+            await live(store, play)
+        if then:
+            then(store)
+        return await Audit(store, "shop").run()
+
+    return asyncio.run(run())
+
+
+async def erase(services: Services) -> None:
+    await services.eraser.erase("ann")
+
+
+async def twelve(services: Services) -> None:
+    await visits(services, 12)
+
+
+async def trim(services: Services) -> None:
+    """Up to the newest snapshot: the definition, and the first twelve rewards."""
+    store = services.journal.store
+    newest = (await store.snapshots("shop"))[0]
+    await store.save_snapshot("shop", replace(newest, origin=True))
+    rows = await store.decisions("shop", 0, 100)
+    await store.trim("shop", Cut(newest.position, rows[-1].number, 0.0), 1_000)
+
+
+def test_what_was_erased_is_counted_and_the_rest_is_clean() -> None:
+    """Of 24 decisions 6 are erased, 3 before and 3 after the first erasure. The first half was made
+    before the second origin; what came after it is derived in full."""
+    found = audited(twelve, erase, twelve, erase, twelve)
+    assert found.kept == []
+    assert found.clean
+    assert (found.decisions, found.erased, found.tombstones) == (30, 6, 6)
+    assert found.earlier == 18
+    assert any("6 erased; 6 events are tombstones" in line for line in found.lines())
+
+
+def test_what_was_trimmed_is_counted_and_the_rest_is_clean() -> None:
+    found = audited(twelve, trim, twelve)
+    assert found.kept == []
+    assert found.clean
+    assert (found.decisions, found.trimmed, found.earlier, found.events) == (12, 12, 0, 12)
+
+
+def test_a_row_that_goes_after_a_trimming_is_missed() -> None:
+    def remove(store: MemoryStore) -> None:
+        kept = store._experiments["shop"]
+        row = list(kept.decisions)[5]
+        del kept.decisions[row], kept.numbers[row]
+
+    found = audited(twelve, trim, twelve, then=remove)
+    assert not found.clean
+    assert found.counts["missing"] == 1
+
+
+def test_a_tombstone_that_no_erasure_tells_of_is_named() -> None:
+    def forge(store: MemoryStore) -> None:
+        kept = store._experiments["shop"]
+        [stone] = [
+            payload
+            for payload in list(kept.events.values())[:2]
+            if type(decode_event(payload)).__name__ == "Tombstone"
+        ]
+        kept.events[4] = stone
+
+    found = audited(twelve, erase, twelve, then=forge)
+    assert [(each.kind, each.id) for each in found.kept] == [("log", "position 4")]
+
+
+def test_a_changed_decision_after_the_origin_is_named() -> None:
+    def change(store: MemoryStore) -> None:
+        kept = store._experiments["shop"]
+        row = list(kept.decisions)[-1]
+        kept.decisions[row] = kept.decisions[row].replace(b'"lints"', b'"linux"')
+
+    found = audited(twelve, erase, twelve, then=change)
+    assert found.counts["unreadable"] == 1
+
+
+def test_a_damaged_origin_is_named_and_nothing_is_derived_without_it() -> None:
+    def damage(store: MemoryStore) -> None:
+        kept = store._experiments["shop"]
+        assert kept.origin is not None
+        kept.origin = replace(kept.origin, payload=b"damaged")
+
+    found = audited(twelve, erase, twelve, then=damage)
+    assert found.counts["log"] == 2
+    assert not found.clean
+    assert found.underived > 0

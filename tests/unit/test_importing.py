@@ -1,0 +1,271 @@
+"""Imported visits: what policies learn from them is what they would have learned live."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from service.audit import Audit
+from service.engine import Question, decide
+from service.errors import Gone, Refused
+from service.events import decode_decision
+from service.experiment import Definition
+from service.fold import State, read_artifact
+from service.importing import COMMIT, Status, Visit, decision_id
+from service.journal import Journal
+from service.services import Services, assemble
+from service.settings import Settings
+from service.settlement import Outcome
+from service.stores.memory import MemoryStore
+from service.telemetry import Telemetry
+from service.training.trainer import train
+from simulator_client.worlds.zooplus import PERSONAS, Zooplus
+from tests.unit.folding import head_of
+
+WORLD = Zooplus()
+VISITS = 150
+POLICIES: dict[str, dict[str, Any]] = {
+    "linucb": {"kind": "linucb"},
+    "watcher": {"kind": "lints", "learns_from": "all", "draws": 64},
+    "static": {"kind": "static", "hidden": [8], "training": {"first": VISITS, "epochs": 4}},
+    "random": {"kind": "random"},
+}
+Serve = Callable[[Services], Awaitable[None]]
+
+
+def logged(visits: int = VISITS) -> list[Visit]:
+    """Visits of the pet shop, served uniformly by somebody else."""
+    stream, rng, arms = WORLD.stream(1), Random(7), [str(k) for k in range(50)]
+    found = []
+    for number in range(visits):
+        visit, arm = stream.visit(number), rng.choice(arms)
+        found.append(
+            Visit(
+                id=f"visit-{number}",
+                at=1_700_000_000.0 + number,
+                context=WORLD.request(visit)["context"],
+                arm=arm,
+                propensity=1 / 50,
+                reward=WORLD.outcome(visit, [arm]).clicks,
+            )
+        )
+    return found
+
+
+def serve(*lives: Serve) -> MemoryStore:
+    """Lives of a service over one store."""
+    store = MemoryStore()
+
+    async def live(work: Serve) -> None:
+        journal = Journal(store, Settings(store="memory://"), Telemetry())
+        await journal.open()
+        services = assemble(Settings(store="memory://"), journal, [bytes(32)])
+        if not journal.states:
+            definition = {**WORLD.definition(["linucb"]), "policies": POLICIES}
+            await services.admin.define("zooplus", Definition.model_validate(definition))
+        await work(services)
+        await journal.close()
+
+    for work in lives:
+        asyncio.run(live(work))
+    return store
+
+
+async def take(
+    services: Services, visits: list[Visit], policy: str = "linucb", *, skip: bool = False
+) -> list[Status | Refused]:
+    state = services.journal.states["zooplus"]
+    return await services.importer.take(state, policy, visits, skip_refused=skip)
+
+
+def states_of(*lives: Serve) -> State:
+    """The state that the lives end with."""
+    found = []
+
+    async def look(services: Services) -> None:
+        found.append(services.journal.states["zooplus"])
+
+    serve(*lives, look)
+    return found[0]
+
+
+async def import_all(services: Services) -> None:
+    assert await take(services, logged()) == ["imported"] * VISITS
+
+
+async def learn_live(services: Services) -> None:
+    for visit in logged():
+        question = Question(visit.context, policy="linucb", arms=[visit.arm])
+        answer = await services.engine.select(question)
+        await services.settlements.reward(Outcome(answer.token, reward=visit.reward))
+
+
+def choices(state: State, policy: str) -> list[str]:
+    """Of each persona, ten."""
+    found = []
+    for persona in PERSONAS:
+        context = state.schema.encode_context({"persona": persona})
+        for seed in range(10):
+            _, slate = decide(state.learners[policy], context, state.candidates, 1, seed)
+            found.append(state.candidates.ids[slate.arms[0]])
+    return found
+
+
+@pytest.mark.parametrize("policy", ["linucb", "watcher"])
+def test_an_imported_log_warm_starts_a_policy_as_if_it_had_learned_it_live(policy: str) -> None:
+    """And one that learns from all, too."""
+    imported, live = states_of(import_all), states_of(learn_live)
+    assert head_of(imported, policy) == head_of(live, policy)
+    assert choices(imported, policy) == choices(live, policy)
+    assert imported.learners[policy].rewards == VISITS
+    fresh = states_of(take_nothing)
+    assert head_of(imported, policy) != head_of(fresh, policy)
+    assert choices(imported, policy) != choices(fresh, policy)
+
+
+async def take_nothing(services: Services) -> None: ...
+
+
+def test_an_imported_log_makes_a_static_policy_due_and_is_what_it_is_trained_on() -> None:
+    torch.set_num_threads(1)
+    states = []
+
+    async def import_for_static(services: Services) -> None:
+        await take(services, logged(), "static")
+        states.append(services.journal.states["zooplus"])
+
+    store = serve(import_for_static)
+    learner = states[0].learners["static"]
+    assert (learner.rewards, learner.training_due) == (VISITS, True)
+    artifact = asyncio.run(train(store, states[0], learner))
+    version = read_artifact(learner, artifact)
+    assert (version.number, version.rewards) == (1, VISITS)
+
+
+def test_the_same_import_twice_changes_nothing() -> None:
+    async def import_again(services: Services) -> None:
+        before = services.journal.states["zooplus"].position
+        assert await take(services, logged()) == ["duplicate"] * VISITS
+        assert services.journal.states["zooplus"].position == before
+
+    store = serve(import_all, import_again, import_again)
+    assert len(asyncio.run(store.decisions("zooplus", 0, 1_000))) == VISITS
+    assert asyncio.run(store.decision_counts("zooplus")) == {"linucb": VISITS}
+
+
+def test_an_import_that_was_cut_off_goes_on() -> None:
+    async def import_half(services: Services) -> None:
+        await take(services, logged()[: VISITS // 2])
+
+    async def import_the_rest(services: Services) -> None:
+        half = VISITS // 2
+        expected = ["duplicate"] * half + ["imported"] * (VISITS - half)
+        assert await take(services, logged()) == expected
+
+    imported = states_of(import_half, import_the_rest)
+    assert head_of(imported, "linucb") == head_of(states_of(import_all), "linucb")
+
+
+def test_a_reward_that_comes_to_be_known_is_learned_by_a_later_import() -> None:
+    [visit] = logged(1)
+    unknown = Visit(visit.id, visit.at, visit.context, visit.arm, visit.propensity)
+
+    async def both(services: Services) -> None:
+        state = services.journal.states["zooplus"]
+        assert await take(services, [unknown, unknown]) == ["imported", "duplicate"]
+        assert (state.position, state.learners["linucb"].rewards) == (1, 0)
+        assert await take(services, [visit, unknown, visit]) == ["imported"] + ["duplicate"] * 2
+        assert (state.position, state.learners["linucb"].rewards) == (2, 1)
+
+    store = serve(both)
+    assert asyncio.run(store.instant("zooplus")).due == {}
+
+
+def test_an_import_is_known_when_its_rows_have_been_trimmed() -> None:
+    """The marks of its events are kept for ever."""
+
+    async def again(services: Services) -> None:
+        state = services.journal.store._experiments["zooplus"]  # type: ignore[attr-defined]
+        state.drop([decision_id(visit.id) for visit in logged()])
+        assert state.keep_until == {}
+        assert await take(services, logged()) == ["duplicate"] * VISITS
+
+    serve(import_all, again)
+
+
+def test_an_erased_visit_does_not_come_back_by_the_same_import() -> None:
+    [visit] = logged(1)
+    own = Visit(visit.id, visit.at, visit.context, visit.arm, 1.0, reward=1.0, unit="user-1")
+    unknown = replace(own, reward=None)
+
+    async def erase(services: Services) -> None:
+        await take(services, [own])
+        assert (await services.eraser.erase("user-1"))["zooplus"].decisions == 1
+        for again in (own, unknown):
+            [refused] = await take(services, [again])
+            assert isinstance(refused, Gone)
+
+    store = serve(erase)
+    assert asyncio.run(store.decisions("zooplus", 0, 9)) == []
+    assert asyncio.run(Audit(store, "zooplus").run()).clean
+
+
+def test_an_audit_counts_imported_decisions_and_holds_their_events_against_them() -> None:
+    found = asyncio.run(Audit(serve(import_all, learn_live), "zooplus").run())
+    assert found.kept == []
+    assert (found.clean, found.decisions, found.imported) == (True, 2 * VISITS, VISITS)
+
+    store = serve(import_all)
+    rows = store._experiments["zooplus"].decisions
+    first, second = (decision_id(visit.id) for visit in logged(2))
+    rows[first], rows[second] = rows[second], rows[first]
+    found = asyncio.run(Audit(store, "zooplus").run())
+    assert found.counts["fields"] == 4  # two ids, and two arms that the events settle
+    assert not found.clean
+
+
+def test_a_row_tells_what_is_known_of_the_visit() -> None:
+    [visit] = logged(1)
+    chances = [0.25, 0.75]
+
+    async def one(services: Services) -> None:
+        full = Visit(
+            visit.id, visit.at, visit.context, "3", 0.75, ["4", "3"], chances, None, "user-1"
+        )
+        assert await take(services, [full]) == ["imported"]
+
+    store = serve(one)
+    [kept] = asyncio.run(store.decisions("zooplus", 0, 9))
+    row = decode_decision(kept.payload)
+    assert (row.id, len(row.id)) == (decision_id("visit-0"), 22)
+    assert (row.at, row.policy, row.arms) == (1_700_000_000.0, "linucb", ["4", "3"])
+    assert (row.probabilities, row.shown[0].propensity) == (chances, 0.75)
+    assert (row.model_version, row.assignment) == ("imported/0@0", 1.0)
+    assert row.unit not in (None, "user-1")
+    assert np.sum(row.shown[0].x) == 2.0  # a persona and a category
+
+
+@pytest.mark.parametrize("at", [0, 1, COMMIT - 1, COMMIT, COMMIT + 1])
+def test_what_is_refused_ends_an_import_or_is_skipped(at: int) -> None:
+    visits = logged(COMMIT + 3)
+    visits[at] = Visit("bad", 0.0, {"persona": "dragon"}, "3", 0.5)
+
+    async def stop(services: Services) -> None:
+        *taken, last = await take(services, visits)
+        assert taken == ["imported"] * at
+        assert isinstance(last, Refused)
+        assert [fault.path for fault in last.faults] == ["context.persona"]
+        assert services.journal.states["zooplus"].position == 1 + at
+
+    async def skip(services: Services) -> None:
+        became = await take(services, visits, skip=True)
+        assert became[:at] == ["duplicate"] * at
+        assert isinstance(became[at], Refused)
+        assert became[at + 1 :] == ["imported"] * (COMMIT + 2 - at)
+
+    serve(stop, skip)

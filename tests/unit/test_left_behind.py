@@ -1,0 +1,227 @@
+"""Processes that fall behind a log which is cut or erased ahead of them; how they see others."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import service.presence
+from service.errors import LogGap
+from service.events import decode_decision
+from service.fold import State
+from service.follower import Follower
+from service.journal import Journal
+from service.posterior import digest
+from service.presence import Presence
+from service.services import Services, assemble
+from service.settings import Settings
+from service.stores.keeping import Cut
+from service.stores.memory import MemoryStore
+from service.telemetry import Telemetry
+from tests.unit.audited import artifact, define, state_of, visit
+from tests.unit.folding import shop
+
+SECRET = b"a secret of 16 bytes or more"
+POLICIES: dict[str, Any] = {
+    "linucb": {"kind": "linucb"},
+    "net": {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "draws": 16},
+}
+
+
+class Shared(MemoryStore):
+    shared = True
+
+
+async def start(store: MemoryStore) -> Services:
+    settings = Settings(store="memory://")
+    journal = Journal(store, settings, Telemetry())
+    await journal.open()
+    return assemble(settings, journal, [SECRET])
+
+
+def with_a_service(scenario: Callable[[MemoryStore, Services], Awaitable[None]]) -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        services = await start(store)
+        await define(services, shop(**POLICIES))
+        try:
+            await scenario(store, services)
+        finally:
+            await services.journal.close()
+
+    asyncio.run(run())
+
+
+async def follower_of(store: MemoryStore) -> Follower:
+    follower = Follower(store, Telemetry())
+    await follower.follow(seconds=0.0)
+    return follower
+
+
+def same(one: State, other: State) -> bool:
+    return one.position == other.position and all(
+        digest(a.active.head) == digest(other.learners[name].active.head)  # type: ignore[arg-type]
+        for name, a in one.learners.items()
+    )
+
+
+def test_who_is_behind_a_trimmed_log_goes_on_from_the_origin() -> None:
+    async def scenario(store: MemoryStore, services: Services) -> None:
+        behind = await follower_of(store)
+        for number in range(4):
+            await visit(services, number)
+        origin = await services.journal.save_origin(services.journal.live["shop"])
+        assert origin is not None
+        await visit(services, 4)
+        await store.trim("shop", Cut(origin, 0, 0.0), 1_000)
+        await behind.follow(seconds=0.0)
+        assert same(behind.states["shop"], state_of(services))
+
+    with_a_service(scenario)
+
+
+def test_who_is_behind_an_erasure_goes_on_from_the_origin() -> None:
+    async def scenario(store: MemoryStore, services: Services) -> None:
+        behind = await follower_of(store)
+        for number in range(4):
+            await visit(services, number)
+        await erase(services, 3)
+        await visit(services, 4)
+        await behind.follow(seconds=0.0)
+        assert same(behind.states["shop"], state_of(services))
+
+    with_a_service(scenario)
+
+
+def test_who_has_folded_what_is_erased_then_goes_on() -> None:
+    """Its last event is a tombstone by now: that is no lost event."""
+
+    async def scenario(store: MemoryStore, services: Services) -> None:
+        for number in range(4):
+            await visit(services, number)
+        abreast = await follower_of(store)
+        await erase(services, 1_000)
+        await visit(services, 4)
+        await abreast.follow(seconds=0.0)
+        assert same(abreast.states["shop"], state_of(services))
+
+    with_a_service(scenario)
+
+
+async def erase(services: Services, first: int) -> None:
+    """The first decisions, as if they had been one unit's."""
+    rows = await services.journal.store.decisions("shop", 0, first)
+    decisions = [decode_decision(row.payload) for row in rows]
+    live = services.journal.live["shop"]
+    await services.eraser._erase_decisions(live, {row.id: row for row in decisions})
+
+
+def test_a_trimmed_log_without_a_snapshot_is_refused() -> None:
+    async def scenario(store: MemoryStore, services: Services) -> None:
+        await visit(services, 0)
+        origin = await services.journal.save_origin(services.journal.live["shop"])
+        assert origin is not None
+        await store.trim("shop", Cut(origin - 1, 0, 0.0), 1_000)
+        kept = store._experiments["shop"]
+        kept.snapshots, kept.origin = {}, None
+        with pytest.raises(LogGap, match=f"position {origin} follows 0 in the log"):
+            await follower_of(store)
+
+    with_a_service(scenario)
+
+
+# -- presence --------------------------------------------------------------------------------------
+
+
+def test_one_of_several_leads_and_another_after_it_has_gone() -> None:
+    async def run() -> None:
+        store = Shared()
+        both = [Presence(store), Presence(store)]
+        for one in [*both, *both]:
+            await one.beat()
+        assert [one.count for one in both] == [2, 2]
+        assert sorted(one.leads for one in both) == [False, True]
+        leader, other = sorted(both, key=lambda one: not one.leads)
+        await leader.leave()
+        await other.beat()
+        assert other.leads
+
+    asyncio.run(run())
+
+
+def test_nobody_leads_who_has_not_been_heard_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service.presence, "ALIVE_SECONDS", 0.05)
+
+    async def run() -> None:
+        one = Presence(Shared())
+        assert not one.leads
+        await one.beat()
+        assert one.leads
+        await asyncio.sleep(0.1)
+        assert not one.leads
+
+    asyncio.run(run())
+
+
+def test_all_wait_for_the_last_one_that_lives() -> None:
+    async def run() -> None:
+        store = Shared()
+        early, late = Presence(store), Presence(store)
+        await late.beat()
+        waiting = asyncio.create_task(early.all_ready_for("version 1"))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        assert await late.all_ready_for("version 1")
+        assert await waiting
+
+    asyncio.run(run())
+
+
+def test_one_that_does_not_get_there_is_waited_for_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service.presence, "BARRIER_SECONDS", 0.1)
+
+    async def run() -> None:
+        store = Shared()
+        one, never = Presence(store), Presence(store)
+        await never.beat()
+        assert not await one.all_ready_for("version 1")
+
+    asyncio.run(run())
+
+
+def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
+    """The second replica's catching up is held: until it is let go neither activates."""
+
+    async def run() -> None:
+        store = Shared()
+        first, second = await start(store), await start(store)
+        await define(first, shop(**POLICIES))
+        held, let_go = second.journal.catch_up, asyncio.Event()
+
+        async def catch_up(*arguments: Any) -> None:
+            await let_go.wait()
+            await held(*arguments)
+
+        with mock.patch.object(second.journal, "catch_up", catch_up):
+            await visit(first, 0)
+            state = state_of(first)
+            learner = state.learners["net"]
+            packed = artifact(learner, state.position)
+            assert await first.admin.stage(state, "net", packed) == 1
+            await asyncio.sleep(0.5)
+            assert learner.active.number == 0
+            let_go.set()
+            for _ in range(100):
+                if learner.active.number == 1 == state_of(second).learners["net"].active.number:
+                    break
+                await asyncio.sleep(0.05)
+        assert learner.active.number == 1 == state_of(second).learners["net"].active.number
+        assert same(state_of(second), state)
+        await first.journal.close()
+        await second.journal.close()
+
+    asyncio.run(run())
