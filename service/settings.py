@@ -35,7 +35,9 @@ class Settings(BaseSettings):
     trainer: Literal["auto", "on", "off"] = Field(
         "auto", description="Start a trainer process beside the service; auto: with sqlite only."
     )
-    url: str = Field("http://127.0.0.1:8000", description="Where trainer and archiver reach the service.")
+    url: str = Field(
+        "http://127.0.0.1:8000", description="Where trainer and archiver reach the service."
+    )
     token_keys: Annotated[list[bytes], NoDecode] = Field(
         [],
         description="Secrets of decision tokens, base64, comma-separated: the first seals, all "

@@ -16,8 +16,8 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(settings: Settings, options: dict[str, Any]) -> int:
     """Copy, and say what the copy holds."""
-    from service.backup import backup
-    from service.copying import table
+    from service.upkeep.backup import backup
+    from service.upkeep.copying import table
 
     path: Path = options["to"]
     try:

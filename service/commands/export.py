@@ -10,7 +10,7 @@ from service.errors import ConfigurationError
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.archive_runs import Exported
+    from service.archive.runs import Exported
 
 logger = logging.getLogger("forage")
 
@@ -45,8 +45,8 @@ def _positive(text: str) -> int:
 
 def run(settings: Settings, options: dict[str, Any]) -> int:
     """Bring the archive up to date and print what it holds, or follow until stopped."""
-    from service.archive import Sizes
-    from service.archive_runs import export, follow
+    from service.archive.flow import Sizes
+    from service.archive.runs import export, follow
 
     folder, name = options["to"], options["experiment"]
     sizes = Sizes(options["part_rows"], 60.0 * options["part_minutes"])

@@ -16,7 +16,7 @@ from service.settings import Settings
 if TYPE_CHECKING:
     import httpx
 
-    from service.import_files import Line
+    from service.commands.import_files import Line
 
 BATCH = 200
 BATCH_BYTES = 400_000
@@ -42,8 +42,8 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
     """Import a file; print how many visits were taken, and name the lines that were not."""
     import httpx
 
+    from service.commands.import_files import read
     from service.findings import aligned
-    from service.import_files import read
 
     path: Path = options["file"]
     with httpx.Client(base_url=settings.url, timeout=60, trust_env=False) as client:

@@ -16,8 +16,8 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(settings: Settings, options: dict[str, Any]) -> int:
     """Copy, and say what the store holds now."""
-    from service.backup import restore
-    from service.copying import table
+    from service.upkeep.backup import restore
+    from service.upkeep.copying import table
 
     path: Path = options["file"]
     try:

@@ -1,1 +1,1 @@
-"""What a service does beside answering: trimming what is old, erasing what someone wants gone."""
+"""What is done to a log beside answering: trimming, erasing, copying it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service import copying
+from service.upkeep import copying
 from service.__main__ import main
 from service.errors import StoreUnavailable
 from service.follower import Follower

@@ -35,6 +35,10 @@ def test_help_names_the_commands_and_their_options() -> None:
         ("serve", ["--host", "--port", "--experiment", "--trainer", "--store", "--log-level"]),
         ("train", ["--follow", "--url", "--store", "--log-level"]),
         ("audit", ["--experiment", "--json", "--store", "--log-level", "Exit status"]),
+        ("export", ["--to", "--experiment", "--follow", "--url", "--part-rows", "--part-minutes"]),
+        ("backup", ["--to", "--store"]),
+        ("restore", ["--from", "--store"]),
+        ("import", ["--experiment", "--policy", "--url", "--skip-bad"]),
     ],
 )
 def test_help_tells_the_options(

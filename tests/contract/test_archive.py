@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.archive import Sizes
+from service.archive.flow import Sizes
 from service.errors import LogGap
 from service.stores import Store
 from service.stores.base import Snapshot

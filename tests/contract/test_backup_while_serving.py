@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service import copying
+from service.upkeep import copying
 from service.audit import audit_store
-from service.backup import backup, restore
-from service.copying import Copied
 from service.engine import Answer, Question
 from service.events import Learned, decode_decision, decode_event
 from service.experiment import Definition
@@ -23,6 +21,8 @@ from service.settlement import Outcome, activation_mark, link_mark
 from service.stores import Store, open_store, sqlite_copy
 from service.stores.keeping import KeptMark
 from service.telemetry import Telemetry
+from service.upkeep.backup import backup, restore
+from service.upkeep.copying import Copied
 from tests.support.redis_server import RedisServer
 from tests.unit.folding import bits, shop
 

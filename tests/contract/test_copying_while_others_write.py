@@ -1,12 +1,11 @@
-"""What a copy makes of that which happens while it is made (`service.copying`), and restores of the
-shared store, which nobody else opens meanwhile."""
+"""What a copy makes of that which happens while it is made (`service.upkeep.copying`), and
+restores of the shared store, which nobody else opens meanwhile."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from service.copying import Progress, TakenOutError, copy
 from service.errors import ConfigurationError, LogGap, StoreError
 from service.events import Decision, Erased, Shown, encode_decision, encode_event
 from service.settlement import activation_mark
@@ -15,6 +14,7 @@ from service.stores.base import Activation, DecisionRow, Record, Snapshot
 from service.stores.keeping import Cut, KeptMark, Part
 from service.stores.memory import MemoryStore
 from service.stores.redis import RedisStore
+from service.upkeep.copying import Progress, TakenOutError, copy
 from tests.support.redis_server import RedisServer
 from tests.support.stores import decision, event, stores_at
 

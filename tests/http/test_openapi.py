@@ -5,7 +5,6 @@ folder: `tests.support.service.expect_declared` looks at each answer.
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.service import Json, Wire, expect_problem, openapi, serving
+from tests.support.service import Json, Wire, expect_problem, filled, openapi, serving
 
 PINNED = Path(__file__).with_name("openapi.json")
 OPERATIONS = [
@@ -97,15 +96,15 @@ def test_answers_have_no_free_form(wire: Wire) -> None:
 @pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=NAMES)
 def test_every_error_has_one_shape(wire: Wire, method: str, path: str, operation: Json) -> None:
     """Nonsense for a body and unknown names: the client of these tests looks at each answer."""
-    unknown = re.sub(r"\{\w+\}", "unknown", path)
+    unknown = filled(path, "unknown")
     json_type = {"Content-Type": "application/json"}
     found_anyway = path == "/units/{unit}"  # whoever is not known is gone already
     if "{" in path and method in ("GET", "DELETE") and not found_anyway:
         expect_problem(wire.request(method, unknown), 404)
     if "{experiment}" in path:
-        bad = re.sub(r"\{\w+\}", "a", path.replace("{experiment}", "-"))
+        bad = filled(path, "-")
         expect_problem(wire.request(method, bad, json={}), 422)
     if "requestBody" in operation and not path.endswith("/versions"):
-        shop = re.sub(r"\{\w+\}", "rope", path.replace("{experiment}", "shop"))
+        shop = filled(path, "shop")
         expect_problem(wire.request(method, shop, content=b"{", headers=json_type), 400)
         expect_problem(wire.request(method, shop, json=[]), 422)

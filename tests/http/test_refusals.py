@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.service import Json, Wire, expect_problem, openapi, paths, serving
+from tests.support.service import Json, Wire, expect_problem, filled, openapi, paths, serving
 
 CAT = {"persona": "cat"}
 
@@ -160,7 +160,7 @@ def test_an_unknown_path_is_not_found(wire: Wire, path: str) -> None:
 def test_a_path_says_which_methods_it_has(wire: Wire, path: str) -> None:
     known = {method.upper() for method in openapi()["paths"][path]}
     for method in sorted({"GET", "POST", "PUT", "DELETE", "PATCH"} - known):
-        answer = wire.request(method, path.format(experiment="e", arm="a", policy="p", id="d"))
+        answer = wire.request(method, filled(path, "e"))
         expect_problem(answer, 405)
         assert set(answer.headers["allow"].split(", ")) <= known
 
@@ -183,7 +183,7 @@ async def chunks(count: int, size: int = 1_000) -> AsyncIterator[bytes]:
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_has_a_bound_declared_or_chunked(method: str, path: str, chunked: bool) -> None:
     headers = {"Content-Type": "application/json"}
-    path = path.format(experiment="shop", arm="a", policy="linucb", id="d")
+    path = filled(path, "shop").replace("/policies/a/", "/policies/linucb/")
     with serving(max_body_bytes=5_000, max_artifact_bytes=5_000) as wire:
         content = chunks(6) if chunked else b"x" * 5_001
         answer = wire.request(method, path, content=content, headers=headers)

@@ -80,7 +80,7 @@ def test_a_fault_in_an_experiment_file_is_told_with_file_and_path(
 
 def test_two_services_that_start_on_one_log_define_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Shared()
-    monkeypatch.setattr("service.services.open_store", lambda url: store)
+    monkeypatch.setattr("service.services.open_store", lambda url, **_: store)
     settings = Settings(store="memory://", experiments=[SHOP])
 
     async def start_both() -> None:

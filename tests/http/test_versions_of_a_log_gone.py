@@ -9,9 +9,13 @@ from tests.support.service import serving
 
 
 class Patchy(MemoryStore):
-    """failures: so many reads that follow fail."""
+    """failures: so many reads fail that follow the arrival of an artifact."""
 
-    failures = 0
+    failures = after_an_artifact = 0
+
+    async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
+        await super().put_blob(experiment, key, payload)
+        self.failures = self.after_an_artifact
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
         if self.failures:
@@ -27,7 +31,7 @@ def test_a_version_that_could_not_catch_up_is_brought_up_again() -> None:
         teach(wire)
         trained = artifact(wire)
         teach(wire, 1)
-        store.failures = 2
+        store.after_an_artifact = 2
         assert hand_over(wire, trained).status_code == 202
         wire.sleep(3 * RETRY_SECONDS)
         activated(wire)

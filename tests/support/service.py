@@ -84,6 +84,11 @@ def expect_problem(response: httpx.Response, status: int) -> Json:
     return problem
 
 
+def filled(path: str, experiment: str) -> str:
+    """A path of the document with names for what it leaves open."""
+    return re.sub(r"\{\w+\}", "a", path.replace("{experiment}", experiment))
+
+
 def paths(problem: Json) -> list[str]:
     return sorted(fault["path"] for fault in problem["errors"])
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from service.archive import Archive, Sizes
-from service.archive_files import Folder
-from service.archive_index import Index
+from service.archive.files import Folder
+from service.archive.flow import Archive, Sizes
+from service.archive.index import Index
 from service.events import (
     ArmRemoved,
     Corrected,

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from service.archive import MARGIN_S, Sizes
-from service.archive_files import Folder, totals
+from service.archive.files import Folder, totals
+from service.archive.flow import MARGIN_S, Sizes
 from service.errors import Damaged
 from service.events import ArmRemoved, encode_decision, encode_event
 from service.stores.base import Append, DecisionRow

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.archive_columns import Row, batch, day_of, schema_of
-from service.archive_index import Found, Reward
+from service.archive.columns import Row, batch, day_of, schema_of
+from service.archive.index import Found, Reward
 from service.events import Shown
 from tests.unit.archived import a_decision
 

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.archive import Archive, Sizes
-from service.archive_files import Folder
-from service.archive_index import Cursor, Index
+from service.archive.files import Folder
+from service.archive.flow import Archive, Sizes
+from service.archive.index import Cursor, Index
 from service.events import Decision
 from service.stores.memory import MemoryStore
 from tests.unit.archived import (

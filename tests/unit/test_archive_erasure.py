@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 from random import Random
 
-from service.archive import Sizes
-from service.archive_index import Change, Index, key_of
+from service.archive.flow import Sizes
+from service.archive.index import Change, Index, key_of
 from service.events import Decision, encode_decision
 from service.stores.base import DecisionRow
 from service.stores.memory import MemoryStore

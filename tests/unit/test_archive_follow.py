@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.archive import MARGIN_S, Sizes
-from service.archive_runs import Follower, Told
+from service.archive.flow import MARGIN_S, Sizes
+from service.archive.runs import Follower, Told
 from service.errors import LogGap, StoreUnavailable
 from service.stores import Store
 from service.stores.base import Record

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.archive import MARGIN_S
+from service.archive.flow import MARGIN_S
 from service.errors import ConfigurationError, Damaged, LogGap, LogTooNew
 from service.stores.base import Snapshot
 from service.stores.keeping import Cut

@@ -9,8 +9,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from service.commands.import_files import read
 from service.errors import ConfigurationError
-from service.import_files import read
 
 TYPES = {"persona": "categorical", "age": "numeric", "member": "boolean", "taste": "vector"}
 VISITS: list[dict[str, Any]] = [

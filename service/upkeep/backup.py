@@ -1,7 +1,7 @@
 """forage backup, forage restore: a store into a file while services write, and back from it.
 
 An SQLite store is copied as the file that it is, in one read transaction; a Redis store by its
-parts (`service.copying`).
+parts (`service.upkeep.copying`).
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from service.copying import Copied, Progress, Say, TakenOutError, copied_of, copy
 from service.errors import ConfigurationError, StoreUnavailable
 from service.stores import Store, open_store, sqlite_copy, sqlite_file
 from service.stores.redis import RedisStore
 from service.stores.sqlite import SqliteStore
+from service.upkeep.copying import Copied, Progress, Say, TakenOutError, copied_of, copy
 
 TRIES = 5
 

@@ -12,9 +12,9 @@ from time import time
 
 import httpx
 
-from service.archive import SIZES, Archive, Say, Sizes
-from service.archive_files import Folder, Totals, totals
-from service.archive_index import Index
+from service.archive.files import Folder, Totals, totals
+from service.archive.flow import SIZES, Archive, Say, Sizes
+from service.archive.index import Index
 from service.errors import ConfigurationError, ForageError, NotFound, StoreLocked, StoreUnavailable
 from service.stores import Store, open_store
 

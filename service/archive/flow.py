@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, time
 
-from service.archive_columns import Row, check
-from service.archive_files import DAY_S, Drafts, Folder
-from service.archive_index import NOTHING, Change, Cursor, Index, change_of
-from service.archive_source import Source, digest
+from service.archive.columns import Row, check
+from service.archive.files import DAY_S, Drafts, Folder
+from service.archive.index import NOTHING, Change, Cursor, Index, change_of
+from service.archive.source import Source, digest
 from service.errors import ConfigurationError, Damaged
 from service.events import AnyEvent, Decision, Erased, Learned, decode_decision, decode_event
 from service.stores import Store

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from service.archive_columns import Row, batch, day_of, schema_of
+from service.archive.columns import Row, batch, day_of, schema_of
 from service.errors import ConfigurationError, Damaged
 
 GROUP_ROWS = 10_000

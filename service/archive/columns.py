@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from service.archive_index import NOTHING, Found
+from service.archive.index import NOTHING, Found
 from service.errors import Damaged
 from service.events import Decision
 

@@ -4,7 +4,7 @@ import math
 from contextlib import suppress
 from hashlib import blake2b
 
-from service.archive_index import Cursor
+from service.archive.index import Cursor
 from service.errors import Damaged, LogGap
 from service.events import Tombstone, decode_decision, decode_event
 from service.stores import Store
