@@ -7,6 +7,7 @@ from fastapi.openapi.utils import get_openapi
 
 from service import __version__
 from service.http import experiments, imports, problems, routes, upkeep
+from service.http.fast import Fast
 from service.http.gate import Gate
 from service.http.schemas import Problem
 from service.services import Services
@@ -17,9 +18,9 @@ Every answer of /select says with which probability its arm was chosen, and by w
 which policy. Errors are `application/problem+json` in one shape."""
 
 
-def create_app(services: Services) -> FastAPI:
-    app = FastAPI(title="Forage", version=__version__, description=DESCRIPTION)
-    app.state.services = services
+def create_app(services: Services) -> Fast:
+    app = Fast(title="Forage", version=__version__, description=DESCRIPTION)
+    app.state.services = app.services = services
     settings = services.settings
     app.add_middleware(
         Gate,

@@ -4,16 +4,16 @@ select: features -> scores -> probabilities -> choice -> token, decision row -> 
 """
 
 import asyncio
-import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from random import Random, SystemRandom
-from time import time
-from typing import Any
+from random import Random
+from time import perf_counter, time
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
+from service.entropy import Entropy
 from service.errors import Conflict, Fault, Invalid, NotFound
 from service.events import Decision, Shown, decode_decision, encode_decision
 from service.features import Array
@@ -25,22 +25,20 @@ from service.policies.learner import Learner
 from service.settings import Settings
 from service.stores.base import DecisionRow
 from service.telemetry import Telemetry
-from service.token import LIMIT, ShownArm, Ticket, TokenSealer
+from service.token import LIMIT, ShownArm, Ticket, TokenSealer, text_of
 from service.writer import Held
 
-_entropy = SystemRandom()
+_entropy = Entropy()
 
 
-@dataclass(frozen=True, slots=True)
-class InlineArm:
+class InlineArm(msgspec.Struct, frozen=True):
     """An arm outside the catalogue."""
 
     id: str
     features: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """One request for a decision. experiment, policy, arms: None where left out.
 
     key        the same one gives the same decision (None: each request is another)
@@ -57,12 +55,22 @@ class Question:
     deferred: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     decision: Decision
     token: str
     experiment: str
     logged: bool
+
+
+class _Split(NamedTuple):
+    """How traffic that names no policy is shared, while `learners` are these of `revision`.
+    chances: of each to be assigned."""
+
+    revision: int
+    learners: Mapping[str, Learner]
+    names: list[str]
+    shares: Array
+    chances: list[float]
 
 
 class Engine:
@@ -71,6 +79,7 @@ class Engine:
     ) -> None:
         self._journal, self._sealer = journal, sealer
         self._settings, self._telemetry = settings, telemetry
+        self._splits: dict[str, _Split] = {}
 
     async def experiment(self, name: str | None) -> State:
         """A served experiment. Raises NotFound, or Invalid where the name is needed."""
@@ -94,7 +103,7 @@ class Engine:
         for the token and the log cannot hold them."""
         state = await self.experiment(question.experiment)
         if question.key is None:
-            return await self._decide(state, question, _short_id())
+            return await self._decide(state, question, None)
         own = self._sealer.request_id(state.name, question.key)
         held = await self._journal.held_soon(state.name, own)
         if held is not None:
@@ -124,25 +133,30 @@ class Engine:
         ids = [arm.id if isinstance(arm, InlineArm) else arm for arm in arms]
         return (ids, inline) == (decision.arms, decision.inline)
 
-    async def _decide(self, state: State, question: Question, id: str) -> Answer:
-        with self._telemetry.stage("parse"):
-            learner, assignment = self._assign(state, question)
-            candidates, inline = self.candidates(state, question.arms)
-            context = state.schema.encode_context(question.context)
-            if not 1 <= question.top_k <= min(len(candidates.ids), self._settings.max_top_k):
-                raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
+    async def _decide(self, state: State, question: Question, own: str | None) -> Answer:
+        """own: the id, where a key has it already."""
+        observe = self._telemetry.stages.labels
+        start = perf_counter()
+        learner, assignment = self._assign(state, question)
+        candidates, inline = self.candidates(state, question.arms)
+        context, top_k = state.schema.encode_context(question.context), question.top_k
+        if not 1 <= top_k <= min(len(candidates.ids), self._settings.max_top_k):
+            raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
+        id_ = own or text_of(_entropy.getrandbits(128).to_bytes(16, "big"))
         seed = _entropy.getrandbits(63)
-        with self._telemetry.stage("score"):
-            if learner.heavy:
-                p, slate = await self._decide_aside(
-                    state, learner, context, candidates, question.top_k, seed
-                )
-            else:
-                p, slate = decide(learner, context, candidates, question.top_k, seed)
-        now = time()
-        reward = state.definition.reward
+        parsed = perf_counter()
+        observe("parse").observe(parsed - start)
+        if learner.heavy:
+            p, slate = await self._decide_aside(state, learner, context, candidates, top_k, seed)
+        else:
+            p, slate = decide(learner, context, candidates, top_k, seed)
+        scored = perf_counter()
+        observe("score").observe(scored - parsed)
+        now, reward, ids = time(), state.definition.reward, candidates.ids
+        reward_by = now + reward.wait_seconds
+        xs = [np.concatenate((context, candidates.x[index])) for index in slate.arms]
         decision = Decision(
-            id=id,
+            id=id_,
             at=now,
             policy=learner.name,
             assignment=assignment,
@@ -150,35 +164,33 @@ class Engine:
             schema_version=state.schema_version,
             unit=None if question.unit is None else self._sealer.unit_hash(question.unit),
             context=dict(question.context),
-            arms=list(candidates.ids),
+            arms=list(ids),
             inline={arm: dict(inline[arm].features) for arm in inline},
             probabilities=p.tolist(),
             seed=seed,
-            bank=getattr(learner.settings, "bank", 0),
+            bank=learner.bank_seed,
             shown=[
-                Shown(
-                    arm=candidates.ids[index],
-                    propensity=propensity,
-                    x=[*context.tolist(), *candidates.x[index].tolist()],
-                    inline=candidates.ids[index] in inline,
-                )
-                for index, propensity in zip(slate.arms, slate.propensities, strict=True)
+                Shown(ids[index], propensity, x.tolist(), ids[index] in inline)
+                for index, propensity, x in zip(slate.arms, slate.propensities, xs, strict=True)
             ],
             slate=slate.chance,
-            reward_by=now + reward.wait_seconds,
-            accept_until=now + reward.wait_seconds + reward.accept_seconds,
+            reward_by=reward_by,
+            accept_until=reward_by + reward.accept_seconds,
             deferred=question.deferred,
         )
-        with self._telemetry.stage("seal"):
-            token, whole = self._seal(state.name, decision)
+        token, whole = self._seal(state.name, decision, xs)
+        sealed = perf_counter()
+        observe("seal").observe(sealed - scored)
         waits = reward.default is not None and not question.deferred
-        due = decision.reward_by if waits else None
+        due = reward_by if waits else None
         row = DecisionRow(state.name, decision.id, learner.name, encode_decision(decision), due)
-        with self._telemetry.stage("append"):
-            held = await self._journal.keep(row, required=not whole)
-        if held.payload != row.payload:  # the same key came twice at once
-            return self._again(state, question, held)
-        self._telemetry.decided(state.name, learner.name, slate.propensities[0], rules.entropy(p))
+        held = await self._journal.keep(row, required=not whole)
+        observe("append").observe(perf_counter() - sealed)
+        if held.payload is not row.payload and held.payload != row.payload:
+            return self._again(state, question, held)  # the same key came twice at once
+        first = slate.propensities[0]
+        entropy = 0.0 if first == 1.0 else rules.entropy(p)
+        self._telemetry.decided(state.name, learner.name, first, entropy)
         return Answer(decision, token, state.name, held.logged)
 
     async def _decide_aside(
@@ -195,20 +207,31 @@ class Engine:
             if learner is None:
                 raise NotFound("the experiment has no policy of this name", path="policy")
             return learner, 1.0
-        learners = list(state.learners.values())
-        shares = np.array([learner.settings.share for learner in learners])
+        split = self._split(state)
         if question.unit is None:
             point = _entropy.random()
         else:
             digest = hashlib.blake2b(question.unit.encode(), key=state.name.encode()).digest()
             point = int.from_bytes(digest[:8], "big") / 2**64
-        index = rules.invert(shares, point)
-        return learners[index], float(shares[index] / shares.sum())
+        index = rules.invert(split.shares, point)
+        return state.learners[split.names[index]], split.chances[index]
+
+    def _split(self, state: State) -> _Split:
+        """Put together once after the experiment changed."""
+        split = self._splits.get(state.name)
+        learners = state.learners
+        if split is None or split.revision != state.revision or split.learners is not learners:
+            shares = np.array([learner.settings.share for learner in learners.values()])
+            chances = (shares / shares.sum()).tolist()
+            split = _Split(state.revision, learners, list(learners), shares, chances)
+            self._splits[state.name] = split
+        return split
 
     def candidates(
         self, state: State, arms: Sequence[str | InlineArm] | None
     ) -> tuple[Candidates, dict[str, InlineArm]]:
-        """The arms of a request and their features. Raises Invalid that names each fault."""
+        """The arms of a request, and those outside the catalogue. Raises Invalid that names each
+        fault."""
         if arms is None:
             if not state.arms:
                 raise Invalid("the catalogue is empty: name arms with features", path="arms")
@@ -216,6 +239,17 @@ class Engine:
         if not 1 <= len(arms) <= self._settings.max_arms:
             raise Invalid(f"give 1 to {self._settings.max_arms} arms", path="arms")
         catalogue = state.candidates
+        try:
+            known = [*map(catalogue.row_of.__getitem__, arms)]  # type: ignore[arg-type]
+        except (KeyError, TypeError):  # one is at fault, or outside the catalogue
+            return self._mixed(state, catalogue, arms)
+        if len(set(known)) < len(known):
+            return self._mixed(state, catalogue, arms)
+        return catalogue.choose(arms, known), {}  # type: ignore[arg-type]
+
+    def _mixed(
+        self, state: State, catalogue: Candidates, arms: Sequence[str | InlineArm]
+    ) -> tuple[Candidates, dict[str, InlineArm]]:
         ids, rows, faults, inline = [], [], [], {}
         for index, arm in enumerate(arms):
             if isinstance(arm, InlineArm):
@@ -238,10 +272,17 @@ class Engine:
             raise Invalid("an arm cannot be shown", faults=faults)
         return Candidates(tuple(ids), np.array(rows).reshape(len(rows), -1)), inline
 
-    def _seal(self, experiment: str, decision: Decision) -> tuple[str, bool]:
+    def _seal(
+        self, experiment: str, decision: Decision, x: Sequence[Array] | None = None
+    ) -> tuple[str, bool]:
         """The token, and whether it holds what was shown (which stays in the row alone where the
-        token would grow beyond its limit)."""
-        token = self._sealer.seal(_ticket(experiment, decision, decision.shown))
+        token would grow beyond its limit). x: of each shown arm, where it is at hand."""
+        features = x or [np.array(arm.x) for arm in decision.shown]
+        shown = [
+            ShownArm(arm.arm, arm.propensity, own.tobytes(), arm.inline)
+            for arm, own in zip(decision.shown, features, strict=True)
+        ]
+        token = self._sealer.seal(_ticket(experiment, decision, shown))
         if len(token) <= LIMIT:
             return token, True
         return self._sealer.seal(_ticket(experiment, decision, [])), False
@@ -254,30 +295,26 @@ def decide(
 
     The draw is from the probabilities that are logged, by the seed that is logged.
     """
-    rng = Random(seed)
     epsilon = learner.settings.epsilon
     scores = learner.score(context, candidates)
     p = rules.floor(rules.probabilities(scores), epsilon)
     if top_k > 1:
-        return p, rules.rank(scores, top_k, epsilon, rng)
-    index = rules.choose(p, rng)
-    return p, rules.Slate([index], [float(p[index])], float(p[index]))
+        return p, rules.rank(scores, top_k, epsilon, Random(seed))
+    index = int(p.argmax()) if len(scores.rows) == 1 else -1
+    if index < 0 or p[index] < 1:  # a sure choice needs no draw, which takes longer than all this
+        index = rules.choose(p, Random(seed))
+    propensity = float(p[index])
+    return p, rules.Slate([index], [propensity], propensity)
 
 
-def _short_id() -> str:
-    """128 random bits as 22 characters."""
-    raw = _entropy.getrandbits(128).to_bytes(16, "big")
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
-
-
-def _ticket(experiment: str, decision: Decision, shown: Sequence[Shown]) -> Ticket:
+def _ticket(experiment: str, decision: Decision, shown: list[ShownArm]) -> Ticket:
     return Ticket(
         decision.id,
         experiment,
         decision.policy,
         decision.model_version,
         decision.schema_version,
-        [ShownArm(arm.arm, arm.propensity, np.array(arm.x).tobytes(), arm.inline) for arm in shown],
+        shown,
         decision.reward_by,
         decision.accept_until,
         decision.deferred,

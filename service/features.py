@@ -6,8 +6,9 @@ events and training data hold; crosses are functions of it and never stored.
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,9 @@ from service.experiment import (
 )
 
 Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+
+ONE = np.ones(1)
 
 LARGEST = 1e9
 """Of a number after its scaling: the square of its products is far from overflow. At 1e155 a single
@@ -45,6 +49,18 @@ def width(feature: Feature) -> int:
             return feature.size
 
 
+class _Step(NamedTuple):
+    """One feature of a plan. kind: the type that its value has to be of."""
+
+    name: str
+    kind: Any
+    start: int
+    default: Any
+    center: float = 0.0
+    scale: float = 1.0
+    category: Categorical | Hashed | None = None
+
+
 class _Side:
     """The features of the context, or of an arm, side by side, in the order of their names: the
     same definition written in another order has the same columns."""
@@ -62,9 +78,55 @@ class _Side:
             for name, feature in features.items()
             if isinstance(feature, Categorical)
         }
+        self._zeros = [0.0] * self.width
+        self._plan = self._make_plan()
+
+    def _make_plan(self) -> list[_Step] | None:
+        """How to encode each feature, where none is a vector."""
+        plan = []
+        for name, feature in self.features.items():
+            start, default = self.columns[name].start, getattr(feature, "default", None)
+            match feature:
+                case Numeric(center=center, scale=scale):
+                    plan.append(_Step(name, float, start, default, center, scale))
+                case Boolean():
+                    plan.append(_Step(name, bool, start, default))
+                case Categorical() | Hashed():
+                    plan.append(_Step(name, str, start, default, category=feature))
+                case Vector():
+                    return None
+        return plan
 
     def encode(self, values: Mapping[str, Any], path: str) -> Array:
         """Columns of named values. Raises Invalid that names each fault under `path`."""
+        x = None if self._plan is None else self._encode_plain(self._plan, values)
+        return self._encode_any(values, path) if x is None else np.array(x)
+
+    def _encode_plain(self, plan: list[_Step], values: Mapping[str, Any]) -> list[float] | None:
+        """The same to the last bit, without an array a feature: in a quarter of the time. None
+        where something is amiss or out of the ordinary."""
+        x, given = self._zeros.copy(), 0
+        for name, kind, start, default, center, scale, category in plan:
+            value: Any = values.get(name)
+            if value is None:
+                value = default
+            else:
+                given += 1
+            if type(value) is not kind:
+                return None
+            if category is not None:
+                index = self._index(name, category, value)
+                if index is None:
+                    return None
+                x[start + index] = 1.0
+                continue
+            scaled = (value - center) / scale
+            if not -LARGEST <= scaled <= LARGEST:
+                return None
+            x[start] = scaled
+        return x if given == len(values) else None
+
+    def _encode_any(self, values: Mapping[str, Any], path: str) -> Array:
         x = np.zeros(self.width)
         faults = [
             Fault(f"{path}.{name}", "there is no such feature")
@@ -159,6 +221,16 @@ class Schema:
         return self.arm.encode(values, path)
 
 
+def _products(values: Array, factors: Sequence[Index], width: int) -> Array:  # (..., width)
+    """A column each: the product of the columns of `values` that are its factors."""
+    if not factors:
+        return np.ones((*values.shape[:-1], width))
+    found: Array = values.take(factors[0], axis=-1)
+    for factor in factors[1:]:
+        found *= values.take(factor, axis=-1)
+    return found
+
+
 class View:
     """What one policy sees of a base vector: chosen columns, crosses, a constant."""
 
@@ -181,6 +253,35 @@ class View:
         names = {part for parts in self._terms for part in parts if part in side.features}
         columns = [np.arange(side.width)[side.columns[name]] for name in sorted(names)]
         return np.concatenate(columns or [np.arange(0)])
+
+    @cached_property  # the width is looked at first, and may be too large for these
+    def _factors(self) -> tuple[list[Index], list[Index]]:
+        """Every column is a product of columns of [1 | context] and of [1 | arm]: which, by factor
+        (width,)."""
+        most = max(map(len, self._terms), default=0)
+        context, arm = np.zeros((2, most, self.width), np.intp)  # 0: the column of ones
+        for parts, columns, elementwise in zip(
+            self._terms, self.groups, self._elementwise, strict=True
+        ):
+            sizes = [width(self._feature(part)) for part in parts]
+            steps = [np.arange(sizes[0])] * len(parts) if elementwise else np.indices(sizes)
+            used = {True: 0, False: 0}
+            for part, step in zip(parts, steps, strict=True):
+                in_context = part in self._schema.context.columns
+                side = self._schema.context if in_context else self._schema.arm
+                own = context if in_context else arm
+                own[used[in_context], columns] = 1 + side.columns[part].start + step.ravel()
+                used[in_context] += 1
+        return [row for row in context if row.any()], [row for row in arm if row.any()]
+
+    def context_part(self, context: Array) -> Array:  # (context.width,) -> (width,)
+        """What of each column is the context's: `design` is its product with `arm_part`."""
+        return _products(np.concatenate((ONE, context)), self._factors[0], self.width)
+
+    def arm_part(self, arms: Array) -> Array:  # (n, arm.width) -> (n, width)
+        """What of each column is the arm's, one row an arm."""
+        ones = np.ones((len(arms), 1))
+        return _products(np.hstack([ones, arms]), self._factors[1], self.width)
 
     @property
     def expected_square(self) -> float:

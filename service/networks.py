@@ -27,12 +27,16 @@ class Network:
     def width(self) -> int:
         return len(self.layers[-1][1])
 
-    def __call__(self, x: Array) -> Array:  # (n, inputs) -> (n, width)
+    def __call__(self, x: Array, out: Array | None = None) -> Array:  # (n, inputs) -> (n, width)
+        """out: where to write, if not into a new array."""
         for weight, bias in self.layers[:-1]:
-            x = np.maximum(x @ weight + bias, 0.0)
+            x = x @ weight
+            x += bias
+            np.maximum(x, 0.0, out=x)
         weight, bias = self.layers[-1]
-        x = x @ weight + bias
-        return np.maximum(x, 0.0) if self.rectified else x
+        x = np.matmul(x, weight, out=out)
+        x += bias
+        return np.maximum(x, 0.0, out=x) if self.rectified else x
 
     def masked(self, x: Array, masks: Sequence[Array]) -> Array:  # (n, inputs) -> (T, n, width)
         """The outputs under T dropout masks, (T, layer width) a layer that a ReLU follows."""

@@ -81,6 +81,8 @@ def candidates_of(state: State, decision: Decision) -> Candidates:
     own, inline = state.candidates, decision.inline
     if not inline and tuple(decision.arms) == own.ids:
         return own  # which of them differ is known already
+    if not inline:
+        return own.choose(tuple(decision.arms), [own.row_of[arm] for arm in decision.arms])
     rows = [
         state.schema.encode_arm(inline[arm]) if arm in inline else own.x[own.row_of[arm]]
         for arm in decision.arms

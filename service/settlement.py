@@ -126,13 +126,14 @@ class _Settlement:
         return max(self.keep_until, now) + (0.0 if self.closes else OPEN_S)
 
     def marks(self) -> dict[str, str]:
-        marks = {}
+        """As JSON, written by hand: a number is as `repr` writes it."""
+        marks, default = {}, "true" if self.reward_id is None else "false"
         for arm in self.arms:
-            link = [arm.total(self.rules), self.reward_id is None]
-            marks[link_mark(self.decision, arm.link, arm.shown.arm)] = json.dumps(link)
+            link = f"[{arm.total(self.rules)!r}, {default}]"
+            marks[link_mark(self.decision, arm.link, arm.shown.arm)] = link
             if self.reward_id is not None:
                 own = arm.contribution_mark(self.decision, self.reward_id)
-                marks[own] = json.dumps(arm.reward)
+                marks[own] = repr(arm.reward)
         return marks
 
     def learn_of(self, known: Mapping[str, Mark]) -> None:

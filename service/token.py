@@ -7,7 +7,6 @@ Layout: format 1 byte | secret's fingerprint 4 | process id 16 | counter 8 | cip
 base64url without padding.
 """
 
-import base64
 import binascii
 import hashlib
 import hmac
@@ -15,9 +14,9 @@ import itertools
 import os
 from collections.abc import Sequence
 from functools import lru_cache
+from struct import Struct
 
 import msgspec
-import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -30,6 +29,7 @@ LIMIT = 1_024
 """Characters of a token; what was shown stays in the decision row where it would not fit."""
 
 _HEADER = 1 + 4 + 16 + 8
+_URLSAFE, _STANDARD = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 
 
 class ShownArm(msgspec.Struct, frozen=True, array_like=True):
@@ -41,7 +41,7 @@ class ShownArm(msgspec.Struct, frozen=True, array_like=True):
     inline: bool
 
     def features(self) -> list[float]:
-        return [float(value) for value in np.frombuffer(self.x)]
+        return [*_floats(len(self.x) // 8).unpack(self.x)]
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
@@ -87,13 +87,14 @@ class TokenSealer:
         """At most LIMIT characters where what was shown is short enough or left out."""
         header = self._prefix + next(self._counter).to_bytes(8, "big")
         sealed = self._own.encrypt(b"\0\0\0\0" + header[-8:], _encode(ticket), header)
-        return _text(header + sealed)
+        return text_of(header + sealed)
 
     def open(self, token: str) -> Ticket:
         """Raises Invalid for anything that no process with one of these secrets has sealed."""
         try:
-            raw = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
-            if _text(raw) != token:  # the decoder overlooks foreign characters and loose bits
+            padded = token.encode("ascii").translate(_STANDARD) + b"=" * (-len(token) % 4)
+            raw = binascii.a2b_base64(padded)
+            if text_of(raw) != token:  # the decoder overlooks foreign characters and loose bits
                 raise _refusal()
             header, sealed = raw[:_HEADER], raw[_HEADER:]
             secret = self._secrets.get(header[1:5])
@@ -118,12 +119,12 @@ class TokenSealer:
 
 
 def _keyed(key: bytes, text: str) -> str:
-    return _text(hmac.digest(key, text.encode(), "sha256")[:16])
+    return text_of(hmac.digest(key, text.encode(), "sha256")[:16])
 
 
-def _text(raw: bytes) -> str:
+def text_of(raw: bytes) -> str:
     """base64url without padding."""
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return binascii.b2a_base64(raw, newline=False).translate(_URLSAFE).rstrip(b"=").decode()
 
 
 def _refusal() -> Invalid:
@@ -132,6 +133,11 @@ def _refusal() -> Invalid:
 
 def _fingerprint(secret: bytes) -> bytes:
     return hashlib.sha256(b"forage token" + secret).digest()[:4]
+
+
+@lru_cache(maxsize=64)
+def _floats(count: int) -> Struct:
+    return Struct(f"{count}d")
 
 
 @lru_cache(maxsize=1_024)  # one an open process id; a forged id costs one derivation

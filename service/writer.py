@@ -4,12 +4,11 @@ took, then wakes all. Where the log is gone or slow, decisions wait in memory.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from service.buffer import Buffer
 from service.errors import StoreError, StoreUnavailable
@@ -35,19 +34,29 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """What stands under a decision's id. logged: in the log; else it waits in memory or is lost."""
 
     payload: bytes
     logged: bool
 
 
-@dataclass
 class _Waiting:
-    entry: Entry
-    event: AnyEvent | None
-    done: asyncio.Future[Outcome]
+    """An entry on its way into the log.
+
+    row        of a decision that may be answered before it is there; else None
+    done       what the log says of it, or what was answered without the log
+    deadline   of such a row, by the loop's clock
+    """
+
+    __slots__ = ("deadline", "done", "entry", "event", "row")
+
+    def __init__(
+        self, entry: Entry, event: AnyEvent | None, done: asyncio.Future[Outcome | Held]
+    ) -> None:
+        self.entry, self.event, self.done = entry, event, done
+        self.row: DecisionRow | None = None
+        self.deadline = 0.0
 
 
 class Writer(Follower):
@@ -60,6 +69,8 @@ class Writer(Follower):
         self._wake = asyncio.Event()
         self._buffer = Buffer(settings.buffer_decisions)
         self._slow = False  # a decision waited in vain for the commit that is under way
+        self._patient: deque[_Waiting] = deque()  # rows that are waited for, the oldest first
+        self._alarm: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self.degraded = False
@@ -90,7 +101,9 @@ class Writer(Follower):
     async def _written(self, entry: Entry, event: AnyEvent | None) -> Outcome:
         if self.degraded:
             raise StoreUnavailable("the log cannot be written at present")
-        return await self._submit(entry, event)
+        outcome = await self._submit(entry, event).done
+        assert not isinstance(outcome, Held)
+        return outcome
 
     async def keep(self, row: DecisionRow, *, required: bool) -> Held:
         """Log a decision, or let it wait in memory for a log that is gone or slow. What another one
@@ -98,40 +111,71 @@ class Writer(Follower):
 
         Raises StoreUnavailable where the answer is worth nothing without its row.
         """
-        done = None
-        if required or not (self.degraded or (self._slow and self._buffer.full)):
-            done = self._submit(row, None)
-            if not required and not self._slow:
-                try:
-                    await asyncio.wait({done}, timeout=self._settings.select_log_seconds)
-                except asyncio.CancelledError:  # the request went away, its row comes
-                    done.add_done_callback(partial(self._come_late, row))
-                    raise
-            if required or done.done():
-                try:
-                    kept = await done
-                except StoreUnavailable:
-                    if required:
-                        raise
-                    done = None
-                else:
-                    assert isinstance(kept, Kept)
-                    return Held(row.payload if kept.earlier is None else kept.earlier, logged=True)
+        if not required and (self.degraded or (self._slow and self._buffer.full) or self._closing):
+            return self._unlogged(row, comes=False)
+        waiting = self._submit(row, None)
+        if not required:
+            waiting.row = row
+            if self._slow:
+                waiting.done.set_result(self._unlogged(row, comes=True))
+            else:
+                self._watch_over(waiting)
+        try:
+            kept = await waiting.done
+        except StoreUnavailable:
+            if required:
+                raise
+            return self._unlogged(row, comes=False)
+        if isinstance(kept, Held):
+            return kept
+        assert isinstance(kept, Kept)
+        return Held(row.payload if kept.earlier is None else kept.earlier, logged=True)
+
+    def _unlogged(self, row: DecisionRow, *, comes: bool) -> Held:
+        """Answer without the log. comes: its row may be there yet."""
         self.telemetry.unlogged.inc()
         standing = self._buffer.put(row)
-        if done is not None:
-            self._slow = True
-            done.add_done_callback(partial(self._come_late, row))
-        elif standing is None:
+        if standing is None and not comes:
             self.telemetry.overflowed.inc()
         return Held((standing or row).payload, logged=False)
 
-    def _come_late(self, row: DecisionRow, done: asyncio.Future[Outcome]) -> None:
-        """What became of a row whose answer did not wait for it."""
-        if done.exception() is None:
-            self._buffer.drop(row)
-        elif self._buffer.put(row) is None:
-            self.telemetry.overflowed.inc()
+    def _watch_over(self, waiting: _Waiting) -> None:
+        """One timer for all: each row is waited for as long, so the oldest comes first."""
+        loop = asyncio.get_running_loop()
+        waiting.deadline = loop.time() + self._settings.select_log_seconds
+        self._patient.append(waiting)
+        if self._alarm is None:
+            self._alarm = loop.call_at(waiting.deadline, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        """Answer those that have waited long enough without the log."""
+        loop, self._alarm = asyncio.get_running_loop(), None
+        self._drop_answered()
+        while self._patient and self._patient[0].deadline <= loop.time():
+            waiting = self._patient.popleft()
+            if waiting.row is not None and not waiting.done.done():
+                self._slow = True
+                waiting.done.set_result(self._unlogged(waiting.row, comes=True))
+        if self._patient:
+            self._alarm = loop.call_at(self._patient[0].deadline, self._lose_patience)
+
+    def _drop_answered(self) -> None:
+        while self._patient and self._patient[0].done.done():
+            self._patient.popleft()
+
+    def _came(self, waiting: _Waiting, outcome: Outcome | Exception) -> None:
+        """Tell who waits. Nobody may: the request went away, or its answer did not wait."""
+        if waiting.done.done():
+            if waiting.row is None:
+                return
+            if not isinstance(outcome, Exception):
+                self._buffer.drop(waiting.row)
+            elif self._buffer.put(waiting.row) is None:
+                self.telemetry.overflowed.inc()
+        elif isinstance(outcome, Exception):
+            waiting.done.set_exception(StoreUnavailable(str(outcome)))
+        else:
+            waiting.done.set_result(outcome)
 
     async def held(self, experiment: str, decision: str) -> Held | None:
         """What stands under a decision's id. Raises StoreUnavailable."""
@@ -152,14 +196,14 @@ class Writer(Follower):
                 return await self.held(experiment, decision)
         return None
 
-    def _submit(self, entry: Entry, event: AnyEvent | None) -> asyncio.Future[Outcome]:
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    def _submit(self, entry: Entry, event: AnyEvent | None) -> _Waiting:
+        waiting = _Waiting(entry, event, asyncio.get_running_loop().create_future())
         if self._closing:
-            done.set_exception(StoreUnavailable("the service is shutting down"))
+            waiting.done.set_exception(StoreUnavailable("the service is shutting down"))
         else:
-            self._pending.append(_Waiting(entry, event, done))
+            self._pending.append(waiting)
             self._wake.set()
-        return done
+        return waiting
 
     async def _write(self) -> None:
         while self._pending or not self._closing:
@@ -171,22 +215,20 @@ class Writer(Follower):
 
     async def _commit(self, batch: list[_Waiting]) -> None:
         start = perf_counter()
+        outcomes: Sequence[Outcome | Exception]
         try:
             try:
-                outcomes = await self.store.commit([waiting.entry for waiting in batch])
+                outcomes = committed = await self.store.commit([waiting.entry for waiting in batch])
             finally:
                 self._slow = False
             self.telemetry.append_seconds.observe(perf_counter() - start)
-            await self._fold_own(batch, outcomes)
+            await self._fold_own(batch, committed)
         except Exception as fault:  # whatever it is: no request may wait for ever
             self._degrade(fault)
-            for waiting in batch:
-                if not waiting.done.done():
-                    waiting.done.set_exception(StoreUnavailable(str(fault)))
-        else:
-            for waiting, outcome in zip(batch, outcomes, strict=True):
-                if not waiting.done.done():  # its request may have gone away
-                    waiting.done.set_result(outcome)
+            outcomes = [fault] * len(batch)
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            self._came(waiting, outcome)
+        self._drop_answered()
 
     async def _fold_own(self, batch: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
         """Fold what the log took. Positions that others filled in between are read first."""
@@ -194,7 +236,9 @@ class Writer(Follower):
             if waiting.event is None or not isinstance(outcome, Appended):
                 continue
             name = waiting.entry.experiment
-            live = self.live.setdefault(name, Live(State(name), recovered=True))
+            live = self.live.get(name)
+            if live is None:
+                live = self.live[name] = Live(State(name), recovered=True)
             async with live.lock:
                 if outcome.position == live.state.position + 1:
                     await self.fold(live, outcome.position, waiting.event)

@@ -79,6 +79,14 @@ def validation_problem(error: RequestValidationError) -> Problem:
     return problem(422, "invalid", "The request is not valid", faults[0].message, faults)
 
 
+def bug(fault: Exception) -> Response:
+    """Nobody foresaw it."""
+    logger.error("a request failed", exc_info=fault)
+    return respond(
+        problem(500, "internal", "Something failed inside", "it was logged, and is a bug")
+    )
+
+
 def install(app: FastAPI) -> None:
     """Make every error that leaves the app a problem."""
 
@@ -100,7 +108,4 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _bug(request: Request, fault: Exception) -> Response:
-        logger.error("a request failed", exc_info=fault)
-        return respond(
-            problem(500, "internal", "Something failed inside", "it was logged, and is a bug")
-        )
+        return bug(fault)

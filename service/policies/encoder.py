@@ -73,12 +73,22 @@ class Encoder:
     def __call__(self, rows: Array) -> Array:  # (n, view.width) -> (n, m)
         if self.cold is None:
             return self.trained(rows) if self.trained else rows
-        parts = [self.trained(rows)] if self.trained else []
-        parts += [COLD_SHARE * self.cold(self.cold_scale * rows), self.row_scale * rows]
-        parts.append(np.ones((len(rows), 1)))
-        if self.gradient is not None:
-            parts.append(factors(self.layers, self._seen(rows), self.gradient_scale))
-        return np.hstack(parts)
+        count, width = rows.shape
+        gradient = self.layout.width if self.gradient is not None else 0
+        phi = np.empty((count, self.features(width) + gradient))
+        stop = 0
+        if self.trained:
+            stop = self.trained.width
+            self.trained(rows, out=phi[:, :stop])
+        start, stop = stop, stop + self.cold.width
+        cold = self.cold(self.cold_scale * rows, out=phi[:, start:stop])
+        cold *= COLD_SHARE
+        start, stop = stop, stop + width
+        np.multiply(rows, self.row_scale, out=phi[:, start:stop])
+        phi[:, stop] = 1.0
+        if gradient:
+            phi[:, stop + 1 :] = factors(self.layers, self._seen(rows), self.gradient_scale)
+        return phi
 
     def _seen(self, rows: Array) -> Array:
         """What the net of `layers` sees of them."""

@@ -13,7 +13,7 @@ from service.events import ChangeDetected, Learned, Outcome, outcomes
 from service.experiment import Definition
 from service.features import Array, Schema, View
 from service.networks import Network, cold_network, dropout_masks
-from service.policies.candidates import Candidates, Distinct
+from service.policies.candidates import Candidates
 from service.policies.change import Detector
 from service.policies.encoder import ROW_SQUARE, Encoder
 from service.policies.memory import Memory
@@ -67,7 +67,8 @@ class Learner:
         born: int,
         begins: int = 0,
     ) -> None:
-        self.name, self.settings, self.born, self.born_at = name, settings, born, begins
+        self.name, self.born, self.born_at = name, born, begins
+        self._take(settings)
         self.family = FAMILIES[settings.kind]
         self.schema = schema
         self._experiment = experiment
@@ -91,15 +92,24 @@ class Learner:
         """
         if settings.learning and not self.settings.learning:
             self.active.begins = position
-        self.settings = settings
+        self._take(settings)
         for version in [self.active, *([self.staged.version] if self.staged else [])]:
             version.bank = self._bank(version.number)
             version.encoder = self._masked(version.encoder, version.number)
 
+    def _take(self, settings: AnyPolicy) -> None:
+        """What every decision asks of settings is asked once: a model's attribute that is not there
+        costs ten microseconds."""
+        self.settings = settings
+        self.bank_seed: int = getattr(settings, "bank", 0)
+        self.heavy = isinstance(settings, Gradient) and settings.form == "full"
+        """Whether its scores may take long enough to keep other requests waiting."""
+        self._per_arm = settings.per_arm
+
     # -- parts ---------------------------------------------------------------------------------
 
     def _key(self, number: int) -> str:
-        return f"{self._experiment}\0{self.name}\0{number}\0{getattr(self.settings, 'bank', 0)}"
+        return f"{self._experiment}\0{self.name}\0{number}\0{self.bank_seed}"
 
     def _bank(self, number: int) -> Bank:
         draws = getattr(self.settings, "draws", getattr(self.settings, "masks", 1))
@@ -129,11 +139,6 @@ class Learner:
     @property
     def takes_gradients(self) -> bool:
         return isinstance(self.settings, Gradient) and self.settings.form != "last_layer"
-
-    @property
-    def heavy(self) -> bool:
-        """Whether its scores may take long enough to keep other requests waiting."""
-        return isinstance(self.settings, Gradient) and self.settings.form == "full"
 
     @property
     def disjoint(self) -> bool:
@@ -203,18 +208,11 @@ class Learner:
 
     def score(self, context: Array, candidates: Candidates) -> Scores:
         """Scores of the distinct candidates under the active version."""
-        version, ids = self.active, candidates.ids
-        first, of = self._distinct(candidates)
-        rows = self.view.design(context[None], candidates.x[first])
-        arms = [ids[index] for index in first]
-        table = self.family.rule(version, rows, version.encoder(rows), arms, self.settings)
-        return Scores(table, of)
-
-    def _distinct(self, candidates: Candidates) -> Distinct:
-        if self.settings.per_arm:
-            every = np.arange(len(candidates.ids))
-            return every, every
-        return candidates.distinct(self.view)
+        version, settings = self.active, self.settings
+        design = candidates.design(self.view, self._per_arm)
+        rows = design.part * self.view.context_part(context)
+        table = self.family.rule(version, rows, version.encoder(rows), design.arms, settings)
+        return Scores(table, design.of, design.counts)
 
     def explain(self, context: Array, candidates: Candidates) -> list[dict[str, float]]:
         """Mean and posterior width of each candidate under the active version."""

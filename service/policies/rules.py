@@ -7,6 +7,7 @@ propensity, the arm is drawn from those shares, and what is logged is what was d
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import perm
 from random import Random
 
@@ -18,27 +19,69 @@ Array = npt.NDArray[np.float64]
 TIE = 1e-12
 """Scores this close, relatively, are equal: they differ by rounding alone."""
 
+TINY = 1e-300
+"""Added to a chance, it changes none but 0, whose log it makes finite."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """rows: (M, U) scores of the distinct candidates; of: (K,) the distinct row of each arm."""
+    """rows: (M, U) scores of the distinct candidates; of: (K,) the distinct row of each arm;
+    counts: (U,) arms that are like each, where that is known."""
 
     rows: Array
     of: npt.NDArray[np.intp]
+    counts: npt.NDArray[np.intp] | None = None
 
     @property
     def arms(self) -> Array:  # (M, K)
-        table: Array = self.rows[:, self.of]
-        return table
+        return np.ascontiguousarray(self.rows[:, self.of])
 
 
 def probabilities(scores: Scores) -> Array:  # (K,)
     """The share of draws that each arm wins; tied arms share a win equally."""
-    rows = scores.rows
-    multiplicity = np.bincount(scores.of, minlength=rows.shape[1])
-    tied = _tied(rows, rows.max(axis=1, keepdims=True))
-    shares = (tied / (tied @ multiplicity)[:, None]).mean(axis=0)
-    return np.asarray(shares[scores.of])
+    rows, counts = scores.rows, scores.counts
+    if counts is None:
+        counts = np.bincount(scores.of, minlength=rows.shape[1])
+    if len(rows) == 1:
+        row = rows[0]
+        most = row.max()
+        index = (row >= most - TIE * abs(most)).nonzero()[0]
+        shares = np.zeros(len(row))
+        shares[index] = 1.0 / counts[index].sum()
+        return np.asarray(shares[scores.of])
+    by_arm = rows.T
+    best = by_arm.max(axis=0)
+    tied = by_arm >= best - TIE * np.abs(best)
+    winners = tied.ravel().nonzero()[0] // len(best)
+    if len(by_arm) == 1 or len(winners) != len(best):
+        return np.asarray(_shared(tied, counts)[scores.of])
+    return np.asarray(_won(winners, counts)[scores.of])
+
+
+def _shared(tied: npt.NDArray[np.bool_], counts: npt.NDArray[np.intp]) -> Array:  # (U, M) -> (U,)
+    """The share of each, where some tie."""
+    rows = np.ascontiguousarray(tied.T)
+    return np.asarray((rows / (rows @ counts)[:, None]).mean(axis=0))
+
+
+def _won(winners: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]) -> Array:  # (M,) -> (U,)
+    """The same where each draw has one winner: its wins are counted, an eighth of the work. What a
+    mean over the draws would have summed up is looked up, so that the bits are its bits."""
+    arms, draws = len(counts), len(winners)
+    wins = np.bincount(winners, minlength=arms)
+    if counts.max() == 1:
+        return np.asarray(wins / draws)
+    shares = np.empty(arms)
+    for count in set(counts.tolist()):
+        like = counts == count
+        shares[like] = _sums(draws, count)[wins[like]]
+    return np.asarray(shares / draws)
+
+
+@lru_cache(maxsize=256)
+def _sums(draws: int, count: int) -> Array:  # (draws + 1,)
+    """1 / count added up so many times."""
+    return np.concatenate(([0.0], np.cumsum(np.full(draws, 1.0 / count))))
 
 
 def _tied(scores: Array, best: Array) -> npt.NDArray[np.bool_]:
@@ -47,6 +90,8 @@ def _tied(scores: Array, best: Array) -> npt.NDArray[np.bool_]:
 
 def floor(p: Array, epsilon: float) -> Array:
     """p <- (1 - epsilon) p + epsilon / K."""
+    if epsilon == 0:
+        return p
     return (1 - epsilon) * p + epsilon / len(p)
 
 
@@ -57,9 +102,11 @@ def choose(p: Array, rng: Random) -> int:
 
 def invert(weights: Array, point: float) -> int:
     """The index that a point of [0, 1) falls to, each taking its share of the weights."""
-    total = np.cumsum(weights)
-    index = int(np.searchsorted(total, point * total[-1], side="right"))
-    return min(index, int(np.flatnonzero(weights)[-1]))  # the product may round up to the end
+    total = weights.cumsum()
+    index = int(total.searchsorted(point * total[-1], side="right"))
+    if index == len(total):  # the product may round up to the end
+        index = int(np.flatnonzero(weights)[-1])
+    return index
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +190,5 @@ def _in_slot(table: Array, arm: int, slot: int, epsilon: float) -> float:
 
 def entropy(p: Sequence[float] | Array) -> float:
     """Of a choice, in nats."""
-    positive = np.asarray(p)[np.asarray(p) > 0]
-    return float(-(positive * np.log(positive)).sum())
+    chances = np.asarray(p)
+    return -float(chances.dot(np.log(chances + TINY)))

@@ -24,12 +24,39 @@ from service.posterior import (
 Rule = Callable[[Version, Array, Array, Sequence[str], Any], Array]
 """(version, rows (n, view.width), phi (n, m), arms, settings) -> scores (M, n)."""
 
+FIRST_DOUBT, NET_DOUBT = 0.25, 2.0
+"""The 1/4 and, with a net, the k of `anytime`."""
+
 
 def ucb(version: Version, rows: Array, phi: Array, arms: Sequence[str], settings: Any) -> Array:
     """x^T mu + alpha sigma_hat sqrt(x^T S x) (Li et al. 2010; Chu et al. 2011)."""
     assert version.head is not None
+    if isinstance(version.head, RidgeHead):
+        return _ridge_ucb(version, version.head, phi, settings)
     width = version.head.width(phi, arms)
     return bound(version, phi, version.mean(phi, arms), width, arms, settings)
+
+
+def _ridge_ucb(version: Version, head: RidgeHead, phi: Array, settings: Any) -> Array:
+    """The same where all rows share a ridge head: widths and means in one product, the terms of
+    `anytime` in place."""
+    mean, variance = head.spread(phi)
+    noise, alpha = head.posterior.noise, settings.alpha
+    if alpha == "anytime":
+        bonus = np.log1p(variance * (head.n / min(phi.shape)))
+        if settings.has_net:
+            bonus *= NET_DOUBT
+        bonus += FIRST_DOUBT
+        bonus *= variance
+        width = np.sqrt(bonus, out=bonus)
+        width *= noise
+    else:
+        width = np.sqrt(variance)
+        width *= alpha * noise
+    width += mean
+    if version.predicts:
+        width += version.offset(phi)
+    return np.asarray(width[None])
 
 
 def bound(
@@ -66,8 +93,8 @@ def anytime(
     ratio = held * np.square(width / noise)
     if settings.per_arm:
         return np.asarray(np.sqrt(1.0 + np.log1p(ratio)))
-    doubt = 2.0 if settings.has_net else 1.0
-    return np.asarray(np.sqrt(0.25 + doubt * np.log1p(ratio / rank)))
+    doubt = NET_DOUBT if settings.has_net else 1.0
+    return np.asarray(np.sqrt(FIRST_DOUBT + doubt * np.log1p(ratio / rank)))
 
 
 def thompson(
@@ -75,7 +102,9 @@ def thompson(
 ) -> Array:
     """One row a posterior draw (Agrawal & Goyal 2013)."""
     assert version.head is not None
-    draws = version.head.draw(phi, arms, version.bank) + version.offset(phi)
+    draws = version.head.draw(phi, arms, version.bank)
+    if version.predicts:
+        draws = draws + version.offset(phi)
     scale = getattr(settings, "scale", 1.0)
     if scale == 1.0:
         return draws

@@ -43,7 +43,7 @@ class Version:
         predicts: bool = False,
     ) -> None:
         self.number, self.view, self.encoder, self.bank = number, view, encoder, bank
-        self._make_head, self._predicts = make_head, predicts
+        self._make_head, self.predicts = make_head, predicts
         self.head = make_head(encoder) if make_head else None
         self.memory = memory
         self._decay_every = settings.decay_every
@@ -57,11 +57,11 @@ class Version:
 
     def offset(self, phi: Array) -> Array:  # (n, m) -> (n,)
         """What the net says by itself, where the head holds what is left of the reward."""
-        return self.encoder.predict(phi) if self._predicts else np.zeros(len(phi))
+        return self.encoder.predict(phi) if self.predicts else np.zeros(len(phi))
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
         own = self.head.mean(phi, arms) if self.head else np.zeros(len(phi))
-        return own + self.offset(phi)
+        return own + self.offset(phi) if self.predicts else own
 
     def phi(self, x: Array) -> Array:  # (n, schema.width) -> (n, m)
         return self.encoder(self.view.rows(x))
@@ -75,7 +75,7 @@ class Version:
         for outcome in outcomes:
             settled = outcome.settled
             phi = self.phi(np.array([settled.x]))
-            offset = float(self.offset(phi)[0])
+            offset = float(self.offset(phi)[0]) if self.predicts else 0.0
             if outcome.was is None:
                 if self.memory is not None:
                     self.memory.add(position, key, settled.arm, settled.x, settled.reward)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.linalg import inverse_root, spectrum, widths
-from service.posterior.base import NOISE_RATE, NOISE_SHAPE, Array, Bank, Health
+from service.posterior.base import KEPT_DRAWS, NOISE_RATE, NOISE_SHAPE, Array, Bank, Health
 
 
 def learned_noise(rr: float, explained: float, n: float) -> float:
@@ -20,13 +20,32 @@ def learned_noise(rr: float, explained: float, n: float) -> float:
     return float(np.sqrt(rate / (NOISE_SHAPE + n / 2 - 1)))
 
 
-@dataclass(frozen=True, slots=True)
+USES = 16
+"""Decisions that a head is expected to make before it changes: 50 under load, where rewards share a
+commit, and few between."""
+
+
+@dataclass(slots=True)
 class _Gaussian:
-    """What follows from a ridge head's sums; replaced whole when they change."""
+    """What follows from a ridge head's sums; replaced whole when they change.
+
+    columns   [R^T | mu]: lengths of R phi are the widths, so one product gives widths and means
+    drawn     weights w = mu + sigma R^T z, one column a draw of `bank`
+    """
 
     mean: Array  # (m,)
     root: Array  # (m, m) lower
     noise: float
+    columns: Array  # (m, m + 1)
+    bank: Bank | None = None
+    drawn: Array | None = None  # (m, M)
+
+    def weights(self, bank: Bank) -> Array:  # (m, M)
+        if self.drawn is None or self.bank is not bank:
+            normals = bank.matrix(len(self.mean))
+            self.drawn = self.mean[:, None] + self.noise * self.root.T.dot(normals.T)
+            self.bank = bank
+        return self.drawn
 
 
 class RidgeHead:
@@ -72,7 +91,9 @@ class RidgeHead:
             root = inverse_root(self.A)
             half = root @ self.b
             noise = self._fixed_noise or learned_noise(self.rr, float(half @ half), self.n)
-            self._derived = _Gaussian(root.T @ half, root, noise)
+            mean = root.T @ half
+            columns = np.column_stack((root.T, mean))
+            self._derived = _Gaussian(mean, root, noise, columns)
         return self._derived
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
@@ -84,10 +105,24 @@ class RidgeHead:
     def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
         return np.full(len(arms), self.n), np.full(len(arms), self.posterior.noise)
 
+    def spread(self, phi: Array) -> tuple[Array, Array]:  # (n, m) -> (n,), (n,)
+        """Mean, and variance in units of the noise."""
+        product = phi.dot(self.posterior.columns)
+        half = product[:, :-1]
+        return product[:, -1], np.vecdot(half, half)
+
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
-        """phi^T w with w = mu + sigma R^T z, z a row of the bank; R phi first, since n is small."""
-        half = phi @ self.posterior.root.T
-        return self.mean(phi, arms) + self.posterior.noise * (bank.matrix(len(self.b)) @ half.T)
+        """phi^T w with w = mu + sigma R^T z, z a row of the bank. Few rows: R phi first; many: the
+        weights w, which then serve until the head changes. The table lies by arm."""
+        posterior = self.posterior
+        if len(phi) * USES >= bank.draws and len(self.b) * bank.draws <= KEPT_DRAWS:
+            by_arm = phi.dot(posterior.weights(bank))
+        else:
+            half = phi.dot(posterior.root.T)
+            by_arm = half.dot(bank.matrix(len(self.b)).T)
+            by_arm *= posterior.noise
+            by_arm += phi.dot(posterior.mean)[:, None]
+        return np.asarray(by_arm.T)
 
     def health(self) -> Health:
         smallest, condition, _ = spectrum(self.A, self._ridge)

@@ -1,0 +1,146 @@
+"""How much a request does, counted where no clock is needed: it may not grow unnoticed.
+
+Calls are those that CPython's profiler sees, of Python functions and of C functions, in the process
+of one request from the application's door to its answer.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from service.features import View
+from service.posterior import ridge
+from service.stores.base import Entry, Outcome
+from service.stores.memory import MemoryStore
+from tests.support.service import Wire, serving
+
+
+class Counting(MemoryStore):
+    """Counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Counter[str] = Counter()
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        self.asked["commit"] += 1
+        self.asked["entries"] += len(entries)
+        return await super().commit(entries)
+
+    async def marks(self, experiment: str, identities: Sequence[str]) -> Any:
+        self.asked["marks"] += 1
+        return await super().marks(experiment, identities)
+
+    async def decision(self, experiment: str, decision: str) -> bytes | None:
+        self.asked["decision"] += 1
+        return await super().decision(experiment, decision)
+
+
+class Door:
+    """Asks the application without a client between."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.calls: Counter[str] = Counter()
+
+    def _saw(self, frame: FrameType, event: str, what: Any) -> None:
+        if event in ("call", "c_call"):
+            self.calls[event] += 1
+
+    def ask(self, path: str, body: bytes) -> bytes:
+        kind = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": path, "headers": kind}
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def work() -> None:
+            sys.setprofile(self._saw)
+            try:
+                await self._wire.app(scope, receive, send)
+            finally:
+                sys.setprofile(None)
+
+        self._wire.run(work())
+        assert sent[0]["status"] == 200
+        answer: bytes = sent[1]["body"]
+        return answer
+
+
+@pytest.fixture
+def store() -> Counting:
+    return Counting()
+
+
+SELECTS = {"linucb": (150, 153), "lints": (150, 162)}
+"""Python calls and C calls of one decision, at most: what they were, and a tenth."""
+
+
+@pytest.mark.parametrize("policy", SELECTS)
+def test_a_decision_takes_so_many_calls(store: Counting, policy: str) -> None:
+    with serving(store) as wire:
+        door = Door(wire)
+        body = b'{"policy":"%s","context":{"persona":"cat"}}' % policy.encode()
+        door.ask("/select", body)
+        door.calls.clear()
+        store.asked.clear()
+        door.ask("/select", body)
+        python, c = SELECTS[policy]
+        assert door.calls["call"] <= python
+        assert door.calls["c_call"] <= c
+        assert store.asked == {"commit": 1, "entries": 1}
+
+
+REWARD = (178, 122)
+"""The same of a reward, folded into the head that it is for."""
+
+
+def test_a_reward_takes_so_many_calls_and_one_commit(store: Counting) -> None:
+    with serving(store) as wire:
+        door = Door(wire)
+        for _ in range(2):
+            token = wire.select(policy="linucb")["decision_id"]
+            door.calls.clear()
+            store.asked.clear()
+            door.ask("/reward", b'{"decision_id":"%s","reward":1}' % token.encode())
+        python, c = REWARD
+        assert door.calls["call"] <= python, door.calls
+        assert door.calls["c_call"] <= c, door.calls
+        assert store.asked == {"commit": 1, "entries": 1}
+
+
+def test_a_head_is_worked_out_once_for_all_decisions_between_two_rewards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One factorisation a reward, not one a decision; rows of the catalogue are made once."""
+    factorised, made = Counter[str](), Counter[str]()
+
+    def count(counter: Counter[str], owner: Any, name: str) -> None:
+        whole = getattr(owner, name)
+
+        def counting(*arguments: Any) -> Any:
+            counter[name] += 1
+            return whole(*arguments)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    count(factorised, ridge, "inverse_root")
+    count(made, View, "arm_part")
+    with serving() as wire:
+        for policy in ("linucb", "lints"):
+            decision = wire.select(policy=policy)
+            factorised.clear()
+            made.clear()
+            wire.reward(decision, 1.0)
+            for _ in range(10):
+                wire.select(policy=policy)
+            assert factorised == {"inverse_root": 1}
+            assert not made
