@@ -26,12 +26,15 @@ INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status: 0, 1 for a fault told in one line, 130 for Ctrl-C."""
+    """Run a command; the exit status: 0, 1 for a fault told in one line or a limit that a load
+    test missed, 2 for options that do not fit, 130 for Ctrl-C."""
     options = parser().parse_args(arguments)
-    missing = [name for name in ("rich", "matplotlib") if not importlib.util.find_spec(name)]
+    missing = [
+        name for name in ("rich", "matplotlib", "hdrh") if not importlib.util.find_spec(name)
+    ]
     if missing:
         return _fail(f"{missing[0]} is not installed; pip install 'forage[sim]'")
-    commands = {"replay": _replay, "showdown": _showdown, "report": _report}
+    commands = {"replay": _replay, "showdown": _showdown, "load": _load, "report": _report}
     try:
         return commands[options.command](options)
     except SimulatorError as error:
@@ -104,6 +107,12 @@ def _showdown(options: argparse.Namespace) -> int:
 
     print(f"\nReport: {write_comparison(runs, compared, out)}")
     return 0
+
+
+def _load(options: argparse.Namespace) -> int:
+    from simulator_client.load_command import run
+
+    return run(options, options.url or [DEFAULT_URL], options.out or OUT / f"load-{new_run_id()}")
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from simulator_client import values
+from simulator_client import load_arguments, values
 from simulator_client.reporting import (
     ALL,
     CLICKS_ONLY,
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of forage-sim."""
     top = argparse.ArgumentParser(prog="forage-sim", description=ABOUT)
     commands = top.add_subparsers(
-        dest="command", required=True, metavar="replay | showdown | report"
+        dest="command", required=True, metavar="replay | showdown | load | report"
     )
     raw = argparse.RawDescriptionHelpFormatter
     _replay(
@@ -104,6 +104,14 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=raw,
         )
     )
+    load = commands.add_parser(
+        "load",
+        help="put a service under load, and measure it",
+        description=load_arguments.ABOUT,
+        epilog=load_arguments.EXAMPLES,
+        formatter_class=raw,
+    )
+    load_arguments.load_options(load, DEFAULT_URL)
     report = commands.add_parser(
         "report",
         help="write the page on one or more runs",

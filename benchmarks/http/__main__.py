@@ -1,0 +1,109 @@
+"""The service over HTTP: python -m benchmarks.http [--rounds N] [--seconds S] [--cases A,B].
+
+Server on core 0, client on core 1, 64 connections. In each round every case has its turn; a figure
+is the median over the rounds. Then selects fall due at 70 percent of a case's own median, and a
+latency counts from when one was due. Writes benchmarks/results/http.json, from which
+`python -m benchmarks.http.document` writes docs/performance.md.
+"""
+
+import argparse
+import fnmatch
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.http.cases import CASES, Case
+from benchmarks.http.rounds import due, judged, machine, saturated
+from benchmarks.http.servers import CLIENT_CORE, SERVER_CORE, started
+from simulator_client.summary import table
+
+RESULTS = Path(__file__).parents[1] / "results" / "http.json"
+
+
+def chosen(words: Sequence[str]) -> list[Case]:
+    """The cases of the names or patterns, in the order of the table."""
+    found = [
+        case for name, case in CASES.items() if any(fnmatch.fnmatch(name, word) for word in words)
+    ]
+    if not found:
+        raise SystemExit(f"no such case; there are: {', '.join(CASES)}")
+    return found
+
+
+def rows(results: dict[str, Any]) -> list[list[str]]:
+    """The table on the terminal."""
+    cells = [
+        ["case", "per second", "of echo", "x best peer", "server us", "p50 ms", "p99 ms", "errors"]
+    ]
+    for name, kept in results["cases"].items():
+        figures = [
+            f"{kept['median_per_second']:,.0f}",
+            *(
+                form.format(kept[figure]) if figure in kept else "-"
+                for figure, form in (
+                    ("of_echo", "{:.3f}"),
+                    ("times_best_peer", "{:.2f}"),
+                    ("median_server_us", "{:.0f}"),
+                    ("median_p50_ms", "{:.2f}"),
+                    ("median_p99_ms", "{:.2f}"),
+                )
+            ),
+            str(kept["errors"]),
+        ]
+        cells.append([name, *figures])
+    return cells
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks.http", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    options.add_argument("--rounds", type=int, default=5, help="default: 5")
+    options.add_argument("--seconds", type=float, default=2.0, help="of a turn (default: 2)")
+    options.add_argument(
+        "--cases", default="*", help="names or patterns, by comma (default: all): 'echo,sqlite-*'"
+    )
+    options.add_argument(
+        "--due-rounds", type=int, default=3, help="of what falls due at a rate (default: 3)"
+    )
+    options.add_argument(
+        "--out", type=Path, help="default: the kept results; of some cases, out/http.json"
+    )
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, keep."""
+    asked = parser().parse_args(arguments)
+    if not {SERVER_CORE, CLIENT_CORE} <= os.sched_getaffinity(0):
+        raise SystemExit("this needs two cores: one for the server, one for the client")
+    cases = chosen(asked.cases.split(","))
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    os.sched_setaffinity(0, {CLIENT_CORE})
+    with tempfile.TemporaryDirectory() as place, started(cases, Path(place)) as servers:
+        found = saturated(cases, servers, asked.rounds, asked.seconds, say)
+        due(cases, servers, found, asked.due_rounds, asked.seconds, say)
+    results = {
+        "machine": machine(),
+        "rounds": asked.rounds,
+        "due_rounds": asked.due_rounds,
+        "seconds": asked.seconds,
+        "cases": judged(cases, found),
+    }
+    print(table(rows(results)))
+    out: Path = asked.out or (RESULTS if len(cases) == len(CASES) else Path("out/http.json"))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

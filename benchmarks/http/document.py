@@ -1,0 +1,139 @@
+"""Writes tables and picture of docs/performance.md anew, from the figures that are kept:
+`python -m benchmarks.http.document`.
+
+A part stands between `<!-- figures NAME -->` and `<!-- /figures -->`; NAME is one of PARTS.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+from PIL import Image
+
+from benchmarks.http.cases import CASES
+
+ROOT: Final = Path(__file__).parents[2]
+RESULTS: Final = ROOT / "benchmarks" / "results"
+PAGE: Final = ROOT / "docs" / "performance.md"
+PICTURE: Final = ROOT / "docs" / "pictures" / "http.png"
+PART: Final = re.compile(r"(<!-- figures (\S+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
+COLOURS: Final = 256
+Json = dict[str, Any]
+COLUMNS: Final = {
+    "a second": ("median_per_second", "{:,.0f}"),
+    "of bare": ("of_echo", "{:.3f}"),
+    "times the best peer": ("times_best_peer", "{:.2f}"),
+    "processor, µs": ("median_server_us", "{:,.0f}"),
+    "of bare, by processor": ("of_echo_by_processor", "{:.3f}"),
+    "p50, ms": ("median_p50_ms", "{:.1f}"),
+    "p99, ms": ("median_p99_ms", "{:.1f}"),
+    "ahead of the log": ("unlogged", "{:,}"),
+}
+
+
+def markdown(cells: list[list[str]]) -> str:
+    """Cells as a table; the first row is its heading."""
+    head, *body = cells
+    lines = [head, ["---"] * len(head), *body]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def http_table(kept: dict[str, Json]) -> str:
+    """A row a case, in the order in which they are defined."""
+    results = kept["http"]["cases"]
+    cells = [["", *COLUMNS]]
+    for name in CASES:
+        if name in results:
+            found = results[name]
+            cells.append(
+                [found["title"], *(_cell(found, *column) for column in COLUMNS.values())]
+            )  # fmt: skip
+    return markdown(cells)
+
+
+def _cell(found: Json, figure: str, form: str) -> str:
+    if figure not in found or (figure == "unlogged" and not found[figure]):
+        return ""
+    bound = figure == "median_per_second" and found["client_bound"]
+    return ("at least " if bound else "") + form.format(found[figure])
+
+
+def http_machine(kept: dict[str, Json]) -> str:
+    """What it was measured on, in a sentence."""
+    results = kept["http"]
+    machine = results["machine"]
+    versions = ", ".join(
+        f"{name} {machine[name]}" for name in machine if name not in ("processor", "python")
+    )
+    return (
+        f"{machine['processor']}, Python {machine['python']}, {versions}. "
+        f"{results['rounds']} rounds of {results['seconds']:g} s a case.\n"
+    )
+
+
+def scoring_table(kept: dict[str, Json]) -> str:
+    """Microseconds of a decision without the wire, and ratios to the floor of its kind."""
+    results = kept["scoring"]
+    shapes = list(results["shapes"])
+    cells = [["policy", "floor", *(f"{shape}: µs (ratio)" for shape in shapes)]]
+    for policy, found in results["policies"].items():
+        figures = [
+            f"{row['forage_us']:,.0f} ({row['ratio']:.1f})" if (row := found["by_shape"].get(shape))
+            else ""
+            for shape in shapes
+        ]  # fmt: skip
+        cells.append([f"`{policy}`", found["floor"], *figures])
+    return markdown(cells)
+
+
+def memory_table(kept: dict[str, Json]) -> str:
+    """Resident memory of the serving process over the requests."""
+    cells = [["selects so far", "resident, MB"]]
+    for selects, megabytes in kept["memory"]["resident_mb"]:
+        cells.append([f"{selects:,}", f"{megabytes:.0f}"])
+    return markdown(cells)
+
+
+PARTS: Final[dict[str, Callable[[dict[str, Json]], str]]] = {
+    "http": http_table,
+    "machine": http_machine,
+    "scoring": scoring_table,
+    "memory": memory_table,
+}
+
+
+def results() -> dict[str, Json]:
+    """All figures that are kept, by the benchmark's name."""
+    found = {}
+    for name in ("http", "scoring", "memory"):
+        path = RESULTS / f"{name}.json"
+        if path.exists():
+            found[name] = json.loads(path.read_text())
+    return found
+
+
+def rewritten(text: str, kept: dict[str, Json]) -> str:
+    """A page with its figures as they are kept. Raises KeyError for a part without."""
+
+    def part(found: re.Match[str]) -> str:
+        begin, name, end = found.groups()
+        return begin + PARTS[name](kept) + end
+
+    return PART.sub(part, text)
+
+
+def main() -> None:
+    """The page and its picture, this with few colours: it is kept under version control."""
+    from benchmarks.http.pictures import picture
+
+    kept = results()
+    PAGE.write_text(rewritten(PAGE.read_text(), kept))
+    image = Image.open(BytesIO(picture(kept["http"]))).convert("RGB")
+    image.quantize(COLOURS).save(PICTURE, optimize=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Resident memory of a serving process over many requests: python -m benchmarks.memory.
+
+A service on SQLite takes selects as fast as 64 connections go, one reward for every five, contexts
+that never repeat; each part of them is followed by a look at the process. Writes
+benchmarks/results/memory.json.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.http.cases import CASES, plan
+from benchmarks.http.rounds import machine
+from benchmarks.http.servers import CLIENT_CORE, QUIET, SERVER_CORE, on_core
+from simulator_client.load import measure
+from simulator_client.load_progress import Silent
+from tests.recovery.serving import service
+
+RESULTS: Final = Path(__file__).parent / "results" / "memory.json"
+LOOKS: Final = 10
+PART_S: Final = 3.0
+
+
+def resident_mb(pid: int) -> float:
+    """What the process holds of memory now."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("VmRSS:")]
+    return int(line.split()[1]) / 1024
+
+
+def run(policy: str, most: int, folder: Path) -> list[tuple[int, float]]:
+    """Selects so far, and megabytes."""
+    case = CASES[f"sqlite-{policy}"]
+    store = f"sqlite:///{folder / 'forage.db'}"
+    found: list[tuple[int, float]] = []
+    with ExitStack() as stack:
+        with on_core(SERVER_CORE):
+            one = stack.enter_context(service(folder, store, **QUIET))
+        selects, next_at, seed = 0, 0, 0
+        while True:
+            if selects >= next_at:
+                found.append((selects, round(resident_mb(one.pid), 1)))
+                print(f"{selects:>10,} selects  {found[-1][1]:7.1f} MB", flush=True)
+                next_at += most // LOOKS
+            if selects >= most:
+                return found
+            seed += 1
+            asked = plan(case, one.url, seconds=PART_S, warmup_s=0.0, rate=None, seed=seed)
+            tally = asyncio.run(measure(asked, Silent()))
+            selects += sum(tally.seconds["select"])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
+    parser.add_argument("--selects", type=int, default=1_000_000, help="default: 1,000,000")
+    parser.add_argument("--policy", default="lints", help="default: lints")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="default: the kept results")
+    asked = parser.parse_args(arguments)
+    os.sched_setaffinity(0, {CLIENT_CORE})
+    with tempfile.TemporaryDirectory() as place:
+        found = run(asked.policy, asked.selects, Path(place))
+    results: dict[str, Any] = {
+        "machine": machine(), "policy": asked.policy, "resident_mb": found
+    }  # fmt: skip
+    asked.out.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""The page on performance has the figures that are kept."""
+
+import json
+import re
+from statistics import median
+
+import pytest
+
+from benchmarks.http.cases import CASES, ECHO
+from benchmarks.http.document import PAGE, PART, PARTS, PICTURE, RESULTS, results, rewritten
+from benchmarks.http.pictures import picture
+
+
+def test_the_page_is_that_of_the_kept_figures() -> None:
+    text = PAGE.read_text()
+    assert len(PART.findall(text)) == text.count("<!-- figures ") > 0
+    assert rewritten(text, results()) == text
+    assert PICTURE.exists()
+
+
+def test_a_figure_that_is_not_the_kept_one_is_written_anew() -> None:
+    text = PAGE.read_text()
+    changed = re.sub(r"\| bare ASGI[^\n]+", "| bare ASGI | 1 |", text)
+    assert changed != text
+    assert rewritten(changed, results()) == text
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_without_figures_is_an_error(name: str) -> None:
+    with pytest.raises(KeyError, match=name.replace("machine", "http")):
+        rewritten(f"<!-- figures {name} -->\n<!-- /figures -->", {})
+
+
+def test_kept_ratios_are_those_of_the_kept_rounds() -> None:
+    kept = json.loads((RESULTS / "http.json").read_text())
+    cases = kept["cases"]
+    assert set(cases) == set(CASES), "every case was measured"
+    for found in cases.values():
+        assert len(found["per_second"]) == kept["rounds"] >= 5
+        assert found["median_per_second"] == median(found["per_second"])
+        pairs = zip(found["per_second"], cases[ECHO]["per_second"], strict=True)
+        assert found["of_echo"] == pytest.approx(median(a / b for a, b in pairs), abs=1e-4)
+        assert found["errors"] == 0
+
+
+def test_a_picture_is_drawn() -> None:
+    assert picture(results()["http"]).startswith(b"\x89PNG")

@@ -1,0 +1,176 @@
+"""`forage-sim load` as a person uses it: against a fake, and against the service itself."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator_client import __main__ as command
+from simulator_client import load_command
+from tests.recovery.serving import service
+
+from .load_server import LoadServer, refusal
+
+KEYS = {
+    "schema", "urls", "experiment", "policy", "arms", "fresh_contexts", "rewards_per_select",
+    "rewards_alone", "rate_asked", "spacing", "connections", "processes", "warmup_s", "counted_s",
+    "timeout_s", "seed", "rate_reached", "rewards_a_second", "latency_ms", "errors",
+    "errors_in_all", "unlogged", "client", "throughput", "hdr", "remarks", "missed",
+}  # fmt: skip
+QUICK = ["--seconds", "0.5", "--warm-up", "0.1"]
+
+
+@pytest.fixture(autouse=True)
+def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(server: LoadServer, *asked: str) -> int:
+    return command.main(["load", "--url", server.url, *QUICK, "--out", "x", *asked])
+
+
+def test_a_test_prints_a_table_and_writes_summary_and_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LoadServer().running() as server:
+        status = run(server, "--rate", "200", "--policy", "linucb", "--json", "s/sum.json")
+    assert status == 0
+    found = json.loads((tmp_path / "s" / "sum.json").read_text())
+    assert set(found) == KEYS
+    assert json.loads((tmp_path / "x" / "summary.json").read_text()) == found
+    assert found["experiment"] == "shop"
+    assert found["rate_reached"] == pytest.approx(200, abs=80)
+    assert found["errors_in_all"] == 0
+    told = found["latency_ms"]["select"]
+    assert told["p50"] <= told["p90"] <= told["p99"] <= told["p99_9"] <= told["max"] * 1.001
+    assert all(each["policy"] == "linucb" and "arms" not in each for each in server.selects)
+    out = capsys.readouterr().out
+    assert re.search(r"^POST /select +\d+ +[\d.]+", out, re.MULTILINE)
+    assert "200 selects a second due (poisson)" in out
+    page = (tmp_path / "x" / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 2
+    assert "http" not in re.sub(r"base64,[^\"]+|http://127.0.0.1:\d+", "", page), "is complete"
+
+
+def test_arms_can_be_spelled_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with LoadServer().running() as server:
+        assert run(server, "--arms", "ids") == 0
+    assert all(each["arms"] == ["ball", "bone"] for each in server.selects)
+    assert "2 arms spelled out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "said"),
+    [
+        (["--errors", "0"], 1, "errors, more than 0"),
+        (["--errors", "100000"], 0, ""),
+        (["--p99-ms", "0.001"], 1, "p99 of selects is"),
+        (["--p99-ms", "60000"], 0, ""),
+        ([], 0, ""),
+    ],
+)
+def test_a_limit_that_is_missed_is_status_1(
+    capsys: pytest.CaptureFixture[str], limits: list[str], status: int, said: str
+) -> None:
+    def later(path: str, number: int) -> bytes | None:
+        return refusal(503) if number % 20 == 0 else None
+
+    with LoadServer(later).running() as server:
+        assert run(server, *limits) == status
+    out, err = capsys.readouterr()
+    assert said in err
+    assert ("Missed: " in err) == (status == 1)
+    assert re.search(r"Errors: [\d,]+ selects 503", out)
+
+
+def test_a_service_that_answers_nothing_is_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(path: str, number: int) -> bytes | None:
+        return refusal(500) if number > 1 else None  # the first is asked before the test
+
+    with LoadServer(broken).running() as server:
+        assert run(server) == 1
+    assert "Missed: nothing was answered" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--policy", "nobody"], "no policy 'nobody': linucb, random"),
+        (["--experiment", "other"], "no experiment 'other'"),
+        (["--rewards-alone", "--rate", "5"], "--rewards-alone goes as fast as it can"),
+        (["--rewards-alone", "--warm-up", "0"], "decides during --warm-up, which is 0"),
+        (["--processes", "3", "--connections", "2"], "3 processes need a connection each"),
+        (["--url", "https://127.0.0.1:1"], "speaks plain http"),
+    ],
+)
+def test_a_fault_of_use_is_one_line_and_status_2(
+    capsys: pytest.CaptureFixture[str], asked: list[str], said: str, tmp_path: Path
+) -> None:
+    with LoadServer().running() as server:
+        assert run(server, *asked) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["--rate 0", "--seconds 0", "--rewards-per-select 2", "--connections 0", "--arms some",
+     "--errors -1", "--p99-ms x", "--spacing odd"],
+)  # fmt: skip
+def test_a_bad_option_is_refused_by_the_parser(
+    capsys: pytest.CaptureFixture[str], asked: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(["load", *asked.split()])
+    assert ended.value.code == 2
+    assert asked.split()[0] in capsys.readouterr().err
+
+
+def test_a_request_that_the_service_refuses_is_told_before_the_test(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with LoadServer(lambda path, number: refusal(422)).running() as server:
+        assert run(server) == 1
+    assert len(server.selects) == 1
+    assert capsys.readouterr().err == ("forage-sim: such a request is refused: 422 Not now: no\n")
+
+
+def test_no_service_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with LoadServer().running() as server:
+        pass
+    assert run(server, "--ready-within", "0") == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"forage-sim: no ready Forage service at {server.url}")
+    assert len(err.splitlines()) == 1
+
+
+def test_the_service_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rewards reach it, each once; its log has every decision, and its counts are the client's."""
+    store = f"sqlite:///{tmp_path / 'forage.db'}"
+    quiet = {"FORAGE_TRAINER": "off", "FORAGE_LOG_LEVEL": "error"}
+    with service(tmp_path, store, **quiet) as serving:
+        asked = ["load", "--url", serving.url, "--policy", "linucb", "--arms", "ids"]
+        asked += ["--rate", "50", "--seconds", "1", "--warm-up", "0.5", "--errors", "0"]
+        assert command.main([*asked, "--rewards-per-select", "0.5", "--out", "x"]) == 0
+        status: Any = serving.get("/policies/linucb")
+    found = json.loads((tmp_path / "x" / "summary.json").read_text())
+    selects, rewards = (sum(found["throughput"][kind]) for kind in ("select", "reward"))
+    assert status["decisions"] == selects + 1, "one is asked before the test"
+    assert status["rewards"] == rewards > 10
+    assert (found["arms"], found["unlogged"]) == (50, 0)
+
+
+def test_ctrl_c_says_that_nothing_was_kept(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*asked: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(load_command, "load", interrupted)
+    assert command.main(["load", "--out", "x"]) == 130
+    assert "Stopped. Nothing was kept." in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
