@@ -142,10 +142,6 @@ class Admin:
             raise Invalid(str(fault), path="artifact") from fault
         if (meta.get("born"), version.number) != learner.next_version or learner.staged:
             raise Conflict("the version was trained for another head, or is not the next one")
-        if version.memory is not None and not state.erased.isdisjoint(version.memory.keys):
-            raise Conflict(
-                "the version was trained on decisions that have been erased: train again"
-            )
         if not 0 < version.trained_to <= state.position:
             raise Invalid("the watermark lies outside the log", path="artifact")
         after = await self._journal.store.read(state.name, version.trained_to, 1)
@@ -153,6 +149,9 @@ class Admin:
             raise Conflict(
                 "the log was trimmed beyond what the version was trained to: train again"
             )
+        async for erased in self._journal.erasures(state.name, version.trained_to):
+            if version.memory and not set(erased.decisions).isdisjoint(version.memory.keys):
+                raise Conflict("the version was trained on what has been erased: train again")
         digest = hashlib.sha256(artifact).hexdigest()
         await self._journal.store.put_blob(state.name, digest, artifact)
         event = VersionStaged(

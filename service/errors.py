@@ -12,6 +12,7 @@ ForageError
 |  |- StoreLocked               another process holds the embedded database
 |  |- LogTooNew                 written by a newer Forage
 |  |- LogGap                    positions are missing
+|  |  `- LogLost                they were folded: it came back without its last writes
 |  `- Damaged                   a checksum does not match
 |- NotPositiveDefinite          a precision matrix lost its meaning
 `- ConfigurationError           a setting or an experiment file is wrong
@@ -91,6 +92,10 @@ class LogTooNew(StoreError):
 
 
 class LogGap(StoreError):
+    pass
+
+
+class LogLost(LogGap):
     pass
 
 

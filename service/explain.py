@@ -9,7 +9,7 @@ from service.events import Decision, decode_decision
 from service.fold import State
 from service.journal import Journal
 from service.rederive import candidates_of, check_choice, is_imported, is_whole
-from service.settlement import activation_mark, link_mark
+from service.settlement import ERASED, activation_mark, link_mark
 
 
 async def explain(journal: Journal, id: str, experiment: str | None) -> dict[str, Any]:
@@ -67,6 +67,8 @@ async def _learned(
         marks = {link_mark(decision.id, link, arm): arm for arm in arms}
         found = await journal.store.marks(state.name, list(marks))
         for mark, value in found.items():
+            if value.value == ERASED:
+                continue
             reward, default = json.loads(value.value)
             learned[marks[mark]] = reward, default
         arms, link = {marks[mark] for mark in found}, link + 1

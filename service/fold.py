@@ -85,9 +85,6 @@ class State:
         self.arms: dict[str, dict[str, Any]] = {}
         self.learners: dict[str, Learner] = {}
         self.tallies: dict[str, Tally] = {}
-        self.erased: set[str] = set()
-        """Decisions erased since this process began to fold: a version that was trained on them
-        meanwhile is not taken."""
         self._rows: dict[str, Array] = {}
         self._candidates: Candidates | None = None
 
@@ -156,8 +153,6 @@ class State:
     def _forget(self, position: int, event: ChangeDetected | Erased) -> None:
         """What a change made stale, in its policy's head. What was erased, where single settlements
         are held: the sums of the heads stay."""
-        if isinstance(event, Erased):
-            self.erased.update(event.decisions)
         for learner in self.learners.values():
             if isinstance(event, Erased):
                 learner.forget(position, event.decisions)

@@ -3,10 +3,12 @@
 import asyncio
 import hashlib
 import logging
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from math import inf
 from time import perf_counter
 
-from service.errors import Damaged, LogGap, Outdated
+from service.errors import Damaged, LogGap, LogLost, Outdated
 from service.events import (
     AnyEvent,
     Erased,
@@ -26,6 +28,18 @@ logger = logging.getLogger(__name__)
 PAGE = 1_000
 SLICE_SECONDS = 0.002
 """At most so long does folding hold the event loop while requests wait."""
+
+
+class Pace:
+    """Work in slices: who has worked for one lets others work."""
+
+    def __init__(self) -> None:
+        self._end = perf_counter() + SLICE_SECONDS
+
+    async def keep(self) -> None:
+        if perf_counter() > self._end:
+            await asyncio.sleep(0)
+            self._end = perf_counter() + SLICE_SECONDS
 
 
 @dataclass
@@ -117,12 +131,14 @@ class Follower:
     async def read_up(self, live: Live) -> None:
         """Fold the log up to its end; the caller holds the lock.
 
-        Raises LogGap where the log no longer holds the event that was folded last: a Redis host may
-        come back without its last writes, and numbers new ones as it had numbered them. Raises it,
-        too, where the log begins later, or with what was erased, and no snapshot does.
+        Raises LogLost where the log no longer holds the event that was folded last: a Redis host
+        may come back without its last writes, and numbers new ones as it had numbered them. Raises
+        LogGap where it begins later, or with what was erased, and no snapshot does.
         """
         try:
             await self._read_up(live)
+        except LogLost:
+            raise
         except (LogGap, Damaged) as fault:
             if not await self._restore_newest(live):
                 raise
@@ -133,20 +149,26 @@ class Follower:
         name = live.state.name
         records = await self.store.read(name, live.state.position - (live.last is not None), PAGE)
         if live.last is not None:
-            if not (records and _is_folded(live, records[0])):
-                raise LogGap(
+            if records and records[0].position == live.state.position:
+                whole = _is_folded(live, records.pop(0))
+            elif whole := await self._is_trimmed(live):
+                live.last = None
+            if not whole:
+                raise LogLost(
                     f"experiment {name}: the log has lost events up to position "
                     f"{live.state.position}, which are folded: start this process again"
                 )
-            records = records[1:]
         while records:
-            slice_end = perf_counter() + SLICE_SECONDS
+            pace = Pace()
             for record in records:
                 await self.fold(live, record.position, decode_event(record.payload))
-                if perf_counter() > slice_end:
-                    await asyncio.sleep(0)
-                    slice_end = perf_counter() + SLICE_SECONDS
+                await pace.keep()
             records = await self.store.read(name, live.state.position, PAGE)
+
+    async def _is_trimmed(self, live: Live) -> bool:
+        """Whether an origin stands for the event that was folded last."""
+        kept = await self.store.snapshots(live.state.name)
+        return any(one.origin and one.position >= live.state.position for one in kept)
 
     async def fold(self, live: Live, position: int, event: AnyEvent) -> None:
         """Apply one event; the caller holds the lock."""
@@ -177,29 +199,30 @@ class Follower:
                     f"experiment {live.state.name}: the log lacks position {staged.folded_to + 1}, "
                     "from which on a version has to learn"
                 )
-            slice_end = perf_counter() + SLICE_SECONDS
+            pace = Pace()
             for record in records:
                 if learner.staged is not staged or record.position > live.state.position:
                     break
                 if record.position == staged.folded_to + 1:
                     event = decode_event(record.payload)
                     live.state.catch_up(learner, record.position, event)
-                if perf_counter() > slice_end:
-                    await asyncio.sleep(0)
-                    slice_end = perf_counter() + SLICE_SECONDS
+                await pace.keep()
 
     async def _gone(self, name: str, staged: Staged) -> set[int]:
         """What had been erased, after a version's watermark, when it was staged."""
-        gone, position = set[int](), staged.folded_to
-        while position < staged.position - 1:
-            records = await self.store.read(name, position, PAGE)
+        erasures = self.erasures(name, staged.folded_to, staged.position)
+        return {position async for event in erasures for position in event.positions}
+
+    async def erasures(self, name: str, after: int, before: float = inf) -> AsyncIterator[Erased]:
+        """Those that the log tells of between two positions."""
+        pace = Pace()
+        while after + 1 < before and (records := await self.store.read(name, after, PAGE)):
+            after = records[-1].position
             for record in records:
                 event = decode_event(record.payload)
-                if record.position < staged.position and isinstance(event, Erased):
-                    gone.update(event.positions)
-            await asyncio.sleep(0)
-            position = records[-1].position if records else staged.position
-        return gone
+                if record.position < before and isinstance(event, Erased):
+                    yield event
+                await pace.keep()
 
 
 def _is_folded(live: Live, record: Record) -> bool:

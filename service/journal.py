@@ -102,11 +102,14 @@ class Journal(Writer):
             logger.error("%d decisions that were answered are lost to the log", len(self._buffer))
         await self.store.close()
 
-    def forget_unlogged(self, experiment: str, words: Collection[str]) -> None:
+    def forget_unlogged(self, experiment: str, words: Collection[str]) -> list[bytes]:
         """Decisions that wait in memory and hold one of these words: they will not be logged."""
+        gone = []
         for row in self._buffer.oldest(len(self._buffer)):
             if row.experiment == experiment and any(one.encode() in row.payload for one in words):
                 self._buffer.drop(row)
+                gone.append(row.payload)
+        return gone
 
     # -- fold ----------------------------------------------------------------------------------
 

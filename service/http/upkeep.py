@@ -2,16 +2,21 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from service.errors import Invalid
 from service.experiment import Name
 from service.http.experiments import Named
 from service.http.routes import Core, problems
 from service.http.schemas import Body
-from service.stores.keeping import Need
+from service.stores.keeping import Taken
 
 router = APIRouter(tags=["operate"])
+
+
+MOST = 2**63 - 1
+"""Of a position or a number of a row, in any store."""
 
 
 class ErasedCount(BaseModel):
@@ -24,8 +29,8 @@ class ErasureAnswer(BaseModel):
 
 
 class Reader(Body):
-    position: int = Field(ge=0, description="Events up to this position have been taken.")
-    row: int = Field(ge=0, description="Decision rows up to this number have been taken.")
+    position: int = Field(ge=0, le=MOST, description="Events up to this position have been taken.")
+    row: int = Field(ge=0, le=MOST, description="Decision rows up to this number have been taken.")
 
 
 class ReaderList(BaseModel):
@@ -36,11 +41,14 @@ class ReaderList(BaseModel):
 async def delete_unit(
     unit: Annotated[str, Path(min_length=1, max_length=256)],
     core: Core,
+    request: Request,
     experiment: Annotated[Name | None, Query(description="From this one alone (all).")] = None,
 ) -> ErasureAnswer:
     """Erase all that the log holds of a unit: its decisions and what came of them. Answered once it
     is gone; the same call again is safe. What policies have learned from all units together
     stays."""
+    if unknown := sorted(request.query_params.keys() - {"experiment"}):  # a typo would erase all
+        raise Invalid("is no parameter of this route", path=unknown[0])
     if experiment is not None:
         await core.engine.experiment(experiment)
     gone = await core.eraser.erase(unit, experiment)
@@ -55,7 +63,7 @@ async def delete_unit(
 @router.get("/experiments/{experiment}/readers", responses=problems(404, 503))
 async def readers(state: Named, core: Core) -> ReaderList:
     """Readers of the log that trimming waits for, and what each has taken."""
-    needs = await core.journal.store.needs(state.name)
+    needs = await core.journal.store.readers(state.name)
     return ReaderList(
         readers={name: Reader(position=one.position, row=one.row) for name, one in needs.items()}
     )
@@ -72,7 +80,7 @@ async def put_reader(
 ) -> None:
     """Say how much of the log a reader has taken: what comes after is not trimmed before it has
     that, too."""
-    await core.journal.store.need(state.name, reader, Need(body.position, body.row))
+    await core.journal.store.take_note(state.name, reader, Taken(body.position, body.row))
 
 
 @router.delete(
@@ -83,4 +91,4 @@ async def put_reader(
 )
 async def delete_reader(reader: Annotated[Name, Path()], state: Named, core: Core) -> None:
     """There is no such reader any more: trimming does not wait for it."""
-    await core.journal.store.need(state.name, reader, None)
+    await core.journal.store.take_note(state.name, reader, None)

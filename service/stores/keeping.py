@@ -12,7 +12,7 @@ from service.stores.base import KeptRow, Record
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Taken:
     """A reader of the log that is no service has taken all events up to `position` and all decision
     rows up to the number `row`: what comes after must not be trimmed before it has."""
 
@@ -23,11 +23,15 @@ class Need:
 @dataclass(frozen=True, slots=True)
 class Cut:
     """What may go: events up to `position`, decision rows up to the number `row`, and marks that
-    had to be kept until some time before `now` (unix seconds)."""
+    had to be kept until some time before `marks_before` (unix seconds).
+
+    settles   no default reward can come any more: rows that are due go like the others
+    """
 
     position: int
     row: int
-    now: float
+    marks_before: float
+    settles: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,6 @@ class Erasure:
     decisions   their rows go, and nothing is due of them any more
     events      by position: the payload that stands there from now on
     forget      marks whose identity begins with one of these go
-    blobs       their keys: they go
     origin      snapshots of positions below this one go
     """
 
@@ -53,7 +56,6 @@ class Erasure:
     decisions: Sequence[str]
     events: Mapping[int, bytes]
     forget: Sequence[str]
-    blobs: Sequence[str]
     origin: int
 
 
@@ -62,16 +64,16 @@ class Housekeeping(Protocol):
         """Say that this process is alive for so long (0: it leaves), and what it is doing; what
         every process that is alive said last, by process."""
 
-    async def need(self, experiment: str, reader: str, need: Need | None) -> None:
+    async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
         """Remember what a reader has taken (None: there is no such reader any more). It survives
         what an append survives."""
 
-    async def needs(self, experiment: str) -> dict[str, Need]: ...
+    async def readers(self, experiment: str) -> dict[str, Taken]: ...
     async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
         """Delete about `limit` things at most; how many it were: 0 when all that may go has gone.
 
-        A row that is due is never deleted, nor those after it. Raises StoreError where no origin
-        stands at or above `cut.position`: the state could not be folded any more.
+        A row that is due stays, and so do those after it, while `cut.settles`. Raises StoreError
+        where no origin stands at or above `cut.position`: the state could not be folded any more.
         """
 
     async def removed(self, experiment: str) -> Removed: ...
@@ -83,11 +85,15 @@ class Housekeeping(Protocol):
     async def erase(self, erasure: Erasure) -> None:
         """If it raises StoreUnavailable, a part may be done, and the same again is safe.
 
-        Afterwards `decisions` and `decision` do not know the rows, `read` yields an event's new
-        payload at its old position, and what was there is not in the store's own files any more
-        (or will not be, once they have been written anew). Raises StoreError where no origin stands
-        at or above `erasure.origin`.
+        Afterwards `decisions` and `decision` do not know the rows, and `read` yields an event's new
+        payload at its old position. Raises StoreError where no origin stands at or above
+        `erasure.origin`.
         """
+
+    async def forget_blobs(self, experiment: str, keys: Sequence[str]) -> None: ...
+    async def scrub(self) -> None:
+        """Let nothing that was deleted be left in the store's own files, or be left only until they
+        have been written anew. Raises StoreUnavailable where that is not possible now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from service.stores.base import (
     Record,
     Snapshot,
 )
-from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Need, Part, Removed
+from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Part, Removed, Taken
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class _Experiment:
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     origin: Snapshot | None = None
     blobs: dict[str, bytes] = field(default_factory=dict)
-    needs: dict[str, Need] = field(default_factory=dict)
+    readers: dict[str, Taken] = field(default_factory=dict)
     removed: Removed = field(default_factory=Removed)
 
     def append(self, entry: Append) -> Outcome:
@@ -97,7 +97,9 @@ class _Experiment:
         return [self.decisions[decision] for _, decision in waiting if decision in self.decisions]
 
     def save(self, snapshot: Snapshot) -> None:
-        if snapshot.origin and (self.origin is None or self.origin.position <= snapshot.position):
+        if self.origin is not None and snapshot.position < self.origin.position:
+            return
+        if snapshot.origin:
             self.origin = snapshot
         self.snapshots[snapshot.position] = snapshot
         for position in sorted(self.snapshots)[:-2]:
@@ -114,10 +116,12 @@ class _Experiment:
     def trim(self, cut: Cut, limit: int) -> int:
         self.check_origin(cut.position)
         events = [at for at in islice(self.events, limit) if at <= cut.position]
-        old = [i for i, keep_until in self.keep_until.items() if keep_until < cut.now][:limit]
+        old = [i for i, until in self.keep_until.items() if until < cut.marks_before][:limit]
         rows = list(
             takewhile(
-                lambda row: self.numbers[row] <= cut.row and row not in self.waiting,
+                lambda row: (
+                    self.numbers[row] <= cut.row and not (cut.settles and row in self.waiting)
+                ),
                 islice(self.decisions, limit),
             )
         )
@@ -125,6 +129,8 @@ class _Experiment:
             del self.events[position]
         self.forget(old)
         self.drop(rows)
+        for row in rows:
+            self.waiting.pop(row, None)
         self.removed = replace(self.removed, trimmed=self.removed.trimmed + len(rows))
         return len(events) + len(old) + len(rows)
 
@@ -148,8 +154,6 @@ class _Experiment:
             self.waiting.pop(row, None)
             self.settled.discard(row)
         self.forget([i for i in self.marks if i.startswith(tuple(erasure.forget))])
-        for key in erasure.blobs:
-            self.blobs.pop(key, None)
         for position in [at for at in self.snapshots if at < erasure.origin]:
             del self.snapshots[position]
 
@@ -244,15 +248,15 @@ class MemoryStore:
         self._processes = {name: said for name, said in self._processes.items() if said[0] > now}
         return {name: doing for name, (_, doing) in self._processes.items()}
 
-    async def need(self, experiment: str, reader: str, need: Need | None) -> None:
-        needs = self._experiments[experiment].needs
-        if need is None:
-            needs.pop(reader, None)
+    async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
+        known = self._experiments[experiment].readers
+        if taken is None:
+            known.pop(reader, None)
         else:
-            needs[reader] = need
+            known[reader] = taken
 
-    async def needs(self, experiment: str) -> dict[str, Need]:
-        return dict(self._experiments[experiment].needs)
+    async def readers(self, experiment: str) -> dict[str, Taken]:
+        return dict(self._experiments[experiment].readers)
 
     async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
         return self._experiments[experiment].trim(cut, limit)
@@ -267,6 +271,12 @@ class MemoryStore:
 
     async def erase(self, erasure: Erasure) -> None:
         self._experiments[erasure.experiment].erase(erasure)
+
+    async def forget_blobs(self, experiment: str, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._experiments[experiment].blobs.pop(key, None)
+
+    async def scrub(self) -> None: ...
 
     # -- copies --------------------------------------------------------------------------------
 

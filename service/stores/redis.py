@@ -5,6 +5,7 @@ that leaves in Redis is told in `redis_scripts`.
 """
 
 import asyncio
+import logging
 import math
 import re
 import secrets
@@ -24,7 +25,7 @@ from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnava
 from service.stores import redis_copy as copying
 from service.stores import redis_keeping as keeping
 from service.stores.base import Entry, KeptRow, Mark, Outcome, Record, Snapshot
-from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Need, Part, Removed
+from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Part, Removed, Taken
 from service.stores.redis_scripts import (
     EXPERIMENTS,
     LAYOUT,
@@ -36,12 +37,15 @@ from service.stores.redis_scripts import (
     outcomes,
 )
 
+logger = logging.getLogger(__name__)
+
 CONNECT_TIMEOUT_S = 0.5  # a live host in the same region answers in milliseconds
 REPLY_TIMEOUT_S = 2.0  # above the fsync stalls of a busy disk, below the patience of a caller
 BLOCK_S = 5.0  # of one XREAD; its socket waits REPLY_TIMEOUT_S longer, or it would cut it short
 CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
 WAITERS = 4
 WAIT_MS = 1_000  # for replicas of Redis: below REPLY_TIMEOUT_S
+REWRITE_TRIES, REWRITE_WAIT_S = 100, 0.1
 SCAN_COUNT = 1_000  # keys looked at by one SCAN: a fraction of a millisecond
 
 
@@ -120,8 +124,10 @@ class RedisStore:
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
         found = await self._range(experiment, "events", after, limit)
         if found and found[-1][0] != after + len(found):
-            tombstones = await self._do("HGETALL", key_of(experiment, "tombstones"))
-            found = keeping.merge(found, tombstones, after, limit)
+            stones = await self._do(*keeping.stones_between(experiment, after, found[-1][0]))
+            if stones := stones[:limit]:
+                payloads = await self._do("HMGET", key_of(experiment, "tombstones"), *stones)
+                found = keeping.merge(found, stones, payloads, limit)
         return [Record(position, fields[b"p"]) for position, fields in found]
 
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
@@ -194,11 +200,11 @@ class RedisStore:
     async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
         return keeping.doing(await self._do(*keeping.present(process, doing, seconds)))
 
-    async def need(self, experiment: str, reader: str, need: Need | None) -> None:
-        await self._do(*keeping.need(experiment, reader, need))
+    async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
+        await self._do(*keeping.take_note(experiment, reader, taken))
 
-    async def needs(self, experiment: str) -> dict[str, Need]:
-        return keeping.needs(await self._do("HGETALL", key_of(experiment, "needs")))
+    async def readers(self, experiment: str) -> dict[str, Taken]:
+        return keeping.readers(await self._do("HGETALL", key_of(experiment, "readers")))
 
     async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
         count: int = await self._do(*keeping.trim(experiment, cut, limit))
@@ -211,7 +217,7 @@ class RedisStore:
         self, experiment: str, marks: Mapping[str, str], keep_until: float
     ) -> None:
         keep_ms = milliseconds(keep_until)
-        await self._all(
+        await self._keep(
             [
                 ("SET", key_of(experiment, "mark", identity), f"0 {value}", "PXAT", keep_ms)
                 for identity, value in marks.items()
@@ -219,14 +225,36 @@ class RedisStore:
         )
 
     async def erase(self, erasure: Erasure) -> None:
-        await self._all(list(keeping.erasures(erasure)))
+        await self._keep(list(keeping.erasures(erasure)))
+        if not erasure.forget:
+            return
         async for marks in self._marks_of(erasure.experiment):
-            gone = keeping.begins_with(marks, erasure.forget)
-            if gone:
-                await self._do(
-                    "UNLINK", *(key_of(erasure.experiment, "mark", identity) for identity in gone)
-                )
-        await self._told("BGREWRITEAOF")  # the file still holds what was written once
+            if gone := keeping.begins_with(marks, erasure.forget):
+                keys = [key_of(erasure.experiment, "mark", identity) for identity in gone]
+                await self._keep([("UNLINK", *keys)])
+
+    async def forget_blobs(self, experiment: str, keys: Sequence[str]) -> None:
+        if keys:
+            await self._do("UNLINK", *(key_of(experiment, "blob", key) for key in keys))
+
+    async def scrub(self) -> None:
+        """The append-only file is written anew, in the background. A node of a stream keeps what
+        was deleted from it until all of the node is: nodes of one entry keep nothing."""
+        nodes = (await self._told("CONFIG GET", "stream-node-max-entries")).values()
+        if list(nodes) != ["1"]:
+            logger.warning(
+                "%s: bytes of what was erased stay beside what was not; set "
+                "stream-node-max-entries 1 in its configuration",
+                self._name,
+            )
+        if (await self._told("CONFIG GET", "appendonly")).get("appendonly") != "yes":
+            return
+        for _ in range(REWRITE_TRIES):  # one that is under way began before the erasure
+            if not (await self._told("INFO", "persistence")).get("aof_rewrite_in_progress"):
+                await self._told("BGREWRITEAOF")
+                return
+            await asyncio.sleep(REWRITE_WAIT_S)
+        raise StoreUnavailable(f"{self._name}: its append-only file is being written anew")
 
     async def _marks_of(self, experiment: str) -> AsyncIterator[list[str]]:
         """Identities of all marks, a page at a time; none that is there throughout is left out."""

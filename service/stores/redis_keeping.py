@@ -3,9 +3,10 @@
 Of one experiment, beside the keys that `redis_scripts` tells of:
 
     origin       hash: position, payload; the newest snapshot that a replay may begin at
-    needs        hash: reader -> `<position> <row>`
+    readers      hash: reader -> `<position> <row>`
     removed      hash: trimmed, erased -> decision rows
     tombstones   hash: position -> payload, in place of an entry of `events` that was erased
+    stones       sorted set of their positions
 
 Of all: `forage:processes` (sorted set: process -> unix seconds, by the clock of Redis, until which
 it is alive) and `forage:doing` (hash: process -> what it said last).
@@ -17,10 +18,13 @@ from typing import Any
 import msgspec
 
 from service.stores.base import Snapshot
-from service.stores.keeping import Cut, Erasure, Need, Removed
+from service.stores.keeping import Cut, Erasure, Removed, Taken
 from service.stores.redis_scripts import Command, key_of
 
 PROCESSES = ("forage:processes", "forage:doing")
+
+ROWS_AT_ONCE = 20
+"""Rows trimmed by one script, which reads them: of 10,000 arms they have 400 kB each."""
 
 ERASED_AT_ONCE = 500
 """Decisions of one script, in which Redis serves nobody else: some milliseconds."""
@@ -29,7 +33,8 @@ SAVE_SNAPSHOT = """
 -- KEYS snapshots, origin
 -- ARGV position, payload, 1 where it is an origin
 local position = tonumber(ARGV[1])
-if ARGV[3] == '1' and position >= tonumber(redis.call('HGET', KEYS[2], 'position') or 0) then
+if position < tonumber(redis.call('HGET', KEYS[2], 'position') or 0) then return end
+if ARGV[3] == '1' then
   redis.call('HSET', KEYS[2], 'position', ARGV[1], 'payload', ARGV[2])
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
@@ -66,8 +71,8 @@ end
 TRIM = (
     CHECK_ORIGIN
     + """
--- KEYS origin, events, tombstones, decisions, decision_at, due, removed
--- ARGV position, row, limit
+-- KEYS origin, events, tombstones, stones, decisions, decision_at, due, removed
+-- ARGV position, row, limit, limit of rows, 1 where rows that are due stay
 local refused = check_origin(KEYS[1], tonumber(ARGV[1]))
 if refused then return refused end
 local count, limit = 0, tonumber(ARGV[3])
@@ -78,20 +83,24 @@ local first = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
 if first then
   local upto = math.min(tonumber(ARGV[1]), number(first[1]) + limit - 1)
   count = redis.call('XTRIM', KEYS[2], 'MINID', string.format('0-%d', upto + 1))
-  for _, position in ipairs(redis.call('HKEYS', KEYS[3])) do
-    if tonumber(position) <= upto then redis.call('HDEL', KEYS[3], position) end
+  for _, position in ipairs(redis.call('ZRANGE', KEYS[4], '-inf', upto, 'BYSCORE')) do
+    redis.call('HDEL', KEYS[3], position)
+    redis.call('ZREM', KEYS[4], position)
   end
 end
 
 local rows = 0
-for _, row in ipairs(redis.call('XRANGE', KEYS[4], '-', '0-' .. ARGV[2], 'COUNT', limit)) do
+for _, row in ipairs(redis.call('XRANGE', KEYS[5], '-', '0-' .. ARGV[2], 'COUNT', ARGV[4])) do
   local id = row[2][4]
-  if id and redis.call('ZSCORE', KEYS[6], id) then break end
-  redis.call('XDEL', KEYS[4], row[1])
-  if id then redis.call('HDEL', KEYS[5], id) end
+  if id and ARGV[5] == '1' and redis.call('ZSCORE', KEYS[7], id) then break end
+  redis.call('XDEL', KEYS[5], row[1])
+  if id then
+    redis.call('HDEL', KEYS[6], id)
+    redis.call('ZREM', KEYS[7], id)
+  end
   rows = rows + 1
 end
-if rows > 0 then redis.call('HINCRBY', KEYS[7], 'trimmed', rows) end
+if rows > 0 then redis.call('HINCRBY', KEYS[8], 'trimmed', rows) end
 return count + rows
 """
 )
@@ -99,31 +108,31 @@ return count + rows
 ERASE = (
     CHECK_ORIGIN
     + """
--- KEYS origin, events, tombstones, decisions, decision_at, due, settled, snapshots, removed, blobs
+-- KEYS origin, events, tombstones, stones, decisions, decision_at, due, settled, snapshots, removed
 -- ARGV packed: position of the origin, decisions, positions as text; then payloads, one a position
 local origin, ids, positions = unpack(cmsgpack.unpack(ARGV[1]))
 local refused = check_origin(KEYS[1], origin)
 if refused then return refused end
 for i, position in ipairs(positions) do
   redis.call('HSET', KEYS[3], position, ARGV[i + 1])
+  redis.call('ZADD', KEYS[4], position, position)
   redis.call('XDEL', KEYS[2], '0-' .. position)
 end
 local rows = 0
 for _, id in ipairs(ids) do
-  local at = redis.call('HGET', KEYS[5], id)
+  local at = redis.call('HGET', KEYS[6], id)
   if at then
-    redis.call('XDEL', KEYS[4], at)
-    redis.call('HDEL', KEYS[5], id)
+    redis.call('XDEL', KEYS[5], at)
+    redis.call('HDEL', KEYS[6], id)
     rows = rows + 1
   end
-  redis.call('ZREM', KEYS[6], id)
-  redis.call('SREM', KEYS[7], id)
+  redis.call('ZREM', KEYS[7], id)
+  redis.call('SREM', KEYS[8], id)
 end
-if rows > 0 then redis.call('HINCRBY', KEYS[9], 'erased', rows) end
-for _, position in ipairs(redis.call('HKEYS', KEYS[8])) do
-  if tonumber(position) < origin then redis.call('HDEL', KEYS[8], position) end
+if rows > 0 then redis.call('HINCRBY', KEYS[10], 'erased', rows) end
+for _, position in ipairs(redis.call('HKEYS', KEYS[9])) do
+  if tonumber(position) < origin then redis.call('HDEL', KEYS[9], position) end
 end
-for i = 10, #KEYS do redis.call('DEL', KEYS[i]) end
 """
 )
 
@@ -155,23 +164,24 @@ def doing(reply: Sequence[bytes]) -> dict[str, str]:
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
-def need(experiment: str, reader: str, need: Need | None) -> Command:
-    key = key_of(experiment, "needs")
-    if need is None:
+def take_note(experiment: str, reader: str, taken: Taken | None) -> Command:
+    key = key_of(experiment, "readers")
+    if taken is None:
         return ("HDEL", key, reader)
-    return ("HSET", key, reader, f"{need.position} {need.row}")
+    return ("HSET", key, reader, f"{taken.position} {taken.row}")
 
 
-def needs(reply: dict[bytes, bytes]) -> dict[str, Need]:
+def readers(reply: dict[bytes, bytes]) -> dict[str, Taken]:
     return {
-        reader.decode(): Need(*map(int, taken.decode().split())) for reader, taken in reply.items()
+        reader.decode(): Taken(*map(int, taken.decode().split())) for reader, taken in reply.items()
     }
 
 
 def trim(experiment: str, cut: Cut, limit: int) -> Command:
-    names = ("origin", "events", "tombstones", "decisions", "decision_at", "due", "removed")
-    keys = _keys(experiment, *names)
-    return ("EVAL", TRIM, len(keys), *keys, cut.position, cut.row, limit)
+    names = ("events", "tombstones", "stones", "decisions", "decision_at", "due", "removed")
+    keys = _keys(experiment, "origin", *names)
+    limits = limit, min(limit, ROWS_AT_ONCE)
+    return ("EVAL", TRIM, len(keys), *keys, cut.position, cut.row, *limits, int(cut.settles))
 
 
 def removed(reply: dict[bytes, bytes]) -> Removed:
@@ -186,6 +196,7 @@ def erasures(erasure: Erasure) -> Iterable[Command]:
         "origin",
         "events",
         "tombstones",
+        "stones",
         "decisions",
         "decision_at",
         "due",
@@ -193,7 +204,6 @@ def erasures(erasure: Erasure) -> Iterable[Command]:
         "snapshots",
         "removed",
     )
-    keys += [key_of(name, "blob", key) for key in erasure.blobs]
     events = list(erasure.events.items())
     for start in range(0, max(len(ids), len(events), 1), ERASED_AT_ONCE):
         part = slice(start, start + ERASED_AT_ONCE)
@@ -210,12 +220,15 @@ def begins_with(identities: Iterable[str], prefixes: Iterable[str]) -> list[str]
     return [one for one in identities if any(one[:length] in known for length in lengths)]
 
 
+def stones_between(experiment: str, after: int, last: int) -> Command:
+    bounds = f"({after}", f"({last}"
+    return ("ZRANGE", key_of(experiment, "stones"), *bounds, "BYSCORE")
+
+
 def merge(
-    found: list[tuple[int, Any]], tombstones: dict[bytes, bytes], after: int, limit: int
+    found: list[tuple[int, Any]], stones: Sequence[bytes], payloads: Sequence[bytes], limit: int
 ) -> list[tuple[int, Any]]:
     """A page of events with the tombstones that stand between them. None follows the last event:
     the event that tells of an erasure does."""
-    last = found[-1][0]
-    stones = [(int(position), {b"p": payload}) for position, payload in tombstones.items()]
-    between = [stone for stone in stones if after < stone[0] < last]
+    between = [(int(at), {b"p": payload}) for at, payload in zip(stones, payloads, strict=True)]
     return sorted([*found, *between], key=lambda entry: entry[0])[:limit]

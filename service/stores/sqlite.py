@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from service.errors import ConfigurationError, StoreError
+from service.errors import ConfigurationError, StoreError, StoreUnavailable
 from service.stores import sqlite_copy as copying
 from service.stores import sqlite_file
 from service.stores import sqlite_keeping as keeping
@@ -31,11 +31,12 @@ from service.stores.base import (
     Record,
     Snapshot,
 )
-from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Need, Part, Removed
+from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Part, Removed, Taken
 
 T = TypeVar("T")
 
 POLL_S = 0.05  # a look costs 0.1 ms, and a trainer minds no later news
+SCRUB_TRIES, SCRUB_WAIT_S = 40, 0.05
 PREFIX = "sqlite:///"
 
 
@@ -122,8 +123,7 @@ class SqliteStore:
     async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
         rows = await self._reader.run(
             _rows(
-                # NOT INDEXED: the index on ids would be read and sorted whole for every page
-                "SELECT number, id, payload FROM decisions NOT INDEXED "
+                "SELECT number, id, payload FROM decisions "
                 "WHERE experiment = ? AND number > ? ORDER BY number LIMIT ?",
                 experiment,
                 after,
@@ -179,11 +179,13 @@ class SqliteStore:
     async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
         return {process: doing} if seconds > 0 else {}  # the lock lets no other process in
 
-    async def need(self, experiment: str, reader: str, need: Need | None) -> None:
-        await self._write(partial(keeping.need, experiment=experiment, reader=reader, need=need))
+    async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
+        await self._write(
+            partial(keeping.take_note, experiment=experiment, reader=reader, taken=taken)
+        )
 
-    async def needs(self, experiment: str) -> dict[str, Need]:
-        return await self._reader.run(partial(keeping.needs, experiment=experiment))
+    async def readers(self, experiment: str) -> dict[str, Taken]:
+        return await self._reader.run(partial(keeping.readers, experiment=experiment))
 
     async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
         return await self._write(partial(keeping.trim, experiment=experiment, cut=cut, limit=limit))
@@ -202,6 +204,16 @@ class SqliteStore:
 
     async def erase(self, erasure: Erasure) -> None:
         await self._write(partial(keeping.erase, erasure=erasure))
+
+    async def forget_blobs(self, experiment: str, keys: Sequence[str]) -> None:
+        await self._write(partial(keeping.forget_blobs, experiment=experiment, keys=keys))
+
+    async def scrub(self) -> None:
+        for _ in range(SCRUB_TRIES):  # a reader's page is read in milliseconds, a backup is not
+            if await self._write(keeping.empty_wal):
+                return
+            await asyncio.sleep(SCRUB_WAIT_S)
+        raise StoreUnavailable(f"{self._path}: a reader holds the log, which has what was deleted")
 
     # -- copies --------------------------------------------------------------------------------
 

@@ -36,8 +36,7 @@ def instant(db: sqlite3.Connection, experiment: str) -> Instant:
     with _one_moment(db):
         position = db.execute("SELECT position FROM experiments WHERE name = ?", of).fetchone()
         row = db.execute(
-            "SELECT number FROM decisions NOT INDEXED WHERE experiment = ? "
-            "ORDER BY number DESC LIMIT 1",
+            "SELECT number FROM decisions WHERE experiment = ? ORDER BY number DESC LIMIT 1",
             of,
         ).fetchone()
         due = db.execute(

@@ -80,7 +80,7 @@ SINCE_LAYOUT_1 = """
 CREATE {0} TABLE origins (
     experiment TEXT PRIMARY KEY, position INTEGER NOT NULL, payload BLOB NOT NULL
 );
-CREATE {0} TABLE needs (
+CREATE {0} TABLE readers (
     experiment TEXT NOT NULL, reader TEXT NOT NULL,
     position INTEGER NOT NULL, row INTEGER NOT NULL,
     PRIMARY KEY (experiment, reader)
@@ -95,6 +95,7 @@ UPGRADE = f"""
 BEGIN IMMEDIATE;
 {SINCE_LAYOUT_1.format("")}
 CREATE INDEX marks_by_age ON marks (experiment, keep_until);
+CREATE INDEX decisions_in_order ON decisions (experiment);  -- and by number, as any index
 PRAGMA user_version = {LAYOUT};
 COMMIT;
 """
@@ -185,6 +186,7 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
         if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise ConfigurationError(f"FORAGE_STORE: {path} lies on a file system without WAL")
         db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA secure_delete = ON")  # what was deleted is overwritten in the file
         db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     except BaseException:

@@ -2,17 +2,12 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from time import sleep
+from contextlib import contextmanager
 
 from service.errors import StoreError
 from service.stores.base import Snapshot
-from service.stores.keeping import Cut, Erasure, Need, Removed
-from service.stores.sqlite_file import transaction
-
-CHECKPOINT_TRIES = 20
-CHECKPOINT_WAIT_S = 0.05
-"""A reader's page is read in milliseconds; until then the checkpoint leaves the log as it is."""
+from service.stores.keeping import Cut, Erasure, Removed, Taken
+from service.stores.sqlite_file import BUSY_S, transaction
 
 END = "\U0010ffff"
 """Behind every identity that begins with what stands before it."""
@@ -21,6 +16,10 @@ END = "\U0010ffff"
 def save_snapshot(db: sqlite3.Connection, experiment: str, snapshot: Snapshot) -> None:
     at = experiment, snapshot.position, snapshot.payload
     with transaction(db):
+        query = "SELECT position FROM origins WHERE experiment = ?"
+        (origin,) = db.execute(query, (experiment,)).fetchone() or (0,)
+        if snapshot.position < origin:  # of a process that is behind: it may hold what was erased
+            return
         if snapshot.origin:
             db.execute(
                 "INSERT INTO origins VALUES (?, ?, ?) ON CONFLICT (experiment) DO UPDATE "
@@ -45,17 +44,17 @@ def snapshots(db: sqlite3.Connection, experiment: str) -> list[Snapshot]:
     return [found[position] for position in sorted(found, reverse=True)]
 
 
-def need(db: sqlite3.Connection, experiment: str, reader: str, need: Need | None) -> None:
-    if need is None:
-        db.execute("DELETE FROM needs WHERE experiment = ? AND reader = ?", (experiment, reader))
+def take_note(db: sqlite3.Connection, experiment: str, reader: str, taken: Taken | None) -> None:
+    if taken is None:
+        db.execute("DELETE FROM readers WHERE experiment = ? AND reader = ?", (experiment, reader))
     else:
-        values = experiment, reader, need.position, need.row
-        db.execute("INSERT OR REPLACE INTO needs VALUES (?, ?, ?, ?)", values)
+        values = experiment, reader, taken.position, taken.row
+        db.execute("INSERT OR REPLACE INTO readers VALUES (?, ?, ?, ?)", values)
 
 
-def needs(db: sqlite3.Connection, experiment: str) -> dict[str, Need]:
-    query = "SELECT reader, position, row FROM needs WHERE experiment = ?"
-    return {reader: Need(*taken) for reader, *taken in db.execute(query, (experiment,))}
+def readers(db: sqlite3.Connection, experiment: str) -> dict[str, Taken]:
+    query = "SELECT reader, position, row FROM readers WHERE experiment = ?"
+    return {reader: Taken(*taken) for reader, *taken in db.execute(query, (experiment,))}
 
 
 def removed(db: sqlite3.Connection, experiment: str) -> Removed:
@@ -71,26 +70,26 @@ def trim(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
             "WHERE experiment = ? AND position <= ? ORDER BY position LIMIT ?)",
             (experiment, experiment, cut.position, limit),
         ).rowcount
-        count += _trim_rows(db, experiment, cut.row, limit)
+        count += _trim_rows(db, experiment, cut, limit)
         count += db.execute(
             "DELETE FROM marks WHERE experiment = ? AND identity IN (SELECT identity FROM marks "
             "WHERE experiment = ? AND keep_until < ? LIMIT ?)",
-            (experiment, experiment, cut.now, limit),
+            (experiment, experiment, cut.marks_before, limit),
         ).rowcount
     return count
 
 
-def _trim_rows(db: sqlite3.Connection, experiment: str, upto: int, limit: int) -> int:
-    """Of rows in the order they came, those before the first that is due."""
+def _trim_rows(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
+    """Of rows in the order they came, those before the first that is due, or all."""
     rows = db.execute(
         "SELECT number, id, (SELECT due FROM due WHERE due.experiment = decisions.experiment "
-        "AND decision = id) FROM decisions NOT INDEXED "
+        "AND decision = id) FROM decisions "
         "WHERE experiment = ? AND number <= ? ORDER BY number LIMIT ?",
-        (experiment, upto, limit),
+        (experiment, cut.row, limit),
     )
     gone = []
     for number, decision, due in rows:
-        if due is not None:
+        if due is not None and cut.settles:
             break
         gone.append((number, decision))
     with _numbers_given_once(db):
@@ -147,46 +146,43 @@ def overwrite_marks(
 
 
 def erase(db: sqlite3.Connection, erasure: Erasure) -> None:
-    """What is deleted is overwritten in the file (secure_delete), and the WAL, which holds earlier
-    contents of its pages, is written back and cut to nothing."""
     name = erasure.experiment
-    db.execute("PRAGMA secure_delete = ON")
+    with transaction(db):
+        _check_origin(db, name, erasure.origin)
+        db.executemany(
+            "UPDATE events SET payload = ? WHERE experiment = ? AND position = ?",
+            [(payload, name, position) for position, payload in erasure.events.items()],
+        )
+        with _numbers_given_once(db):
+            rows = db.executemany(
+                "DELETE FROM decisions WHERE experiment = ? AND id = ?",
+                [(name, decision) for decision in erasure.decisions],
+            ).rowcount
+        _forget_due(db, name, erasure.decisions)
+        db.executemany(
+            "DELETE FROM marks WHERE experiment = ? AND identity >= ? AND identity < ?",
+            [(name, prefix, prefix + END) for prefix in erasure.forget],
+        )
+        db.execute(
+            "DELETE FROM snapshots WHERE experiment = ? AND position < ?", (name, erasure.origin)
+        )
+        _count(db, name, erased=max(rows, 0))
+
+
+def forget_blobs(db: sqlite3.Connection, experiment: str, keys: Iterable[str]) -> None:
+    with transaction(db):
+        db.executemany(
+            "DELETE FROM blobs WHERE experiment = ? AND key = ?",
+            [(experiment, key) for key in keys],
+        )
+
+
+def empty_wal(db: sqlite3.Connection) -> bool:
+    """Write back and cut to nothing the write-ahead log, which holds earlier contents of pages.
+    False: somebody is reading it. That is not waited for here: commits wait behind."""
+    db.execute("PRAGMA busy_timeout = 0")
     try:
-        with transaction(db):
-            _check_origin(db, name, erasure.origin)
-            db.executemany(
-                "UPDATE events SET payload = ? WHERE experiment = ? AND position = ?",
-                [(payload, name, position) for position, payload in erasure.events.items()],
-            )
-            with _numbers_given_once(db):
-                rows = db.executemany(
-                    "DELETE FROM decisions WHERE experiment = ? AND id = ?",
-                    [(name, decision) for decision in erasure.decisions],
-                ).rowcount
-            _forget_due(db, name, erasure.decisions)
-            db.executemany(
-                "DELETE FROM marks WHERE experiment = ? AND identity >= ? AND identity < ?",
-                [(name, prefix, prefix + END) for prefix in erasure.forget],
-            )
-            db.executemany(
-                "DELETE FROM blobs WHERE experiment = ? AND key = ?",
-                [(name, key) for key in erasure.blobs],
-            )
-            db.execute(
-                "DELETE FROM snapshots WHERE experiment = ? AND position < ?",
-                (name, erasure.origin),
-            )
-            _count(db, name, erased=max(rows, 0))
-        _empty_wal(db)
-    finally:
-        with suppress(sqlite3.Error):
-            db.execute("PRAGMA secure_delete = OFF")
-
-
-def _empty_wal(db: sqlite3.Connection) -> None:
-    for _ in range(CHECKPOINT_TRIES):
         busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if not busy:
-            return
-        sleep(CHECKPOINT_WAIT_S)
-    raise sqlite3.OperationalError("a reader holds the write-ahead log, which still has what went")
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_S)}")
+    return not busy

@@ -16,7 +16,9 @@ import torch
 
 from service.errors import StoreUnavailable
 from service.events import (
+    AnyEvent,
     ChangeDetected,
+    Erased,
     ExperimentDefined,
     Learned,
     Outcome,
@@ -141,22 +143,29 @@ async def collect(store: Store, state: State, learner: Learner, count: int) -> H
             event = decode_event(record.payload)
             if isinstance(event, BIRTHS) and event.revision == learner.born:
                 history = History(Memory(state.schema.width, learner.settings.window), position)
-            elif history is None:
-                continue
-            elif isinstance(event, ChangeDetected) and is_change_of(event, learner):
-                history.memory.drop(event.columns, event.since)
-                history.begins = max(history.begins, event.since)
-                continue
-            elif isinstance(event, Tombstone) and learner.learns_from(event.policy):
-                if event.schema_version == state.schema_version:
-                    history.rewards += event.rewards
-            elif isinstance(event, Learned) and event.schema_version == state.schema_version:
-                _remember(history, position, event.decision, learner.outcomes(event))
-            if history.rewards >= count:
-                history.watermark = position
-                history.memory.trim()
-                return history
+            elif history is not None:
+                _take(history, position, event, state, learner)
+                if history.rewards >= count:
+                    history.watermark = position
+                    history.memory.trim()
+                    return history
     raise StoreUnavailable("the log ends before the rewards that it should hold")
+
+
+def _take(history: History, position: int, event: AnyEvent, state: State, learner: Learner) -> None:
+    """What an event says of a policy's settlements."""
+    if isinstance(event, ChangeDetected) and is_change_of(event, learner):
+        history.memory.drop(event.columns, event.since)
+        history.begins = max(history.begins, event.since)
+    elif isinstance(event, Erased):
+        history.memory.forget(event.decisions)
+    elif not isinstance(event, Learned | Tombstone) or event.schema_version != state.schema_version:
+        pass
+    elif isinstance(event, Learned):
+        _remember(history, position, event.decision, learner.outcomes(event))
+    elif learner.learns_from(event.policy):
+        unseen = event.inline if learner.settings.per_arm else 0
+        history.rewards += event.rewards - unseen
 
 
 def _remember(history: History, position: int, key: str, found: list[Outcome]) -> None:

@@ -7,7 +7,9 @@ The steps, each safe to repeat; a caller who was not answered asks again:
 3. an `Erased` event names them and the positions of their events: single settlements leave the
    memories of heads (windows, changes), on every replica at the same position;
 4. a snapshot is taken after it: the origin, where every replay begins from now on;
-5. rows go, tombstones replace events, older snapshots and artifacts of trained versions go.
+5. tombstones replace events; marks, older snapshots and artifacts of trained versions go;
+6. the rows go, last, since by them whoever asks again finds what is left;
+7. the store's files are cleaned of what was deleted.
 
 What a head has learned is a sum over all units, and stays: an aggregate.
 """
@@ -31,10 +33,10 @@ from service.events import (
     encode_event,
     outcomes,
 )
-from service.follower import PAGE, Live
+from service.follower import PAGE, Live, Pace
 from service.journal import Journal
 from service.settlement import ERASED, OPEN_S, link_mark
-from service.stores.base import Append
+from service.stores.base import Activation, Append
 from service.stores.keeping import Erasure
 from service.telemetry import Telemetry
 from service.token import TokenSealer
@@ -46,6 +48,9 @@ _entropy = SystemRandom()
 ROWS = 200
 AT_ONCE = 1_000
 """Decisions erased in one round: a unit that visits daily has a few hundred."""
+
+RACING = 8
+"""Settlements of one arm that may be on their way at once."""
 
 STAGING_SECONDS = 20.0
 """So long a version that is on its way is waited for: no snapshot can be taken meanwhile."""
@@ -86,15 +91,24 @@ class Eraser:
         live, total = self._journal.live.get(name), Gone()
         if live is None:
             return total
-        self._journal.forget_unlogged(name, hashes)
+        await self._close(name, await self._unlogged(name, hashes))
         while found := [row async for row in self._rows(name, hashes)]:
             gone = await self._erase_decisions(live, {row.id: row for row in found})
             total = Gone(total.decisions + gone.decisions, total.events + gone.events)
+        await self._journal.store.scrub()  # also of what an earlier call left, which broke off
         return total
+
+    async def _unlogged(self, name: str, hashes: list[str]) -> list[Decision]:
+        """The unit's decisions that wait in memory, and will not be logged any more."""
+        mark = f"erasing/{_entropy.getrandbits(128):032x}"
+        # What was submitted before it is in the log when this is, or back in memory.
+        await self._journal.activate(Activation(name, "", mark, keep_until=time()))
+        rows = map(decode_decision, self._journal.forget_unlogged(name, hashes))
+        return [row for row in rows if row.unit in hashes]
 
     async def _rows(self, name: str, hashes: list[str]) -> AsyncIterator[Decision]:
         """The unit's decisions, some of them where they are many."""
-        wanted, number, count = [one.encode() for one in hashes], 0, 0
+        wanted, number, count, pace = [one.encode() for one in hashes], 0, 0, Pace()
         while count < AT_ONCE and (page := await self._journal.store.decisions(name, number, ROWS)):
             number = page[-1].number
             for row in page:
@@ -107,7 +121,7 @@ class Eraser:
                 if decision.unit in hashes:
                     count += 1
                     yield decision
-            await asyncio.sleep(0)
+                await pace.keep()
 
     async def _erase_decisions(self, live: Live, rows: Mapping[str, Decision]) -> Gone:
         name, store = live.state.name, self._journal.store
@@ -118,9 +132,9 @@ class Eraser:
         await self._journal.append(Append(name, encode_event(event), {mark: ""}), event)
         origin = await self._origin(live)
         prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
-        await store.erase(
-            Erasure(name, list(rows), found.events, prefixes, found.artifacts, origin)
-        )
+        await store.erase(Erasure(name, [], found.events, prefixes, origin))
+        await store.forget_blobs(name, found.artifacts)
+        await store.erase(Erasure(name, list(rows), {}, [], origin))
         self._telemetry.erased.labels(name).inc(len(rows))
         logger.info(
             "experiment %s: %d decisions and %d events erased; replays begin at position %d",
@@ -132,23 +146,30 @@ class Eraser:
         return Gone(len(rows), len(found.events))
 
     async def _close(self, name: str, rows: Iterable[Decision]) -> None:
-        """Take every link of the shown arms, and the next one after them."""
-        store = self._journal.store
+        """Take every link of the shown arms, and some after them: who settles one right now may
+        already know of one that we have not seen."""
+        store, keep_until = self._journal.store, time()
+        arms, links, depth = set[tuple[str, str]](), dict[str, str](), 0
         for row in rows:
-            links, arms = dict[str, str](), [shown.arm for shown in row.shown]
-            depth = 0
-            while arms:
-                identities = {link_mark(row.id, depth, arm): arm for arm in arms}
-                links |= dict.fromkeys(identities, ERASED)
-                known = await store.marks(name, list(identities))
-                arms = [identities[one] for one, mark in known.items() if mark.value != ERASED]
-                depth += 1
-            await store.overwrite_marks(name, links, max(row.accept_until, time()) + OPEN_S)
+            keep_until = max(keep_until, row.accept_until)
+            arms |= {(row.id, shown.arm) for shown in row.shown}
+        last = dict.fromkeys(arms, 0)
+        while arms:
+            link_of = {link_mark(*_at(arm, depth)): arm for arm in arms}
+            known = await store.marks(name, list(link_of))
+            arms = {link_of[link] for link, mark in known.items() if mark.value != ERASED}
+            depth += 1
+            last |= dict.fromkeys(arms, depth)
+        for arm, number in last.items():
+            further = range(number + 1 + RACING)
+            links |= {link_mark(*_at(arm, link)): ERASED for link in further}
+        if links:
+            await store.overwrite_marks(name, links, keep_until + OPEN_S)
 
     async def _events_of(self, name: str, decisions: Mapping[str, Decision]) -> _Found:
         """Tombstones for what they settled; and the artifacts, which may hold it: they are not
         needed once there is an origin after them."""
-        found, position = _Found(), 0
+        found, position, pace = _Found(), 0, Pace()
         while records := await self._journal.store.read(name, position, PAGE):
             position = records[-1].position
             for record in records:
@@ -157,7 +178,7 @@ class Eraser:
                     found.artifacts.append(event.artifact)
                 elif isinstance(event, Learned) and event.decision in decisions:
                     found.events[record.position] = _tombstone(event)
-            await asyncio.sleep(0)
+                await pace.keep()
         return found
 
     async def _origin(self, live: Live) -> int:
@@ -170,9 +191,18 @@ class Eraser:
         return position
 
 
+def _at(arm: tuple[str, str], link: int) -> tuple[str, int, str]:
+    decision, shown = arm
+    return decision, link, shown
+
+
 def _tombstone(event: Learned) -> bytes:
-    firsts = sum(outcome.was is None for outcome in outcomes(event))
+    firsts = [outcome.settled for outcome in outcomes(event) if outcome.was is None]
     stone = Tombstone(
-        at=event.at, policy=event.policy, schema_version=event.schema_version, rewards=firsts
+        at=event.at,
+        policy=event.policy,
+        schema_version=event.schema_version,
+        rewards=len(firsts),
+        inline=sum(settled.inline for settled in firsts),
     )
     return encode_event(stone)

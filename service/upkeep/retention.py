@@ -13,12 +13,13 @@ from time import time
 from service.errors import Damaged, StoreError, StoreUnavailable
 from service.events import VersionStaged, decode_decision, decode_event
 from service.fold import State
-from service.follower import PAGE, Live
+from service.follower import PAGE, Live, Pace
 from service.journal import Journal
 from service.policies.learner import Learner
+from service.policies.settings import Static
 from service.settings import Settings
 from service.stores.base import Snapshot
-from service.stores.keeping import Cut, Erasure, Need
+from service.stores.keeping import Cut, Erasure, Taken
 from service.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -35,10 +36,15 @@ MARGIN_S = 600.0
 
 @dataclass
 class _Walked:
-    """How far everything is old, in one experiment. artifacts: of versions staged up to there."""
+    """How far everything is old, in one experiment, and needed by nobody.
+
+    artifacts   of versions staged up to there
+    damaged     decisions up to there whose rows cannot be read
+    """
 
     position: int = 0
     row: int = 0
+    damaged: list[str] = field(default_factory=list)
     artifacts: list[str] = field(default_factory=list)
 
 
@@ -69,17 +75,24 @@ class Retention:
     async def _trim(self, live: Live, horizon: float) -> int:
         store, name = self._journal.store, live.state.name
         walked = self._walked.setdefault(name, _Walked())
-        taken = list((await store.needs(name)).values())
+        taken = list((await store.readers(name)).values())
         await self._walk_rows(name, walked, horizon, taken)
         await self._walk_events(live, walked, horizon, taken)
-        cut = Cut(await self._reach_origin(name, walked), walked.row, time() - MARGIN_S)
+        walked.row = min([walked.row, *(one.row for one in taken)])  # one may have come since
+        walked.position = min([walked.position, *(one.position for one in taken)])
+        settles = not live.state.deleted and live.state.definition.reward.default is not None
+        position = await self._reach_origin(name, walked)
+        if walked.artifacts and position == walked.position:
+            await store.forget_blobs(name, walked.artifacts)
+            walked.artifacts = []
+        if walked.damaged:  # they tell nothing, and would be due for ever
+            await store.erase(Erasure(name, walked.damaged, {}, [], 0))
+            walked.damaged = []
+        cut = Cut(position, walked.row, time() - MARGIN_S, settles)
         total = 0
         while count := await store.trim(name, cut, STEP):
             total += count
             await asyncio.sleep(PAUSE_SECONDS)
-        if walked.artifacts and cut.position == walked.position:
-            await store.erase(Erasure(name, [], {}, [], walked.artifacts, walked.position))
-            walked.artifacts = []
         if total:
             self._telemetry.trimmed.labels(name).inc(total)
             logger.info(
@@ -93,33 +106,33 @@ class Retention:
     # -- how far -------------------------------------------------------------------------------
 
     async def _walk_rows(
-        self, name: str, walked: _Walked, horizon: float, taken: list[Need]
+        self, name: str, walked: _Walked, horizon: float, taken: list[Taken]
     ) -> None:
         """Past rows of decisions that were made before the horizon and are closed, as far as every
         reader has them."""
-        store, now = self._journal.store, time()
+        store, now, pace = self._journal.store, time(), Pace()
         while page := await store.decisions(name, walked.row, ROWS):
             for row in page:
-                if any(row.number > need.row for need in taken):
+                if any(row.number > one.row for one in taken):
                     return
                 try:
                     decision = decode_decision(row.payload)
                     if decision.at >= horizon or decision.accept_until >= now:
                         return
-                except Damaged:
-                    pass  # it tells nothing, and is as old as those around it
+                except Damaged:  # as old as those around it
+                    walked.damaged.append(row.id)
                 walked.row = row.number
-            await asyncio.sleep(0)
+                await pace.keep()
 
     async def _walk_events(
-        self, live: Live, walked: _Walked, horizon: float, taken: list[Need]
+        self, live: Live, walked: _Walked, horizon: float, taken: list[Taken]
     ) -> None:
         """Past events before the horizon that nothing needs, as far as a snapshot can stand for
         them."""
         store, name = self._journal.store, live.state.name
         reach = max([one.position for one in await self._candidates(name)], default=0)
-        needed = min([*(need.position for need in taken), *_needed(live.state)], default=inf)
-        limit = min(reach, needed)
+        needed = min([*(one.position for one in taken), *_needed(live.state)], default=inf)
+        limit, pace = min(reach, needed), Pace()
         while walked.position < limit:
             records = await store.read(name, walked.position, PAGE)
             for record in records:
@@ -130,7 +143,7 @@ class Retention:
                 if isinstance(event, VersionStaged):
                     walked.artifacts.append(event.artifact)
                 walked.position = record.position
-            await asyncio.sleep(0)
+                await pace.keep()
         if walked.position == reach < needed:
             await self._make_room(live, reach, horizon)
 
@@ -172,7 +185,8 @@ def _needed(state: State) -> list[int]:
 
 
 def _needed_by(learner: Learner) -> list[int]:
+    version = learner.active
     needed = [] if learner.staged is None else [learner.staged.folded_to]
-    if learner.training_due_at is not None:
+    if learner.settings.has_net and not (isinstance(learner.settings, Static) and version.number):
         needed.append(max(learner.born_at - 1, 0))
     return needed

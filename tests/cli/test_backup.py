@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from service.upkeep import copying
 from service.__main__ import main
 from service.errors import StoreUnavailable
 from service.follower import Follower
 from service.stores import Store, open_store
 from service.stores.keeping import KeptMark
 from service.telemetry import Telemetry
+from service.upkeep import copying
 from tests.cli.forage import Serving, environment, expect_refusal, forage, serving
 from tests.support.redis_server import RedisServer, redis_server
 from tests.unit.folding import bits

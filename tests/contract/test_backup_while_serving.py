@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from service.upkeep import copying
 from service.audit import audit_store
 from service.engine import Answer, Question
 from service.events import Learned, decode_decision, decode_event
@@ -21,6 +20,7 @@ from service.settlement import Outcome, activation_mark, link_mark
 from service.stores import Store, open_store, sqlite_copy
 from service.stores.keeping import KeptMark
 from service.telemetry import Telemetry
+from service.upkeep import copying
 from service.upkeep.backup import backup, restore
 from service.upkeep.copying import Copied
 from tests.support.redis_server import RedisServer

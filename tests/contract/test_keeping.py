@@ -8,7 +8,7 @@ import pytest
 from service.errors import StoreError
 from service.stores import Store
 from service.stores.base import Append, Appended, Known, Snapshot
-from service.stores.keeping import Cut, Erasure, Need, Removed
+from service.stores.keeping import Cut, Erasure, Removed, Taken
 from tests.support.stores import decision, event, over_every_store
 
 
@@ -37,10 +37,9 @@ def erasure(
     decisions: Sequence[str] = (),
     events: dict[int, bytes] | None = None,
     forget: Sequence[str] = (),
-    blobs: Sequence[str] = (),
     at: int = 0,
 ) -> Erasure:
-    return Erasure("zoo", decisions, events or {}, forget, blobs, at)
+    return Erasure("zoo", decisions, events or {}, forget, at)
 
 
 # -- presence --------------------------------------------------------------------------------------
@@ -71,13 +70,13 @@ def test_processes_see_each_other_where_they_share_a_store(backend) -> None:  # 
 
 @over_every_store
 async def test_what_a_reader_has_taken_is_remembered_until_it_goes(store: Store) -> None:
-    await store.need("zoo", "archive", Need(3, 5))
-    await store.need("zoo", "archive", Need(4, 6))
-    await store.need("zoo", "other", Need(0, 0))
-    assert await store.needs("zoo") == {"archive": Need(4, 6), "other": Need(0, 0)}
-    await store.need("zoo", "other", None)
-    assert await store.needs("zoo") == {"archive": Need(4, 6)}
-    assert await store.needs("shop") == {}
+    await store.take_note("zoo", "archive", Taken(3, 5))
+    await store.take_note("zoo", "archive", Taken(4, 6))
+    await store.take_note("zoo", "other", Taken(0, 0))
+    assert await store.readers("zoo") == {"archive": Taken(4, 6), "other": Taken(0, 0)}
+    await store.take_note("zoo", "other", None)
+    assert await store.readers("zoo") == {"archive": Taken(4, 6)}
+    assert await store.readers("shop") == {}
 
 
 # -- snapshots -------------------------------------------------------------------------------------
@@ -90,7 +89,8 @@ async def test_the_newest_origin_is_kept_beside_the_last_two_snapshots(store: St
         await store.save_snapshot("zoo", Snapshot(position, b"%d" % position))
     assert await store.snapshots("zoo") == [Snapshot(30, b"30"), Snapshot(20, b"20"), origin(5)]
     await store.save_snapshot("zoo", origin(40))
-    await store.save_snapshot("zoo", origin(25))  # by a process that is behind
+    for late in (origin(25), Snapshot(35, b"35")):  # of a process that is behind
+        await store.save_snapshot("zoo", late)
     assert await store.snapshots("zoo") == [origin(40), Snapshot(30, b"30")]
 
 
@@ -154,6 +154,15 @@ async def test_a_row_that_is_due_and_those_after_it_are_not_trimmed(store: Store
 
 
 @over_every_store
+async def test_rows_that_are_due_go_where_no_default_can_come_any_more(store: Store) -> None:
+    await store.commit([decision("a", due=9.0), decision("b")])
+    await store.trim("zoo", Cut(0, await number_of(store, "b"), 0.0, settles=False), 100)
+    assert await ids(store) == []
+    await store.commit([decision("a")])
+    assert await store.due("zoo", 10.0, 10) == []
+
+
+@over_every_store
 async def test_rows_settled_before_they_came_are_trimmed_too(store: Store) -> None:
     await store.commit([event("early", settles="a")])
     await store.commit([decision("a", due=9.0)])
@@ -187,9 +196,11 @@ async def test_an_erased_decision_is_gone_and_its_events_are_tombstones(store: S
     await store.save_snapshot("zoo", origin(6))
     await store.put_blob("zoo", "weights", b"w")
     await store.put_blob("zoo", "others", b"o")
-    gone = erasure(["a", "unknown"], {2: b"stone", 5: b"stone"}, ["mark2", "a="], ["weights"], 6)
+    gone = erasure(["a", "unknown"], {2: b"stone", 5: b"stone"}, ["mark2", "a="], 6)
     await store.erase(gone)
     await store.erase(gone)  # again: nothing more
+    await store.forget_blobs("zoo", ["weights", "unknown"])
+    await store.scrub()
     read = await store.read("zoo", 0, 100)
     assert [(record.position, record.payload) for record in read] == [
         (1, b"e1"),

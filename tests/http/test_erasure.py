@@ -1,6 +1,7 @@
 """DELETE /units/{unit}: all that the log holds of a unit goes, what was learned together stays."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from service.errors import StoreUnavailable
 from service.events import Erased, Tombstone, decode_event
 from service.stores import Store, open_store
+from service.stores.base import Entry, Outcome
 from service.stores.keeping import Erasure
 from service.stores.memory import MemoryStore
+from tests.support.redis_server import redis_server
 from tests.support.service import Json, Wire, expect_problem, serving
 
 WINDOWED = {"kind": "linucb", "window": 100}
@@ -35,6 +38,11 @@ def digest_of(wire: Wire, policy: str = "linucb") -> str:
     return found
 
 
+def events_now(wire: Wire) -> list[Any]:
+    records = wire.run(wire.services.journal.store.read("shop", 0, 1_000))
+    return [decode_event(record.payload) for record in records]
+
+
 def events(store: Store) -> list[Any]:
     return [decode_event(record.payload) for record in asyncio.run(store.read("shop", 0, 1_000))]
 
@@ -56,6 +64,15 @@ def test_the_units_decisions_go_and_the_heads_sums_stay() -> None:
     stones = [event for event in events(store) if isinstance(event, Tombstone)]
     assert [(stone.policy, stone.rewards) for stone in stones] == [("linucb", 1)]
     assert [e.decisions for e in events(store) if isinstance(e, Erased)] == [[d["id"] for d in own]]
+
+
+def test_a_parameter_that_is_not_known_is_refused() -> None:
+    """A typo in `experiment` would erase from all of them."""
+    with serving() as wire:
+        visit(wire, "ann")
+        problem = expect_problem(wire.delete("/units/ann", params={"experimnt": "other"}), 422)
+        assert problem["errors"][0]["path"] == "experimnt"
+        assert erase(wire, "ann")["shop"]["decisions"] == 1
 
 
 def test_nothing_can_be_settled_of_what_was_erased() -> None:
@@ -147,23 +164,56 @@ def test_a_deleted_experiments_log_is_searched_too() -> None:
 
 
 def test_decisions_that_wait_in_memory_go_too() -> None:
-    store = MemoryStore()
-    with serving(store) as wire:
+    """And nothing can be settled of them: their tokens hold all that a reward needs."""
+    with serving() as wire:
         wire.services.journal.degraded = True
         waiting = wire.select(unit="ann", policy="linucb")
         wire.services.journal.degraded = False
         assert not waiting["logged"]
         erase(wire, "ann")
         assert len(wire.services.journal._buffer) == 0
+        body = {"decision_id": waiting["decision_id"], "reward": 1.0}
+        expect_problem(wire.post("/reward", body), 410)
+
+
+class Slow(MemoryStore):
+    """pause: so long takes a commit."""
+
+    pause = 0.0
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        await asyncio.sleep(self.pause)
+        return await super().commit(entries)
+
+
+def test_decisions_on_their_way_into_a_slow_log_go_too() -> None:
+    store = Slow()
+    with serving(store, select_log_seconds=0.05) as wire:
+        store.pause = 0.4
+        waiting = wire.select(unit="ann", policy="linucb")
+        assert not waiting["logged"]
+        assert erase(wire, "ann")["shop"]["decisions"] == 1
+        wire.sleep(0.6)
+        expect_problem(wire.get(f"/decisions/{waiting['id']}"), 404)
 
 
 class Broken(MemoryStore):
-    broken = False
+    """broken: what is erased is kept, and the answer lost, once `whole` parts are done.
+
+    dirty: its files cannot be cleaned"""
+
+    broken = dirty = False
+    whole = 0
 
     async def erase(self, erasure: Erasure) -> None:
-        if self.broken:
+        if self.broken and not self.whole:
             raise StoreUnavailable("the connection was cut")
+        self.whole -= self.broken
         await super().erase(erasure)
+
+    async def scrub(self) -> None:
+        if self.dirty:
+            raise StoreUnavailable("a reader holds the log")
 
 
 def test_what_is_half_erased_gets_no_default_and_does_not_hold_up_the_others() -> None:
@@ -179,45 +229,83 @@ def test_what_is_half_erased_gets_no_default_and_does_not_hold_up_the_others() -
         assert wire.policy("linucb")["rewards"] == 1
 
 
-def test_an_erasure_that_broke_off_is_done_by_the_next_one() -> None:
+def test_a_decision_that_is_half_erased_is_still_explained() -> None:
     store = Broken()
     with serving(store) as wire:
         decision = visit(wire, "ann")
         store.broken = True
         expect_problem(wire.delete("/units/ann"), 503)
+        assert wire.get(f"/decisions/{decision['id']}").json()["learned"] == []
+
+
+def test_files_that_could_not_be_cleaned_are_by_the_next_one() -> None:
+    """Though it finds no decision any more."""
+    store = Broken()
+    with serving(store) as wire:
+        visit(wire, "ann")
+        store.dirty = True
+        for _ in range(2):
+            expect_problem(wire.delete("/units/ann"), 503)
+        store.dirty = False
+        assert erase(wire, "ann") == {"shop": {"decisions": 0, "events": 0}}
+
+
+@pytest.mark.parametrize("parts", [0, 1])
+def test_an_erasure_that_broke_off_is_done_by_the_next_one(parts: int) -> None:
+    store = Broken()
+    with serving(store) as wire:
+        decision = visit(wire, "ann")
+        store.broken, store.whole = True, parts
+        expect_problem(wire.delete("/units/ann"), 503)
         body = {"decision_id": decision["decision_id"], "reward": 0.0, "reward_id": "another"}
         expect_problem(wire.post("/reward", body), 410)
         store.broken = False
-        assert erase(wire, "ann") == {"shop": {"decisions": 1, "events": 1}}
+        assert erase(wire, "ann") == {"shop": {"decisions": 1, "events": 1 - parts}}
+        assert [type(event) for event in events_now(wire)].count(Tombstone) == 1
         expect_problem(wire.get(f"/decisions/{decision['id']}"), 404)
+
+
+def fill(wire: Wire, policy: str) -> list[bytes]:
+    """Thirty visits, every third of ann's; what must not be found once she is erased."""
+    wire.redefine(policies={"linucb": {"kind": "linucb"}, "windowed": WINDOWED})
+    for number in range(30):
+        own = number % 3 == 0
+        unit, age = ("ann", 31.4159) if own else (f"unit-{number}", 27.1828)
+        context = {"persona": "cat", "age": age}
+        decision = wire.select(unit=unit, policy=policy, context=context)
+        wire.reward(decision, 1.0, reward_id=f"{unit}-buys")
+    hashed = wire.services.eraser._sealer.unit_hash("ann")
+    return [b"31.4159", b"3.14159", hashed.encode(), b"ann-buys"]
+
+
+def found_in(folder: Path, word: bytes) -> bool:
+    return any(word in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("policy", ["linucb", "windowed"])
 def test_a_search_through_the_files_finds_nothing(tmp_path: Path, policy: str) -> None:
-    """The unit's hash, its context, the ids of its decisions' rows: in no file of the store, while
-    it is still open; the others' are where they were."""
+    """The unit's hash, its context and features, its reward_id: in no file of the store, while it
+    is still open; the others' are where they were."""
     store = open_store(f"sqlite:///{tmp_path}/forage.db")
     with serving(store, snapshot_every_events=2) as wire:
-        wire.redefine(
-            policies={"linucb": {"kind": "linucb"}, "windowed": WINDOWED},
-        )
-        for number in range(30):
-            age = 31.4159 if number % 3 == 0 else 27.1828
-            unit = "ann" if number % 3 == 0 else f"unit-{number}"
-            context = {"persona": "cat", "age": age}
-            wire.reward(
-                wire.select(unit=unit, policy=policy, context=context),
-                1.0,
-                reward_id=f"{unit}-buys",
-            )
-        hashed = wire.services.eraser._sealer.unit_hash("ann")
-        words = [b"31.4159", b"3.14159", hashed.encode(), b"ann-buys"]
-        assert {word for word in words if found_in(tmp_path, word)} == set(words)
+        words = fill(wire, policy)
+        assert [word for word in words if found_in(tmp_path, word)] == words
         assert erase(wire, "ann") == {"shop": {"decisions": 10, "events": 10}}
         assert [word for word in words if found_in(tmp_path, word)] == []
         assert found_in(tmp_path, b"27.1828")
         assert wire.policy(policy)["rewards"] == 30
 
 
-def found_in(folder: Path, word: bytes) -> bool:
-    return any(word in path.read_bytes() for path in folder.iterdir())
+def test_a_search_through_redis_and_its_files_finds_nothing(tmp_path: Path) -> None:
+    """Once the append-only file has been written anew."""
+    with redis_server(tmp_path, "--stream-node-max-entries", "1") as server:
+        store = open_store(server.url)
+        with serving(store, snapshot_every_events=2) as wire:
+            words = fill(wire, "windowed")
+            assert [word for word in words if found_in(tmp_path, word)] == words
+            assert erase(wire, "ann") == {"shop": {"decisions": 10, "events": 10}}
+            wire.until(lambda: not any(found_in(tmp_path, word) for word in words))
+            assert found_in(tmp_path, b"27.1828")
+            server.restart()
+            wire.until(lambda: wire.get("/readyz").status_code == 200)
+            assert wire.policy("windowed")["rewards"] == 30

@@ -134,6 +134,62 @@ def test_a_reader_is_waited_for(later: list[float]) -> None:
         assert kept(store) == (list(range(8, 13)), 0)
 
 
+def test_a_reader_that_comes_late_is_waited_for_from_then_on(later: list[float]) -> None:
+    """What was found old before it came, and could not go yet, stays too."""
+    store = MemoryStore()
+    with serving(store, retention_days=1.0) as wire:
+        wire.redefine(reward={"wait_seconds": 0.05, "accept_seconds": 0.05})
+        wire.select(policy="linucb")
+        teach(wire, 5)
+        later.append(2 * DAY_S)
+        wire.sleep(0.15)
+        trim(wire)
+        assert kept(store)[1] == 6  # the first is due
+        wire.put("/experiments/shop/readers/archive", {"position": 0, "row": 0})
+        wire.run(wire.services.settlements.expire_due())
+        trim(wire)
+        assert kept(store)[1] == 6
+
+
+def test_rows_that_can_never_settle_do_not_hold_trimming_up(later: list[float]) -> None:
+    """Whose default was taken back, and one that is damaged."""
+    store = MemoryStore()
+    with serving(store, retention_days=1.0) as wire:
+        wire.redefine(reward=SHORT)
+        for _ in range(2):
+            wire.select(policy="linucb")
+        rows = store._experiments["shop"].decisions
+        first = next(iter(rows))
+        rows[first] = rows[first].replace(b"linucb", b"linux!", 1)
+        wire.redefine(reward={**SHORT, "default": None})
+        teach(wire, 2)
+        later.append(2 * DAY_S)
+        trim(wire)
+        assert kept(store)[1] == 0
+
+
+def test_a_damaged_row_does_not_hold_trimming_up(later: list[float]) -> None:
+    store = MemoryStore()
+    with serving(store, retention_days=1.0) as wire:
+        wire.redefine(reward=SHORT)
+        wire.select(policy="linucb")
+        rows = store._experiments["shop"].decisions
+        first = next(iter(rows))
+        rows[first] = rows[first].replace(b"linucb", b"linux!", 1)
+        teach(wire, 2)
+        later.append(2 * DAY_S)
+        trim(wire)
+        assert kept(store)[1] == 0
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, 10**30, 1.5, "3", None])
+def test_what_a_reader_has_taken_is_a_number_that_fits(number: Any) -> None:
+    with serving() as wire:
+        body = {"position": number, "row": 0}
+        problem = expect_problem(wire.put("/experiments/shop/readers/archive", body), 422)
+        assert problem["errors"][0]["path"] == "position"
+
+
 def test_what_a_training_reads_stays(later: list[float]) -> None:
     """A policy with a net is trained on all rewards since its head was born."""
     store = MemoryStore()

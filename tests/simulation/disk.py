@@ -94,10 +94,13 @@ class Disk(MemoryStore):
                 self.misdeeds.append(f"decision {row} was trimmed while it was open")
         return count
 
+    async def forget_blobs(self, experiment: str, keys: Sequence[str]) -> None:
+        self._past_blobs |= self._experiments[experiment].blobs
+        await super().forget_blobs(experiment, keys)
+
     async def erase(self, erasure: Erasure) -> None:
         kept = self._experiments[erasure.experiment]
         before = {at: kept.events[at] for at in erasure.events if at in kept.events}
-        self._past_blobs |= kept.blobs
         await super().erase(erasure)
         self._past_events = before | self._past_events
         for row in erasure.decisions:

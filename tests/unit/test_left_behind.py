@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import pytest
 
 import service.presence
-from service.errors import LogGap
+from service.errors import Conflict, LogGap, LogLost
 from service.events import decode_decision
-from service.fold import State
+from service.fold import State, pack_artifact
 from service.follower import Follower
 from service.journal import Journal
 from service.posterior import digest
@@ -116,6 +117,71 @@ async def erase(services: Services, first: int) -> None:
     decisions = [decode_decision(row.payload) for row in rows]
     live = services.journal.live["shop"]
     await services.eraser._erase_decisions(live, {row.id: row for row in decisions})
+
+
+def test_who_stands_at_the_end_of_a_log_that_is_trimmed_to_its_end_goes_on() -> None:
+    """Of an idle or a deleted experiment: its last event is gone, and an origin stands for it."""
+
+    async def scenario(store: MemoryStore, services: Services) -> None:
+        await visit(services, 0)
+        abreast = await follower_of(store)
+        origin = await services.journal.save_origin(services.journal.live["shop"])
+        assert origin is not None
+        await store.trim("shop", Cut(origin, 0, 0.0), 1_000)
+        await abreast.follow(seconds=0.0)
+        await services.journal.snapshot(services.journal.live["shop"])
+        await visit(services, 1)
+        await abreast.follow(seconds=0.0)
+        assert not services.journal.degraded
+        assert same(abreast.states["shop"], state_of(services))
+
+    with_a_service(scenario)
+
+
+def test_lost_events_are_not_made_good_by_a_newer_snapshot() -> None:
+    """Of a process that went on where this one had been: what this one folded is acknowledged, and
+    gone. It says so until it is started again."""
+
+    async def scenario(store: MemoryStore, services: Services) -> None:
+        await visit(services, 0)
+        abreast, kept = await follower_of(store), store._experiments["shop"]
+        position = kept.position
+        kept.events[position] = next(iter(kept.events.values()))
+        kept.snapshots[position + 5] = replace(state_of(services).snapshot(), position=position + 5)
+        with pytest.raises(LogLost, match=f"lost events up to position {position}"):
+            await abreast.follow(seconds=0.0)
+        kept.snapshots.clear()
+        kept.events.clear()
+
+    with_a_service(scenario)
+
+
+def test_a_version_trained_on_what_was_erased_since_is_refused() -> None:
+    """Also by a process that has been started since."""
+
+    async def run() -> None:
+        store = MemoryStore()
+        services = await start(store)
+        net = {**POLICIES["net"], "window": 50}
+        await define(services, shop(net=net))
+        await visit(services, 0)
+        state = state_of(services)
+        learner = state.learners["net"]
+        memory = learner.active.memory
+        assert memory is not None
+        version = learner.version(1, learner.active.encoder)
+        version.trained_to, version.rewards = state.position, learner.rewards
+        for row, key in enumerate(memory.keys):
+            version.memory.add(1, key, memory.arms[row], memory.x[row].tolist(), 1.0)  # type: ignore[union-attr]
+        packed = pack_artifact(*learner.describe(version))
+        await erase(services, 1)
+        await services.journal.close()
+        again = await start(store)
+        with pytest.raises(Conflict, match="erased"):
+            await again.admin.stage(state_of(again), "net", packed)
+        await again.journal.close()
+
+    asyncio.run(run())
 
 
 def test_a_trimmed_log_without_a_snapshot_is_refused() -> None:
