@@ -136,7 +136,7 @@ class _Experiment:
 
     def forget(self, identities: Iterable[str]) -> None:
         for identity in identities:
-            del self.marks[identity]
+            self.marks.pop(identity, None)
             self.keep_until.pop(identity, None)
 
     def drop(self, rows: Iterable[str]) -> None:
