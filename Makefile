@@ -10,8 +10,8 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 # Further options of the command a target runs: make test ARGS='-k token', make serve ARGS='--port 8080'.
 ARGS ?=
-# Tests run a file at a time on every core; `make test PARALLEL=` runs them in one process.
-PARALLEL ?= -n auto --dist loadfile
+# Tests run on every core; `make test PARALLEL=` runs them in one process.
+PARALLEL ?= -n auto --dist worksteal
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
