@@ -16,17 +16,10 @@ END = "\U0010ffff"
 def save_snapshot(db: sqlite3.Connection, experiment: str, snapshot: Snapshot) -> None:
     at = experiment, snapshot.position, snapshot.payload
     with transaction(db):
-        query = "SELECT position FROM origins WHERE experiment = ?"
-        (origin,) = db.execute(query, (experiment,)).fetchone() or (0,)
-        if snapshot.position < origin:  # of a process that is behind: it may hold what was erased
-            return
+        if snapshot.position < _origin(db, experiment):
+            return  # of a process that is behind: it may hold what was erased
         if snapshot.origin:
-            db.execute(
-                "INSERT INTO origins VALUES (?, ?, ?) ON CONFLICT (experiment) DO UPDATE "
-                "SET position = excluded.position, payload = excluded.payload "
-                "WHERE excluded.position >= position",
-                at,
-            )
+            db.execute("INSERT OR REPLACE INTO origins VALUES (?, ?, ?)", at)
         db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", at)
         db.execute(
             "DELETE FROM snapshots WHERE experiment = ? AND position NOT IN (SELECT position "
@@ -125,9 +118,15 @@ def _count(db: sqlite3.Connection, experiment: str, trimmed: int = 0, erased: in
         )
 
 
-def _check_origin(db: sqlite3.Connection, experiment: str, position: int) -> None:
+def _origin(db: sqlite3.Connection, experiment: str) -> int:
+    """Its position, 0 where there is none."""
     query = "SELECT position FROM origins WHERE experiment = ?"
-    (origin,) = db.execute(query, (experiment,)).fetchone() or (0,)
+    (position,) = db.execute(query, (experiment,)).fetchone() or (0,)
+    return int(position)
+
+
+def _check_origin(db: sqlite3.Connection, experiment: str, position: int) -> None:
+    origin = _origin(db, experiment)
     if position > origin:
         raise StoreError(
             f"experiment {experiment}: the origin of replay is at position {origin}: nothing up "

@@ -16,9 +16,9 @@ What a head has learned is a sum over all units, and stays: an aggregate.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+import secrets
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from random import SystemRandom
 from time import time
 
 from service.errors import Damaged, StoreUnavailable
@@ -42,8 +42,6 @@ from service.telemetry import Telemetry
 from service.token import TokenSealer
 
 logger = logging.getLogger(__name__)
-
-_entropy = SystemRandom()
 
 ROWS = 200
 AT_ONCE = 1_000
@@ -92,24 +90,28 @@ class Eraser:
         if live is None:
             return total
         await self._close(name, await self._unlogged(name, hashes))
-        while found := [row async for row in self._rows(name, hashes)]:
-            gone = await self._erase_decisions(live, {row.id: row for row in found})
+        while found := await self._rows(name, hashes):
+            gone = await self._erase_decisions(live, found)
             total = Gone(total.decisions + gone.decisions, total.events + gone.events)
         await self._journal.store.scrub()  # also of what an earlier call left, which broke off
         return total
 
     async def _unlogged(self, name: str, hashes: list[str]) -> list[Decision]:
         """The unit's decisions that wait in memory, and will not be logged any more."""
-        mark = f"erasing/{_entropy.getrandbits(128):032x}"
+        mark = f"erasing/{secrets.token_hex(16)}"
         # What was submitted before it is in the log when this is, or back in memory.
         await self._journal.activate(Activation(name, "", mark, keep_until=time()))
         rows = map(decode_decision, self._journal.forget_unlogged(name, hashes))
         return [row for row in rows if row.unit in hashes]
 
-    async def _rows(self, name: str, hashes: list[str]) -> AsyncIterator[Decision]:
-        """The unit's decisions, some of them where they are many."""
-        wanted, number, count, pace = [one.encode() for one in hashes], 0, 0, Pace()
-        while count < AT_ONCE and (page := await self._journal.store.decisions(name, number, ROWS)):
+    async def _rows(self, name: str, hashes: list[str]) -> dict[str, Decision | None]:
+        """The unit's decisions by id, some of them where they are many. None: a damaged row that
+        holds its hash; it is nobody else's."""
+        wanted, number, pace = [one.encode() for one in hashes], 0, Pace()
+        found = dict[str, Decision | None]()
+        while len(found) < AT_ONCE and (
+            page := await self._journal.store.decisions(name, number, ROWS)
+        ):
             number = page[-1].number
             for row in page:
                 if not any(one in row.payload for one in wanted):
@@ -117,18 +119,20 @@ class Eraser:
                 try:
                     decision = decode_decision(row.payload)
                 except Damaged:
-                    continue
-                if decision.unit in hashes:
-                    count += 1
-                    yield decision
+                    found[row.id] = None
+                else:
+                    if decision.unit in hashes:
+                        found[row.id or decision.id] = decision
                 await pace.keep()
+        found.pop("", None)  # of an older Forage, and damaged: nothing tells which it is
+        return found
 
-    async def _erase_decisions(self, live: Live, rows: Mapping[str, Decision]) -> Gone:
+    async def _erase_decisions(self, live: Live, rows: Mapping[str, Decision | None]) -> Gone:
         name, store = live.state.name, self._journal.store
-        await self._close(name, rows.values())
+        await self._close(name, [row for row in rows.values() if row is not None])
         found = await self._events_of(name, rows)
         event = Erased(at=time(), decisions=list(rows), positions=list(found.events))
-        mark = f"erased/{_entropy.getrandbits(128):032x}"
+        mark = f"erased/{secrets.token_hex(16)}"
         await self._journal.append(Append(name, encode_event(event), {mark: ""}), event)
         origin = await self._origin(live)
         prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
@@ -155,18 +159,18 @@ class Eraser:
             arms |= {(row.id, shown.arm) for shown in row.shown}
         last = dict.fromkeys(arms, 0)
         while arms:
-            link_of = {link_mark(*_at(arm, depth)): arm for arm in arms}
+            link_of = {link_mark(decision, depth, arm): (decision, arm) for decision, arm in arms}
             known = await store.marks(name, list(link_of))
             arms = {link_of[link] for link, mark in known.items() if mark.value != ERASED}
             depth += 1
             last |= dict.fromkeys(arms, depth)
-        for arm, number in last.items():
-            further = range(number + 1 + RACING)
-            links |= {link_mark(*_at(arm, link)): ERASED for link in further}
+        for (decision, arm), number in last.items():
+            for link in range(number + 1 + RACING):
+                links[link_mark(decision, link, arm)] = ERASED
         if links:
             await store.overwrite_marks(name, links, keep_until + OPEN_S)
 
-    async def _events_of(self, name: str, decisions: Mapping[str, Decision]) -> _Found:
+    async def _events_of(self, name: str, decisions: Collection[str]) -> _Found:
         """Tombstones for what they settled; and the artifacts, which may hold it: they are not
         needed once there is an origin after them."""
         found, position, pace = _Found(), 0, Pace()
@@ -189,11 +193,6 @@ class Eraser:
                 raise StoreUnavailable("a version is being staged: erase again when it serves")
             await asyncio.sleep(0.05)
         return position
-
-
-def _at(arm: tuple[str, str], link: int) -> tuple[str, int, str]:
-    decision, shown = arm
-    return decision, link, shown
 
 
 def _tombstone(event: Learned) -> bytes:

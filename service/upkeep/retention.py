@@ -133,8 +133,9 @@ class Retention:
         reach = max([one.position for one in await self._candidates(name)], default=0)
         needed = min([*(one.position for one in taken), *_needed(live.state)], default=inf)
         limit, pace = min(reach, needed), Pace()
-        while walked.position < limit:
-            records = await store.read(name, walked.position, PAGE)
+        while walked.position < limit and (
+            records := await store.read(name, walked.position, PAGE)
+        ):
             for record in records:
                 event = decode_event(record.payload)
                 if record.position > limit or event.at >= horizon:

@@ -229,6 +229,18 @@ def test_what_is_half_erased_gets_no_default_and_does_not_hold_up_the_others() -
         assert wire.policy("linucb")["rewards"] == 1
 
 
+def test_a_damaged_row_of_the_unit_goes_too() -> None:
+    """It cannot be read, and holds the unit's hash: whose it is, is seen in its bytes."""
+    store = MemoryStore()
+    with serving(store) as wire:
+        damaged, whole = visit(wire, "ann"), visit(wire, "ann")
+        rows = store._experiments["shop"].decisions
+        rows[damaged["id"]] = rows[damaged["id"]].replace(b'"linucb"', b'"linux!"')
+        assert erase(wire, "ann") == {"shop": {"decisions": 2, "events": 2}}
+        for decision in (damaged, whole):
+            expect_problem(wire.get(f"/decisions/{decision['id']}"), 404)
+
+
 def test_a_decision_that_is_half_erased_is_still_explained() -> None:
     store = Broken()
     with serving(store) as wire:

@@ -1,11 +1,14 @@
 """Trimming: what is old and needed by nobody goes; the state, and what is open, stay."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import service.upkeep.retention
+from service.stores.base import Record
 from service.stores.memory import MemoryStore
 from tests.support.service import Json, Wire, expect_problem, serving
 
@@ -151,16 +154,42 @@ def test_a_reader_that_comes_late_is_waited_for_from_then_on(later: list[float])
         assert kept(store)[1] == 6
 
 
+def test_a_log_that_was_trimmed_to_its_end_is_looked_at_after_a_start(later: list[float]) -> None:
+    """Its end became the origin, as an erasure makes it, and nothing came since: there is nothing
+    to walk over."""
+    store = MemoryStore()
+    with serving(store, retention_days=1.0) as wire:
+        wire.redefine(reward=SHORT)
+        teach(wire, 3)
+        wire.run(wire.services.journal.save_origin(wire.services.journal.live["shop"]))
+        later.append(2 * DAY_S)
+        trim(wire)
+        assert kept(store) == ([], 0)
+        before = digest_of(wire)
+    with serving(store, retention_days=1.0) as wire:
+        wire.run(asyncio.wait_for(_yielding(store, wire.services.retention.trim_all()), 2.0))
+        assert digest_of(wire) == before
+
+
+async def _yielding(store: MemoryStore, work: Awaitable[int]) -> int:
+    """Other work gets its turn at every read, as it does with a real store."""
+    read = store.read
+
+    async def slowly(*arguments: Any) -> list[Record]:
+        await asyncio.sleep(0)
+        return await read(*arguments)
+
+    with mock.patch.object(store, "read", slowly):
+        return await work
+
+
 def test_rows_that_can_never_settle_do_not_hold_trimming_up(later: list[float]) -> None:
-    """Whose default was taken back, and one that is damaged."""
+    """Their default was taken back."""
     store = MemoryStore()
     with serving(store, retention_days=1.0) as wire:
         wire.redefine(reward=SHORT)
         for _ in range(2):
             wire.select(policy="linucb")
-        rows = store._experiments["shop"].decisions
-        first = next(iter(rows))
-        rows[first] = rows[first].replace(b"linucb", b"linux!", 1)
         wire.redefine(reward={**SHORT, "default": None})
         teach(wire, 2)
         later.append(2 * DAY_S)

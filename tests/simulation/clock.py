@@ -15,7 +15,6 @@ import service.engine
 import service.follower
 import service.presence
 import service.token
-import service.upkeep.erasure
 import service.writer
 
 EPOCH = 1_700_000_000.0
@@ -118,7 +117,7 @@ def injected(clock: Clock, rng: Random) -> Iterator[None]:
             stack.enter_context(mock.patch.object(module, "time", clock.time))
         for module in (service.follower, service.writer):
             stack.enter_context(mock.patch.object(module, "perf_counter", stopwatch))
-        for module in (service.engine, service.presence, service.upkeep.erasure):
+        for module in (service.engine, service.presence):
             stack.enter_context(mock.patch.object(module, "_entropy", rng))
         process_ids = mock.Mock(urandom=rng.randbytes)
         stack.enter_context(mock.patch.object(service.token, "os", process_ids))
