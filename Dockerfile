@@ -47,6 +47,8 @@ ENV PATH=/opt/forage/bin:$PATH \
     MPLCONFIGDIR=/tmp/matplotlib \
     FORAGE_STORE=sqlite:////data/forage.db
 
+# It listens on every address of the container, and starts only with keys (FORAGE_KEYS, docs/keys.md)
+# or with FORAGE_OPEN=true, where a private network is the guard.
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
     CMD ["python", "-c", "import os, urllib.request as r; r.build_opener(r.ProxyHandler({})).open(f\"http://127.0.0.1:{os.environ.get('FORAGE_PORT', '8000')}/healthz\", timeout=2)"]

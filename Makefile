@@ -18,7 +18,7 @@ INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all install demo test check fix serve openapi bench learning statistics chaos clean help
+.PHONY: all install demo test check fix serve openapi reference attack bench learning statistics chaos e2e alerts drills clean help
 
 all: check test  ## Check and test (the default)
 
@@ -39,7 +39,7 @@ demo: install  ## Install, start the service, let three policies learn a pet sho
 
 test: install  ## Run the tests with branch coverage (finds or installs a redis-server)
 	@sh .ci/redis
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not statistics' --cov $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not statistics and not browser' --cov $(ARGS)
 
 statistics: install  ## Run the slow statistical tests
 	$(BIN)/python -m pytest $(PARALLEL) -m statistics --timeout 3600 $(ARGS)
@@ -47,6 +47,22 @@ statistics: install  ## Run the slow statistical tests
 chaos: install  ## Kill, cut and fill under load (ten minutes or more; ARGS='--seconds 120' is short)
 	@sh .ci/redis
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+e2e: install  ## Drive demo and console in a real Chromium (ten minutes; out/screenshots/)
+	@for browser in chromium chromium-browser google-chrome google-chrome-stable; do \
+		command -v $$browser >/dev/null && exit 0; done; echo "these tests drive a Chromium that is" \
+		"installed, and none was found: apt-get install chromium" >&2; exit 1
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install $(EDITABLE) '.[e2e]'
+	$(BIN)/python -m pytest -m browser --timeout 900 tests/e2e $(ARGS)
+
+alerts:  ## Check and test the alert rules (needs promtool)
+	@command -v promtool >/dev/null || { echo "the alert rules are tested with promtool, which is not" \
+		"on the PATH: apt-get install prometheus" >&2; exit 1; }
+	cd deploy/prometheus && promtool check config prometheus.yml && promtool test rules rules_test.yml
+
+drills: install  ## Break a live service and see its alerts fire in time (8 minutes; needs prometheus)
+	@sh .ci/redis
+	$(BIN)/python -m tests.drills $(ARGS)
 
 check: install  ## Check format, lint and types
 	$(BIN)/ruff format --check .
@@ -65,6 +81,13 @@ openapi: install  ## Write the pinned OpenAPI description anew
 	$(BIN)/python -m service openapi > out/openapi.json
 	mv out/openapi.json tests/http/openapi.json
 
+reference: install  ## Write the reference of experiment files anew
+	$(BIN)/python -m service.reference > docs/experiment.md.new
+	mv docs/experiment.md.new docs/experiment.md
+
+attack: install  ## Attack the pinned OpenAPI with 5,000 made-up requests and more (minutes)
+	$(BIN)/python -m tests.attack $(ARGS)
+
 bench: install  ## Run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
 
@@ -80,4 +103,4 @@ clean:  ## Remove the environment, caches and everything a run wrote to out/
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

@@ -6,6 +6,7 @@ http      the service over HTTP against a bare server and against peers (two cor
 memory    resident memory of a serving process over a million selects
 export    how fast `forage export` is, and what it holds in memory
 recovery  how long a start takes, and how far a second replica is behind
+evaluation  off-policy estimates on the Open Bandit sample beside the published ones
 outage    Redis goes away under load
 learning  what our policies and other libraries learn (`make learning`)
 
@@ -17,7 +18,17 @@ import runpy
 import sys
 from typing import Final
 
-NAMES: Final = ("decision", "scoring", "http", "memory", "export", "recovery", "outage", "learning")
+NAMES: Final = (
+    "decision",
+    "scoring",
+    "http",
+    "memory",
+    "export",
+    "recovery",
+    "outage",
+    "evaluation",
+    "learning",
+)
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ def compare(
     return {"forage_us": own, "floor_us": least, "ratio": own / least}
 
 
-def learner(kind: str, size: int) -> Learner:
+def learner(kind: str, size: int, **settings: object) -> Learner:
     """A policy over one context number and an arm vector, `size` columns in all."""
     seen = {} if kind in ("popularity", "random") else {"features": ["hour", "image"]}
     definition = Definition.model_validate(
@@ -53,11 +53,11 @@ def learner(kind: str, size: int) -> Learner:
                 "context": {"hour": {"type": "numeric"}},
                 "arm": {"image": {"type": "vector", "size": size - 1}},
             },
-            "policies": {"policy": {"kind": kind} | seen},
+            "policies": {"policy": {"kind": kind} | seen | settings},
         }
     )
-    settings = definition.policies["policy"]
-    return Learner("bench", "policy", settings, definition, Schema(definition.features), 1)
+    policy = definition.policies["policy"]
+    return Learner("bench", "policy", policy, definition, Schema(definition.features), 1)
 
 
 def decision(kind: str, arms: int, size: int, calls: int) -> dict[str, float]:

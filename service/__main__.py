@@ -10,19 +10,23 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
 from service import __version__
-from service.commands import COMMANDS
-from service.commands.running import run_until_stopped
+from service.commands import COMMANDS, GROUPS
+from service.commands.parser import Parser, ending, fill, overview
+from service.commands.running import Command, run_until_stopped
 from service.errors import ConfigurationError, ForageError
 from service.faults import faults_of
+from service.logs import log_to_stderr
 from service.settings import Settings
 
 if TYPE_CHECKING:
     import uvicorn
+
+    from service.access import Access
 
 logger = logging.getLogger("forage")
 
@@ -43,26 +47,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = {name: value for name, value in options.items() if value is not None}
     try:
         settings = _settings({name: chosen[name] for name in Settings.model_fields.keys() & chosen})
-        _log_to_stderr(settings.log_level)
-        if command == "serve":
-            return run_until_stopped(serve(settings))
-        return COMMANDS[command].run(settings, options)
+        log_to_stderr(settings.log_level, settings.log_format, settings.token_keys)
+        return LISTED[command].run(settings, options)
     except ForageError as fault:
         print(f"forage: {fault}", file=sys.stderr)
         return 1
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    by_group = sorted(LISTED.items(), key=lambda item: GROUPS.index(item[1].group))
+    parser = Parser(
         prog="forage",
-        description="An online recommendation service that learns from every click.",
-        epilog="Every option is also an environment variable: --store is FORAGE_STORE. "
-        "README.md lists all settings.",
+        usage="forage COMMAND [OPTIONS]",
+        overview=overview(dict(by_group), EXAMPLES),
     )
     parser.add_argument("--version", action="version", version=f"forage {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in LISTED.items():
+        parser_of = commands.add_parser(
+            name,
+            prog=f"forage {name}",
+            description=fill(
+                command.description or f"{command.help[0].upper()}{command.help[1:]}."
+            ),
+            epilog=ending(command),
+        )
+        command.add_options(parser_of)
+        if command.stores:
+            parser_of.add_argument(
+                "--store",
+                metavar="URL",
+                help="sqlite:///path, redis://host:port/db or memory:// (sqlite:///forage.db)",
+            )
+        parser_of.add_argument(
+            "--log-level",
+            choices=["debug", "info", "warning", "error"],
+            metavar="LEVEL",
+            help="debug, info, warning or error (info)",
+        )
+        parser_of.add_argument(
+            "--log-format",
+            choices=["auto", "console", "json"],
+            metavar="FORM",
+            help="console, json, or auto: console on a terminal, else json (auto)",
+        )
+    return parser
 
-    serving = commands.add_parser("serve", help="answer /select and /reward over HTTP")
+
+def _serve_options(serving: argparse.ArgumentParser) -> None:
     serving.add_argument("--host", help="address to listen on (127.0.0.1)")
     serving.add_argument("--port", type=int, help="port to listen on; 0 takes a free one (8000)")
     serving.add_argument(
@@ -77,22 +109,11 @@ def _parser() -> argparse.ArgumentParser:
         choices=["auto", "on", "off"],
         help="start a trainer process beside the service (auto: with an embedded store)",
     )
-
-    parsers = [serving]
-    for name, command in COMMANDS.items():
-        parser_of = commands.add_parser(
-            name, help=command.help, description=command.description, epilog=command.epilog
-        )
-        command.add_options(parser_of)
-        parsers.append(parser_of)
-    for each in parsers:
-        each.add_argument(
-            "--store",
-            metavar="URL",
-            help="sqlite:///path, redis://host:port/db or memory:// (sqlite:///forage.db)",
-        )
-        each.add_argument("--log-level", choices=["debug", "info", "warning", "error"])
-    return parser
+    serving.add_argument(
+        "--keys",
+        metavar="FILE",
+        help="API keys, as `forage keys` keeps them: every request then needs one",
+    )
 
 
 def _settings(options: dict[str, Any]) -> Settings:
@@ -105,23 +126,16 @@ def _settings(options: dict[str, Any]) -> Settings:
         raise ConfigurationError("\n".join(lines)) from error
 
 
-def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-
-
 async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; then finish what was asked, save the state, and end with 0."""
     import uvicorn
-    from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+    from service.access import check_exposure
     from service.app import create_app
+    from service.http.wire import protocol
     from service.services import open_services
 
+    check_exposure(settings)
     if settings.trainer == "on" and settings.store.startswith("memory"):
         raise ConfigurationError("FORAGE_TRAINER: no other process can read a memory:// store")
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -135,11 +149,8 @@ async def serve(settings: Settings) -> int:
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=10,
-                proxy_headers=False,  # below: the hot routes look at neither scheme nor client
+                http=cast(Any, protocol(services)),  # any that makes a protocol
             )
-            behind: Any = app.ordinary  # uvicorn's types of ASGI and Starlette's differ
-            behind = ProxyHeadersMiddleware(behind, trusted_hosts=config.forwarded_allow_ips)
-            app.ordinary = behind
             server = _server(config)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -154,7 +165,7 @@ async def serve(settings: Settings) -> int:
                 port,
                 settings.store.partition("://")[0],
             )
-            trainer = asyncio.create_task(_keep_training(settings, port))
+            trainer = asyncio.create_task(_keep_training(settings, port, services.access))
             await server.serve(sockets=[listener])
             trainer.cancel()
             await asyncio.gather(trainer, return_exceptions=True)
@@ -191,7 +202,7 @@ def _listen(settings: Settings) -> socket.socket:
     return listener
 
 
-async def _keep_training(settings: Settings, port: int) -> None:
+async def _keep_training(settings: Settings, port: int, access: "Access") -> None:
     """Run a trainer as a child process, and another where it dies. Serving does not wait for it."""
     embedded = settings.store.startswith("sqlite")
     if settings.trainer == "off" or (settings.trainer == "auto" and not embedded):
@@ -200,8 +211,11 @@ async def _keep_training(settings: Settings, port: int) -> None:
     command = [sys.executable, "-m", "service", "train", "--follow", "--parent", str(os.getpid())]
     command += ["--store", settings.store]
     command += ["--url", f"http://{host}:{port}", "--log-level", settings.log_level]
+    environment = dict(os.environ)
+    if access.required:  # in the environment, which only this user can read; not in `ps`
+        environment["FORAGE_KEY"] = access.lend("trainer", "admin")
     while True:
-        child = await asyncio.create_subprocess_exec(*command)
+        child = await asyncio.create_subprocess_exec(*command, env=environment)
         try:
             status = await child.wait()
         except asyncio.CancelledError:
@@ -210,6 +224,32 @@ async def _keep_training(settings: Settings, port: int) -> None:
             raise
         logger.warning("the trainer ended with status %d: another is started", status)
         await asyncio.sleep(1.0)
+
+
+SERVE = Command(
+    "answer /select and /reward over HTTP",
+    _serve_options,
+    lambda settings, options: run_until_stopped(serve(settings)),
+    description="Answer /select and /reward until SIGTERM or an interrupt; then finish what was "
+    "asked, save the state, and end. With nothing given it serves the Zooplus example from "
+    "forage.db in this folder, with a trainer beside it; /docs describes every route.",
+    epilog="Exit status: 0 when it was stopped, 1 when it could not start.",
+    example="forage serve                                 # the example, on http://127.0.0.1:8000\n"
+    "forage serve --experiment shop.toml --port 8080\n"
+    "forage serve --store redis://redis:6379/0    # any number of these may share the log",
+    group="Start",
+)
+
+LISTED = {"serve": SERVE, **COMMANDS}
+"""Every command by name."""
+
+EXAMPLES = (
+    "forage serve                                 # a pet shop, on http://127.0.0.1:8000",
+    "forage init shop.toml                        # an experiment of your own, explained",
+    "forage check shop.toml                       # what is wrong with it, and where",
+    "forage serve --experiment shop.toml",
+    "forage doctor --url http://127.0.0.1:8000    # is all as it should be?",
+)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict
-from math import sqrt
 from time import time
 from typing import Any
 
@@ -20,14 +19,15 @@ from service.events import (
     VersionStaged,
     encode_event,
 )
-from service.experiment import Definition, RewardRules
+from service.experiment import Definition
 from service.features import Schema, View
-from service.fold import State, Tally, read_artifact, read_meta
+from service.fold import State, read_artifact, read_meta
 from service.journal import Journal
 from service.policies.learner import Learner
 from service.policies.settings import Network
 from service.posterior import digest
 from service.stores.base import Append, Known
+from service.tallies import interval
 from service.telemetry import Telemetry
 
 
@@ -46,7 +46,7 @@ class Admin:
         start that head from the prior (`fold.HEADLESS` lists those that do not).
         Raises Invalid, PreconditionFailed, or Conflict where another definition came between.
         """
-        self._check_arms(definition)
+        self.check_arms(definition)
         state = await self._journal.discover(name)
         created = state.deleted
         self._check_revision(state, if_match)
@@ -59,6 +59,27 @@ class Admin:
         )
         await self._append_revision(state, event, event.revision)
         return await self._journal.discover(name), created
+
+    async def share(
+        self, state: State, policy: str, share: float, if_match: int | None = None
+    ) -> None:
+        """Change a policy's part of the traffic. A catalogue of any size stays where it is: it does
+        not come and go with the request. Raises as `define`, and NotFound."""
+        find(state, policy)
+        self._check_revision(state, if_match)
+        policies = dict(state.definition.policies)
+        policies[policy] = policies[policy].model_copy(update={"share": share})
+        if not any(each.share for each in policies.values()):
+            raise Invalid("at least one policy needs a share above 0", path="share")
+        changed = {"policies": policies, "arms": state.arms}
+        definition = state.definition.model_copy(update=changed)
+        event = ExperimentDefined(
+            at=time(),
+            revision=state.revision + 1,
+            schema_version=state.schema_version,
+            definition=definition.model_dump(mode="json"),
+        )
+        await self._append_revision(state, event, event.revision)
 
     async def delete(self, state: State, if_match: int | None = None) -> None:
         self._check_revision(state, if_match)
@@ -86,7 +107,8 @@ class Admin:
             raise PreconditionFailed("If-Match names another revision than the present one")
 
     @staticmethod
-    def _check_arms(definition: Definition) -> None:
+    def check_arms(definition: Definition) -> None:
+        """What a definition cannot see of itself: its arms and widths. Raises Invalid."""
         schema = Schema(definition.features)
         for arm, features in definition.arms.items():
             schema.encode_arm(features, f"arms.{arm}")
@@ -215,22 +237,3 @@ def find(state: State, policy: str) -> Learner:
     if learner is None:
         raise NotFound("the experiment has no policy of this name", path="policy")
     return learner
-
-
-def interval(tally: Tally, rules: RewardRules, z: float = 1.96) -> list[float] | None:
-    """A 95 percent interval of the mean reward.
-
-    Agresti & Coull 1998's added observations, two at each end of the reward's range, keep it honest
-    where every reward was the same. Sums of rewards have no range.
-    """
-    if tally.count == 0:
-        return None
-    low, high = rules.range
-    added = [low, low, high, high] if rules.aggregation != "sum" else []
-    n = tally.count + len(added)
-    mean = (tally.total + sum(added)) / n
-    squares = (tally.squares + sum(end * end for end in added)) / n
-    half = z * sqrt(max(squares - mean * mean, 0.0) / n)
-    if not added:
-        return [mean - half, mean + half]
-    return [max(low, mean - half), min(high, mean + half)]

@@ -4,11 +4,23 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.types import ASGIApp
 
 from service import __version__
-from service.http import experiments, imports, problems, routes, upkeep
-from service.http.fast import Fast
+from service.http import (
+    access,
+    console,
+    cors,
+    evaluations,
+    experiments,
+    imports,
+    problems,
+    routes,
+    upkeep,
+    web,
+)
 from service.http.gate import Gate
+from service.http.request_id import RequestIds
 from service.http.schemas import Problem
 from service.services import Services
 
@@ -18,10 +30,18 @@ Every answer of /select says with which probability its arm was chosen, and by w
 which policy. Errors are `application/problem+json` in one shape."""
 
 
-def create_app(services: Services) -> Fast:
-    app = Fast(title="Forage", version=__version__, description=DESCRIPTION)
-    app.state.services = app.services = services
+class Application(FastAPI):
+    def build_middleware_stack(self) -> ASGIApp:
+        return RequestIds(super().build_middleware_stack())  # outside of what answers a bug, too
+
+
+def create_app(services: Services) -> FastAPI:
+    app = Application(title="Forage", version=__version__, description=DESCRIPTION)
+    app.state.services = services
     settings = services.settings
+    app.add_middleware(  # inside of what counts requests
+        access.Doorkeeper, access=services.access, origins=settings.cors_origins
+    )
     app.add_middleware(
         Gate,
         telemetry=services.telemetry,
@@ -32,14 +52,18 @@ def create_app(services: Services) -> Fast:
     app.include_router(routes.router)
     app.include_router(experiments.router)
     app.include_router(upkeep.router)
+    app.include_router(console.router)
+    app.include_router(evaluations.router)
     for prefix, router in [*experiments.scoped(), *imports.scoped()]:
         app.include_router(router, prefix=prefix)
-    app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
+    web.install(app)
+    cors.install(app, settings.cors_origins)  # last of all middleware: outside of it
+    app.openapi = lambda: openapi(app, services.access.required)  # type: ignore[method-assign]
     return app
 
 
-def openapi(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with the one shape of errors in place of FastAPI's own."""
+def openapi(app: FastAPI, required: bool) -> dict[str, Any]:
+    """The OpenAPI document, with the one shape of errors in place of FastAPI's own, and keys."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes
@@ -49,5 +73,6 @@ def openapi(app: FastAPI) -> dict[str, Any]:
         schemas.pop("ValidationError", None)
         schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas["Problem"].pop("$defs", None)
+        access.declare(document, required=required)
         app.openapi_schema = document
     return app.openapi_schema

@@ -13,19 +13,21 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from service.access import expect_granted
 from service.entropy import Entropy
 from service.errors import Conflict, Fault, Invalid, NotFound
-from service.events import Decision, Shown, decode_decision, encode_decision
+from service.events import Decided, Decision, Draft, Shown, decode_decision, encode_decision
 from service.features import Array
 from service.fold import State
 from service.journal import Journal
 from service.policies import rules
-from service.policies.candidates import Candidates
+from service.policies.candidates import LARGE, Candidates
 from service.policies.learner import Learner
+from service.retrieval import Retrieval
 from service.settings import Settings
 from service.stores.base import DecisionRow
 from service.telemetry import Telemetry
-from service.token import LIMIT, ShownArm, Ticket, TokenSealer, text_of
+from service.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of, text_of
 from service.writer import Held
 
 _entropy = Entropy()
@@ -35,7 +37,7 @@ class InlineArm(msgspec.Struct, frozen=True):
     """An arm outside the catalogue."""
 
     id: str
-    features: Mapping[str, Any]
+    features: dict[str, Any]
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ class Question(msgspec.Struct, frozen=True):
     deferred   it may never be shown: nothing is learned of it before it is activated
     """
 
-    context: Mapping[str, Any]
+    context: dict[str, Any]
     experiment: str | None = None
     policy: str | None = None
     unit: str | None = None
@@ -55,11 +57,39 @@ class Question(msgspec.Struct, frozen=True):
     deferred: bool = False
 
 
-class Answer(NamedTuple):
-    decision: Decision
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    decision: Decision | Draft
     token: str
     experiment: str
     logged: bool
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """A question, and what it is about."""
+
+    state: State
+    question: Question
+    learner: Learner
+    assignment: float
+    candidates: Candidates
+    inline: dict[str, InlineArm]
+    context: Array
+    id: str
+    seed: int
+
+
+class Made(msgspec.Struct, frozen=True, gc=False):
+    """A decision that nobody knows of yet.
+
+    whole     its token holds what was shown; else its row alone does
+    entropy   of the choice, in nats
+    """
+
+    decision: Draft
+    token: str
+    whole: bool
+    row: DecisionRow
+    entropy: float
 
 
 class _Split(NamedTuple):
@@ -80,19 +110,28 @@ class Engine:
         self._journal, self._sealer = journal, sealer
         self._settings, self._telemetry = settings, telemetry
         self._splits: dict[str, _Split] = {}
+        self._retrieval = Retrieval()
+
+    def served(self, name: str | None) -> State | None:
+        """A served experiment; None where this process has not heard of it yet. Raises Invalid
+        where the name is needed, or Forbidden."""
+        if name is not None:
+            expect_granted(name)
+            return self._journal.state(name)
+        states = list(self._journal.states.values())
+        if len(states) == 1:
+            expect_granted(states[0].name)
+            return states[0]
+        raise Invalid(
+            "name the experiment: there is more than one" if states else "there is none yet",
+            path="experiment",
+        )
 
     async def experiment(self, name: str | None) -> State:
-        """A served experiment. Raises NotFound, or Invalid where the name is needed."""
-        if name is None:
-            states = list(self._journal.states.values())
-            if len(states) == 1:
-                return states[0]
-            raise Invalid(
-                "name the experiment: there is more than one" if states else "there is none yet",
-                path="experiment",
-            )
-        state = self._journal.state(name)
+        """A served experiment. Raises NotFound, Invalid where the name is needed, or Forbidden."""
+        state = self.served(name)
         if state is None:
+            assert name is not None
             state = await self._journal.discover(name)
             if state.deleted:
                 raise NotFound("there is no experiment of this name", path="experiment")
@@ -137,40 +176,86 @@ class Engine:
         """own: the id, where a key has it already."""
         observe = self._telemetry.stages.labels
         start = perf_counter()
-        learner, assignment = self._assign(state, question)
-        candidates, inline = self.candidates(state, question.arms)
-        context, top_k = state.schema.encode_context(question.context), question.top_k
-        if not 1 <= top_k <= min(len(candidates.ids), self._settings.max_top_k):
-            raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
-        id_ = own or text_of(_entropy.getrandbits(128).to_bytes(16, "big"))
-        seed = _entropy.getrandbits(63)
+        asked = self.look_up(state, question, own)
+        if not asked.candidates.ids:
+            asked = await self._retrieved(asked)
         parsed = perf_counter()
         observe("parse").observe(parsed - start)
-        if learner.heavy:
-            p, slate = await self._decide_aside(state, learner, context, candidates, top_k, seed)
+        if asked.learner.heavy:
+            p, slate = await self._decide_aside(asked)
         else:
-            p, slate = decide(learner, context, candidates, top_k, seed)
+            p, slate = decide(
+                asked.learner, asked.context, asked.candidates, question.top_k, asked.seed
+            )
         scored = perf_counter()
         observe("score").observe(scored - parsed)
-        now, reward, ids = time(), state.definition.reward, candidates.ids
+        made = self.record(asked, p, slate)
+        sealed = perf_counter()
+        observe("seal").observe(sealed - scored)
+        held = await self._journal.keep(made.row, required=not made.whole)
+        observe("append").observe(perf_counter() - sealed)
+        return self.answer(asked, made, held)
+
+    def look_up(self, state: State, question: Question, own: str | None = None) -> Asked:
+        """What a question is about, as the state has it. Raises Refused. Without candidates, where
+        finding them takes long.
+
+        own: the decision's id, where a key has it already
+        """
+        learner, assignment = self._assign(state, question)
+        seed = _entropy.getrandbits(63)
+        if question.arms is None and self._retrieval.applies(state, learner):
+            context = state.schema.encode_context(question.context)
+            candidates = self._retrieval.now(state, learner, context, seed)
+            inline: dict[str, InlineArm] = {}
+            most = len(candidates.ids) or len(state.rows)
+        else:
+            candidates, inline = self.candidates(state, question.arms)
+            context = state.schema.encode_context(question.context)
+            most = len(candidates.ids)
+        if not 1 <= question.top_k <= min(most, self._settings.max_top_k):
+            raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
+        id_ = own or new_id()
+        return Asked(
+            state, question, learner, assignment, candidates, inline, context, id_, seed
+        )  # fmt: skip
+
+    async def _retrieved(self, asked: Asked) -> Asked:
+        """With its candidates."""
+        found = await self._retrieval.candidates(
+            asked.state, asked.learner, asked.context, asked.seed
+        )
+        if asked.question.top_k > len(found.ids):
+            raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
+        return msgspec.structs.replace(asked, candidates=found)
+
+    def record(self, asked: Asked, p: Array, slate: rules.Slate) -> Made:
+        """Token and row of a decision.
+
+        p: of the candidates, of the first slot. slate: what is shown.
+        """
+        state, question, learner = asked.state, asked.question, asked.learner
+        candidates, inline, reward = asked.candidates, asked.inline, state.definition.reward
+        now, ids = time(), candidates.ids
         reward_by = now + reward.wait_seconds
-        xs = [np.concatenate((context, candidates.x[index])) for index in slate.arms]
-        decision = Decision(
-            id=id_,
+        context = asked.context.tolist()
+        xs = [context + candidates.x[index].tolist() for index in slate.arms]
+        decision = Decided(  # by its own name: called by an alias, it takes five times as long
+            id=asked.id,
             at=now,
             policy=learner.name,
-            assignment=assignment,
+            assignment=asked.assignment,
             model_version=f"{learner.name}/{learner.active.number}@{state.position}",
             schema_version=state.schema_version,
             unit=None if question.unit is None else self._sealer.unit_hash(question.unit),
-            context=dict(question.context),
-            arms=list(ids),
-            inline={arm: dict(inline[arm].features) for arm in inline},
-            probabilities=p.tolist(),
-            seed=seed,
+            context=question.context,
+            arms=candidates.written_ids,
+            inline={arm: inline[arm].features for arm in inline},
+            probabilities=written(p, slate),
+            seed=asked.seed,
             bank=learner.bank_seed,
             shown=[
-                Shown(ids[index], propensity, x.tolist(), ids[index] in inline)
+                Shown(ids[index], propensity, x, ids[index] in inline)
                 for index, propensity, x in zip(slate.arms, slate.propensities, xs, strict=True)
             ],
             slate=slate.chance,
@@ -178,27 +263,35 @@ class Engine:
             accept_until=reward_by + reward.accept_seconds,
             deferred=question.deferred,
         )
-        token, whole = self._seal(state.name, decision, xs)
-        sealed = perf_counter()
-        observe("seal").observe(sealed - scored)
+        token, whole = self._seal(state.name, decision)
         waits = reward.default is not None and not question.deferred
         due = reward_by if waits else None
-        row = DecisionRow(state.name, decision.id, learner.name, encode_decision(decision), due)
-        held = await self._journal.keep(row, required=not whole)
-        observe("append").observe(perf_counter() - sealed)
-        if held.payload is not row.payload and held.payload != row.payload:
-            return self._again(state, question, held)  # the same key came twice at once
+        row = DecisionRow(state.name, asked.id, learner.name, encode_decision(decision), due)
         first = slate.propensities[0]
-        entropy = 0.0 if first == 1.0 else rules.entropy(p)
-        self._telemetry.decided(state.name, learner.name, first, entropy)
-        return Answer(decision, token, state.name, held.logged)
+        return Made(decision, token, whole, row, 0.0 if first == 1.0 else rules.entropy(p))
 
-    async def _decide_aside(
-        self, state: State, *question: *tuple[Learner, Array, Candidates, int, int]
-    ) -> tuple[Array, rules.Slate]:
+    def answer(self, asked: Asked, made: Made, held: Held) -> Answer:
+        """What is said of a decision once its row is held. Raises Conflict."""
+        state, row, decision = asked.state, made.row, made.decision
+        if held.payload is not row.payload and held.payload != row.payload:
+            return self._again(state, asked.question, held)  # the same key came twice at once
+        first = decision.shown[0]
+        shown, arms = len(decision.shown), len(asked.candidates.ids)
+        recent = (
+            decision.id, decision.at, first.arm, decision.model_version, shown, arms,
+            first.propensity,
+        )  # fmt: skip
+        self._telemetry.decided(state.name, row.policy, first.propensity, made.entropy, recent)
+        self._telemetry.drift.decided(state, asked.context)
+        return Answer(decision, made.token, state.name, held.logged)
+
+    async def _decide_aside(self, asked: Asked) -> tuple[Array, rules.Slate]:
         """In another thread, since it may take a second; nothing is folded meanwhile."""
-        async with self._journal.live[state.name].lock:
-            return await asyncio.to_thread(decide, *question)
+        async with self._journal.live[asked.state.name].lock:
+            return await asyncio.to_thread(
+                decide,
+                asked.learner, asked.context, asked.candidates, asked.question.top_k, asked.seed,
+            )  # fmt: skip
 
     def _assign(self, state: State, question: Question) -> tuple[Learner, float]:
         """The named policy, or one by its share of the traffic, sticky to the unit."""
@@ -213,7 +306,7 @@ class Engine:
         else:
             digest = hashlib.blake2b(question.unit.encode(), key=state.name.encode()).digest()
             point = int.from_bytes(digest[:8], "big") / 2**64
-        index = rules.invert(split.shares, point)
+        index = rules.choose(split.shares, point)
         return state.learners[split.names[index]], split.chances[index]
 
     def _split(self, state: State) -> _Split:
@@ -238,49 +331,49 @@ class Engine:
             return state.candidates, {}
         if not 1 <= len(arms) <= self._settings.max_arms:
             raise Invalid(f"give 1 to {self._settings.max_arms} arms", path="arms")
-        catalogue = state.candidates
+        if len(state.rows) > LARGE:
+            return self._mixed(state, arms)
+        catalogue, named = state.candidates, tuple(arms)
         try:
-            known = [*map(catalogue.row_of.__getitem__, arms)]  # type: ignore[arg-type]
+            if found := catalogue.selections.get(named):
+                return found, {}
+            known = [*map(catalogue.row_of.__getitem__, named)]  # type: ignore[arg-type]
         except (KeyError, TypeError):  # one is at fault, or outside the catalogue
-            return self._mixed(state, catalogue, arms)
+            return self._mixed(state, arms)
         if len(set(known)) < len(known):
-            return self._mixed(state, catalogue, arms)
-        return catalogue.choose(arms, known), {}  # type: ignore[arg-type]
+            return self._mixed(state, arms)
+        return catalogue.choose(named, known), {}  # type: ignore[arg-type]
 
     def _mixed(
-        self, state: State, catalogue: Candidates, arms: Sequence[str | InlineArm]
+        self, state: State, arms: Sequence[str | InlineArm]
     ) -> tuple[Candidates, dict[str, InlineArm]]:
         ids, rows, faults, inline = [], [], [], {}
         for index, arm in enumerate(arms):
             if isinstance(arm, InlineArm):
                 ids.append(arm.id)
                 inline[arm.id] = arm
-                if arm.id in catalogue.row_of:
+                if arm.id in state.rows:
                     faults.append(Fault(f"arms.{index}", "is in the catalogue: give its id alone"))
                 else:
                     rows.append(state.schema.encode_arm(arm.features, f"arms.{index}.features"))
                 continue
             ids.append(arm)
-            row = catalogue.row_of.get(arm)
+            row = state.rows.get(arm)
             if row is None:
                 faults.append(Fault(f"arms.{index}", "is not in the catalogue"))
             else:
-                rows.append(catalogue.x[row])
+                rows.append(row)
         if len(set(ids)) < len(ids):
             faults.append(Fault("arms", "an arm is given twice"))
         if faults:
             raise Invalid("an arm cannot be shown", faults=faults)
         return Candidates(tuple(ids), np.array(rows).reshape(len(rows), -1)), inline
 
-    def _seal(
-        self, experiment: str, decision: Decision, x: Sequence[Array] | None = None
-    ) -> tuple[str, bool]:
+    def _seal(self, experiment: str, decision: Decision | Draft) -> tuple[str, bool]:
         """The token, and whether it holds what was shown (which stays in the row alone where the
-        token would grow beyond its limit). x: of each shown arm, where it is at hand."""
-        features = x or [np.array(arm.x) for arm in decision.shown]
+        token would grow beyond its limit)."""
         shown = [
-            ShownArm(arm.arm, arm.propensity, own.tobytes(), arm.inline)
-            for arm, own in zip(decision.shown, features, strict=True)
+            ShownArm(arm.arm, arm.propensity, bytes_of(arm.x), arm.inline) for arm in decision.shown
         ]
         token = self._sealer.seal(_ticket(experiment, decision, shown))
         if len(token) <= LIMIT:
@@ -296,18 +389,36 @@ def decide(
     The draw is from the probabilities that are logged, by the seed that is logged.
     """
     epsilon = learner.settings.epsilon
-    scores = learner.score(context, candidates)
-    p = rules.floor(rules.probabilities(scores), epsilon)
     if top_k > 1:
+        scores = learner.score(context, candidates)
+        p = rules.floor(rules.probabilities(scores), epsilon)
         return p, rules.rank(scores, top_k, epsilon, Random(seed))
-    index = int(p.argmax()) if len(scores.rows) == 1 else -1
-    if index < 0 or p[index] < 1:  # a sure choice needs no draw, which takes longer than all this
-        index = rules.choose(p, Random(seed))
+    p = rules.floor(learner.chances(context, candidates), epsilon)
+    index = int(p.argmax())
+    if p[index] < 1:  # a sure choice needs no draw, which takes longer than all this
+        index = rules.choose(p, rules.point_of(seed))
     propensity = float(p[index])
     return p, rules.Slate([index], [propensity], propensity)
 
 
-def _ticket(experiment: str, decision: Decision, shown: list[ShownArm]) -> Ticket:
+def new_id() -> str:
+    """22 characters, 80 bits of them chance. Ids of one time lie together in a log that sorts them:
+    chance alone made a commit touch twice the pages."""
+    return text_of((int(time() * 1_000) << 80 | _entropy.getrandbits(80)).to_bytes(16, "big"))
+
+
+def written(p: Array, slate: rules.Slate) -> msgspec.Raw | list[float]:
+    """Probabilities as the log has them; JSON at once where one arm was sure, as it mostly is under
+    a rule that draws nothing."""
+    if slate.propensities[0] != 1.0:
+        found: list[float] = p.tolist()
+        return found
+    before = slate.arms[0]
+    after = len(p) - 1 - before
+    return msgspec.Raw(b"[%b1.0%b]" % (b"0.0," * before, b",0.0" * after))
+
+
+def _ticket(experiment: str, decision: Decision | Draft, shown: list[ShownArm]) -> Ticket:
     return Ticket(
         decision.id,
         experiment,

@@ -3,10 +3,14 @@
 ForageError
 |- Refused                      the caller's fault; carries an HTTP status and the path of the fault
 |  |- Invalid           422     the request is well-formed and wrong
+|  |- Unauthorized      401     no key, or not one that holds
+|  |- Forbidden         403     the key is not good for this
 |  |- NotFound          404
 |  |- Conflict          409     the same identity with another value
+|  |- Busy              409     one of its kind is at work
 |  |- Gone              410     too late
-|  `- PreconditionFailed 412    another revision than If-Match named
+|  |- PreconditionFailed 412    another revision than If-Match named
+|  `- TooManyRequests   429     more than the rate of the key
 |- StoreError                   the log or the snapshots
 |  |- StoreUnavailable          try again: nothing was acknowledged
 |  |- StoreLocked               another process holds the embedded database
@@ -51,6 +55,18 @@ class Invalid(Refused):
     title = "The request is not valid"
 
 
+class Unauthorized(Refused):
+    status = 401
+    slug = "unauthorized"
+    title = "This needs a key"
+
+
+class Forbidden(Refused):
+    status = 403
+    slug = "forbidden"
+    title = "The key is not good for this"
+
+
 class NotFound(Refused):
     status = 404
     slug = "not-found"
@@ -63,6 +79,12 @@ class Conflict(Refused):
     title = "The same identity was used with another value"
 
 
+class Busy(Refused):
+    status = 409
+    slug = "busy"
+    title = "Another one is at work"
+
+
 class Gone(Refused):
     status = 410
     slug = "too-late"
@@ -73,6 +95,18 @@ class PreconditionFailed(Refused):
     status = 412
     slug = "precondition-failed"
     title = "The experiment has another revision"
+
+
+class TooManyRequests(Refused):
+    """retry_after_s: when one would pass again."""
+
+    status = 429
+    slug = "too-many-requests"
+    title = "The key has a rate, and it is reached"
+
+    def __init__(self, detail: str, retry_after_s: int) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
 
 
 class StoreError(ForageError):

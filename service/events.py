@@ -7,15 +7,18 @@ schema it was written with; a log written by a newer Forage is refused, never gu
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
 
 from service.errors import Damaged, LogTooNew
 
-SCHEMA = 4
+SCHEMA = 5
 """Of the records below. Raised when an older Forage could misread a newer record."""
+
+TWISTER = 4
+"""The last schema whose choices were drawn by Python's generator under the seed."""
 
 
 class Event(
@@ -199,7 +202,7 @@ AnyEvent = (
 )
 
 
-class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """One slot of an answer. propensity: the chance of this arm in this slot."""
 
     arm: str
@@ -208,7 +211,14 @@ class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inline: bool = False
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+Arms = TypeVar("Arms")
+Chances = TypeVar("Chances")
+
+
+class Decided(
+    msgspec.Struct, Generic[Arms, Chances], frozen=True, kw_only=True, forbid_unknown_fields=True,
+    omit_defaults=True, gc=False,
+):  # fmt: skip
     """One answer of /select, enough to evaluate, train and audit from.
 
     id               short, 22 characters         at               unix seconds
@@ -218,6 +228,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed             of every draw                bank             seed of the posterior draws' bank
     slate            chance of the whole slate    reward_by, accept_until   unix seconds
     deferred         not shown, and not learned from, before it is activated
+    twister          the choice was drawn as schema TWISTER and those before it did
     """
 
     id: str
@@ -228,9 +239,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     schema_version: int
     unit: str | None
     context: dict[str, Any]
-    arms: list[str]
+    arms: Arms
     inline: dict[str, dict[str, Any]]
-    probabilities: list[float]
+    probabilities: Chances
     seed: int
     bank: int
     shown: list[Shown]
@@ -238,6 +249,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reward_by: float
     accept_until: float
     deferred: bool = False
+    twister: bool = False
+
+
+Decision = Decided[list[str], list[float]]
+Draft = Decided[msgspec.Raw, msgspec.Raw | list[float]]
+"""One on its way into the log: what is long in it may be JSON already."""
 
 
 class _EventRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -263,7 +280,7 @@ _decode_event_record = msgspec.json.Decoder(_EventRecord).decode
 _decode_decision_record = msgspec.json.Decoder(_DecisionRecord).decode
 _decode_header = msgspec.json.Decoder(_Header).decode
 _decode_event: Callable[[msgspec.Raw], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
-_decode_decision = msgspec.json.Decoder(Decision).decode
+_decode_decision: Callable[[msgspec.Raw], Decision] = msgspec.json.Decoder(Decision).decode
 
 
 def encode_event(event: AnyEvent) -> bytes:
@@ -282,7 +299,7 @@ def decode_event(payload: bytes) -> AnyEvent:
         raise _unreadable(payload, fault) from fault
 
 
-def encode_decision(decision: Decision) -> bytes:
+def encode_decision(decision: Decision | Draft) -> bytes:
     """As `_DecisionRecord` is written, put together by hand: the body is long."""
     body = _encode(decision)
     return b'{"schema":%d,"decision":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
@@ -293,7 +310,10 @@ def decode_decision(payload: bytes) -> Decision:
     try:
         record = _decode_decision_record(payload)
         _check(record.schema, record.decision, record.crc)
-        return _decode_decision(record.decision)
+        decision = _decode_decision(record.decision)
+        if record.schema <= TWISTER:
+            decision = msgspec.structs.replace(decision, twister=True)
+        return decision
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise _unreadable(payload, fault) from fault
 

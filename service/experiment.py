@@ -29,6 +29,9 @@ Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 Value = bool | Number | Text | list[Number]
 Values = Annotated[dict[str, Value], Field(max_length=256)]
+CENTER = "What becomes 0."
+SCALE = "What becomes 1 above the center; policies learn best where usual values do."
+DEFAULT = "Holds where it is left out; without one it has to be there."
 INTERCEPT = "intercept"
 CROSS = " x "
 
@@ -37,25 +40,30 @@ class Numeric(Model):
     """One column: (value - center) / scale. A missing value takes `default`, if there is one."""
 
     type: Literal["numeric"]
-    center: Number = 0.0
-    scale: PositiveFloat = 1.0
-    default: Number | None = None
+    center: Number = Field(0.0, description=CENTER)
+    scale: PositiveFloat = Field(1.0, description=SCALE)
+    default: Number | None = Field(None, description=DEFAULT)
 
 
 class Boolean(Model):
     """One column: 0 or 1."""
 
     type: Literal["boolean"]
-    default: bool | None = None
+    default: bool | None = Field(None, description=DEFAULT)
 
 
 class Categorical(Model):
     """A column a known value; with unknown = "other", one more for every other value."""
 
     type: Literal["categorical"]
-    values: Annotated[list[Text], Field(min_length=1, max_length=10_000)]
-    unknown: Literal["reject", "other"] = "reject"
-    default: Text | None = None
+    values: Annotated[list[Text], Field(min_length=1, max_length=10_000)] = Field(
+        description="The known values, in the order of their columns."
+    )
+    unknown: Literal["reject", "other"] = Field(
+        "reject",
+        description='What becomes of any other value: 422, or the column "other".',
+    )
+    default: Text | None = Field(None, description=DEFAULT)
 
     @model_validator(mode="after")
     def _values_are_told_apart(self) -> "Categorical":
@@ -74,17 +82,19 @@ class Hashed(Model):
     """A column a bucket; any string hashes to one of them."""
 
     type: Literal["hashed"]
-    buckets: Annotated[int, Field(ge=2, le=65_536)]
-    default: Text | None = None
+    buckets: Annotated[int, Field(ge=2, le=65_536)] = Field(
+        description="Columns; two values may share one."
+    )
+    default: Text | None = Field(None, description=DEFAULT)
 
 
 class Vector(Model):
     """`size` columns: (value - center) / scale each."""
 
     type: Literal["vector"]
-    size: Annotated[int, Field(ge=1, le=4_096)]
-    center: Number = 0.0
-    scale: PositiveFloat = 1.0
+    size: Annotated[int, Field(ge=1, le=4_096)] = Field(description="Numbers in the list.")
+    center: Number = Field(0.0, description=CENTER)
+    scale: PositiveFloat = Field(1.0, description=SCALE)
 
 
 Feature = Annotated[Numeric | Boolean | Categorical | Hashed | Vector, Field(discriminator="type")]
@@ -93,9 +103,17 @@ Feature = Annotated[Numeric | Boolean | Categorical | Hashed | Vector, Field(dis
 class Features(Model):
     """The feature schema. crosses: 'a x b'; equal-length vectors by element, others outer."""
 
-    context: Annotated[dict[Name, Feature], Field(max_length=256)] = {}
-    arm: Annotated[dict[Name, Feature], Field(max_length=256)] = {}
-    crosses: Annotated[list[str], Field(max_length=256)] = []
+    context: Annotated[dict[Name, Feature], Field(max_length=256)] = Field(
+        {}, description="Of the visitor and the moment: a request says them."
+    )
+    arm: Annotated[dict[Name, Feature], Field(max_length=256)] = Field(
+        {}, description="Of what can be shown: the catalogue says them."
+    )
+    crosses: Annotated[list[str], Field(max_length=256)] = Field(
+        [],
+        description="'a x b' (or more names): their products, with which a linear policy can say "
+        '"these visitors like those arms".',
+    )
 
     @model_validator(mode="after")
     def _names_hang_together(self) -> "Features":
@@ -121,15 +139,23 @@ class Features(Model):
 class RewardRules(Model):
     """What a reward may be, how long it is waited for, and what holds when none comes."""
 
-    range: tuple[Number, Number] = Field((0.0, 1.0), strict=False)  # JSON has no tuples
+    range: tuple[Number, Number] = Field(
+        (0.0, 1.0),
+        strict=False,  # JSON has no tuples
+        description="Smallest and largest reward; others are refused.",
+    )
     wait_seconds: Seconds = Field(600.0, description="Until `reward_by`.")
     accept_seconds: Seconds = Field(
         7 * 86_400.0, description="After `reward_by`, until `accept_until`."
     )
     default: Number | None = Field(
-        0.0, description="Reward learned at `reward_by` if none came; null: nothing is learned."
+        0.0,
+        description="Reward learned at `reward_by` if none came; null (in TOML: "
+        '"none"): nothing is learned.',
     )
-    aggregation: Literal["first", "sum", "last"] = "first"
+    aggregation: Literal["first", "sum", "last"] = Field(
+        "first", description="What several rewards of one arm come to."
+    )
 
     @field_validator("default", mode="before")
     @classmethod
@@ -149,10 +175,14 @@ class RewardRules(Model):
 class Definition(Model):
     """All that defines an experiment but its name."""
 
-    features: Features = Features()
-    arms: dict[ArmId, Values] = {}
-    policies: Annotated[dict[Name, AnyPolicy], Field(min_length=1, max_length=64)]
-    reward: RewardRules = RewardRules()
+    features: Features = Field(Features(), description="What policies can see.")
+    arms: dict[ArmId, Values] = Field(
+        {}, description="The catalogue: features of each arm, by its id."
+    )
+    policies: Annotated[dict[Name, AnyPolicy], Field(min_length=1, max_length=64)] = Field(
+        description="Who decides, by name; they share the traffic."
+    )
+    reward: RewardRules = Field(RewardRules(), description="What counts as success.")
     max_vector: Annotated[int, Field(ge=1, le=8_192)] = Field(
         4_096, description="Columns a policy may see; refused above, since a head is its square."
     )

@@ -4,18 +4,22 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from service.access import expect_granted, granted
 from service.errors import Invalid, NotFound
 from service.events import Decision, decode_decision
 from service.fold import State
 from service.journal import Journal
+from service.policies.reasons import reasons
 from service.rederive import candidates_of, check_choice, is_imported, is_whole
 from service.settlement import ERASED, activation_mark, link_mark
 
 
 async def explain(journal: Journal, id: str, experiment: str | None) -> dict[str, Any]:
-    """Raises NotFound. experiment: None looks through all."""
+    """Raises NotFound, Forbidden. experiment: None looks through all."""
+    if experiment is not None:
+        expect_granted(experiment)
     for name, state in journal.states.items():
-        if experiment in (None, name):
+        if experiment in (None, name) and granted(name):
             row = await journal.store.decision(name, id)
             if row is not None:
                 return await _explain(journal, state, decode_decision(row))
@@ -84,7 +88,7 @@ def choice_follows(decision: Decision) -> bool:
 
 
 def _candidates(state: State, decision: Decision) -> list[dict[str, Any]]:
-    """Probability of each candidate, with mean and width under the head as it is now."""
+    """Probability of each candidate, with the reasons that the head as it is now would have."""
     known = {arm.arm: arm.propensity for arm in decision.shown}  # of an imported one, perhaps all
     if decision.probabilities:
         known = dict(zip(decision.arms, decision.probabilities, strict=True))
@@ -100,5 +104,5 @@ def _candidates(state: State, decision: Decision) -> list[dict[str, Any]]:
         context = state.schema.encode_context(decision.context)
     except (KeyError, Invalid):  # an arm was removed, or a known value
         return found
-    explained = learner.explain(context, candidates)
+    explained = reasons(learner, context, candidates, [arm.arm for arm in decision.shown])
     return [{**row, **own} for row, own in zip(found, explained, strict=True)]

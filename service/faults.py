@@ -15,7 +15,7 @@ def faults_of(errors: Sequence[Mapping[str, Any]], content: Any) -> list[Fault]:
     """One fault a value, from `ValidationError.errors()` over `content`."""
     by_path: dict[str, list[Mapping[str, Any]]] = {}
     for error in errors[: ALTERNATIVES * FAULTS]:
-        by_path.setdefault(_path(error, content), []).append(error)
+        by_path.setdefault(".".join(map(str, path_of(error, content))), []).append(error)
     return [
         Fault(path, _message(group))
         for path, group in by_path.items()
@@ -25,9 +25,10 @@ def faults_of(errors: Sequence[Mapping[str, Any]], content: Any) -> list[Fault]:
     ]
 
 
-def _path(error: Mapping[str, Any], content: Any) -> str:
+def path_of(error: Mapping[str, Any], content: Any) -> tuple[str | int, ...]:
     """Where a fault is in the content: pydantic also names each type that it tried."""
-    where, value, parts = [], content, error["loc"]
+    where: list[str | int] = []
+    value, parts = content, error["loc"]
     for index, part in enumerate(parts):
         if isinstance(value, list):
             inside = isinstance(part, int) and part < len(value)
@@ -36,8 +37,8 @@ def _path(error: Mapping[str, Any], content: Any) -> str:
         missing = error["type"] == "missing" and index == len(parts) - 1
         if inside or missing:
             value = value[part] if inside else None
-            where.append(str(part))
-    return ".".join(where)
+            where.append(part)
+    return tuple(where)
 
 
 def _is_of_type(error: Mapping[str, Any]) -> bool:

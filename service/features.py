@@ -274,14 +274,28 @@ class View:
                 used[in_context] += 1
         return [row for row in context if row.any()], [row for row in arm if row.any()]
 
-    def context_part(self, context: Array) -> Array:  # (context.width,) -> (width,)
+    @property
+    def arm_factors(self) -> Index:  # (f, width)
+        """Columns of [1 | arm] whose product is each column's part of the arm's."""
+        return np.array(self._factors[1], np.intp).reshape(-1, self.width)
+
+    def context_part(self, context: Array) -> Array:  # (..., context.width) -> (..., width)
         """What of each column is the context's: `design` is its product with `arm_part`."""
-        return _products(np.concatenate((ONE, context)), self._factors[0], self.width)
+        ones = ONE if context.ndim == 1 else np.ones((*context.shape[:-1], 1))
+        return _products(np.concatenate((ones, context), axis=-1), self._factors[0], self.width)
 
     def arm_part(self, arms: Array) -> Array:  # (n, arm.width) -> (n, width)
         """What of each column is the arm's, one row an arm."""
         ones = np.ones((len(arms), 1))
         return _products(np.hstack([ones, arms]), self._factors[1], self.width)
+
+    def column_name(self, column: int) -> str:
+        """What a column of the view says, for people: `persona=dog x category=toys`."""
+        context, arm = self._factors
+        split = self._schema.context.width
+        found = [int(each[column]) - 1 for each in context if each[column]]
+        found += [split + int(each[column]) - 1 for each in arm if each[column]]
+        return CROSS.join(map(self._schema.column_name, found)) or INTERCEPT
 
     @property
     def expected_square(self) -> float:
@@ -346,4 +360,11 @@ class View:
     def rows(self, x: Array) -> Array:  # (n, schema.width) -> (n, width)
         """The same from base vectors, as events hold them."""
         split = self._schema.context.width
+        if len(x) == 1 and self._pairs:  # one settlement: in a third of the time, to the last bit
+            return self.context_part(x[0, :split]) * self.arm_part(x[:, split:])
         return self.design(x[:, :split], x[:, split:])
+
+    @cached_property
+    def _pairs(self) -> bool:
+        """No column is a product of more than two, which may be taken in either order."""
+        return all(len(parts) <= 2 for parts in self._terms)

@@ -21,7 +21,6 @@ from service.events import (
     ExperimentDefined,
     ExperimentDeleted,
     Learned,
-    Outcome,
     PolicyReset,
     Tombstone,
     VersionActivated,
@@ -32,8 +31,9 @@ from service.experiment import Definition
 from service.features import Array, Schema
 from service.policies.candidates import Candidates
 from service.policies.learner import Learner, Staged
-from service.policies.version import Version
+from service.policies.version import Version, part
 from service.stores.base import Snapshot
+from service.tallies import ArmTallies, Tally
 
 SNAPSHOT_SCHEMA = 2
 """Of snapshots and artifacts. An older snapshot is passed over for the log. A version of an older
@@ -47,6 +47,7 @@ HEADLESS = {
     "draws",
     "bank",
     "scale",
+    "retrieve",
     "rule",
     "masks",
     "training",
@@ -54,25 +55,12 @@ HEADLESS = {
 """Policy settings that do not touch the head: changing another starts the head from the prior."""
 
 
-class Tally:
-    """Rewards settled by one policy, from a log position on: count, sum, sum of squares."""
-
-    def __init__(
-        self, begins: int, count: int = 0, total: float = 0.0, squares: float = 0.0
-    ) -> None:
-        self.begins, self.count, self.total, self.squares = begins, count, total, squares
-
-    def move(self, outcome: Outcome) -> None:
-        was, reward = outcome.was, outcome.settled.reward
-        if outcome.since is not None and outcome.since < self.begins:
-            return
-        self.count += was is None
-        self.total += reward - (was or 0.0)
-        self.squares += reward * reward - (was or 0.0) ** 2
-
-
 class State:
-    """One experiment, as its log says it is at `position`."""
+    """One experiment, as its log says it is at `position`.
+
+    rows      the catalogue's encoded features; another mapping where all of them are others
+    changed   arms that came, changed or went since it is that mapping, in order
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -85,7 +73,9 @@ class State:
         self.arms: dict[str, dict[str, Any]] = {}
         self.learners: dict[str, Learner] = {}
         self.tallies: dict[str, Tally] = {}
-        self._rows: dict[str, Array] = {}
+        self.arm_tallies: dict[str, ArmTallies] = {}
+        self.rows: dict[str, Array] = {}
+        self.changed: list[str] = []
         self._candidates: Candidates | None = None
 
     # -- the fold ------------------------------------------------------------------------------
@@ -134,7 +124,7 @@ class State:
                 self._define(position, event)
             case ExperimentDeleted():
                 self.deleted, self.revision = True, event.revision
-                self.learners, self.tallies, self.arms = {}, {}, {}
+                self.learners, self.tallies, self.arm_tallies, self.arms = {}, {}, {}, {}
             case PolicyReset():
                 self._reset(position, event)
             case _ if self.deleted:
@@ -164,15 +154,21 @@ class State:
         may have been defined anew after it was checked), or take it out."""
         if isinstance(event, ArmRemoved):
             self.arms.pop(event.arm, None)
-            self._rows.pop(event.arm, None)
-            self._candidates = None
+            self.rows.pop(event.arm, None)
+            self._moved(event.arm)
             return
         try:
             row = self.schema.encode_arm(event.features)
         except Invalid:
             return
-        self.arms[event.arm], self._rows[event.arm] = event.features, row
+        self.arms[event.arm], self.rows[event.arm] = event.features, row
+        self._moved(event.arm)
+
+    def _moved(self, arm: str) -> None:
         self._candidates = None
+        self.changed.append(arm)
+        if len(self.changed) > max(10_000, len(self.rows)):
+            self.rows, self.changed = dict(self.rows), []
 
     def _define(self, position: int, event: ExperimentDefined) -> None:
         definition = Definition.model_validate(event.definition)
@@ -189,6 +185,9 @@ class State:
         self.definition, self.schema, self.learners = definition, schema, learners
         self.revision, self.schema_version = event.revision, event.schema_version
         self.tallies = {name: self.tallies.get(name, Tally(position)) for name in learners}
+        self.arm_tallies = {
+            name: self.arm_tallies.get(name, ArmTallies(position)) for name in learners
+        }
         self.deleted = False
         self.arms = {arm: dict(features) for arm, features in definition.arms.items()}
         self._encode_catalogue()
@@ -202,15 +201,15 @@ class State:
             )
 
     def _encode_catalogue(self) -> None:
-        self._rows = {arm: self.schema.encode_arm(features) for arm, features in self.arms.items()}
-        self._candidates = None
+        self.rows = {arm: self.schema.encode_arm(features) for arm, features in self.arms.items()}
+        self._candidates, self.changed = None, []
 
     @property
     def candidates(self) -> Candidates:
         """The catalogue as arms to choose from; put together once after it changed."""
         if self._candidates is None:
-            x = np.array(list(self._rows.values())).reshape(len(self._rows), self.schema.arm.width)
-            self._candidates = Candidates(tuple(self._rows), x)
+            x = np.array(list(self.rows.values())).reshape(len(self.rows), self.schema.arm.width)
+            self._candidates = Candidates(tuple(self.rows), x)
         return self._candidates
 
     def _settle(self, position: int, event: Learned) -> None:
@@ -219,6 +218,7 @@ class State:
         if event.policy in self.tallies:
             for outcome in outcomes(event):
                 self.tallies[event.policy].move(outcome)
+                self.arm_tallies[event.policy].move(outcome, self.arms)
         for learner in self.learners.values():
             learner.fold(position, event)
 
@@ -254,6 +254,8 @@ class State:
         for index, (name, learner) in enumerate(self.learners.items()):
             learners[name], own = learner.dump()
             arrays |= {f"{index}.{key}": array for key, array in own.items()}
+        for index, by_arm in enumerate(self.arm_tallies.values()):
+            arrays |= {f"arms.{index}.{key}": array for key, array in by_arm.arrays().items()}
         meta = {
             "name": self.name,
             "position": self.position,
@@ -285,9 +287,9 @@ class State:
             state.arms = meta["arms"]
             state._encode_catalogue()
             for index, name in enumerate(meta["learners"]):
-                prefix = f"{index}."
-                own = {k[len(prefix) :]: a for k, a in arrays.items() if k.startswith(prefix)}
-                state.learners[name].load(meta["learners"][name], own)
+                state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))
+                if by_arm := part(arrays, f"arms.{index}."):  # an older snapshot has none
+                    state.arm_tallies[name] = ArmTallies.restore(by_arm)
         state.tallies = {name: Tally(**tally) for name, tally in meta["tallies"].items()}
         state.position, state.revision = meta["position"], meta["revision"]
         state.schema_version = meta["schema_version"]

@@ -50,9 +50,24 @@ class Journal(Writer):
     @property
     def behind(self) -> bool:
         """Whether others may have appended what is not folded here for too long."""
+        return (self.lag_seconds or 0.0) > BEHIND_SECONDS
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """Since all was folded that others may have appended; None where nobody else appends."""
         if self._followed_at is None:
-            return False
-        return asyncio.get_running_loop().time() - self._followed_at > BEHIND_SECONDS
+            return None
+        return asyncio.get_running_loop().time() - self._followed_at
+
+    @property
+    def queued(self) -> int:
+        """Entries that wait for the writer."""
+        return len(self._pending)
+
+    @property
+    def buffered(self) -> int:
+        """Decisions that were answered and wait in memory for the log."""
+        return len(self._buffer)
 
     async def open(self) -> None:
         """Recover every experiment. Raises StoreError where the log cannot be read or trusted."""
@@ -114,6 +129,8 @@ class Journal(Writer):
     # -- fold ----------------------------------------------------------------------------------
 
     async def fold(self, live: Live, position: int, event: AnyEvent) -> None:
+        if isinstance(event, Learned) and live.recovered:
+            self.telemetry.drift.learned(live.state, event)
         await super().fold(live, position, event)
         state = live.state
         staged = isinstance(event, VersionStaged) and state.learners.get(event.policy)

@@ -1,6 +1,7 @@
 """The few factorisations that the heads need. Arrays are float64; factors are lower triangular."""
 
 import logging
+from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +24,14 @@ def inverse_root(precision: Array) -> Array:  # (m, m) -> (m, m) lower
     product with R, and one `trtri` a head change costs less than a solve a request.
     Raises NotPositiveDefinite where A is none, even with the largest of JITTERS.
     """
-    scale = float(np.trace(precision)) / len(precision)
-    if not np.isfinite(precision).all():  # LAPACK lets a NaN pass
+    # LAPACK lets a NaN pass; the sum tells of it in half the time, but may overflow by itself.
+    if not isfinite(precision.sum()) and not np.isfinite(precision).all():
         raise NotPositiveDefinite(len(precision), JITTERS[-1])
     for jitter in JITTERS:
-        shifted = precision if jitter == 0 else precision + jitter * scale * np.eye(len(precision))
+        shifted = precision
+        if jitter:
+            scale = float(np.trace(precision)) / len(precision)
+            shifted = precision + jitter * scale * np.eye(len(precision))
         factor, failed = lapack.dpotrf(shifted, lower=1, clean=1)
         if not failed:
             root, singular = lapack.dtrtri(factor, lower=1)

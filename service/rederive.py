@@ -5,7 +5,6 @@ Nothing here trusts a row: what a changed byte may have made of it is told, neve
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from random import Random
 
 import numpy as np
 
@@ -73,7 +72,8 @@ def is_imported(decision: Decision) -> bool:
 
 def drawn_arm(decision: Decision) -> str:
     """What the seed draws from the logged probabilities."""
-    return decision.arms[rules.choose(np.array(decision.probabilities), Random(decision.seed))]
+    point = rules.point_of(decision.seed, twister=decision.twister)
+    return decision.arms[rules.choose(np.array(decision.probabilities), point)]
 
 
 def candidates_of(state: State, decision: Decision) -> Candidates:

@@ -2,21 +2,27 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from service.access import Access
 from service.admin import Admin
+from service.desk import Desk
 from service.engine import Engine
 from service.errors import ConfigurationError, Conflict, Invalid, StoreUnavailable
+from service.evaluation.running import Evaluations
 from service.experiment import load_definition
+from service.history import History
 from service.importing import Importer
 from service.journal import Journal
+from service.overview import Overview
+from service.readings import Readings
 from service.settings import Settings
 from service.settlement import Settlements
-from service.stores import open_store
-from service.telemetry import Family, Telemetry
+from service.stores import Store, open_store
+from service.telemetry import Telemetry
 from service.token import TokenSealer
 from service.upkeep.erasure import Eraser
 from service.upkeep.retention import Retention
@@ -32,50 +38,65 @@ class Services:
     telemetry: Telemetry
     journal: Journal
     engine: Engine
+    desk: Desk
     settlements: Settlements
     admin: Admin
     retention: Retention
     eraser: Eraser
     importer: Importer
+    access: Access
+    history: History
+    overview: Overview
+    evaluations: Evaluations
 
 
 @asynccontextmanager
-async def open_services(settings: Settings) -> AsyncIterator[Services]:
+async def open_services(settings: Settings, store: Store | None = None) -> AsyncIterator[Services]:
     """Recover from the store, define what is to be served, and close in order at the end.
 
+    `store` is used in place of the one that the settings name.
     Raises StoreError where log or lock cannot be had, ConfigurationError for a wrong file.
     """
     telemetry = Telemetry()
-    store = open_store(settings.store, redis_replicas=settings.redis_replicas)
+    if store is None:
+        store = open_store(settings.store, redis_replicas=settings.redis_replicas)
     journal = Journal(store, settings, telemetry)
     try:
         await journal.open()
         services = assemble(
             settings, journal, settings.token_keys or [await journal.store.secret()]
         )
-        telemetry.read(lambda: _readings(services))
+        telemetry.read(Readings(journal, telemetry, settings))
         await _define(services)
         journal.spawn(_expire(services))
         journal.spawn(services.retention.run())
+        journal.spawn(services.history.run())
         yield services
     finally:
         await journal.close()
 
 
 def assemble(settings: Settings, journal: Journal, secrets: Sequence[bytes]) -> Services:
-    """The parts over a journal, opening nothing."""
+    """The parts over a journal, opening nothing. Raises ConfigurationError for a file of keys that
+    cannot be read."""
     telemetry, sealer = journal.telemetry, TokenSealer(secrets)
     engine = Engine(journal, sealer, settings, telemetry)
+    history = History(lambda: journal.states, telemetry)
     return Services(
         settings,
         telemetry,
         journal,
         engine,
+        Desk(engine, journal, telemetry),
         Settlements(journal, sealer, telemetry),
         Admin(journal, telemetry),
         Retention(journal, settings, telemetry),
         Eraser(journal, sealer, telemetry),
         Importer(journal, engine, sealer),
+        Access(settings.keys, telemetry),
+        history,
+        Overview(journal, history),
+        Evaluations(settings.store, settings.evaluation_seconds),
     )
 
 
@@ -115,45 +136,3 @@ async def _expire(services: Services) -> None:
             logger.warning("default rewards wait for the log")
         except Exception:  # one decision must not keep the others from their rewards
             logger.exception("a default reward failed")
-
-
-def _readings(services: Services) -> Iterator[Family]:
-    """Gauges of the state, read when scraped."""
-    telemetry, states = services.telemetry, services.journal.states
-    positions: list[tuple[tuple[str, ...], float]] = [
-        ((name,), float(state.position)) for name, state in states.items()
-    ]
-    alive: list[tuple[tuple[str, ...], float]] = [((), float(services.journal.presence.count))]
-    yield Family("forage_processes", "Services that share this log and live.", (), alive)
-    yield Family("forage_log_position", "Events folded.", ("experiment",), positions)
-    ages: list[tuple[tuple[str, ...], float]] = [
-        ((name,), age) for name in states if (age := telemetry.snapshot_age(name)) is not None
-    ]
-    yield Family("forage_snapshot_age_seconds", "Since the last snapshot.", ("experiment",), ages)
-    rows: dict[str, list[tuple[tuple[str, ...], float]]] = {name: [] for name in POLICY_GAUGES}
-    for name, state in states.items():
-        for policy, learner in state.learners.items():
-            key = (name, policy)
-            tally, version = state.tallies[policy], learner.active
-            if tally.count:
-                rows["forage_reward_mean"].append((key, tally.total / tally.count))
-            if watch := telemetry.watched.get(key):
-                rows["forage_selection_entropy_nats"].append((key, watch.entropy))
-                rows["forage_propensity_minimum"].append((key, watch.minimum))
-            if version.head is not None:
-                smallest = version.head.health().smallest_eigenvalue
-                rows["forage_head_smallest_eigenvalue"].append((key, smallest))
-            rows["forage_model_version"].append((key, version.number))
-            rows["forage_trained_to_position"].append((key, version.trained_to))
-    for gauge, values in rows.items():
-        yield Family(gauge, POLICY_GAUGES[gauge], ("experiment", "policy"), values)
-
-
-POLICY_GAUGES = {
-    "forage_reward_mean": "Mean of all settled rewards.",
-    "forage_selection_entropy_nats": "Running mean of the entropy of a choice.",
-    "forage_propensity_minimum": "Smallest propensity of a shown arm since the start.",
-    "forage_head_smallest_eigenvalue": "Of A; it has to grow.",
-    "forage_model_version": "Trained version that serves; 0 is untrained.",
-    "forage_trained_to_position": "Log position that the version was trained to.",
-}

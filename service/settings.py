@@ -5,8 +5,17 @@ import binascii
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from service.origins import origin_of
 
 
 class Settings(BaseSettings):
@@ -44,7 +53,22 @@ class Settings(BaseSettings):
         "open. Left out: one that the store keeps (a 0600 file beside the database, a Redis key).",
         repr=False,
     )
+    keys: Path | None = Field(
+        None,
+        description="File of API keys, as `forage keys` keeps it (docs/keys.md): requests then "
+        "need one. Left out: none is asked for, and the service listens on loopback alone.",
+    )
+    open: bool = Field(
+        False, description="Listen on any address without keys: what lies around it is the guard."
+    )
+    key: SecretStr | None = Field(
+        None,
+        description="Key that trainer, archiver and import send to the service (scope admin).",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "console", "json"] = Field(
+        "auto", description="Of the log on stderr; auto: console on a terminal, else json."
+    )
     snapshot_every_events: PositiveInt = Field(
         20_000, description="Events between two snapshots; one more is taken on shutdown."
     )
@@ -62,6 +86,9 @@ class Settings(BaseSettings):
         "open decision, snapshot, archive or training. Left out: never.",
     )
     trim_seconds: PositiveFloat = Field(60.0, description="Time between two trimmings.")
+    evaluation_seconds: PositiveFloat = Field(
+        120.0, description="Longest that an evaluation asked for over HTTP may take."
+    )
     buffer_decisions: PositiveInt = Field(
         10_000, description="Decisions kept in memory while the log is gone."
     )
@@ -72,11 +99,34 @@ class Settings(BaseSettings):
     max_arms: PositiveInt = Field(10_000, description="Arms in one request.")
     max_top_k: PositiveInt = 100
     max_batch: PositiveInt = 1_000
+    cors_origins: Annotated[list[str], NoDecode] = Field(
+        [],
+        description="Origins whose pages may ask, comma-separated: https://shop.example. "
+        "Left out: only pages that the service serves itself.",
+    )
 
     @field_validator("experiments", mode="before")
     @classmethod
     def _split_paths(cls, value: object) -> object:
         return [part for part in value.split(",") if part] if isinstance(value, str) else value
+
+    @field_validator("keys", "key", mode="before")
+    @classmethod
+    def _none_where_empty(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @property
+    def key_headers(self) -> dict[str, str]:
+        """What a request to a service carries."""
+        return {"Authorization": f"Bearer {self.key.get_secret_value()}"} if self.key else {}
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _origins(cls, value: object) -> object:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list):
+            return value
+        return [origin_of(part) for part in parts if part.strip()]
 
     @field_validator("token_keys", mode="before")
     @classmethod

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import time
 from typing import Any, Literal
 
-from service.errors import Conflict, Damaged, Gone, Invalid, NotFound
+from service.access import expect_granted, granted
+from service.errors import Conflict, Damaged, Gone, Invalid, NotFound, StoreUnavailable
 from service.events import (
     Corrected,
     Decision,
@@ -22,9 +23,10 @@ from service.events import (
 from service.experiment import RewardRules
 from service.fold import State
 from service.journal import Journal
-from service.stores.base import Activation, Append, Appended, Mark
+from service.stores.base import Activation, Append, Appended, Known, Mark
 from service.telemetry import Telemetry
 from service.token import Ticket, TokenSealer
+from service.writer import tell
 
 logger = logging.getLogger(__name__)
 
@@ -176,22 +178,55 @@ class Settlements:
         self._damaged: set[bytes] = set()
 
     async def reward(self, outcome: Outcome) -> Status:
-        """Raises Invalid, NotFound, Gone, Conflict, or StoreUnavailable: nothing was acknowledged,
-        and the same call again is safe."""
+        """Raises Invalid, NotFound, Forbidden, Gone, Conflict, or StoreUnavailable: nothing was
+        acknowledged, and the same call again is safe."""
         ticket = self._sealer.open(outcome.decision_id)
+        expect_granted(ticket.experiment)
         state = self._journal.state(ticket.experiment) or await self._journal.discover(
             ticket.experiment
         )
+        settlement = self._settlement(state, ticket, await self._shown(ticket), outcome)
+        if ticket.deferred:
+            await self._expect_activated(state, ticket.id)
+        return self._count(state, settlement, await self._settle(state, settlement))
+
+    def reward_soon(self, outcome: Outcome, then: Callable[[Status | Exception], None]) -> None:
+        """`reward`, for a caller who does not await. Raises, or tells, what `reward` raises."""
+        ticket = self._sealer.open(outcome.decision_id)
+        expect_granted(ticket.experiment)
+        state = self._journal.state(ticket.experiment)
+        if state is None or ticket.deferred or not ticket.shown:
+            self._journal.spawn(tell(self.reward(outcome), then))
+            return
+        settlement = self._settlement(state, ticket, _shown_in(ticket), outcome)
+        entry, event = _entry(state, settlement)
+
+        def settled(result: Appended | Known | StoreUnavailable) -> None:
+            if isinstance(result, Appended):
+                then(self._count(state, settlement, "accepted"))
+            elif isinstance(result, Known):
+                self._journal.spawn(tell(self._go_on(state, settlement, result), then))
+            else:
+                then(result)
+
+        self._journal.append_soon(entry, event, settled)
+
+    async def _go_on(self, state: State, settlement: _Settlement, known: Known) -> Status:
+        """After the first try of `reward_soon`."""
+        settlement.learn_of(known.marks)
+        return self._count(state, settlement, await self._settle(state, settlement))
+
+    def _settlement(
+        self, state: State, ticket: Ticket, arms: list[Shown], outcome: Outcome
+    ) -> _Settlement:
         if state.deleted:
             raise Gone("the experiment of this decision was deleted")
         rules = state.definition.reward
-        shown = {arm.arm: arm for arm in await self._shown(ticket)}
+        shown = {arm.arm: arm for arm in arms}
         rewards = _rewards(outcome, list(shown), rules)
         if time() > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")
-        if ticket.deferred:
-            await self._expect_activated(state, ticket.id)
-        settlement = _Settlement(
+        return _Settlement(
             ticket.id,
             ticket.policy,
             ticket.schema_version,
@@ -201,8 +236,9 @@ class Settlements:
             outcome.reward_id,
             rules,
         )
-        status = await self._settle(state, settlement)
-        self._telemetry.rewards.labels(ticket.experiment, ticket.policy, status).inc()
+
+    def _count(self, state: State, settlement: _Settlement, status: Status) -> Status:
+        self._telemetry.rewards.labels(state.name, settlement.policy, status).inc()
         return status
 
     async def _expect_activated(self, state: State, decision: str) -> None:
@@ -211,10 +247,11 @@ class Settlements:
             raise Conflict("this decision is deferred: activate it when it is shown")
 
     async def activate(self, decision: str, experiment: str | None) -> ActivationStatus:
-        """A deferred decision was shown. Raises NotFound, Conflict, Gone, or StoreUnavailable: then
-        the same call again is safe."""
-        known = self._journal.states
+        """A deferred decision was shown. Raises NotFound, Forbidden, Conflict, Gone, or
+        StoreUnavailable: then the same call again is safe."""
+        known = {name: state for name, state in self._journal.states.items() if granted(name)}
         if experiment is not None:
+            expect_granted(experiment)
             known = {experiment: await self._journal.discover(experiment)}
         for name, state in known.items():
             held = await self._journal.held(name, decision)
@@ -241,9 +278,7 @@ class Settlements:
     async def _shown(self, ticket: Ticket) -> list[Shown]:
         """The arms of a ticket with their features, from the decision row where they were many."""
         if ticket.shown:
-            return [
-                Shown(arm.arm, arm.propensity, arm.features(), arm.inline) for arm in ticket.shown
-            ]
+            return _shown_in(ticket)
         row = await self._journal.store.decision(ticket.experiment, ticket.id)
         if row is None:
             raise Gone("the row of this decision, which holds what it showed, is gone")
@@ -251,14 +286,7 @@ class Settlements:
 
     async def _settle(self, state: State, settlement: _Settlement) -> Status:
         while settlement.arms:
-            event = settlement.event()
-            entry = Append(
-                state.name,
-                encode_event(event),
-                settlement.marks(),
-                settlement.decision if settlement.closes else None,
-                settlement.keep_until_at(time()),
-            )
+            entry, event = _entry(state, settlement)
             result = await self._journal.append(entry, event)
             if isinstance(result, Appended):
                 late = any(arm.was_default for arm in settlement.arms)
@@ -303,6 +331,23 @@ class Settlements:
             await asyncio.gather(*(self.expire(state, row) for row in rows))  # in shared commits
             count += len(rows)
         return count
+
+
+def _shown_in(ticket: Ticket) -> list[Shown]:
+    return [Shown(arm.arm, arm.propensity, arm.features(), arm.inline) for arm in ticket.shown]
+
+
+def _entry(state: State, settlement: _Settlement) -> tuple[Append, Rewarded | Corrected | Expired]:
+    """What the log is to take, and the event in it."""
+    event = settlement.event()
+    entry = Append(
+        state.name,
+        encode_event(event),
+        settlement.marks(),
+        settlement.decision if settlement.closes else None,
+        settlement.keep_until_at(time()),
+    )
+    return entry, event
 
 
 def _rewards(outcome: Outcome, shown: list[str], rules: RewardRules) -> dict[str, float]:

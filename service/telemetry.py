@@ -1,9 +1,10 @@
 """Prometheus metrics of one service. Base units; every label has few and known values."""
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from time import perf_counter, time
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
+
+from service.drift import Drift
 
 SECONDS = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 1.0)
 
@@ -32,6 +35,12 @@ class Family(NamedTuple):
 Reading = Callable[[], Iterable[Family]]
 
 
+RECENT = 50
+"""Decisions of each policy that are kept to be looked at."""
+
+Recent = tuple[str, float, str, str, int, int, float]
+"""id, unix seconds, first arm, model_version, arms shown, candidates, propensity."""
+
 SMOOTHING = 0.01
 """Weight of the newest decision in the running means below: a memory of about 100."""
 
@@ -42,12 +51,14 @@ class Watch:
 
     propensity, entropy   running means, of the shown arm and of the choice in nats
     minimum               smallest propensity of a shown arm
+    recent                the last decisions, oldest first
     """
 
     count: int = 0
     propensity: float = 1.0
     entropy: float = 0.0
     minimum: float = 1.0
+    recent: "deque[Recent]" = field(default_factory=lambda: deque(maxlen=RECENT))
 
 
 class _Readings(Collector):
@@ -115,9 +126,9 @@ class Timing:
         self.total = 0.0
         self.created = time()
 
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(SECONDS, seconds)] += 1
-        self.total += seconds
+    def observe(self, seconds: float, times: int = 1) -> None:
+        self.counts[bisect_left(SECONDS, seconds)] += times
+        self.total += times * seconds
 
 
 class Timings(Collector):
@@ -200,6 +211,17 @@ class Telemetry:
         self.degraded = Gauge(
             "forage_degraded", "1 while the log cannot be written.", registry=registry
         )
+        self.refused = Counts(
+            "forage_refused_total",
+            "Requests refused for their key, or for want of one.",
+            ["reason"],
+            registry,
+        )
+        self.keys_stale = Gauge(
+            "forage_keys_stale",
+            "1 while the file of keys cannot be read and the keys of before hold.",
+            registry=registry,
+        )
         self.damaged = Counter(
             "forage_damaged_snapshots_total",
             "Snapshots passed over because they could not be read.",
@@ -220,8 +242,11 @@ class Telemetry:
         self.snapshots: dict[str, float] = {}
         """Unix time of each experiment's last snapshot."""
         self.watched: dict[tuple[str, str], Watch] = {}
+        self.drift = Drift()
 
-    def decided(self, experiment: str, policy: str, propensity: float, entropy: float) -> None:
+    def decided(
+        self, experiment: str, policy: str, propensity: float, entropy: float, recent: Recent
+    ) -> None:
         """Count one decision and keep how it was spread."""
         watch = self.watched.get((experiment, policy))
         if watch is None:
@@ -232,6 +257,7 @@ class Telemetry:
         watch.entropy += weight * (entropy - watch.entropy)
         if propensity < watch.minimum:
             watch.minimum = propensity
+        watch.recent.append(recent)
         self.decisions.labels(experiment, policy).inc()
 
     def read(self, reading: Reading) -> None:

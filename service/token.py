@@ -32,7 +32,7 @@ _HEADER = 1 + 4 + 16 + 8
 _URLSAFE, _STANDARD = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 
 
-class ShownArm(msgspec.Struct, frozen=True, array_like=True):
+class ShownArm(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """x: float64 bytes of the base features."""
 
     arm: str
@@ -44,7 +44,7 @@ class ShownArm(msgspec.Struct, frozen=True, array_like=True):
         return [*_floats(len(self.x) // 8).unpack(self.x)]
 
 
-class Ticket(msgspec.Struct, frozen=True, array_like=True):
+class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is inside. Times in unix seconds.
 
     shown      empty where it would be too long: the decision row has it
@@ -133,6 +133,11 @@ def _refusal() -> Invalid:
 
 def _fingerprint(secret: bytes) -> bytes:
     return hashlib.sha256(b"forage token" + secret).digest()[:4]
+
+
+def bytes_of(x: Sequence[float]) -> bytes:
+    """As `ShownArm.x` has them."""
+    return _floats(len(x)).pack(*x)
 
 
 @lru_cache(maxsize=64)

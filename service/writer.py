@@ -5,10 +5,12 @@ took, then wakes all. Where the log is gone or slow, decisions wait in memory.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from service.buffer import Buffer
 from service.errors import StoreError, StoreUnavailable
@@ -33,27 +35,69 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.25
 
+T = TypeVar("T")
 
-class Held(NamedTuple):
+
+class Held(msgspec.Struct, frozen=True):
     """What stands under a decision's id. logged: in the log; else it waits in memory or is lost."""
 
     payload: bytes
     logged: bool
 
 
+class Told(Protocol):
+    """As much of a future as the writer asks of one."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def set_exception(self, exception: Exception, /) -> None: ...
+
+
+class Call:
+    """In place of a future, where nobody awaits: it calls at once, not in a turn of the loop.
+
+    then: takes the result, or the exception
+    """
+
+    __slots__ = ("_then",)
+
+    def __init__(self, then: Callable[[Any], None]) -> None:
+        self._then: Callable[[Any], None] | None = then
+
+    def done(self) -> bool:
+        return self._then is None
+
+    def set_result(self, result: Any, /) -> None:
+        then, self._then = self._then, None
+        assert then is not None
+        try:
+            then(result)
+        except Exception:  # it must not keep others from their answers
+            logger.exception("a waiting request failed")
+
+    set_exception = set_result
+
+
+async def tell(work: Awaitable[T], then: Callable[[T | Exception], None]) -> None:
+    """Give the result, or the exception, to a caller who does not await: once, whatever it does."""
+    try:
+        result: T | Exception = await work
+    except Exception as fault:
+        result = fault
+    then(result)
+
+
 class _Waiting:
     """An entry on its way into the log.
 
     row        of a decision that may be answered before it is there; else None
-    done       what the log says of it, or what was answered without the log
+    done       what the log says of it (of a row Held), or what was answered without the log
     deadline   of such a row, by the loop's clock
     """
 
     __slots__ = ("deadline", "done", "entry", "event", "row")
 
-    def __init__(
-        self, entry: Entry, event: AnyEvent | None, done: asyncio.Future[Outcome | Held]
-    ) -> None:
+    def __init__(self, entry: Entry, event: AnyEvent | None, done: Told) -> None:
         self.entry, self.event, self.done = entry, event, done
         self.row: DecisionRow | None = None
         self.deadline = 0.0
@@ -98,12 +142,25 @@ class Writer(Follower):
         """Whether it was the first. Raises StoreUnavailable: nothing is acknowledged."""
         return isinstance(await self._written(entry, None), Kept)
 
+    def append_soon(
+        self,
+        entry: Append,
+        event: AnyEvent,
+        then: Callable[[Appended | Known | StoreUnavailable], None],
+    ) -> None:
+        """`append`, for a caller who does not await. Raises StoreUnavailable."""
+        self._expect_log()
+        self._submit(entry, event, Call(then))
+
     async def _written(self, entry: Entry, event: AnyEvent | None) -> Outcome:
+        self._expect_log()
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._submit(entry, event, done)
+        return await done
+
+    def _expect_log(self) -> None:
         if self.degraded:
             raise StoreUnavailable("the log cannot be written at present")
-        outcome = await self._submit(entry, event).done
-        assert not isinstance(outcome, Held)
-        return outcome
 
     async def keep(self, row: DecisionRow, *, required: bool) -> Held:
         """Log a decision, or let it wait in memory for a log that is gone or slow. What another one
@@ -111,25 +168,27 @@ class Writer(Follower):
 
         Raises StoreUnavailable where the answer is worth nothing without its row.
         """
-        if not required and (self.degraded or (self._slow and self._buffer.full) or self._closing):
-            return self._unlogged(row, comes=False)
-        waiting = self._submit(row, None)
-        if not required:
-            waiting.row = row
-            if self._slow:
-                waiting.done.set_result(self._unlogged(row, comes=True))
-            else:
-                self._watch_over(waiting)
-        try:
-            kept = await waiting.done
-        except StoreUnavailable:
-            if required:
-                raise
-            return self._unlogged(row, comes=False)
-        if isinstance(kept, Held):
-            return kept
-        assert isinstance(kept, Kept)
-        return Held(row.payload if kept.earlier is None else kept.earlier, logged=True)
+        done: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
+        if required:
+            self._submit(row, None, done)
+        else:
+            self._keep(row, done)
+        return await done
+
+    def keep_soon(self, row: DecisionRow, then: Callable[[Held], None]) -> None:
+        """`keep`, not required, for a caller who does not await."""
+        self._keep(row, Call(then))
+
+    def _keep(self, row: DecisionRow, done: Told) -> None:
+        if self.degraded or (self._slow and self._buffer.full) or self._closing:
+            done.set_result(self._unlogged(row, comes=False))
+            return
+        waiting = self._submit(row, None, done)
+        waiting.row = row
+        if self._slow:
+            done.set_result(self._unlogged(row, comes=True))
+        else:
+            self._watch_over(waiting)
 
     def _unlogged(self, row: DecisionRow, *, comes: bool) -> Held:
         """Answer without the log. comes: its row may be there yet."""
@@ -172,10 +231,15 @@ class Writer(Follower):
                 self._buffer.drop(waiting.row)
             elif self._buffer.put(waiting.row) is None:
                 self.telemetry.overflowed.inc()
-        elif isinstance(outcome, Exception):
-            waiting.done.set_exception(StoreUnavailable(str(outcome)))
-        else:
+        elif isinstance(outcome, Kept) and isinstance(waiting.entry, DecisionRow):
+            payload = waiting.entry.payload if outcome.earlier is None else outcome.earlier
+            waiting.done.set_result(Held(payload, logged=True))
+        elif not isinstance(outcome, Exception):
             waiting.done.set_result(outcome)
+        elif waiting.row is not None:
+            waiting.done.set_result(self._unlogged(waiting.row, comes=False))
+        else:
+            waiting.done.set_exception(StoreUnavailable(str(outcome)))
 
     async def held(self, experiment: str, decision: str) -> Held | None:
         """What stands under a decision's id. Raises StoreUnavailable."""
@@ -196,8 +260,8 @@ class Writer(Follower):
                 return await self.held(experiment, decision)
         return None
 
-    def _submit(self, entry: Entry, event: AnyEvent | None) -> _Waiting:
-        waiting = _Waiting(entry, event, asyncio.get_running_loop().create_future())
+    def _submit(self, entry: Entry, event: AnyEvent | None, done: Told) -> _Waiting:
+        waiting = _Waiting(entry, event, done)
         if self._closing:
             waiting.done.set_exception(StoreUnavailable("the service is shutting down"))
         else:

@@ -135,7 +135,7 @@ def _with_service(
     """Play against the service once it is ready; False where Ctrl-C ended it."""
 
     async def whole() -> None:
-        client = Client(options.url or [DEFAULT_URL])
+        client = Client(options.url or [DEFAULT_URL], key=options.key)
         try:
             await client.wait_ready(options.ready_within)
             await played(client)

@@ -1,6 +1,7 @@
 """The command line: what can be asked for, and its help."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -250,6 +251,11 @@ def _service(command: argparse.ArgumentParser) -> Any:
         help="the service; several, separated by commas or by repeating the option, are asked in "
         f"turn (default: {DEFAULT_URL})",
     )
+    service.add_argument(
+        "--key", type=values.key, default=os.environ.get("FORAGE_KEY") or None, metavar="KEY",
+        help="API key, of a service that asks for one; better kept in FORAGE_KEY, since options "
+        "show in the list of processes",
+    )  # fmt: skip
     service.add_argument(
         "--ready-within",
         type=values.seconds,

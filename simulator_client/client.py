@@ -1,4 +1,5 @@
-"""The wire as the simulator sees it: calls, retries, errors.
+"""The wire as the simulator sees it: calls, retries, errors. For a backend that shows what Forage
+decides there are `Forage` and `AsyncForage` (simulator_client.sdk), of the browser SDK's shape.
 
 Every call is safe to repeat: a reward is counted once by its identity, a definition replaces
 itself, and a `/select` whose answer was lost leaves a decision that nobody rewards (an orphan; the
@@ -18,12 +19,16 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 
+from simulator_client.answers import json_of, problem_of, retry_after_s
 from simulator_client.errors import Problem, Unreachable, UsageError
+from simulator_client.sdk import AsyncForage, Decision, Forage
 from simulator_client.transport import DirectTransport
+
+__all__ = ["Answer", "AsyncForage", "Client", "Decision", "Forage", "bodies_of"]
 
 Json = dict[str, Any]
 
-RETRYABLE: Final = frozenset({502, 503, 504})
+RETRYABLE: Final = frozenset({429, 502, 503, 504})
 BACKOFF_FIRST_S: Final = 0.05
 BACKOFF_MOST_S: Final = 2.0
 CONNECT_S: Final = 3.0
@@ -54,6 +59,7 @@ class Client:
         self,
         urls: Sequence[str],
         *,
+        key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         bound_s: float = 60.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -62,6 +68,7 @@ class Client:
         self.urls = tuple(_base(url) for url in urls)
         if not self.urls:
             raise UsageError("no URL of a service given")
+        self.key = key
         self._transport = transport or DirectTransport()
         self._bound_s = bound_s
         self._sleep = sleep
@@ -140,7 +147,7 @@ class Client:
             return str(error)
         if response.status_code == 404:
             raise Unreachable(f"what answers at {url} is not Forage (no /readyz)")
-        return "" if response.is_success else str(_problem(response))
+        return "" if response.is_success else str(problem_of(response))
 
     async def _call(
         self, method: str, path: str, body: Json | None = None, first: int | None = None
@@ -167,12 +174,12 @@ class Client:
             else:
                 if response.is_success:
                     latency_ms = 1e3 * (time.perf_counter() - began)
-                    return Answer(_json(response, url), latency_ms, retries, lost)
-                problem = _problem(response)
+                    return Answer(json_of(response, url), latency_ms, retries, lost)
+                problem = problem_of(response)
                 if response.status_code not in RETRYABLE:
                     raise problem
                 fault = str(problem)
-                asked_after_s = _retry_after_s(response)
+                asked_after_s = retry_after_s(response)
             pause_s = max(asked_after_s, self._backoff_s(retries))
             if time.monotonic() + pause_s > deadline:
                 tries = f"{retries + 1} tries within {self._bound_s:.0f} s"
@@ -183,10 +190,13 @@ class Client:
     async def _send(
         self, method: str, base: str, path: str, content: bytes | None, within_s: float
     ) -> httpx.Response:
+        headers = {"content-type": "application/json"} if content is not None else {}
+        if self.key is not None:
+            headers["authorization"] = f"Bearer {self.key}"
         request = httpx.Request(
             method,
             _endpoint(base, path),
-            headers={"content-type": "application/json"} if content is not None else None,
+            headers=headers,
             content=content,
             extensions={"timeout": {"connect": min(CONNECT_S, within_s), "read": within_s}},
         )
@@ -239,35 +249,3 @@ def _experiment(name: str) -> str:
 @lru_cache(maxsize=256)
 def _endpoint(base: str, path: str) -> httpx.URL:
     return httpx.URL(base + path)
-
-
-def _json(response: httpx.Response, url: str) -> Json:
-    if response.status_code == 204:
-        return {}
-    try:
-        body = json.loads(response.content)
-    except ValueError as error:
-        raise Unreachable(f"what answers at {url} is not Forage (no JSON)") from error
-    if not isinstance(body, dict):
-        raise Unreachable(f"what answers at {url} is not Forage (no JSON object)")
-    return body
-
-
-def _problem(response: httpx.Response) -> Problem:
-    """The service's problem, or what can be said of an answer that is none (a proxy's page)."""
-    try:
-        body = json.loads(response.content)
-        if isinstance(body, dict) and "title" in body:
-            faults = body.get("errors") or ()
-            return Problem(response.status_code, body["title"], body.get("detail", ""), faults)
-    except ValueError:
-        pass
-    return Problem(response.status_code, response.reason_phrase or "error")
-
-
-def _retry_after_s(response: httpx.Response) -> float:
-    """Seconds of Retry-After; 0 where it is missing or a date (the backoff then decides)."""
-    try:
-        return max(0.0, float(response.headers.get("retry-after", 0.0)))
-    except ValueError:
-        return 0.0

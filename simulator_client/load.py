@@ -72,12 +72,14 @@ async def asked_load(client: LoadClient, options: argparse.Namespace) -> Load:
     asked = {"experiment": name} | ({"policy": options.policy} if options.policy else {})
     rng = random.Random(options.seed)
     fresh = options.contexts == "fresh"
-    requests, numbered = selects(client.urls[0], definition, asked, arms, rng, fresh=fresh)
+    requests, numbered = selects(
+        client.urls[0], definition, asked, arms, rng, fresh=fresh, key=client.key
+    )
     plan = Plan(
         addresses=[await asyncio.to_thread(address, url) for url in client.urls],
         selects=requests,
         numbered=numbered,
-        reward_head=head(client.urls[0], "/reward"),
+        reward_head=head(client.urls[0], "/reward", client.key),
         rewards=rewards(definition),
         connections=connections,
         processes=options.processes,
@@ -221,7 +223,7 @@ def load(options: argparse.Namespace, urls: Sequence[str], board: Any) -> tuple[
         check_url(url)
 
     async def whole() -> tuple[Load, Tally]:
-        client = LoadClient(urls)
+        client = LoadClient(urls, key=options.key)
         try:
             await client.wait_ready(options.ready_within)
             asked = await asked_load(client, options)

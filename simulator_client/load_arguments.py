@@ -1,6 +1,7 @@
 """The options of `forage-sim load`."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Final
 
@@ -97,6 +98,11 @@ def load_options(load: argparse.ArgumentParser, default_url: str) -> None:
         "--url", type=values.names, action="extend", metavar="URL",
         help="the service; of several, each has its share of the connections "
         f"(default: {default_url})",
+    )  # fmt: skip
+    where.add_argument(
+        "--key", type=values.key, default=os.environ.get("FORAGE_KEY") or None, metavar="KEY",
+        help="API key, of a service that asks for one; better kept in FORAGE_KEY, since options "
+        "show in the list of processes",
     )  # fmt: skip
     where.add_argument(
         "--ready-within", type=values.seconds, default=15.0, metavar="SECONDS",

@@ -86,19 +86,22 @@ def select_body(asked: Mapping[str, Any]) -> tuple[str, bool]:
     return f"{start}{number}%08d{after[1:]}", True
 
 
-def whole_request(url: str, path: str, body: str, *, slotted: bool = False) -> str:
+def whole_request(
+    url: str, path: str, body: str, *, slotted: bool = False, key: str | None = None
+) -> str:
     """POST it, with its length; of a format, that of what it makes."""
     if not slotted:
-        return f"{head(url, path)}{len(body)}\r\n\r\n{body}"
-    start = head(url, path).replace("%", "%%")
+        return f"{head(url, path, key)}{len(body)}\r\n\r\n{body}"
+    start = head(url, path, key).replace("%", "%%")
     return f"{start}{len(body % 0)}\r\n\r\n{body}"
 
 
-def head(url: str, path: str) -> str:
+def head(url: str, path: str, key: str | None = None) -> str:
     """Request line and headers, up to the length of the body."""
     where = urlsplit(url)
+    shown = "" if key is None else f"Authorization: Bearer {key}\r\n"
     return (
-        f"POST {where.path.rstrip('/')}{path} HTTP/1.1\r\nHost: {where.netloc}\r\n"
+        f"POST {where.path.rstrip('/')}{path} HTTP/1.1\r\nHost: {where.netloc}\r\n{shown}"
         "User-Agent: forage-sim\r\nContent-Type: application/json\r\nContent-Length: "
     )
 
@@ -111,6 +114,7 @@ def selects(
     rng: random.Random,
     *,
     fresh: bool,
+    key: str | None = None,
 ) -> tuple[list[str], bool]:
     """Requests for decisions in TEMPLATES contexts of the experiment (or fewer, where they are
     long), and whether each is a format with a place for its number.
@@ -124,7 +128,7 @@ def selects(
     while not requests or (features and len(requests) < TEMPLATES and size < TEMPLATES_BYTES):
         drawn = context(features, rng, fresh=fresh)
         body, slotted = select_body({**asked, "context": drawn, **more})
-        requests.append(whole_request(url, "/select", body, slotted=slotted))
+        requests.append(whole_request(url, "/select", body, slotted=slotted, key=key))
         size += len(body)
     return requests, slotted
 

@@ -1,6 +1,7 @@
 """What the text of an option means; argparse tells a fault beside the option's name."""
 
 import argparse
+import re
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -9,6 +10,13 @@ def names(text: str) -> tuple[str, ...]:
     if not found:
         raise argparse.ArgumentTypeError("names at least one, separated by commas")
     return found
+
+
+def key(text: str) -> str:
+    """An API key; it goes into a header as it is."""
+    if not re.fullmatch(r"[!-~]{1,512}", text):
+        raise argparse.ArgumentTypeError("is no key: it has blanks, or is none at all")
+    return text
 
 
 def count(text: str) -> int:

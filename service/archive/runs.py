@@ -4,7 +4,7 @@ import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,10 +83,17 @@ async def follow(
     service_url: str,
     experiment: str | None = None,
     sizes: Sizes = SIZES,
+    headers: Mapping[str, str] | None = None,
 ) -> int:
-    """Archive what becomes final, until stopped, and tell the service what was taken."""
+    """Archive what becomes final, until stopped, and tell the service what was taken.
+
+    headers: of requests to the service, its key
+    """
     with held(folder):
-        async with _opened(url, wait=True) as store, httpx.AsyncClient(timeout=10) as client:
+        async with (
+            _opened(url, wait=True) as store,
+            httpx.AsyncClient(timeout=10, headers=headers) as client,
+        ):
             follower = Follower(store, folder, Told(client, service_url), experiment, sizes)
             try:
                 while True:

@@ -1,13 +1,34 @@
 """The commands of `forage` beside `serve`, a module each, by name."""
 
-from service.commands import audit, backup, export, import_, openapi, restore, train
+from service.commands import (
+    audit,
+    backup,
+    check,
+    doctor,
+    evaluate,
+    export,
+    import_,
+    init,
+    keys,
+    openapi,
+    restore,
+    train,
+)
+
+GROUPS = ("Start", "Learn and compare", "Look after the log", "Operate")
+"""Headings of `forage --help`, in order; each command names its own."""
 
 COMMANDS = {
+    "init": init.COMMAND,
+    "check": check.COMMAND,
     "train": train.COMMAND,
+    "evaluate": evaluate.COMMAND,
     "audit": audit.COMMAND,
     "export": export.COMMAND,
     "import": import_.COMMAND,
     "backup": backup.COMMAND,
     "restore": restore.COMMAND,
+    "doctor": doctor.COMMAND,
+    "keys": keys.COMMAND,
     "openapi": openapi.COMMAND,
 }

@@ -51,4 +51,6 @@ COMMAND = Command(
     epilog="Exit status: 0 when all is as it was logged, 1 when something differs or the store "
     "cannot be read. Of each 10,000 decisions of an experiment one may differ where scores tie but "
     "for rounding, by at most 2 of its draws; it is named.",
+    example="forage audit\nforage audit --store sqlite:////backup/forage.db --json audit.json",
+    group="Look after the log",
 )

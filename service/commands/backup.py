@@ -39,4 +39,6 @@ COMMAND = Command(
     "on the disk before it has its name; `forage audit --store sqlite:///FILE` audits it, "
     "`forage restore --from FILE` puts it back.",
     epilog="Exit status: 0 when the file is there and whole, 1 when there is none.",
+    example="forage backup --to /backup/forage.db",
+    group="Look after the log",
 )

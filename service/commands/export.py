@@ -52,7 +52,10 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
     sizes = Sizes(options["part_rows"], 60.0 * options["part_minutes"])
     try:
         if options["follow"]:
-            return run_until_stopped(follow(settings.store, folder, settings.url, name, sizes))
+            headers = settings.key_headers
+            return run_until_stopped(
+                follow(settings.store, folder, settings.url, name, sizes, headers)
+            )
         with progress() as say:
             import uvloop
 
@@ -89,4 +92,7 @@ COMMAND = Command(
     "only read; a service may be at work on it.",
     epilog="Exit status: 0, or 1 where the store cannot be read, is not the one archived there, or "
     "has rows that are damaged and were left out.",
+    example="forage export --to archive                 # Parquet, for pandas, pyarrow and DuckDB\n"
+    "forage export --to archive --follow",
+    group="Look after the log",
 )

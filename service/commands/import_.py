@@ -46,7 +46,9 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
     from service.findings import aligned
 
     path: Path = options["file"]
-    with httpx.Client(base_url=settings.url, timeout=60, trust_env=False) as client:
+    with httpx.Client(
+        base_url=settings.url, timeout=60, trust_env=False, headers=settings.key_headers
+    ) as client:
         importing = Importing(client, options["experiment"], options["policy"], options["skip_bad"])
         try:
             with progress() as say:
@@ -163,7 +165,7 @@ class Importing:
             except httpx.TransportError as fault:
                 told = str(fault)
             else:
-                if answer.status_code != 503:
+                if answer.status_code not in (429, 503):
                     return answer
                 told = _told(answer)
             time.sleep(WAIT_S)
@@ -226,4 +228,6 @@ COMMAND = Command(
     "tells the format.",
     epilog="Exit status: 0 when all lines were taken, or with --skip-bad all that can be; 1 when a "
     "line was refused: those before it were taken, and when it is mended the same command goes on.",
+    example="forage import history.jsonl --experiment shop --policy linucb",
+    group="Look after the log",
 )

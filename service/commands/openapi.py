@@ -24,4 +24,10 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
     return 0
 
 
-COMMAND = Command("print the OpenAPI document", add_options, run)
+COMMAND = Command(
+    "print the OpenAPI document",
+    add_options,
+    run,
+    example="forage openapi > openapi.json",
+    group="Operate",
+)

@@ -39,4 +39,6 @@ COMMAND = Command(
     "What is in the backup need not have come from a store of the same kind.",
     epilog="Exit status: 0 when all is there, 1 when the store is as it was, or, where Redis went "
     "away meanwhile, refuses to be opened until another restore is through.",
+    example="forage restore --from /backup/forage.db --store redis://redis:6379/0",
+    group="Look after the log",
 )

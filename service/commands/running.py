@@ -20,6 +20,9 @@ class Command:
     add_options   an option named as a setting overrides it
     run           of the settings and of all options by name: the exit status. Raises ForageError
                   with what is to be said.
+    example       command lines for the help, with a comment where one is needed
+    group         the heading that it stands under in `forage --help`
+    stores        it looks into the store that --store names
     """
 
     help: str
@@ -27,6 +30,9 @@ class Command:
     run: Callable[[Settings, dict[str, Any]], int]
     description: str | None = None
     epilog: str | None = None
+    example: str = ""
+    group: str = "Operate"
+    stores: bool = True
 
 
 def run_until_stopped(work: Coroutine[Any, Any, int]) -> int:

@@ -22,7 +22,15 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
 
     follow, parent = options["follow"], options["parent"]
     return run_until_stopped(
-        _trained(run(settings.store, settings.url, follow=follow, parent=parent))
+        _trained(
+            run(
+                settings.store,
+                settings.url,
+                follow=follow,
+                parent=parent,
+                headers=settings.key_headers,
+            )
+        )
     )
 
 
@@ -31,4 +39,10 @@ async def _trained(work: Coroutine[Any, Any, int]) -> int:
     return 0
 
 
-COMMAND = Command("fit the nets of the policies that have one", add_options, run)
+COMMAND = Command(
+    "fit the nets of the policies that have one",
+    add_options,
+    run,
+    example="forage train --follow    # beside services on Redis: go on as rewards come",
+    group="Learn and compare",
+)

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from pydantic import WithJsonSchema
 
+from service.access import expect_granted, granted
 from service.errors import Invalid, NotFound
 from service.experiment import ArmId, Name
 from service.fold import State
@@ -32,7 +34,9 @@ router = APIRouter(tags=["define"])
 REVISION = re.compile(r'"?[0-9]{1,18}"?')
 
 IfMatch = Annotated[
-    str | None, Header(description='Revision that is to be changed, quoted, as ETag gives it: "3".')
+    str | None,
+    Header(description='Revision that is to be changed, quoted, as ETag gives it: "3".'),
+    WithJsonSchema({"type": "string", "pattern": rf"^({REVISION.pattern}|\*)$"}),
 ]
 
 
@@ -58,7 +62,7 @@ def _answer(state: State, response: Response) -> ExperimentAnswer:
     )
 
 
-def _revision(if_match: str | None) -> int | None:
+def revision_of(if_match: str | None) -> int | None:
     if if_match is None or if_match == "*":
         return None
     if not REVISION.fullmatch(if_match):
@@ -79,6 +83,7 @@ async def experiments(core: Core) -> ExperimentList:
                 arms=len(state.arms),
             )
             for name, state in core.journal.states.items()
+            if granted(name)
         ]
     )
 
@@ -104,9 +109,10 @@ async def put_experiment(
     if_match: IfMatch = None,
 ) -> ExperimentAnswer:
     """Define an experiment, first or anew. The content is that of an experiment file."""
+    expect_granted(experiment)
     if body.name not in (None, experiment):
         raise Invalid("is another name than that of the path", path="name")
-    state, created = await core.admin.define(experiment, body, _revision(if_match))
+    state, created = await core.admin.define(experiment, body, revision_of(if_match))
     response.status_code = 201 if created else 200
     return _answer(state, response)
 
@@ -119,7 +125,7 @@ async def put_experiment(
 )
 async def delete_experiment(state: Named, core: Core, if_match: IfMatch = None) -> None:
     """Serve it no longer. Its log stays."""
-    await core.admin.delete(state, _revision(if_match))
+    await core.admin.delete(state, revision_of(if_match))
 
 
 def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
@@ -183,7 +189,7 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     ) -> PolicyStatus:
         """Let a policy forget all it learned: its head starts from the prior, its net untrained.
         The experiment has a new revision."""
-        await core.admin.reset(state, policy, _revision(if_match))
+        await core.admin.reset(state, policy, revision_of(if_match))
         return PolicyStatus.model_validate(await core.admin.policy(state, policy))
 
     return routes

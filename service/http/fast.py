@@ -1,31 +1,20 @@
-"""The hot path: /select and /reward without a framework between the wire and the engine.
+"""Bodies of the hot routes, decoded once into typed values, and their answers.
 
-A body that is wholly in order is decoded once, into typed values, and answered here. Whatever is
-unusual in any way (a header with a meaning, a chunked body, a field that is not as it should be)
-goes on to the ordinary route, which judges it: what is said of faults is said there alone. What is
-accepted here the ordinary route accepts with equal values, and both answer alike.
+A body that is unusual in any way is not read here: the ordinary route judges it, and says what is
+wrong with it. What is read here the ordinary route reads as equal values.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
-from time import perf_counter
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
-from fastapi import FastAPI
 from msgspec import Meta
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.engine import InlineArm, Question
-from service.errors import Refused, StoreUnavailable
+from service.engine import Answer, InlineArm, Question
 from service.experiment import NAME
-from service.http.problems import bug, problem_of, respond
-from service.services import Services
 from service.settlement import Outcome, Status
 
-Asked = TypeVar("Asked")
-
-Name = Annotated[str, Meta(pattern=NAME)]
+Name = Annotated[str, Meta(pattern=NAME.replace("$", r"\Z"))]  # Python's $ lets a line end there
 Id = Annotated[str, Meta(min_length=1, max_length=128)]
 Text = Annotated[str, Meta(max_length=256)]
 Value = bool | float | Text | list[float]
@@ -115,10 +104,6 @@ _REWARDED: dict[Status, bytes] = {
     status: _encode({"status": status}) for status in ("accepted", "duplicate", "corrected")
 }
 
-JSON = b"application/json"
-JSON_HEADER = (b"content-type", JSON)
-UNUSUAL = {b"idempotency-key", b"transfer-encoding", b"content-encoding"}
-
 
 def read_select(body: bytes) -> Question | None:
     """None: not for here."""
@@ -136,8 +121,8 @@ def read_reward(body: bytes) -> Outcome | None:
         return None
 
 
-async def select(services: Services, question: Question) -> bytes:
-    answer = await services.engine.select(question)
+def write_answer(answer: Answer) -> bytes:
+    """As the ordinary route writes it."""
     decision = answer.decision
     shown = decision.shown
     first = shown[0]
@@ -159,102 +144,6 @@ async def select(services: Services, question: Question) -> bytes:
     )
 
 
-async def reward(services: Services, outcome: Outcome) -> bytes:
-    return _REWARDED[await services.settlements.reward(outcome)]
-
-
-class Fast(FastAPI):
-    """The application, with a way past its middleware and routing for the two hot routes.
-
-    ordinary   what answers all else; whoever serves may put something before it that the hot
-               routes have no need of
-    """
-
-    services: Services
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.ordinary: ASGIApp = super().__call__
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            path = scope["path"]
-            if path == "/select":
-                await self._hot(scope, receive, send, "select", read_select, select)
-                return
-            if path == "/reward":
-                await self._hot(scope, receive, send, "reward", read_reward, reward)
-                return
-        await self.ordinary(scope, receive, send)
-
-    async def _hot(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        name: str,
-        read: Callable[[bytes], Asked | None],
-        answer: Callable[[Services, Asked], Awaitable[bytes]],
-    ) -> None:
-        limit = self.services.settings.max_body_bytes
-        if not _usual(scope["headers"], limit):
-            await self.ordinary(scope, receive, send)
-            return
-        message = await receive()
-        asked = None if message.get("more_body") else read(message.get("body", b""))
-        if asked is None:
-            await self.ordinary(scope, _again(message, receive), send)
-            return
-        await self._answer(scope, receive, send, name, answer(self.services, asked))
-
-    async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, name: str, work: Awaitable[bytes]
-    ) -> None:
-        """As the ordinary route does: its errors, stage and count of requests."""
-        telemetry, status = self.services.telemetry, 500
-        start = perf_counter()
-        try:
-            try:
-                content = await work
-            finally:
-                telemetry.stages.labels(name).observe(perf_counter() - start)
-            status = 200
-            length = b"%d" % len(content)
-            headers = [(b"content-length", length), JSON_HEADER]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": content})
-        except (Refused, StoreUnavailable) as fault:
-            refusal = respond(problem_of(fault))
-            status = refusal.status_code
-            await refusal(scope, receive, send)
-        except Exception as fault:
-            await bug(fault)(scope, receive, send)
-            raise
-        finally:
-            telemetry.requests.labels(f"/{name}", "POST", str(status)).inc()
-
-
-def _usual(headers: Iterable[tuple[bytes, bytes]], limit: int) -> bool:
-    """One whole body of JSON within the limit, and no header that the hot path does not know."""
-    kinds = 0
-    for name, value in headers:
-        if name == b"content-type":
-            if value != JSON:
-                return False
-            kinds += 1
-        elif name == b"content-length":
-            if not value.isdigit() or int(value) > limit:
-                return False
-        elif name in UNUSUAL:
-            return False
-    return kinds == 1
-
-
-def _again(message: Message, receive: Receive) -> Receive:
-    """Give a message that was read to whoever reads next."""
-    first = [message]
-
-    async def replay() -> Message:
-        return first.pop() if first else await receive()
-
-    return replay
+def write_status(status: Status) -> bytes:
+    """As the ordinary route writes it."""
+    return _REWARDED[status]

@@ -8,9 +8,12 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from structlog.contextvars import bound_contextvars
 
-from service.errors import Fault, Refused, StoreUnavailable
+from service.errors import Fault, Refused, StoreUnavailable, TooManyRequests
 from service.faults import FAULTS, faults_of
+from service.http import request_id
 from service.http.schemas import Problem, ProblemFault
 
 logger = logging.getLogger(__name__)
@@ -57,8 +60,20 @@ def problem_of(fault: Refused | StoreUnavailable) -> Problem:
     return problem(fault.status, fault.slug, fault.title, fault.detail, fault.faults)
 
 
+def refusal(fault: Refused | StoreUnavailable) -> Response:
+    """The answer, with the headers that its status asks for."""
+    answer = respond(problem_of(fault))
+    if isinstance(fault, TooManyRequests):
+        answer.headers["Retry-After"] = str(fault.retry_after_s)
+    return answer
+
+
 def respond(content: Problem) -> Response:
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if content.status == 503 else None
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if content.status == 503 else {}
+    if content.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="forage"'
+    if content.status >= 500:  # by this it is found in the log
+        content.request_id = headers[request_id.HEADER] = request_id.current()
     return JSONResponse(
         content.model_dump(), content.status, headers=headers, media_type=MEDIA_TYPE
     )
@@ -81,10 +96,21 @@ def validation_problem(error: RequestValidationError) -> Problem:
 
 def bug(fault: Exception) -> Response:
     """Nobody foresaw it."""
-    logger.error("a request failed", exc_info=fault)
-    return respond(
-        problem(500, "internal", "Something failed inside", "it was logged, and is a bug")
-    )
+    with bound_contextvars(request_id=request_id.current()):
+        logger.error("a request failed", exc_info=fault)
+        return respond(
+            problem(500, "internal", "Something failed inside", "it was logged, and is a bug")
+        )
+
+
+def _methods(request: Request) -> set[str]:
+    """Of the path: each route has its own, and Starlette tells those of the first alone."""
+    return {
+        method
+        for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+        for route in request.app.routes
+        if route.matches({**request.scope, "method": method})[0] is Match.FULL
+    }
 
 
 def install(app: FastAPI) -> None:
@@ -93,7 +119,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Refused)
     @app.exception_handler(StoreUnavailable)
     async def _refused(request: Request, fault: Any) -> Response:
-        return respond(problem_of(fault))
+        return refusal(fault)
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(request: Request, fault: RequestValidationError) -> Response:
@@ -104,6 +130,8 @@ def install(app: FastAPI) -> None:
         named = REFUSALS.get(fault.status_code, ("refused", "The request was refused"))
         answer = respond(problem(fault.status_code, *named, str(fault.detail)))
         answer.headers.update(fault.headers or {})
+        if fault.status_code == 405:
+            answer.headers["Allow"] = ", ".join(sorted(_methods(request)))
         return answer
 
     @app.exception_handler(Exception)

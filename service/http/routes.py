@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service import __version__
+from service.access import granted
 from service.errors import Invalid, Refused, StoreUnavailable
 from service.experiment import Name
 from service.explain import explain
@@ -130,6 +131,7 @@ async def _each(
     """All at once, so that they share a commit of the log."""
     if len(requests) > core.settings.max_batch:
         raise Invalid(f"at most {core.settings.max_batch} requests", path="requests")
+    core.access.charge(len(requests))
 
     async def guarded(request: Asked) -> Item:
         try:
@@ -174,7 +176,8 @@ async def readyz(core: Core, response: Response) -> Readiness:
     ready = not (core.journal.degraded or core.journal.behind)
     if not ready:
         response.status_code = 503
-    positions = {name: state.position for name, state in core.journal.states.items()}
+    states = core.journal.states.items()
+    positions = {name: state.position for name, state in states if granted(name)}
     return Readiness(ready=ready, positions=positions)
 
 

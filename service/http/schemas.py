@@ -3,10 +3,11 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from service.engine import Answer, InlineArm, Question
 from service.experiment import ArmId, Definition, Name, Number, Text, Values
+from service.policies.settings import whole
 from service.settlement import ActivationStatus, Outcome, Status
 
 Token = Annotated[str, Field(min_length=1, max_length=1_024)]
@@ -43,7 +44,9 @@ class SelectBody(Body):
     arms: Annotated[list[ArmId | ArmBody], Field(min_length=1)] | None = Field(
         None, description="Ids of catalogue arms, or arms with features. Left out: all active arms."
     )
-    top_k: Annotated[int, Field(ge=1)] = Field(1, description="How many arms to rank.")
+    top_k: Annotated[int, Field(ge=1), BeforeValidator(whole)] = Field(
+        1, description="How many arms to rank."
+    )
     deferred: bool = Field(
         False,
         description="It may never be shown: nothing is learned of it before "
@@ -103,8 +106,25 @@ class SelectAnswer(BaseModel):
         )
 
 
+FORMS: Any = [
+    {
+        "required": [form],
+        "properties": {
+            form: {"not": {"type": "null"}},
+            **{other: {"type": "null"} for other in ("reward", "rewards", "feedback")
+               if other != form},
+            **({} if form == "feedback" else {"clicked": {"type": "null"}}),
+        },
+    }
+    for form in ("reward", "rewards", "feedback")
+]  # fmt: skip
+"""JSON Schema of what `RewardBody._one_form` checks."""
+
+
 class RewardBody(Body):
     """One of `reward` (one arm shown), `rewards` (by arm) and `feedback` with `clicked`."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": FORMS})
 
     decision_id: Token
     reward: Number | None = None
@@ -156,6 +176,11 @@ class Problem(BaseModel):
     status: int
     detail: str
     errors: list[ProblemFault] = Field(description="Each fault and where it is.")
+    request_id: str | None = Field(
+        None,
+        exclude_if=lambda name: name is None,
+        description="Of a 5xx: what the log has of the request is under this id.",
+    )
 
 
 class SelectBatchBody(Body):
@@ -276,11 +301,27 @@ class VersionAnswer(BaseModel):
     version: int
 
 
+class Moved(BaseModel):
+    feature: str = Field(description="With its value, where it is a category.")
+    contribution: float = Field(
+        description="What the mean would lose without it; of a linear head x_i w_i, summed up."
+    )
+
+
 class CandidateAnswer(BaseModel):
     arm: str
     probability: float | None = Field(description="null: it was imported without.")
     mean: float | None = Field(description="Under the head as it is now.")
     width: float | None = Field(description="Posterior standard deviation, likewise.")
+    bonus: float | None = Field(None, description="What an optimistic rule adds to the mean.")
+    draw_share: float | None = Field(
+        None, description="Share of the posterior draws that it wins, before the floor of epsilon."
+    )
+    moved: list[Moved] | None = Field(
+        None,
+        description="Features that moved its mean, the largest first; null: it is none of the "
+        "likeliest candidates, or nothing is predicted.",
+    )
 
 
 class LearnedAnswer(BaseModel):

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from service.access import expect_granted
 from service.errors import Invalid
 from service.experiment import Name
 from service.http.experiments import Named
@@ -49,6 +50,7 @@ async def delete_unit(
     stays."""
     if unknown := sorted(request.query_params.keys() - {"experiment"}):  # a typo would erase all
         raise Invalid("is no parameter of this route", path=unknown[0])
+    expect_granted(experiment)
     if experiment is not None:
         await core.engine.experiment(experiment)
     gone = await core.eraser.erase(unit, experiment)

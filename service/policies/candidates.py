@@ -3,13 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from service.features import Array, View
 
 Index = npt.NDArray[np.intp]
+LARGE = 20_000
+"""Arms of a catalogue that is not looked at as a whole for the sake of a few of them: which of a
+million differ takes seconds to tell."""
+
 Distinct = tuple[Index, Index]
 """Indexes of arms that differ (U,), and which of them each arm is like (K,)."""
 
@@ -33,16 +39,22 @@ class Design:
     alone: bool
 
 
+SELECTIONS, SELECTED = 64, 1_024
+"""So many selections are remembered, none of more arms."""
+
+
 @dataclass(frozen=True, eq=False)
 class Candidates:
     """The arms of one request: ids and encoded features, one row each.
 
-    catalogue   where they are rows of it: what has been made of it serves for them too
+    catalogue    where they are rows of it: what has been made of it serves for them too
+    selections   of these, that were asked for lately: a page asks for the same ones again
     """
 
     ids: Sequence[str]
     x: Array  # (K, arm.width)
     catalogue: "tuple[Candidates, Index] | None" = None
+    selections: "dict[Sequence[Any], Candidates]" = field(default_factory=dict, repr=False)
     _distinct: dict[View, Distinct] = field(default_factory=dict, repr=False)
     _designs: dict[tuple[View, bool], Design] = field(default_factory=dict, repr=False)
 
@@ -50,10 +62,22 @@ class Candidates:
     def row_of(self) -> dict[str, int]:
         return {arm: row for row, arm in enumerate(self.ids)}
 
+    @cached_property
+    def written_ids(self) -> msgspec.Raw:
+        """The ids as JSON."""
+        return msgspec.Raw(msgspec.json.encode(self.ids))
+
     def choose(self, ids: Sequence[str], rows: Sequence[int]) -> "Candidates":
         """Some of these, each once, in another order."""
         index = np.array(rows, np.intp)
-        return Candidates(ids, self.x[index], (self, index))
+        if len(self.ids) > LARGE and len(rows) < len(self.ids) // 10:
+            return Candidates(ids, self.x[index])
+        chosen = Candidates(ids, self.x[index], (self, index))
+        if len(rows) <= SELECTED:
+            if len(self.selections) >= SELECTIONS:
+                self.selections.clear()
+            self.selections[tuple(ids)] = chosen
+        return chosen
 
     def distinct(self, view: View) -> Distinct:
         found = self._distinct.get(view)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,15 @@ from service.policies.candidates import Candidates
 from service.policies.change import Detector
 from service.policies.encoder import ROW_SQUARE, Encoder
 from service.policies.memory import Memory
-from service.policies.rules import Scores
+from service.policies.rules import Scores, probabilities
 from service.policies.settings import AnyPolicy, Gradient, McDropout, NeuralGlmTs, Static
 from service.policies.settings import Network as NetworkSettings
 from service.policies.table import FAMILIES
 from service.policies.version import Version, part
-from service.posterior import Bank, Head
+from service.posterior import Bank, Head, RidgeHead
+
+ANYTIME = 2.0
+"""Width that arms are searched with where `alpha` is "anytime", which grows about so far."""
 
 HISTORY = 100
 """Activated versions and changes that are remembered for display."""
@@ -214,6 +218,44 @@ class Learner:
         table = self.family.rule(version, rows, version.encoder(rows), design.arms, settings)
         return Scores(table, design.of, design.counts)
 
+    def chances(self, context: Array, candidates: Candidates) -> Array:  # (K,)
+        """The probability of each candidate: the share of the draws that it wins."""
+        version, settings, family = self.active, self.settings, self.family
+        if family.chances is None:
+            return probabilities(self.score(context, candidates))
+        design = candidates.design(self.view, self._per_arm)
+        rows = design.part * self.view.context_part(context)
+        phi = version.encoder(rows)
+        shares = family.chances(version, phi, design.arms, design.counts, settings)
+        if shares is None:
+            table = family.rule(version, rows, phi, design.arms, settings)
+            return probabilities(Scores(table, design.of, design.counts))
+        return np.asarray(shares[design.of])
+
+    @property
+    def retrieves(self) -> int | None:
+        """How many arms a direction are searched for where a request names none."""
+        return getattr(self.settings, "retrieve", None)
+
+    def directions(self, context: Array, count: int, seed: int) -> Array:  # (view.width, 1 + count)
+        """Vectors whose product with what a row has of the arm is its score: under the mean, and
+        under `count` posterior draws that the seed chooses. An upper bound's are `alpha` times as
+        far from the mean: with |z| = 1 the largest product is the bound."""
+        version, settings = self.active, self.settings
+        assert isinstance(version.head, RidgeHead)
+        away = getattr(settings, "scale", 1.0)
+        if (alpha := getattr(settings, "alpha", None)) is not None:
+            away = ANYTIME if alpha == "anytime" else alpha
+        bank = version.bank if version.bank.draws > count else self._directions
+        draws = Random(seed).sample(range(bank.draws), count)
+        part = self.view.context_part(context)
+        return version.head.directions(bank, draws, away) * part[:, None]
+
+    @cached_property
+    def _directions(self) -> Bank:
+        """For rules that draw nothing."""
+        return Bank(64, self._key(0))
+
     def explain(self, context: Array, candidates: Candidates) -> list[dict[str, float]]:
         """Mean and posterior width of each candidate under the active version."""
         version = self.active
@@ -245,6 +287,8 @@ class Learner:
         A staged version learns whatever the settings say: how far it had caught up when they
         changed differs from process to process, and its head must not.
         """
+        if not self.learns_from(event.policy):
+            return
         found = self.outcomes(event)
         self.rewards += sum(one.was is None for one in found)
         if self.settings.learning:

@@ -13,11 +13,11 @@ from random import Random
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+
+from service.posterior.wins import TIE as TIE
 
 Array = npt.NDArray[np.float64]
-
-TIE = 1e-12
-"""Scores this close, relatively, are equal: they differ by rounding alone."""
 
 TINY = 1e-300
 """Added to a chance, it changes none but 0, whose log it makes finite."""
@@ -43,12 +43,7 @@ def probabilities(scores: Scores) -> Array:  # (K,)
     if counts is None:
         counts = np.bincount(scores.of, minlength=rows.shape[1])
     if len(rows) == 1:
-        row = rows[0]
-        most = row.max()
-        index = (row >= most - TIE * abs(most)).nonzero()[0]
-        shares = np.zeros(len(row))
-        shares[index] = 1.0 / counts[index].sum()
-        return np.asarray(shares[scores.of])
+        return _highest(rows[0], counts)[scores.of]
     by_arm = rows.T
     best = by_arm.max(axis=0)
     tied = by_arm >= best - TIE * np.abs(best)
@@ -56,6 +51,19 @@ def probabilities(scores: Scores) -> Array:  # (K,)
     if len(by_arm) == 1 or len(winners) != len(best):
         return np.asarray(_shared(tied, counts)[scores.of])
     return np.asarray(_won(winners, counts)[scores.of])
+
+
+def _highest(row: Array, counts: npt.NDArray[np.intp]) -> Array:  # (U,) -> (U,)
+    """1 shared by the arms of the largest scores."""
+    shares = np.zeros(len(row))
+    index = row.argmax()
+    most = row[index]
+    tied = row >= most - TIE * abs(most)
+    if np.count_nonzero(tied) == 1:
+        shares[index] = 1.0 / counts[index]
+    else:
+        shares[tied] = 1.0 / counts[tied].sum()
+    return shares
 
 
 def _shared(tied: npt.NDArray[np.bool_], counts: npt.NDArray[np.intp]) -> Array:  # (U, M) -> (U,)
@@ -95,12 +103,14 @@ def floor(p: Array, epsilon: float) -> Array:
     return (1 - epsilon) * p + epsilon / len(p)
 
 
-def choose(p: Array, rng: Random) -> int:
-    """An index drawn from p."""
-    return invert(p, rng.random())
+def point_of(seed: int, *, twister: bool = False) -> float:
+    """Where in [0, 1) a seed of 63 random bits points to: its first 53 bits. twister: as the log's
+    schemas up to `events.TWISTER` had it, from a generator that took longer to seed than all
+    else."""
+    return Random(seed).random() if twister else (seed >> 10) * 2.0**-53
 
 
-def invert(weights: Array, point: float) -> int:
+def choose(weights: Array, point: float) -> int:
     """The index that a point of [0, 1) falls to, each taking its share of the weights."""
     total = weights.cumsum()
     index = int(total.searchsorted(point * total[-1], side="right"))
@@ -109,8 +119,7 @@ def invert(weights: Array, point: float) -> int:
     return index
 
 
-@dataclass(frozen=True, slots=True)
-class Slate:
+class Slate(Struct, frozen=True):
     """arms: indexes in order shown; propensities: of each arm in its slot; chance: of the slate."""
 
     arms: list[int]

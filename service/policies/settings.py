@@ -18,8 +18,18 @@ Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
+def whole(value: object) -> object:
+    """2.0 as 2: to JSON they are one number, and to JSON Schema both are integers."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, given: Any) -> Any:
+        return {k: whole(v) for k, v in given.items()} if isinstance(given, dict) else given
 
 
 class PolicySettings(Model):
@@ -157,7 +167,7 @@ class Network(Featured):
         [128, 64], description="Widths of the ReLU layers."
     )
     embedding: PositiveInt = Field(32, description="Width of the linear layer that the head sees.")
-    training: Training = Training()
+    training: Training = Field(Training(), description="When and how the net is fitted.")
 
     @model_validator(mode="before")
     @classmethod
@@ -221,11 +231,29 @@ class Point(Ridge, Network):
         return self.regressor == "neural"
 
 
-class LinUcb(Ridge, Ucb):
+class Retrieving(Ridge):
+    """One linear head for all arms, whose best arms a search can find."""
+
+    retrieve: Annotated[int, Field(ge=1, le=1_000)] | None = Field(
+        None,
+        description="Where a request names no arms, candidates are the best so many of the "
+        "catalogue for the mean and for each of 8 posterior draws, and a quarter as many drawn "
+        "uniformly: probabilities are over these. Left out: all arms. For catalogues beyond 10,000 "
+        "arms.",
+    )
+
+    @model_validator(mode="after")
+    def _one_head_to_search(self) -> "Retrieving":
+        if self.retrieve is not None and self.disjoint:
+            raise ValueError("retrieve: disjoint heads cannot be searched; name the arms instead")
+        return self
+
+
+class LinUcb(Retrieving, Ucb):
     kind: Literal["linucb"]
 
 
-class LinTs(Ridge, Thompson):
+class LinTs(Retrieving, Thompson):
     kind: Literal["lints"]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from service.policies.encoder import Encoder
 from service.policies.settings import PolicySettings
@@ -20,9 +21,21 @@ from service.posterior import (
     LogisticHead,
     RidgeHead,
 )
+from service.posterior.wins import TIE
 
 Rule = Callable[[Version, Array, Array, Sequence[str], Any], Array]
 """(version, rows (n, view.width), phi (n, m), arms, settings) -> scores (M, n)."""
+
+Counts = npt.NDArray[np.intp]
+Chances = Callable[[Version, Array, Sequence[str], Counts, Any], Array | None]
+"""(version, phi (n, m), arms, arms like each row (n,), settings) -> (n,): the share of the draws
+that an arm of each row wins; None where the table of the rule is as good."""
+
+TABLE = 2**17
+"""Scores up to which arms with draws of their own are put into a table: 256 arms at 512 draws."""
+
+MANY = 2**21
+"""Multiplications from which on single precision says first which rows have a chance."""
 
 FIRST_DOUBT, NET_DOUBT = 0.25, 2.0
 """The 1/4 and, with a net, the k of `anytime`."""
@@ -38,12 +51,18 @@ def ucb(version: Version, rows: Array, phi: Array, arms: Sequence[str], settings
 
 
 def _ridge_ucb(version: Version, head: RidgeHead, phi: Array, settings: Any) -> Array:
-    """The same where all rows share a ridge head: widths and means in one product, the terms of
-    `anytime` in place."""
-    mean, variance = head.spread(phi)
+    """The same where all rows share a ridge head: widths and means in one product."""
+    scores = upper(head, *head.spread(phi), min(phi.shape), settings)
+    if version.predicts:
+        scores += version.offset(phi)
+    return np.asarray(scores[None])
+
+
+def upper(head: RidgeHead, mean: Any, variance: Any, rank: int, settings: Any) -> Any:
+    """mean + alpha width, of the mean's type, the terms of `anytime` in place."""
     noise, alpha = head.posterior.noise, settings.alpha
     if alpha == "anytime":
-        bonus = np.log1p(variance * (head.n / min(phi.shape)))
+        bonus = np.log1p(variance * (head.n / rank))
         if settings.has_net:
             bonus *= NET_DOUBT
         bonus += FIRST_DOUBT
@@ -54,9 +73,37 @@ def _ridge_ucb(version: Version, head: RidgeHead, phi: Array, settings: Any) -> 
         width = np.sqrt(variance)
         width *= alpha * noise
     width += mean
-    if version.predicts:
-        width += version.offset(phi)
-    return np.asarray(width[None])
+    return width
+
+
+def ucb_chances(
+    version: Version, phi: Array, arms: Sequence[str], like: Counts, settings: Any
+) -> Array | None:
+    """Where single precision leaves few rows to be looked at."""
+    head = version.head
+    if not isinstance(head, RidgeHead) or version.predicts or phi.size * phi.shape[1] < MANY:
+        return None
+    found = head.spread_roughly(phi)
+    if found is None:
+        return None
+    rank, (mean, variance, error) = min(phi.shape), found
+    scores = upper(head, mean, variance, rank, settings)
+    steepest = 1.0
+    if settings.alpha != "anytime":
+        steepest = settings.alpha
+    else:  # of s sqrt(1/4 + k log(1 + r s^2)), k <= 2
+        steepest = 8.0 + float(np.sqrt(2 * np.log1p(head.n * float(variance.max()))))
+    slack = error * (1.0 + head.posterior.noise * steepest)
+    slack += 1e-6 * float(np.abs(scores).max() + np.abs(mean).max())
+    rows = (scores >= scores.max() - 2 * slack).nonzero()[0]
+    if len(rows) > len(phi) // 4:
+        return None
+    exact = upper(head, *head.spread(phi[rows]), rank, settings)
+    best = exact.max()
+    rows = rows[exact >= best - TIE * abs(best)]
+    shares = np.zeros(len(phi))
+    shares[rows] = 1.0 / like[rows].sum()
+    return shares
 
 
 def bound(
@@ -110,6 +157,23 @@ def thompson(
         return draws
     center = draws.mean(axis=0)
     return np.asarray(center + scale * (draws - center))
+
+
+def thompson_chances(
+    version: Version, phi: Array, arms: Sequence[str], like: Counts, settings: Any
+) -> Array | None:
+    head, bank, scale = version.head, version.bank, getattr(settings, "scale", 1.0)
+    if version.predicts:
+        return None
+    if isinstance(head, RidgeHead):
+        return head.win_shares(phi, like, bank, scale)
+    if scale != 1.0 or len(arms) * bank.draws <= TABLE:
+        return None
+    if isinstance(head, BetaHead):
+        return head.win_shares(arms, bank)
+    if isinstance(head, DisjointRidgeHead):
+        return head.win_shares(phi, arms, bank)
+    return None
 
 
 def greedy(version: Version, rows: Array, phi: Array, arms: Sequence[str], settings: Any) -> Array:
@@ -180,24 +244,26 @@ class Family:
     between trainings.
 
     predicts   the net's own output is the mean, the head holds what is left of the reward
+    chances    what follows from the rule's scores, without them, where there is a shorter way
     """
 
     head: Callable[[Any, Encoder, int, str], Head] | None
     rule: Rule
     predicts: bool = False
+    chances: Chances | None = None
 
 
 FAMILIES = {
-    "linucb": Family(ridge, ucb),
-    "lints": Family(ridge, thompson),
-    "neural_linear_ts": Family(ridge, thompson),
-    "neural_linucb": Family(ridge, ucb),
+    "linucb": Family(ridge, ucb, chances=ucb_chances),
+    "lints": Family(ridge, thompson, chances=thompson_chances),
+    "neural_linear_ts": Family(ridge, thompson, chances=thompson_chances),
+    "neural_linucb": Family(ridge, ucb, chances=ucb_chances),
     "neural_ucb": Family(gradient, ucb, predicts=True),
     "neural_ts": Family(gradient, thompson, predicts=True),
     "neural_glm_ts": Family(logistic, thompson),
     "bootstrap_ensemble": Family(ensemble, by_setting),
     "mc_dropout": Family(ridge, dropout, predicts=True),
-    "popularity": Family(beta, thompson),
+    "popularity": Family(beta, thompson, chances=thompson_chances),
     "greedy": Family(ridge, greedy),
     "epsilon_greedy": Family(ridge, greedy),
     "static": Family(None, greedy, predicts=True),

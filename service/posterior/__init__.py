@@ -2,6 +2,7 @@
 
 from service.posterior.base import (
     KEPT_DRAWS,
+    KEPT_PLACES,
     NOISE_RATE,
     NOISE_SHAPE,
     Array,
@@ -19,6 +20,7 @@ from service.posterior.ridge import RidgeHead
 
 __all__ = [
     "KEPT_DRAWS",
+    "KEPT_PLACES",
     "NOISE_RATE",
     "NOISE_SHAPE",
     "Array",

@@ -35,8 +35,35 @@ NOISE_SHAPE, NOISE_RATE = 1.0, 0.01
 as those of even ones: the prior weighs as much as two rewards."""
 
 KEPT_DRAWS = 2**22
-"""Draws kept for arms, 32 MB: 8,192 arms at 512 draws. Ids of arms outside the catalogue are the
+"""Scores and weights of draws that are kept, 32 MB."""
+
+KEPT_PLACES = 2**24
+"""Draws kept for arms, 32 MB: 32,768 arms at 512 draws. Ids of arms outside the catalogue are the
 callers' to choose, without end."""
+
+
+class Rows:
+    """Rows of a table by name, from 1 on; row 0 stands for every name that has none."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.by_name = {name: row for row, name in enumerate(names, start=1)}
+        self._asked: tuple[Sequence[str], int, npt.NDArray[np.intp]] | None = None
+
+    def __len__(self) -> int:
+        """Rows in use, with row 0."""
+        return len(self.by_name) + 1
+
+    def add(self, name: str) -> int:
+        return self.by_name.setdefault(name, len(self.by_name) + 1)
+
+    def of(self, names: Sequence[str]) -> npt.NDArray[np.intp]:  # (n,)
+        """Kept for the names that were asked for last: 10,000 take a millisecond."""
+        asked = self._asked
+        if asked is None or asked[0] is not names or asked[1] != len(self):
+            get = self.by_name.get
+            found = np.array([get(name, 0) for name in names], np.intp)
+            asked = self._asked = names, len(self), found
+        return asked[2]
 
 
 class Bank:
@@ -51,11 +78,14 @@ class Bank:
         self.draws = draws
         self.uniforms = (np.arange(draws) + 0.5) / draws
         self._key = key
-        self._columns: dict[str, Array] = {}
+        self._rows = Rows()
+        self._places = np.empty((1, draws), np.uint16)
+        self._limit = KEPT_PLACES // draws
         self._matrix: Array | None = None
+        self._lengths: Array | None = None
 
     @cached_property
-    def _quantiles(self) -> Array:
+    def quantiles(self) -> Array:  # (M,) rising
         normals = ndtri(self.uniforms)
         return np.asarray(normals / normals.std())
 
@@ -65,21 +95,62 @@ class Bank:
         return generator.permutation(self.draws)
 
     def column(self, name: str) -> Array:  # (M,)
-        column = self._columns.get(name)
-        if column is None:
-            if (len(self._columns) + 1) * self.draws > KEPT_DRAWS:
-                self._columns.clear()
-            column = self._columns[name] = self._quantiles[self._order(name)]
-        return column
+        return np.asarray(self.columns([name])[:, 0])
 
     def columns(self, names: Sequence[str]) -> Array:  # (M, len(names))
-        return np.stack([self.column(name) for name in names], axis=1)
+        return self.spread(names, np.broadcast_to(self.quantiles, (len(names), self.draws)))
+
+    def spread(self, names: Sequence[str], rising: Array) -> Array:  # (n, M) -> (M, n)
+        """What a name has in each draw. rising: a row each, by rank; the table lies by name."""
+        places = self.places(names)
+        table = np.empty(places.shape)
+        np.put_along_axis(table, places.astype(np.intp), rising, axis=1)
+        return table.T
+
+    def places(self, names: Sequence[str]) -> npt.NDArray[np.uint16]:  # (n, M)
+        """The draw in which each name has its r-th smallest."""
+        if len(names) >= self._limit:
+            return np.array([self._place(name) for name in names])
+        rows = self._rows.of(names)
+        if not rows.all():
+            self._add(names)
+            rows = self._rows.of(names)
+        return self._places[rows]
+
+    def _place(self, name: str) -> npt.NDArray[np.uint16]:  # (M,)
+        return self._order(name).argsort().astype(np.uint16)
+
+    def _add(self, names: Sequence[str]) -> None:
+        known = self._rows.by_name
+        new = [name for name in dict.fromkeys(names) if name not in known]
+        if len(self._rows) + len(new) > self._limit:
+            self._rows, known = Rows(), {}
+            new = list(dict.fromkeys(names))
+        first = len(self._rows)
+        for name in new:
+            self._rows.add(name)
+        if len(self._rows) > len(self._places):
+            rows = max(len(self._rows), min(2 * len(self._places), self._limit))
+            wide = np.empty((rows, self.draws), np.uint16)
+            wide[:first] = self._places[:first]
+            self._places = wide
+        for row, name in enumerate(new, start=first):
+            self._places[row] = self._place(name)
 
     def matrix(self, width: int) -> Array:  # (M, width)
         """Columns "0", "1", ..., one a dimension of a shared head."""
         if self._matrix is None or self._matrix.shape[1] != width:
-            self._matrix = self.columns([str(index) for index in range(width)])
+            names = [str(index) for index in range(width)]
+            self._matrix = np.stack([self.quantiles[self._order(name)] for name in names], axis=1)
+            self._lengths = None
         return self._matrix
+
+    def lengths(self, width: int) -> Array:  # (M,)
+        """Of the rows of the matrix."""
+        rows = self.matrix(width)
+        if self._lengths is None:
+            self._lengths = np.sqrt(np.vecdot(rows, rows))
+        return self._lengths
 
     def uniform(self, name: str) -> Array:  # (M,) in (0, 1)
         return self.uniforms[self._order(name)]

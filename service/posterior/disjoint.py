@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.linalg import inverse_root, spectrum
+from service.posterior import wins
 from service.posterior.base import Array, Bank, Health, pack_names, unpack_names
 from service.posterior.ridge import learned_noise
+from service.posterior.wins import Index
 
 COMMON_NOISE = 4.0
 """Settlements that the noise common to all arms weighs in each arm's own: an arm's own alone would
@@ -126,6 +128,15 @@ class DisjointRidgeHead:
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
         """x^T mu + s z with one z a draw and arm: the arms' weights are independent."""
         return self.mean(phi, arms) + self.width(phi, arms) * bank.columns(arms)
+
+    def win_shares(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:  # (n, m) -> (n,)
+        """Of the draws."""
+        mean, width = self.mean(phi, arms)[:, None], self.width(phi, arms)[:, None]
+
+        def value(active: Index, start: int, stop: int) -> Array:
+            return mean[active] + width[active] * bank.quantiles[start:stop]
+
+        return wins.independent(bank.places(arms), value)
 
     def health(self) -> Health:
         """The smallest of all arms' that have rewards, the largest of their condition numbers."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.linalg import inverse_root, spectrum, widths
+from service.posterior import wins
 from service.posterior.base import KEPT_DRAWS, NOISE_RATE, NOISE_SHAPE, Array, Bank, Health
+from service.posterior.wins import ROUNDING, SAFE, Index, Single, Weights
 
 
 def learned_noise(rr: float, explained: float, n: float) -> float:
@@ -24,6 +26,9 @@ USES = 16
 """Decisions that a head is expected to make before it changes: 50 under load, where rewards share a
 commit, and few between."""
 
+MANY = 1_024
+"""Rows from which on those that cannot win are looked for first."""
+
 
 @dataclass(slots=True)
 class _Gaussian:
@@ -31,6 +36,8 @@ class _Gaussian:
 
     columns   [R^T | mu]: lengths of R phi are the widths, so one product gives widths and means
     drawn     weights w = mu + sigma R^T z, one column a draw of `bank`
+    scaled    the same `scale` times as far from their mean, as `Weights`
+    spreads   so many rows may win that the rest is not worth looking for
     """
 
     mean: Array  # (m,)
@@ -39,6 +46,20 @@ class _Gaussian:
     columns: Array  # (m, m + 1)
     bank: Bank | None = None
     drawn: Array | None = None  # (m, M)
+    scaled: tuple[float, Weights] | None = None
+    spreads: bool = False
+    single: Single | None = None  # of columns
+
+    def draws(self, bank: Bank, scale: float) -> Weights:
+        fresh = self.bank is not bank
+        exact = self.weights(bank)
+        if self.scaled is None or fresh or self.scaled[0] != scale:
+            if scale != 1.0:
+                center = exact.mean(axis=1, keepdims=True)
+                exact = center + scale * (exact - center)
+            away = scale * self.noise * bank.lengths(len(self.mean))
+            self.scaled = scale, Weights.of(exact, away)
+        return self.scaled[1]
 
     def weights(self, bank: Bank) -> Array:  # (m, M)
         if self.drawn is None or self.bank is not bank:
@@ -60,7 +81,7 @@ class RidgeHead:
 
     def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
         self._derived = None
-        self.A += np.multiply.outer(phi, phi)
+        self.A += phi[:, None] * phi
         self.b += reward * phi
         self.rr += reward * reward
         self.n += 1
@@ -92,7 +113,8 @@ class RidgeHead:
             half = root @ self.b
             noise = self._fixed_noise or learned_noise(self.rr, float(half @ half), self.n)
             mean = root.T @ half
-            columns = np.column_stack((root.T, mean))
+            columns = np.empty((len(mean), len(mean) + 1))  # a column_stack, in a third of the time
+            columns[:, :-1], columns[:, -1] = root.T, mean
             self._derived = _Gaussian(mean, root, noise, columns)
         return self._derived
 
@@ -111,6 +133,21 @@ class RidgeHead:
         half = product[:, :-1]
         return product[:, -1], np.vecdot(half, half)
 
+    def spread_roughly(self, phi: Array) -> tuple[Single, Single, float] | None:
+        """The same in single precision, and how far mean and square root of the variance may be
+        from the true ones (as in `wins.linear`); None where float32 does not hold them."""
+        posterior = self.posterior
+        single = posterior.single
+        if single is None:
+            single = posterior.single = posterior.columns.astype(np.float32)
+        size, length = np.sqrt(np.vecdot(phi, phi).max()), np.linalg.norm(posterior.columns)
+        if not (SAFE[0] < size < SAFE[1] and SAFE[0] < length < SAFE[1]):
+            return None
+        product = phi.astype(np.float32).dot(single)
+        half = product[:, :-1]
+        error = 2 * ROUNDING * (len(single) + 8) * float(size * length)
+        return product[:, -1], np.vecdot(half, half), error
+
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
         """phi^T w with w = mu + sigma R^T z, z a row of the bank. Few rows: R phi first; many: the
         weights w, which then serve until the head changes. The table lies by arm."""
@@ -123,6 +160,34 @@ class RidgeHead:
             by_arm *= posterior.noise
             by_arm += phi.dot(posterior.mean)[:, None]
         return np.asarray(by_arm.T)
+
+    def directions(self, bank: Bank, draws: Sequence[int], away: float) -> Array:  # (m, 1 + draws)
+        """The mean, and these draws of the weights `away` times as far from it."""
+        posterior = self.posterior
+        normals = bank.matrix(len(self.b))[list(draws)]
+        drawn = away * posterior.noise * posterior.root.T.dot(normals.T)
+        return np.column_stack([posterior.mean, posterior.mean[:, None] + drawn])
+
+    def win_shares(
+        self, phi: Array, like: Index, bank: Bank, scale: float
+    ) -> Array | None:  # (n, m) -> (n,)
+        """Of the draws; None where they are better counted in the table of `draw`."""
+        if len(phi) * USES < bank.draws or len(self.b) * bank.draws > KEPT_DRAWS:
+            return None
+        posterior = self.posterior
+        weights = posterior.draws(bank, scale)
+        if len(phi) > MANY and not posterior.spreads:
+            mean, variance = self.spread(phi)
+            kept = wins.contenders(mean, np.sqrt(variance), phi, weights)
+            if kept is not None:
+                found = wins.linear(phi[kept], weights, like[kept])
+                if found is None:
+                    return None
+                whole = np.zeros(len(phi))
+                whole[kept] = found
+                return whole
+            posterior.spreads = True
+        return wins.linear(phi, weights, like)
 
     def health(self) -> Health:
         smallest, condition, _ = spectrum(self.A, self._ridge)

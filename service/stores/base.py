@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct  # made in a tenth of a frozen dataclass's time
 
-@dataclass(frozen=True, slots=True)
-class Append:
+
+class Append(Struct, frozen=True):
     """An event to append. `marks` are its identities: the log takes it only if none is known.
 
     marks        identity -> a short value that a later conflict is answered with (at least one)
@@ -29,8 +30,7 @@ class Append:
     keep_until: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRow:
+class DecisionRow(Struct, frozen=True):
     """A decision to keep. Writing the same id again changes nothing.
 
     due   unix seconds from which `due()` names this decision until an event settles it
@@ -44,8 +44,7 @@ class DecisionRow:
     due: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
+class Activation(Struct, frozen=True):
     """A decision that was kept without being due was shown after all: from now on it is due, as a
     row's is, until an event settles it. `mark` is the identity of this: it happens once."""
 
@@ -56,28 +55,24 @@ class Activation:
     keep_until: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """What an identity stands for: the value given with it and the position of its event."""
 
     value: str
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """The entry changed nothing: these of its identities were known already."""
 
     marks: Mapping[str, Mark]
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """The decision row, or activation, is stored. earlier: the payload that the row's id had
     already, and keeps."""
 

@@ -8,8 +8,9 @@ import asyncio
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -34,6 +35,8 @@ from service.stores.base import (
 from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Part, Removed, Taken
 
 T = TypeVar("T")
+Identity = tuple[str, str]
+"""Of a mark or a decision: the experiment, and its own name."""
 
 POLL_S = 0.05  # a look costs 0.1 ms, and a trainer minds no later news
 SCRUB_TRIES, SCRUB_WAIT_S = 40, 0.05
@@ -264,35 +267,80 @@ def _head(db: sqlite3.Connection, experiment: str) -> int:
 
 
 def _known(db: sqlite3.Connection, experiment: str, identities: Iterable[str]) -> dict[str, Mark]:
-    query = "SELECT value, position FROM marks WHERE experiment = ? AND identity = ?"
-    found = {}
-    for identity in identities:
-        row = db.execute(query, (experiment, identity)).fetchone()
-        if row:
-            found[identity] = Mark(*row)
-    return found
+    found = _marks(db, [(experiment, identity) for identity in identities])
+    return {identity: mark for (_, identity), mark in found.items()}
+
+
+def _marks(db: sqlite3.Connection, identities: Sequence[Identity]) -> dict[Identity, Mark]:
+    rows = _select(
+        db,
+        "SELECT experiment, identity, value, position FROM (VALUES {}) CROSS JOIN marks "
+        "ON experiment = column1 AND identity = column2",
+        identities,
+    )
+    return {(experiment, identity): Mark(*mark) for experiment, identity, *mark in rows}
 
 
 def _commit(db: sqlite3.Connection, entries: Sequence[Entry]) -> list[Outcome]:
-    with sqlite_file.transaction(db):
-        if not entries:
-            db.execute(f"PRAGMA user_version = {sqlite_file.LAYOUT}")  # a write, of what is there
-        batch = _Batch(db)
-        outcomes = [batch.take(entry) for entry in entries]
-        batch.write()
+    try:
+        with sqlite_file.transaction(db):
+            return _write(db, entries, {})
+    except _SomeAreKept:
+        with sqlite_file.transaction(db):
+            return _write(db, entries, _kept(db, entries))
+
+
+def _write(
+    db: sqlite3.Connection, entries: Sequence[Entry], kept: Mapping[Identity, bytes]
+) -> list[Outcome]:
+    if not entries:
+        db.execute(f"PRAGMA user_version = {sqlite_file.LAYOUT}")  # a write, of what is there
+    marks: list[Identity] = []
+    for entry in entries:
+        if isinstance(entry, Append):
+            marks += [(entry.experiment, identity) for identity in entry.marks]
+        elif isinstance(entry, Activation):
+            marks.append((entry.experiment, entry.mark))
+    batch = _Batch(db, _marks(db, marks), kept)
+    outcomes = [batch.take(entry) for entry in entries]
+    batch.write()
     return outcomes
 
 
-class _Batch:
-    """What one transaction adds: decided entry by entry, written table by table."""
+def _kept(db: sqlite3.Connection, entries: Sequence[Entry]) -> dict[Identity, bytes]:
+    """Payloads of those decisions that are in the log already."""
+    rows = _select(
+        db,
+        "SELECT experiment, id, payload FROM (VALUES {}) CROSS JOIN decisions "
+        "ON experiment = column1 AND id = column2",
+        [(entry.experiment, entry.id) for entry in entries if isinstance(entry, DecisionRow)],
+    )
+    return {(experiment, id_): payload for experiment, id_, payload in rows}
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
+
+class _SomeAreKept(Exception):
+    """Decisions of a batch are in the log already: which ones has to be looked up first."""
+
+
+class _Batch:
+    """What one transaction adds: decided entry by entry, written table by table.
+
+    marks   those of the entries' identities that are known; here, those of this batch too
+    kept    payloads of the decisions that the log has, and of this batch's
+    """
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        marks: dict[Identity, Mark],
+        kept: Mapping[Identity, bytes],
+    ) -> None:
+        self._db, self._known, self._kept = db, marks, dict(kept)
         self._heads: dict[str, int] = {}
-        self._taken: dict[tuple[str, str], Mark] = {}
+        self._decisions: list[tuple[str, str, bytes]] = []
         self._events: list[tuple[str, int, bytes]] = []
         self._marks: list[tuple[str, str, str, int, float | None]] = []
-        self._settled: list[tuple[str, str]] = []
+        self._settled: list[Identity] = []
         self._due: list[tuple[str, str, float]] = []
         self._counts: Counter[tuple[str, str]] = Counter()
 
@@ -301,27 +349,24 @@ class _Batch:
             return self.append(entry)
         return self.keep(entry) if isinstance(entry, DecisionRow) else self.activate(entry)
 
-    def _known(self, experiment: str, identities: Iterable[str]) -> dict[str, Mark]:
-        """In the table, and in this batch."""
-        return _known(self._db, experiment, identities) | {
-            identity: self._taken[experiment, identity]
-            for identity in identities
-            if (experiment, identity) in self._taken
-        }
-
     def activate(self, entry: Activation) -> Outcome:
-        known = self._known(entry.experiment, [entry.mark])
+        key = entry.experiment, entry.mark
+        known = self._known.get(key)
         if known:
-            return Known(known)
-        self._taken[entry.experiment, entry.mark] = Mark("", 0)
-        self._marks.append((entry.experiment, entry.mark, "", 0, entry.keep_until))
+            return Known({entry.mark: known})
+        self._known[key] = Mark("", 0)
+        self._marks.append((*key, "", 0, entry.keep_until))
         if entry.due is not None:
             self._due.append((entry.experiment, entry.decision, entry.due))
         return Kept()
 
     def append(self, entry: Append) -> Outcome:
-        experiment = entry.experiment
-        known = self._known(experiment, entry.marks)
+        experiment, marks = entry.experiment, self._known
+        known = {
+            identity: marks[experiment, identity]
+            for identity in entry.marks
+            if (experiment, identity) in marks
+        }
         if len(known) == len(entry.marks) and entry.settles is not None:
             self._settled.append((experiment, entry.settles))
         if known:
@@ -332,40 +377,98 @@ class _Batch:
         position = self._heads[experiment]
         self._events.append((experiment, position, entry.payload))
         for identity, value in entry.marks.items():
-            self._taken[experiment, identity] = Mark(value, position)
+            marks[experiment, identity] = Mark(value, position)
             self._marks.append((experiment, identity, value, position, entry.keep_until))
         if entry.settles is not None:
             self._settled.append((experiment, entry.settles))
         return Appended(position)
 
     def keep(self, row: DecisionRow) -> Outcome:
-        kept = self._db.execute(
-            "INSERT OR IGNORE INTO decisions (experiment, id, payload) VALUES (?, ?, ?)",
-            (row.experiment, row.id, row.payload),
-        )
-        if not kept.rowcount:
-            query = "SELECT payload FROM decisions WHERE experiment = ? AND id = ?"
-            (payload,) = self._db.execute(query, (row.experiment, row.id)).fetchone()
-            return Kept(payload)
+        key = row.experiment, row.id
+        if key in self._kept:
+            return Kept(self._kept[key])
+        self._kept[key] = row.payload
+        self._decisions.append((*key, row.payload))
         self._counts[row.experiment, row.policy] += 1
         if row.due is not None:
-            self._due.append((row.experiment, row.id, row.due))
+            self._due.append((*key, row.due))
         return Kept()
 
     def write(self) -> None:
-        write = self._db.executemany
-        write("INSERT INTO events VALUES (?, ?, ?)", self._events)
-        write("INSERT INTO marks VALUES (?, ?, ?, ?, ?)", self._marks)
-        write("INSERT OR REPLACE INTO experiments VALUES (?, ?)", self._heads.items())
-        write("INSERT OR IGNORE INTO due VALUES (?, ?, ?)", self._due)
-        write("DELETE FROM due WHERE experiment = ? AND decision = ?", self._settled)
-        write(
-            "INSERT OR IGNORE INTO due SELECT e, d, NULL FROM (SELECT ? AS e, ? AS d) "
-            "WHERE NOT EXISTS (SELECT 1 FROM decisions WHERE experiment = e AND id = d)",
-            self._settled,
+        """Raises _SomeAreKept."""
+        db = self._db
+        before = db.total_changes
+        _run(
+            db,
+            "INSERT OR IGNORE INTO decisions (experiment, id, payload) VALUES {}",
+            self._decisions,
         )
-        write(
-            "INSERT INTO decision_counts VALUES (?, ?, ?) ON CONFLICT (experiment, policy) "
+        if db.total_changes - before < len(self._decisions):
+            raise _SomeAreKept
+        _run(db, "INSERT INTO events VALUES {}", self._events)
+        _run(db, "INSERT INTO marks VALUES {}", self._marks)
+        _run(db, "INSERT OR REPLACE INTO experiments VALUES {}", [*self._heads.items()])
+        _run(db, "INSERT OR IGNORE INTO due VALUES {}", self._due)
+        self._settle()
+        _run(
+            db,
+            "INSERT INTO decision_counts VALUES {} ON CONFLICT (experiment, policy) "
             "DO UPDATE SET decisions = decisions + excluded.decisions",
             [(*key, count) for key, count in self._counts.items()],
         )
+
+    def _settle(self) -> None:
+        """What is settled is not due; nor will it be, where its row comes later."""
+        by_experiment: dict[str, list[str]] = {}
+        for experiment, decision in dict.fromkeys(self._settled):
+            by_experiment.setdefault(experiment, []).append(decision)
+        for experiment, decisions in by_experiment.items():
+            for start in range(0, len(decisions), ROWS):
+                self._settle_some(experiment, decisions[start : start + ROWS])
+
+    def _settle_some(self, experiment: str, decisions: list[str]) -> None:
+        places = ", ".join("?" * len(decisions))
+        were_due = self._db.execute(
+            # +due: else it would be looked through by time
+            f"DELETE FROM due WHERE experiment = ? AND +due IS NOT NULL "  # noqa: S608
+            f"AND decision IN ({places})",
+            [experiment, *decisions],
+        ).rowcount
+        if were_due < len(decisions):
+            _run(
+                self._db,
+                "INSERT OR IGNORE INTO due SELECT column1, column2, NULL FROM (VALUES {}) WHERE "
+                "NOT EXISTS (SELECT 1 FROM decisions WHERE experiment = column1 AND id = column2)",
+                [(experiment, decision) for decision in decisions],
+            )
+
+
+ROWS = 64
+"""Rows of one statement, at most. A thread lets go of the interpreter at each statement, and on a
+busy core waits to have it back: with a statement a row that was most of a commit."""
+
+
+def _select(
+    db: sqlite3.Connection, query: str, values: Sequence[tuple[Any, ...]]
+) -> list[tuple[Any, ...]]:
+    return [row for cursor in _statements(db, query, values) for row in cursor]
+
+
+def _run(db: sqlite3.Connection, query: str, values: Sequence[tuple[Any, ...]]) -> None:
+    for _ in _statements(db, query, values):
+        pass
+
+
+def _statements(
+    db: sqlite3.Connection, query: str, values: Sequence[tuple[Any, ...]]
+) -> Iterator[sqlite3.Cursor]:
+    """The query with {} for rows of values."""
+    for start in range(0, len(values), ROWS):
+        rows = values[start : start + ROWS]
+        yield db.execute(_filled(query, len(rows), len(rows[0])), [*chain.from_iterable(rows)])
+
+
+@cache
+def _filled(query: str, rows: int, columns: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return query.format(", ".join([row] * rows))

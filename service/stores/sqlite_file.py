@@ -28,6 +28,7 @@ T = TypeVar("T")
 APPLICATION = 0x466F7267  # "Forg", in the file's header: tells our files from any other
 LAYOUT = 2
 """Of the tables, in the file's header. Raised when an older Forage could not use the file."""
+STATEMENTS = 512  # prepared ones that a connection keeps: the writer has one a count of rows
 BUSY_S = 2.0  # nobody else writes; a person with a shell may, for a moment
 CHECKPOINT_PAGES = 4_000  # 16 MB of WAL: marks are random keys, so each page is written back less
 CACHE_KIB = 16_384
@@ -49,7 +50,7 @@ CREATE TABLE marks (
     PRIMARY KEY (experiment, identity)
 ) WITHOUT ROWID;
 CREATE TABLE decisions (
-    number INTEGER PRIMARY KEY,  -- ids are random: rows lie in the order they came
+    number INTEGER PRIMARY KEY,  -- rows lie in the order they came
     experiment TEXT NOT NULL, id TEXT NOT NULL, payload BLOB NOT NULL,
     UNIQUE (experiment, id)
 );
@@ -214,7 +215,9 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S)
+    return sqlite3.connect(
+        uri, uri=True, isolation_level=None, timeout=BUSY_S, cached_statements=STATEMENTS
+    )
 
 
 def _layout(db: sqlite3.Connection, path: Path) -> int:

@@ -7,6 +7,7 @@ the rewards that came meanwhile. A killed trainer loses nothing: training is sti
 import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -14,7 +15,7 @@ import httpx
 import numpy as np
 import torch
 
-from service.errors import StoreUnavailable
+from service.errors import ConfigurationError, StoreUnavailable
 from service.events import (
     AnyEvent,
     ChangeDetected,
@@ -61,14 +62,22 @@ class History:
     watermark: int = 0
 
 
-async def run(store_url: str, service_url: str, *, follow: bool, parent: int | None = None) -> int:
+async def run(
+    store_url: str,
+    service_url: str,
+    *,
+    follow: bool,
+    parent: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> int:
     """Train what is due, once or for ever; how many versions were handed over.
 
-    parent   the process to end with: the service that started this one
+    parent    the process to end with: the service that started this one
+    headers   of requests to the service: its key
     """
     torch.set_num_threads(1)  # the other cores are for serving
     handed = 0
-    async with httpx.AsyncClient(base_url=service_url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=service_url, timeout=60, headers=headers) as client:
         store = open_store(store_url, readonly=True)
         await _open(store, wait=follow, parent=parent)
         follower = Follower(store, Telemetry())
@@ -236,6 +245,11 @@ async def _hand_over(
     """Give a version to a service and wait until the log says that it serves."""
     path = f"/experiments/{state.name}/policies/{learner.name}/versions"
     answer = await client.post(path, content=artifact)
+    if answer.status_code in (401, 403):  # to train it again would be refused again
+        raise ConfigurationError(
+            f"{client.base_url} answers {answer.status_code}: set FORAGE_KEY to a key with the "
+            "scope admin"
+        )
     if answer.status_code != 202:
         logger.warning("%s: %d %s", path, answer.status_code, answer.text)
         await asyncio.sleep(RETRY_SECONDS)

@@ -24,6 +24,7 @@ def test_a_decision_of_every_kind_has_probabilities(kind: str) -> None:
 def test_floors_choose() -> None:
     found = {name: work() for name, work in floors(8, 4).items()}
     assert np.sum(found["thompson"]) == pytest.approx(1.0)
+    assert np.sum(found["net"]) == pytest.approx(1.0)
     assert np.all(found["thompson"] * DRAWS % 1 == 0)
     assert 0 <= int(found["ucb"]) < 8
     assert 0 <= int(found["mean"]) < 8

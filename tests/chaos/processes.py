@@ -121,6 +121,7 @@ class Replica(Process):
         settings = {
             "FORAGE_STORE": store,
             "FORAGE_HOST": host.address,
+            "FORAGE_OPEN": "true",  # a host of its own is reached by the others of the campaign
             "FORAGE_EXPERIMENTS": str(EXPERIMENT),
             "FORAGE_TRAINER": "off",
             "FORAGE_SNAPSHOT_EVERY_EVENTS": "400",

@@ -42,7 +42,7 @@ def expect_refusal(ended: subprocess.CompletedProcess[str]) -> str:
     """It ended with status 1 and one line that says why; the line."""
     assert ended.returncode == 1, ended.stderr
     assert ended.stdout == ""
-    [line] = [line for line in ended.stderr.splitlines() if " INFO " not in line]
+    [line] = [line for line in ended.stderr.splitlines() if not line.startswith("{")]  # the log
     assert line.startswith("forage: ")
     return line
 

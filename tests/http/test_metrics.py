@@ -5,38 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client.metrics_core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.metrics import documented, families, used
 from tests.support.service import Wire, serving
 
 ROOT = Path(__file__).parents[2]
 SAID = [ROOT / "README.md", *(ROOT / "deploy").rglob("*.*"), *(ROOT / "docs").rglob("*.md")]
 
-METRICS = {
-    "forage_http_requests": ("counter", {"route", "method", "status"}),
-    "forage_stage_seconds": ("histogram", {"stage"}),
-    "forage_log_append_seconds": ("histogram", set()),
-    "forage_decisions": ("counter", {"experiment", "policy"}),
-    "forage_rewards": ("counter", {"experiment", "policy", "outcome"}),
-    "forage_repeated_decisions": ("counter", {"experiment"}),
-    "forage_unlogged_decisions": ("counter", set()),
-    "forage_lost_decisions": ("counter", set()),
-    "forage_degraded": ("gauge", set()),
-    "forage_damaged_snapshots": ("counter", set()),
-    "forage_trimmed": ("counter", {"experiment"}),
-    "forage_erased_decisions": ("counter", {"experiment"}),
-    "forage_processes": ("gauge", set()),
-    "forage_log_position": ("gauge", {"experiment"}),
-    "forage_snapshot_age_seconds": ("gauge", {"experiment"}),
-    "forage_reward_mean": ("gauge", {"experiment", "policy"}),
-    "forage_selection_entropy_nats": ("gauge", {"experiment", "policy"}),
-    "forage_propensity_minimum": ("gauge", {"experiment", "policy"}),
-    "forage_head_smallest_eigenvalue": ("gauge", {"experiment", "policy"}),
-    "forage_model_version": ("gauge", {"experiment", "policy"}),
-    "forage_trained_to_position": ("gauge", {"experiment", "policy"}),
-}
-"""Kind and labels of each."""
+METRICS = documented()
 
 
 @pytest.fixture
@@ -49,30 +25,20 @@ def wire() -> Iterator[Wire]:
         yield wire
 
 
-def families(wire: Wire) -> dict[str, Metric]:
-    text = wire.get("/metrics").text
-    found = {each.name: each for each in text_string_to_metric_families(text)}
-    return {name: each for name, each in found.items() if not name.endswith("_created")}
+def test_what_is_exposed_is_what_the_page_of_metrics_says() -> None:
+    with used() as wire:
+        found = {name: (kind, labels) for name, (kind, labels, _) in families(wire).items()}
+    assert found == {name: (each.kind, each.labels) for name, each in METRICS.items()}
 
 
-def test_the_metrics_are_these(wire: Wire) -> None:
-    for _ in range(2):
-        wire.post("/select", {"context": {"persona": "cat"}}, headers={"Idempotency-Key": "k"})
-    wire.select(unit="ann")
-    wire.delete("/units/ann")
-    for _ in range(3):
-        wire.reward(wire.select(), 1.0)
-        wire.run(wire.services.journal.snapshot(wire.services.journal.live["shop"]))
-    wire.run(wire.services.retention.trim_all())
-    found = {
-        name: (each.type, set().union(*(sample.labels for sample in each.samples)) - {"le"})
-        for name, each in families(wire).items()
-    }
-    assert found == METRICS
+def test_the_page_of_metrics_gives_each_a_meaning() -> None:
+    assert all(each.meaning.endswith(".") for each in METRICS.values())
+    seconds = {name for name, each in METRICS.items() if each.unit == "seconds"}
+    assert seconds == {name for name in METRICS if name.endswith("_seconds")}
 
 
 def test_each_says_what_it_is_in_base_units(wire: Wire) -> None:
-    for name, each in families(wire).items():
+    for name, (_, _, each) in families(wire).items():
         assert each.documentation.endswith(".")
         assert not re.search(r"_(ms|millis|milliseconds|minutes|hours|percent|kb|mb)(_|$)", name)
         if each.type == "histogram":
@@ -81,7 +47,7 @@ def test_each_says_what_it_is_in_base_units(wire: Wire) -> None:
 
 def test_latencies_are_told_apart_from_a_quarter_of_a_millisecond(wire: Wire) -> None:
     for name in ("forage_stage_seconds", "forage_log_append_seconds"):
-        samples = families(wire)[name].samples
+        samples = families(wire)[name][2].samples
         bounds = [float(sample.labels["le"]) for sample in samples if "le" in sample.labels]
         assert min(bounds) == 0.00025
         assert sorted(set(bounds))[-2] >= 1
@@ -93,17 +59,6 @@ def test_what_the_dashboard_and_the_documents_name_is_there(wire: Wire) -> None:
     for path in SAID:
         named = set(re.findall(r"\bforage_[a-z_]+\b", path.read_text(encoding="utf-8")))
         assert named <= exposed, f"{path.relative_to(ROOT)}: {sorted(named - exposed)}"
-
-
-def test_labels_that_the_dashboard_groups_by_are_there(wire: Wire) -> None:
-    known = {label for _, labels in METRICS.values() for label in labels} | {
-        "le",
-        "instance",
-        "job",
-    }
-    for path in (ROOT / "deploy").rglob("*.json"):
-        for group in re.findall(r"by \(([^)]*)\)", path.read_text(encoding="utf-8")):
-            assert {label.strip() for label in group.split(",")} <= known, path.name
 
 
 def test_requests_are_counted_by_route_method_and_status(wire: Wire) -> None:

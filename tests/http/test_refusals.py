@@ -148,9 +148,7 @@ def test_a_decision_of_an_experiment_that_is_not_here_is_over(wire: Wire) -> Non
 # -- paths, methods, sizes -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/nothing", "/select/x", "/experiments/a/b", "/arms/a/b", "//"]
-)
+@pytest.mark.parametrize("path", ["/nothing", "/select/x", "/experiments/a/b", "/arms/a/b"])
 def test_an_unknown_path_is_not_found(wire: Wire, path: str) -> None:
     for method in ("GET", "POST", "DELETE"):
         expect_problem(wire.request(method, path), 404)

@@ -78,14 +78,13 @@ def test_a_fault_in_an_experiment_file_is_told_with_file_and_path(
     assert fault in str(error.value)
 
 
-def test_two_services_that_start_on_one_log_define_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_services_that_start_on_one_log_define_once() -> None:
     store = Shared()
-    monkeypatch.setattr("service.services.open_store", lambda url, **_: store)
     settings = Settings(store="memory://", experiments=[SHOP])
 
     async def start_both() -> None:
         async with AsyncExitStack() as stack:
-            opened = [stack.enter_async_context(open_services(settings)) for _ in range(2)]
+            opened = [stack.enter_async_context(open_services(settings, store)) for _ in range(2)]
             both = await asyncio.gather(*opened)
             for services in both:
                 assert services.journal.states["shop"].revision == 1

@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 
 from service.engine import Answer
 from service.errors import Conflict, ForageError, Gone, StoreUnavailable
-from service.events import AnyEvent, Decision, Erased, Expired, Learned, decode_decision, outcomes
+from service.events import (
+    AnyEvent,
+    Decision,
+    Erased,
+    Expired,
+    Learned,
+    decode_decision,
+    encode_decision,
+    outcomes,
+)
 from service.events import Outcome as Told
 from service.experiment import RewardRules
 
@@ -82,7 +91,7 @@ class Ledger:
     def shown(self, unit: str, answer: Answer | None, fault: ForageError | None) -> None:
         """A decision is answered, whatever has become of the log."""
         assert answer is not None, f"a decision failed: {fault!r}"
-        decision = answer.decision
+        decision = decode_decision(encode_decision(answer.decision))  # as its row should say it
         self.visits[decision.id] = Visit(answer.token, decision, answer.logged, unit)
 
     def logged_of(self, unit: str) -> list[Visit]:
@@ -175,7 +184,7 @@ class Ledger:
             elif visit.logged and key not in self.taken_out:
                 assert key in rows, f"decision {key} was answered as logged and is not"
             if key in rows:
-                assert decode_decision(rows[key]) == visit.decision
+                assert decode_decision(rows[key]) == visit.decision, f"decision {key} is another"
             for own in visit.sent:
                 self._check_contribution(visit, own)
         for (decision, arm), chain in self.chains.items():

@@ -36,8 +36,8 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
     monkeypatch.chdir(tmp_path)
 
     def put(answers: httpx.MockTransport) -> None:
-        def client(urls: Any) -> Client:
-            return Client(urls, transport=answers)
+        def client(urls: Any, **more: Any) -> Client:
+            return Client(urls, transport=answers, **more)
 
         monkeypatch.setattr(command, "Client", client)
 

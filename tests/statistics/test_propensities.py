@@ -61,7 +61,7 @@ def shown(learner: Learner, persona: int, seeds: int) -> Array:
     context, candidates = context_of(persona), frozen().candidates
     p = answer(learner, persona)
     counts = np.zeros(len(p))
-    for seed in range(seeds):
+    for seed in np.random.default_rng(seeds).integers(0, 2**63, seeds).tolist():
         again, slate = decide(learner, context, candidates, 1, seed)
         assert np.array_equal(again, p)
         assert slate.propensities == [p[slate.arms[0]]]

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import msgspec
 from hypothesis import strategies as st
 
 from service.stores import Store, open_store
@@ -78,7 +79,7 @@ batches = st.lists(st.lists(appends | rows, max_size=6), max_size=5)
 
 
 def with_suffix(entry: Entry, suffix: str) -> Entry:
-    return replace(entry, experiment=entry.experiment + suffix)
+    return msgspec.structs.replace(entry, experiment=entry.experiment + suffix)
 
 
 async def view(store: Store, experiment: str) -> dict[str, object]:

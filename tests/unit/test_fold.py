@@ -28,7 +28,7 @@ def ridge(log: Log, policy: str = "linucb") -> RidgeHead:
 def beta(log: Log) -> dict[str, list[float]]:
     head = log.state.learners["popularity"].active.head
     assert isinstance(head, BetaHead)
-    return {arm: counts.tolist() for arm, counts in head._counts.items()}
+    return dict(zip(head._rows.by_name, head._counts.tolist(), strict=True))
 
 
 def test_two_rewards_of_a_cats_toy_are_counted_in_its_cell_of_the_head() -> None:

@@ -191,7 +191,7 @@ def test_a_sure_choice_is_the_one_that_the_seed_draws() -> None:
     for seed in range(20):
         p, slate = decide(policy, np.random.default_rng(seed).standard_normal(9), arms, 1, seed)
         assert p[slate.arms[0]] == 1.0
-        assert slate.arms == [rules.choose(p, rules.Random(seed))]
+        assert slate.arms == [rules.choose(p, rules.point_of(seed))]
 
 
 # -- chance ----------------------------------------------------------------------------------------

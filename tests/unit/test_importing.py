@@ -110,7 +110,7 @@ def choices(state: State, policy: str) -> list[str]:
     found = []
     for persona in PERSONAS:
         context = state.schema.encode_context({"persona": persona})
-        for seed in range(10):
+        for seed in range(0, 2**63, 2**63 // 10):
             _, slate = decide(state.learners[policy], context, state.candidates, 1, seed)
             found.append(state.candidates.ids[slate.arms[0]])
     return found

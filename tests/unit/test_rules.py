@@ -80,26 +80,33 @@ def test_a_floor_of_a_tenth_over_4_arms_gives_each_a_fortieth() -> None:
 def test_a_point_falls_to_an_index_of_positive_weight(
     given_weights: list[float], at: float
 ) -> None:
-    index = rules.invert(np.array(given_weights), at)
+    index = rules.choose(np.array(given_weights), at)
     assert given_weights[index] > 0
 
 
 def test_points_of_0_to_1_fall_to_their_quarters() -> None:
     p = np.array([0.25, 0.0, 0.5, 0.25])
     points = [0.0, 0.2499, 0.25, 0.74, 0.75, np.nextafter(1, 0)]
-    assert [rules.invert(p, at) for at in points] == [0, 0, 2, 2, 3, 3]
+    assert [rules.choose(p, at) for at in points] == [0, 0, 2, 2, 3, 3]
 
 
 @given(weights, st.integers(0, 2**63 - 1))
-def test_a_choice_is_a_pure_function_of_probabilities_and_seed(w: list[float], seed: int) -> None:
+def test_what_is_drawn_has_a_chance(w: list[float], seed: int) -> None:
     p = np.array(w) / sum(w)
-    assert rules.choose(p, Random(seed)) == rules.choose(p, Random(seed))
+    assert p[rules.choose(p, rules.point_of(seed))] > 0
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_a_seed_points_into_0_1_by_its_first_53_bits(seed: int) -> None:
+    assert 0 <= rules.point_of(seed) < 1
+    assert rules.point_of(seed) == (seed // 2**10) / 2**53
+    assert rules.point_of(seed, twister=True) == Random(seed).random()
 
 
 def test_20000_choices_have_the_shares_of_p_within_4_standard_errors() -> None:
     p, n = np.array([0.5, 0.3, 0.15, 0.05, 0.0]), 20_000
     rng = Random(1)
-    counts = np.bincount([rules.choose(p, rng) for _ in range(n)], minlength=5)
+    counts = np.bincount([rules.choose(p, rng.random()) for _ in range(n)], minlength=5)
     assert counts[4] == 0
     assert (np.abs(counts / n - p)[:4] < 4 * np.sqrt(p * (1 - p) / n)[:4]).all()
 

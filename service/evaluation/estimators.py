@@ -1,0 +1,241 @@
+"""Off-policy estimators: arrays in, an estimate with its intervals out. Nothing here knows Forage.
+
+One row is a decision: reward r, the chance b that the log showed this arm with, the chance p that
+the target policy shows it with, and a guess q of the reward (of the shown arm; and what the target
+would earn by that guess, sum_a p(a) q(a)). The weight is w = p / b.
+
+    IPS         mean w r                                  Horvitz & Thompson 1952
+    SNIPS       sum w r / sum w                           Swaminathan & Joachims 2015
+    DM          mean sum_a p(a) q(a)                      the guess alone
+    DR          mean [sum_a p(a) q(a) + w (r - q)]        Dudik, Langford & Li 2011
+    Switch-DR   the same, without w (r - q) where w is above a threshold
+                                                          Wang, Agarwal & Dudik 2017
+Each is a ratio of two sums, so one piece of code gives all of them intervals.
+
+IPS is unbiased where b > 0 wherever p > 0. So is DR, if q was fitted without the row's own reward
+(cross-fitted, or fitted to what came before the row); q may be wrong: that costs width, no bias.
+SNIPS has a bias that goes with 1 / effective sample size. DM is as wrong as q is, and Switch-DR is
+where it switches: the interval of DM knows nothing of that.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from service.evaluation.intervals import (
+    RESAMPLES,
+    Bootstrap,
+    Interval,
+    adjusted,
+    bernstein,
+    grouped,
+    standard_error,
+)
+
+Array = npt.NDArray[np.float64]
+
+NAMES = ("ips", "snips", "dr", "switch_dr", "dm")
+
+THRESHOLDS = 10
+"""Candidates for the threshold of Switch-DR."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Columns of a log, (n,) each.
+
+    bound   the largest weight that any arm of the decision has, known before the draw
+    group   rows of a number belong together (the decisions of one user whose policy was assigned
+            once); None: each row is alone
+    range   of rewards; `guess` and `target_guess` lie in it, too
+    """
+
+    reward: Array
+    behaviour: Array
+    target: Array
+    bound: Array
+    guess: Array
+    target_guess: Array
+    group: npt.NDArray[np.int64] | None = None
+    range: tuple[float, float] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where a shown arm had no chance of being shown, or columns differ."""
+        if not (self.behaviour > 0).all():
+            raise ValueError("an arm was shown that had no chance of it")
+        columns = [self.behaviour, self.target, self.bound, self.guess, self.target_guess]
+        if any(column.shape != self.reward.shape for column in columns):
+            raise ValueError("columns differ in length")
+
+    @property
+    def weight(self) -> Array:
+        return self.target / self.behaviour
+
+
+@dataclass(frozen=True)
+class Terms:
+    """An estimate as sum(top) / sum(bottom). width: of each row, no value of top - v * bottom that
+    could have been is larger than another by more, for v within the range of rewards."""
+
+    top: Array
+    bottom: Array
+    width: Array
+
+    @property
+    def value(self) -> float:
+        total = float(self.bottom.sum())
+        return float(self.top.sum()) / total if total else float("nan")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """value: reward a decision; error: its standard error; the rest as in `intervals`, of which
+    `interval`, the adjusted one, is to be shown."""
+
+    value: float
+    error: float
+    interval: Interval
+    bootstrap: Interval
+    bernstein: Interval
+
+
+def ips(log: Logged) -> Terms:
+    low, high = log.range
+    width = log.bound * (max(high, 0.0) - min(low, 0.0))
+    return Terms(log.weight * log.reward, np.ones_like(log.reward), width)
+
+
+def snips(log: Logged) -> Terms:
+    low, high = log.range
+    return Terms(log.weight * log.reward, log.weight, log.bound * (high - low))
+
+
+def direct(log: Logged) -> Terms:
+    low, high = log.range
+    ones = np.ones_like(log.reward)
+    return Terms(log.target_guess, ones, (high - low) * ones)
+
+
+def doubly_robust(log: Logged) -> Terms:
+    return switch(log, np.inf)
+
+
+def switch(log: Logged, threshold: float) -> Terms:
+    """Doubly robust where the weight is at most `threshold`, the guess alone elsewhere."""
+    low, high = log.range
+    weight = np.where(log.weight <= threshold, log.weight, 0.0)
+    top = log.target_guess + weight * (log.reward - log.guess)
+    most = np.minimum(log.bound, threshold)
+    return Terms(top, np.ones_like(log.reward), (high - low) * (1 + 2 * most))
+
+
+def choose_threshold(log: Logged) -> float:
+    """The lowest threshold whose interval (two standard errors to each side) still meets those of
+    all higher ones: what it adds in bias cannot be told from chance (Lepski's rule; Su, Srinath &
+    Krishnamurthy 2020, "Adaptive estimator selection for off-policy evaluation")."""
+    seen = log.weight[log.weight > 0]
+    found, low, high = float("inf"), -float("inf"), float("inf")
+    steps = np.quantile(seen, np.linspace(1.0, 0.5, THRESHOLDS)).tolist() if len(seen) else []
+    for threshold in [np.inf, *steps]:
+        terms = switch(log, threshold)
+        half = 2 * standard_error(*grouped(log.group, terms.top, terms.bottom))
+        low, high = max(low, terms.value - half), min(high, terms.value + half)
+        if low > high:
+            break
+        found = float(threshold)
+    return found
+
+
+def effective_size(weight: Array) -> float:
+    """Rows of equal weight that would tell as much: (sum w)^2 / sum w^2 (Kish 1965)."""
+    squares = float(np.square(weight).sum())
+    return float(weight.sum()) ** 2 / squares if squares else 0.0
+
+
+def terms_of(log: Logged) -> dict[str, Terms]:
+    """Of every estimator in NAMES."""
+    return {
+        "ips": ips(log),
+        "snips": snips(log),
+        "dr": doubly_robust(log),
+        "switch_dr": switch(log, choose_threshold(log)),
+        "dm": direct(log),
+    }
+
+
+def estimate(
+    log: Logged, confidence: float = 0.95, seed: int = 0, resamples: int = RESAMPLES
+) -> dict[str, Estimate]:
+    """Every estimator of NAMES with its intervals. The same log and seed give the same numbers."""
+    found = terms_of(log)
+    pairs = [tuple(grouped(log.group, terms.top, terms.bottom)) for terms in found.values()]
+    [weight] = grouped(log.group, log.weight)
+    [sizes] = grouped(log.group, np.ones_like(log.reward))
+    rewards = _rewards_seen(log)
+    bootstrap = Bootstrap(len(weight), np.random.default_rng(seed), resamples)
+    resampled = bootstrap.intervals([(top, bottom) for top, bottom in pairs], confidence)
+    estimates = {}
+    for (name, terms), (top, bottom), third in zip(found.items(), pairs, resampled, strict=True):
+        effective = sizes if name == "dm" else weight
+        estimates[name] = Estimate(
+            terms.value,
+            standard_error(top, bottom),
+            adjusted(top, bottom, effective, rewards, confidence),
+            third,
+            bernstein(
+                top,
+                bottom,
+                width=float(grouped(log.group, terms.width)[0].max()),
+                confidence=confidence,
+                limits=log.range,
+            ),
+        )
+    estimates["switch_dr"] = _with_bias(estimates["switch_dr"], estimates["dr"])
+    return estimates
+
+
+def _with_bias(switched: Estimate, unbiased: Estimate) -> Estimate:
+    """What was left out for its variance has a bias that no resampling shows: so the intervals hold
+    those of the estimate without it, too."""
+
+    def both(one: Interval, other: Interval) -> Interval:
+        return Interval(min(one.low, other.low), max(one.high, other.high))
+
+    return Estimate(
+        switched.value,
+        switched.error,
+        both(switched.interval, unbiased.interval),
+        both(switched.bootstrap, unbiased.bootstrap),
+        both(switched.bernstein, unbiased.bernstein),
+    )
+
+
+def _rewards_seen(log: Logged) -> tuple[float, float]:
+    """Least and largest, of what the target would have shown; the range where they are one."""
+    seen = log.reward[log.target > 0]
+    if len(seen) and seen.min() < seen.max():
+        return float(seen.min()), float(seen.max())
+    return log.range
+
+
+def cross_fitted(
+    rows: Array,  # (n, m) features of what was shown
+    reward: Array,  # (n,)
+    every: Array,  # (n, K, m) features of every candidate
+    *,
+    ridge: float = 1.0,
+    folds: int = 5,
+    seed: int = 0,
+) -> tuple[Array, Array]:  # (n,), (n, K)
+    """Guesses by ridge regression, each from a fit to the other folds: of the shown, of every."""
+    n, m = rows.shape
+    fold = np.random.default_rng(seed).permutation(n) % folds
+    shown, all_ = np.empty(n), np.empty(every.shape[:2])
+    for number in range(folds):
+        own = fold == number
+        x, r = rows[~own], reward[~own]
+        center = float(r.mean()) if len(r) else 0.0
+        w = np.linalg.solve(x.T @ x + ridge * np.eye(m), x.T @ (r - center))
+        shown[own], all_[own] = rows[own] @ w + center, every[own] @ w + center
+    return shown, all_

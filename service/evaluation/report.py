@@ -1,0 +1,135 @@
+"""An evaluation as a table and as JSON."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from service.evaluation.estimators import NAMES, Estimate
+from service.evaluation.evaluate import Evaluation, PolicyValue
+from service.evaluation.intervals import Interval
+from service.findings import aligned
+
+TITLES = {"ips": "IPS", "snips": "SNIPS", "dr": "DR", "switch_dr": "Switch-DR", "dm": "DM"}
+ARMS_AS_JSON = 100
+"""Arms without support that are listed as JSON."""
+
+
+def as_json(found: Evaluation) -> dict[str, Any]:
+    return {
+        "experiment": found.experiment,
+        "decisions": found.decisions,
+        "since": _time(found.since),
+        "until": _time(found.until),
+        "frozen": found.frozen,
+        "confidence": found.confidence,
+        "logged": {"value": found.logged, "interval": _ends(found.logged_interval)},
+        "logged_by": dict(found.logged_by),
+        "slates": found.slates,
+        "untold": found.untold,
+        "erased": found.erased,
+        "left_out": dict(found.left_out),
+        "policies": [_policy_as_json(each) for each in found.policies],
+    }
+
+
+def _policy_as_json(value: PolicyValue) -> dict[str, Any]:
+    return {
+        "policy": value.policy,
+        "never_ran": value.never_ran,
+        "refused": value.refused,
+        "effective_sample_size": value.effective,
+        "largest_weight": value.largest,
+        "mean_weight": value.mean,
+        "unsupported": value.unsupported,
+        "unsupported_arms": dict(list(value.unsupported_arms.items())[:ARMS_AS_JSON]),
+        "estimates": {name: _estimate_as_json(each) for name, each in value.estimates.items()},
+    }
+
+
+def _estimate_as_json(one: Estimate) -> dict[str, Any]:
+    return {
+        "value": one.value,
+        "standard_error": one.error,
+        "interval": _ends(one.interval),
+        "bootstrap": _ends(one.bootstrap),
+        "bernstein": _ends(one.bernstein),
+    }
+
+
+def _ends(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else list(interval)
+
+
+def _time(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
+def table(found: Evaluation) -> str:
+    """What was evaluated on, a line for each policy and estimator, then what was refused."""
+    lines = [_head(found)]
+    if found.logged is not None:
+        lines.append(f"The log itself earned {found.logged:.4f} {_told(found.logged_interval)}.")
+    percent = f"{found.confidence:.0%}"
+    rows = [["policy", "estimator", "reward", percent, "bootstrap", "Bernstein", "ESS", "weight"]]
+    for value in found.policies:
+        rows += _rows(value)
+    if len(rows) > 1:
+        lines += ["", *aligned(rows)]
+    for value in found.policies:
+        if value.refused:
+            lines += ["", f"{value.policy}: no estimate. {_sentence(value.refused)}"]
+        elif value.unsupported:
+            lines += [
+                "",
+                f"{value.policy}: {value.unsupported:.2%} of what it would show had no chance in "
+                "the log, and counts as worth 0 in IPS.",
+            ]
+    if notes := _notes(found):
+        lines += ["", *notes]
+    return "\n".join(lines)
+
+
+def _head(found: Evaluation) -> str:
+    by = ", ".join(f"{policy} {count:,}" for policy, count in found.logged_by.items())
+    when = f" from {_time(found.since)} to {_time(found.until)}" if found.since is not None else ""
+    how = "as they stood before" if found.frozen else "as they learned"
+    return (
+        f"{found.experiment}: {found.decisions:,} decisions{when}"
+        f"{f' ({by})' if by else ''}; policies {how}."
+    )
+
+
+def _rows(value: PolicyValue) -> list[list[str]]:
+    rows: list[list[str]] = []
+    estimates: Mapping[str, Estimate] = value.estimates
+    for name in NAMES:
+        if name in estimates:
+            one, first = estimates[name], not rows
+            intervals = [_told(each) for each in (one.interval, one.bootstrap, one.bernstein)]
+            size = [f"{value.effective:,.0f}", f"{value.largest:,.1f}"] if first else ["", ""]
+            policy = value.policy if first else ""
+            rows.append([policy, TITLES[name], f"{one.value:.4f}", *intervals, *size])
+    return rows
+
+
+def _told(interval: Interval | None) -> str:
+    return "" if interval is None else f"[{interval.low:.4f}, {interval.high:.4f}]"
+
+
+def _notes(found: Evaluation) -> list[str]:
+    notes = []
+    if found.slates:
+        notes.append(f"{found.slates:,} decisions showed several arms: their first place counts.")
+    if found.untold:
+        notes.append(
+            f"Of {found.untold:,} imported decisions only the shown arm's chance is known: what "
+            "the log could not have shown cannot be told."
+        )
+    if found.erased:
+        notes.append(f"{found.erased:,} events were erased: policies learned here without them.")
+    notes += [f"{count:,} left out: {why}." for why, count in found.left_out.items()]
+    return notes
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

@@ -1,0 +1,252 @@
+"""Which decisions of a log can be evaluated, and what came of each: held as columns, not as rows.
+
+A first pass reads the events for rewards, a second the decision rows. Per settled arm 24 bytes are
+held, per row about 50; the rows themselves are read again when they are evaluated.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from service.errors import LogGap, LogTooNew, StoreError
+from service.events import (
+    Decision,
+    ExperimentDefined,
+    Learned,
+    Tombstone,
+    decode_decision,
+    decode_event,
+    outcomes,
+)
+from service.experiment import Definition
+from service.follower import PAGE
+from service.rederive import is_imported, is_whole, made
+from service.stores import Store
+from service.stores.base import KeptRow
+
+ROWS = 200
+"""Decision rows read at a time."""
+
+Say = Callable[[str, int, int | None], None]
+"""Takes what is being done, how much of it is done, and of how much, where that is known."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which decisions to evaluate on.
+
+    since, until   unix seconds, of when they were made; until is excluded
+    newest         so many at most
+    logged_by      made by these policies alone (None: by any)
+    """
+
+    since: float | None = None
+    until: float | None = None
+    newest: int | None = None
+    logged_by: frozenset[str] | None = None
+
+
+@dataclass
+class Chosen:
+    """Decisions to evaluate, in the order of the positions that they were made at.
+
+    numbers, positions   of their rows, and of the state that made each
+    rewards              of what was shown first, as it stands at the log's end
+    left_out             how many others of the selection were left out, by reason
+    erased               positions of events that were erased
+    """
+
+    numbers: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+    rewards: npt.NDArray[np.float64]
+    left_out: Counter[str] = field(default_factory=Counter)
+    erased: set[int] = field(default_factory=set)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+class Rewards:
+    """What each shown arm was settled with last, by the hash of (decision, arm)."""
+
+    def __init__(self) -> None:
+        self._keys, self._values, self._positions = array("q"), array("d"), array("q")
+        self._order: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self.end = 0.0
+        self.default: float | None = None
+        self.erased: set[int] = set()
+        self.begins = 0  # what was settled up to here was trimmed
+
+    async def read(self, store: Store, experiment: str, say: Say | None) -> None:
+        """Raises LogTooNew, Damaged or LogGap where the events cannot be read."""
+        position = 0
+        while records := await store.read(experiment, position, PAGE):
+            if not position:
+                self.begins = records[0].position - 1
+            for record in records:
+                self._take(record.position, record.payload)
+            position = records[-1].position
+            if say:
+                say("rewards read", position, None)
+        keys = np.frombuffer(self._keys, np.int64)
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+
+    def _take(self, position: int, payload: bytes) -> None:
+        event = decode_event(payload)
+        self.end = max(self.end, event.at)
+        if isinstance(event, ExperimentDefined):
+            self.default = Definition.model_validate(event.definition).reward.default
+        elif isinstance(event, Tombstone):
+            self.erased.add(position)
+        elif isinstance(event, Learned):
+            for outcome in outcomes(event):
+                self._keys.append(hash((event.decision, outcome.settled.arm)))
+                self._values.append(outcome.settled.reward)
+                self._positions.append(position)
+
+    def of(self, decision: str, arm: str) -> tuple[float, int] | None:
+        """The reward as it stands, and the position at which it was settled first."""
+        key = hash((decision, arm))
+        first = int(np.searchsorted(self._sorted, key, side="left"))
+        last = int(np.searchsorted(self._sorted, key, side="right"))
+        if first == last:
+            return None
+        return self._values[self._order[last - 1]], self._positions[self._order[first]]
+
+
+UNREADABLE = "their rows are damaged"
+OPEN = "their reward may still come, or one before them is waited for"
+UNKNOWN = "nothing is known of what came of them (no reward, no default, or never shown)"
+CANDIDATES = "imported without the arms that could have been shown"
+EARLIER = "made before the log's origin, of which the events were trimmed"
+
+
+async def choose(
+    store: Store, experiment: str, selection: Selection, say: Say | None = None
+) -> Chosen:
+    """Read the log twice over and choose what to evaluate.
+
+    Decisions count up to the first that is still waited for: what comes after it would be clicks
+    alone, since a click comes before the default. All before it count, whatever came of them.
+    """
+    rewards = Rewards()
+    await rewards.read(store, experiment, say)
+    kept, number = _Kept(rewards, selection), 0
+    while page := await store.decisions(experiment, number, ROWS):
+        number = page[-1].number
+        for row in page:
+            kept.take(row)
+        if say:
+            say("decisions read", number, None)
+    return kept.chosen()
+
+
+class _Kept:
+    """Of the rows that were read, what is needed to choose."""
+
+    def __init__(self, rewards: Rewards, selection: Selection) -> None:
+        self._rewards, self._selection = rewards, selection
+        self._numbers, self._positions = array("q"), array("q")
+        self._times, self._values = array("d"), array("d")
+        self._waits: list[tuple[float, float]] = []  # reward_by and at of what is not settled
+        self._left: Counter[str] = Counter()
+        self._end = rewards.end
+
+    def take(self, row: KeptRow) -> None:
+        """Raises LogTooNew."""
+        try:
+            decision = decode_decision(row.payload)
+        except LogTooNew:
+            raise
+        except StoreError:
+            decision = None
+        place = None if decision is None else made(decision)
+        if decision is None or place is None or not is_whole(decision):
+            self._left[UNREADABLE] += 1
+            return
+        imported, first = is_imported(decision), decision.shown[0]
+        selected = _selected(decision, self._selection)
+        if not imported and place.position < self._rewards.begins:
+            self._left[EARLIER] += selected
+            return
+        self._end = max(self._end, decision.at)
+        came = self._rewards.of(decision.id, first.arm)
+        if came is None and not imported:
+            self._waits.append((decision.reward_by, decision.at))
+        if not selected:
+            return
+        if imported and len(decision.arms) == 1 and first.propensity < 1:
+            self._left[CANDIDATES] += 1
+            return
+        self._numbers.append(row.number)
+        self._times.append(decision.at)
+        self._positions.append(came[1] - 1 if imported and came else place.position)
+        self._values.append(_value(decision, came, self._rewards, imported=imported))
+
+    def chosen(self) -> Chosen:
+        cut = min((at for by, at in self._waits if by > self._end), default=np.inf)
+        numbers, positions = np.array(self._numbers, np.int64), np.array(self._positions, np.int64)
+        times, values, left = np.array(self._times), np.array(self._values), self._left
+        closed = times < cut
+        known = closed & ~np.isnan(values)
+        left[OPEN] += int((~closed).sum())
+        left[UNKNOWN] += int((closed & ~known).sum())
+        rows = np.flatnonzero(known)
+        if self._selection.newest is not None:
+            rows = rows[-self._selection.newest :]
+        rows = rows[np.argsort(positions[rows], kind="stable")]
+        erased = self._rewards.erased
+        return Chosen(numbers[rows], positions[rows], values[rows], +left, erased)
+
+
+def _selected(decision: Decision, selection: Selection) -> bool:
+    return (
+        (selection.since is None or decision.at >= selection.since)
+        and (selection.until is None or decision.at < selection.until)
+        and (selection.logged_by is None or decision.policy in selection.logged_by)
+    )
+
+
+def _value(
+    decision: Decision, came: tuple[float, int] | None, rewards: Rewards, *, imported: bool
+) -> float:
+    """The reward; NaN where none is known. The default of an overdue decision holds, even if the
+    service has not come to log it. A deferred one may never have been shown."""
+    if came is not None:
+        return came[0]
+    if imported or decision.deferred or rewards.default is None:
+        return float("nan")
+    return rewards.default
+
+
+class Reader:
+    """The chosen rows again, in order. They came nearly in that order, so that a page serves for
+    many."""
+
+    def __init__(self, store: Store, experiment: str, chosen: Chosen) -> None:
+        self._store, self._experiment, self._chosen = store, experiment, chosen
+        self._page: dict[int, bytes] = {}
+        self._next = 0
+
+    async def made_up_to(self, position: int) -> AsyncIterator[tuple[int, int, Decision]]:
+        """Index, position and decision of each that was not given yet."""
+        chosen = self._chosen
+        while self._next < len(chosen) and chosen.positions[self._next] <= position:
+            index = self._next
+            self._next += 1
+            payload = await self._payload(int(chosen.numbers[index]))
+            yield index, int(chosen.positions[index]), decode_decision(payload)
+
+    async def _payload(self, number: int) -> bytes:
+        if number not in self._page:
+            page = await self._store.decisions(self._experiment, number - 1, ROWS)
+            self._page = {row.number: row.payload for row in page}
+        with suppress(KeyError):
+            return self._page[number]
+        raise LogGap(f"experiment {self._experiment}: decision row {number} went meanwhile")

@@ -1,0 +1,179 @@
+"""The policies that are evaluated: live ones, and definitions that never ran.
+
+Both live in the fold. A definition is put into every `ExperimentDefined` on the way, with no share
+of the traffic: so it meets the features, the arms and the erasures of the log as a live policy
+does, and learns from every policy's rewards in log order. The guess of the reward that doubly
+robust estimates start from is one more of them: a ridge regression.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from service.errors import ConfigurationError, StoreUnavailable
+from service.events import ExperimentDefined
+from service.experiment import Definition
+from service.faults import faults_of
+from service.features import Array, Schema, View
+from service.fold import State, changes_due, read_artifact
+from service.policies.candidates import Candidates
+from service.policies.learner import Learner, Staged
+from service.stores import Store
+
+GUESS = "_guess_of_reward"
+"""Name of the regression among the policies of the fold."""
+
+COLUMNS = 512
+"""The regression sees the crosses of features only as far as this: its cost is their square."""
+
+
+def read_definitions(path: Path) -> dict[str, dict[str, Any]]:
+    """Policies by name from a TOML or JSON file with a `policies` table; what else an experiment's
+    file holds is not looked at. Raises ConfigurationError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as fault:
+        raise ConfigurationError(f"{path}: {fault.strerror}") from fault
+    except (ValueError, RecursionError) as fault:
+        raise ConfigurationError(f"{path}: cannot be read: {fault}") from fault
+    policies = content.get("policies") if isinstance(content, dict) else None
+    if not isinstance(policies, dict) or not policies:
+        raise ConfigurationError(f"{path}: there is no [policies.NAME] in it")
+    return policies
+
+
+def with_policies(
+    definition: Mapping[str, Any], extra: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A definition with policies that get no traffic and learn from all of it.
+
+    Raises ConfigurationError where they are wrong, or do not fit the experiment.
+    """
+    own = {
+        name: {**settings, "share": 0.0, "learns_from": "all"} if isinstance(settings, dict) else {}
+        for name, settings in extra.items()
+    }
+    whole = {**definition, "policies": {**definition["policies"], **own}}
+    try:
+        return Definition.model_validate(whole).model_dump(mode="json")
+    except ValidationError as error:
+        faults = [f"{fault.path}: {fault.message}" for fault in faults_of(error.errors(), whole)]
+        raise ConfigurationError("\n".join(faults)) from error
+
+
+def regression(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the regression: over context, arm and crosses; over the context for each arm
+    apart where arms have no features."""
+    whole = Definition.model_validate(definition)
+    features = whole.features
+    if not features.arm:
+        return {"kind": "greedy", "disjoint": True}
+    names = ["intercept", *features.context, *features.arm]
+    schema = Schema(features)
+    for chosen in ([*names, *features.crosses], names):
+        if View(schema, chosen).width <= min(COLUMNS, whole.max_vector):
+            return {"kind": "greedy", "features": chosen}
+    return {"kind": "greedy", "disjoint": True, "features": ["intercept"]}
+
+
+@dataclass
+class Added:
+    """What is added to the fold of a log, and why it was not where it did not fit."""
+
+    policies: Mapping[str, Mapping[str, Any]]
+    fault: str = ""
+
+    def into(self, event: ExperimentDefined) -> ExperimentDefined:
+        """The event with them. A definition of the past that they do not fit (a feature came
+        later) stays as it was."""
+        definition = event.definition
+        guess = {GUESS: regression(definition)}
+        try:
+            whole = with_policies(definition, {**self.policies, **guess})
+        except ConfigurationError as fault:
+            self.fault = str(fault)
+            whole = with_policies(definition, guess)
+        else:
+            self.fault = ""
+        return ExperimentDefined(
+            at=event.at,
+            revision=event.revision,
+            schema_version=event.schema_version,
+            definition=whole,
+        )
+
+    def into_origin(self, state: State) -> None:
+        """The same of a state that a log begins with."""
+        if state.deleted:
+            return
+        definition = state.definition.model_copy(update={"arms": state.arms})
+        event = ExperimentDefined(
+            at=0.0,
+            revision=state.revision,
+            schema_version=state.schema_version,
+            definition=definition.model_dump(mode="json"),
+        )
+        state.position -= 1
+        state.apply(state.position + 1, self.into(event))
+
+    async def follow(self, store: Store, state: State, position: int, at: float) -> None:
+        """What a service logs of a policy as events, done at once for those that never ran: a
+        change of the world that it met, a net whose training fell due."""
+        for event in changes_due(state, at):
+            if event.policy in self.policies:
+                state.learners[event.policy].change(position, event)
+        for name in self.policies:
+            learner = state.learners.get(name)
+            if learner is not None and learner.training_due and learner.settings.learning:
+                await _train(store, state, learner, position, at)
+
+
+async def _train(store: Store, state: State, learner: Learner, position: int, at: float) -> None:
+    import torch
+
+    from service.training.trainer import train
+
+    torch.set_num_threads(1)
+    try:
+        artifact = await train(store, state, learner)
+    except StoreUnavailable as fault:
+        raise ConfigurationError(
+            f"policy {learner.name}: its net cannot be trained, for the rewards it would be "
+            "trained on were trimmed from the log"
+        ) from fault
+    if artifact is not None:
+        version = read_artifact(learner, artifact)
+        learner.staged = Staged(version, position, position, gone=set())
+        learner.activate(position, at)
+
+
+def frozen(state: State, learner: Learner) -> Learner:
+    """The policy as it stands, in a copy that the fold does not come to."""
+    twin = Learner(
+        state.name,
+        learner.name,
+        learner.settings,
+        state.definition,
+        state.schema,
+        learner.born,
+        learner.born_at,
+    )
+    meta, arrays = learner.describe(learner.active)
+    twin.active = twin.restored(meta, {name: array.copy() for name, array in arrays.items()})
+    return twin
+
+
+def guesses(state: State, context: Array, candidates: Candidates) -> Array:  # (K,)
+    """Of the reward of each candidate, from what came before; within the range of rewards."""
+    learner = state.learners[GUESS]
+    version = learner.active
+    phi = version.encoder(learner.view.design(context[None], candidates.x))
+    low, high = state.definition.reward.range
+    return np.clip(version.mean(phi, candidates.ids), low, high)

@@ -1,0 +1,236 @@
+"""The decisions of a log, each with what every policy would have done in its place.
+
+The log is folded once from its beginning, and a decision is met under the state of the very
+position that it was made at: no policy has seen its reward, or a later one, when it is asked. So
+what is estimated is what the policy would have earned while it learned, decision by decision
+(progressive validation), or, frozen, what it would have earned as it stood before the first of the
+decisions.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.engine import decide
+from service.errors import Invalid, LogGap, NotFound
+from service.evaluation.rows import EARLIER, UNREADABLE, Chosen, Reader, Say
+from service.evaluation.targets import Added, frozen, guesses
+from service.events import (
+    AnyEvent,
+    Decision,
+    Erased,
+    ExperimentDefined,
+    Tombstone,
+    decode_event,
+)
+from service.features import Array
+from service.fold import State
+from service.follower import PAGE, Follower, Live
+from service.policies.candidates import Candidates
+from service.policies.learner import Learner
+from service.rederive import candidates_of, is_imported
+from service.stores import Store
+from service.telemetry import Telemetry
+
+ABSENT = "made before all of the policies were there"
+FEATURES = "their features or arms do not fit the policies as they stand"
+SURE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One decision.
+
+    index       in the order of `Chosen`
+    shown       which of the arms was shown (first)
+    behaviour   (K,) the chance that the log shows each with; None where only that of the shown arm
+                is known
+    propensity  the shown arm's
+    targets     by policy, (K,) the chance that it would have shown each with
+    guess       (K,) of each one's reward
+    """
+
+    index: int
+    decision: Decision
+    shown: int
+    behaviour: Array | None
+    propensity: float
+    targets: Mapping[str, Array]
+    guess: Array
+
+    @property
+    def arms(self) -> Sequence[str]:
+        return self.decision.arms
+
+
+class Walk:
+    """Over one experiment's log.
+
+    own   divide by the propensity under the policy that was assigned, also where the assignment
+          was by chance
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        experiment: str,
+        policies: Sequence[str],
+        added: Added,
+        *,
+        freeze: bool = False,
+        own: bool = False,
+    ) -> None:
+        self._store, self._name = store, experiment
+        self._policies, self._added = policies, added
+        self._freeze, self._own = freeze, own
+        self._twins: dict[str, Learner] | None = None
+        self._twins_of = 0  # their schema version
+        self._erased: set[int] = set()
+        self._follower = Follower(store, Telemetry())
+        self.left_out: Counter[str] = Counter()
+        self.range = 0.0, 1.0
+
+    async def visits(self, chosen: Chosen, say: Say | None = None) -> AsyncIterator[Visit]:
+        """Each that can be evaluated, in log order. Raises StoreError where the log cannot be
+        folded, NotFound where it never held one of the policies."""
+        reader = Reader(self._store, self._name, chosen)
+        self._erased = chosen.erased
+        done, state = 0, None
+        async for position, state in self._states():
+            async for index, made_at, decision in reader.made_up_to(position):
+                done += 1
+                if say:
+                    say("decisions evaluated", done, len(chosen))
+                if made_at < position or state is None:
+                    self.left_out[EARLIER] += 1
+                elif visit := self._visit(state, index, decision):
+                    yield visit
+        self._check(state)
+
+    def _check(self, state: State | None) -> None:
+        if state is None or state.deleted:
+            raise NotFound("the experiment was deleted", path="experiment")
+        if unknown := [name for name in self._policies if name not in state.learners]:
+            why = f": {self._added.fault}" if unknown[0] in self._added.policies else ""
+            raise NotFound(f"the experiment has no policy {unknown[0]}{why}", path="policies")
+        self.range = state.definition.reward.range
+
+    # -- the fold ------------------------------------------------------------------------------
+
+    async def _states(self) -> AsyncIterator[tuple[int, State | None]]:
+        """Each position of the log, and the state there; None before an origin that a fold has to
+        begin at, because what came before was trimmed."""
+        origin = await self._origin()
+        live: Live | None = Live(State(self._name))
+        last = 0
+        while records := await self._store.read(self._name, last, PAGE):
+            for record in records:
+                position, event = record.position, decode_event(record.payload)
+                if position != last + 1:
+                    if last or origin is None or position > origin.position + 1:
+                        raise LogGap(
+                            f"experiment {self._name}: position {last + 1} is missing from the log"
+                        )
+                    live = None
+                    if position == origin.position + 1:
+                        live = self._at(origin)
+                        yield origin.position, live.state
+                last = position
+                if origin and position == origin.position and live is None:
+                    live = self._at(origin)
+                elif live is not None:
+                    await self._fold(live, position, event)
+                yield position, live.state if live else None
+
+    async def _fold(self, live: Live, position: int, event: AnyEvent) -> None:
+        """What was erased is passed over: heads lack it from here on."""
+        if isinstance(event, ExperimentDefined):
+            event = self._added.into(event)
+        elif isinstance(event, Tombstone):
+            event = Erased(at=event.at, decisions=[], positions=[])
+        await self._follower.fold(live, position, event)
+        for learner in live.state.learners.values():
+            if learner.staged and learner.staged.gone is None:
+                learner.staged.gone = self._erased
+        if not live.state.deleted:
+            await self._added.follow(self._store, live.state, position, event.at)
+
+    async def _origin(self) -> State | None:
+        for snapshot in await self._store.snapshots(self._name):
+            if snapshot.origin:
+                return State.restore(snapshot)
+        return None
+
+    def _at(self, origin: State) -> Live:
+        self._added.into_origin(origin)
+        return Live(origin)
+
+    # -- a decision ----------------------------------------------------------------------------
+
+    def _visit(self, state: State, index: int, decision: Decision) -> Visit | None:
+        if state.deleted or any(name not in state.learners for name in self._policies):
+            self.left_out[ABSENT] += 1
+            return None
+        if self._freeze and self._twins is None:
+            self._twins = {name: frozen(state, state.learners[name]) for name in self._policies}
+            self._twins_of = state.schema_version
+        if self._twins is not None and state.schema_version != self._twins_of:
+            self.left_out[FEATURES] += 1
+            return None
+        try:
+            context = state.schema.encode_context(decision.context)
+            candidates = candidates_of(state, decision)
+        except (KeyError, Invalid):
+            self.left_out[FEATURES] += 1
+            return None
+        asked = _Asked(decision, context, candidates)
+        first = decision.shown[0]
+        shown = decision.arms.index(first.arm)
+        learners = self._twins or state.learners
+        behaviour = self._behaviour(state, asked)
+        propensity = first.propensity if behaviour is None else float(behaviour[shown])
+        if propensity <= 0:
+            self.left_out[UNREADABLE] += 1
+            return None
+        return Visit(
+            index,
+            decision,
+            shown,
+            behaviour,
+            propensity,
+            {name: asked.chances(learners[name]) for name in self._policies},
+            guesses(state, context, candidates),
+        )
+
+    def _behaviour(self, state: State, asked: "_Asked") -> Array | None:
+        """The chance of each arm to be shown, over the draw of the arm and, where chance assigned
+        the policy, over that draw, too: sum_j share_j p_j (the balance heuristic; Agarwal et al.
+        2017 for many loggers)."""
+        decision = asked.decision
+        if not decision.probabilities:
+            return None
+        own = np.array(decision.probabilities)
+        if self._own or decision.assignment == SURE or is_imported(decision):
+            return own
+        shared = [each for each in state.learners.values() if each.settings.share > 0]
+        total = sum(each.settings.share for each in shared)
+        if decision.policy not in {each.name for each in shared}:
+            return own
+        return np.asarray(sum(each.settings.share / total * asked.chances(each) for each in shared))
+
+
+class _Asked:
+    """What each policy answers to a decision's question, worked out once."""
+
+    def __init__(self, decision: Decision, context: Array, candidates: Candidates) -> None:
+        self.decision, self._context, self._candidates = decision, context, candidates
+        self._known: dict[Learner, Array] = {}
+
+    def chances(self, learner: Learner) -> Array:  # (K,)
+        found = self._known.get(learner)
+        if found is None:
+            found, _ = decide(learner, self._context, self._candidates, 1, 0)
+            self._known[learner] = found
+        return found

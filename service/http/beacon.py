@@ -1,0 +1,124 @@
+"""POST /beacon: what a page still had to say when it was left.
+
+`navigator.sendBeacon` is the one call that browsers carry out after a page is gone, whatever the
+page. It can set no header: no key in `Authorization`, and across origins no `application/json`
+either without a preflight, which nobody is there to wait for. So a beacon is plain text that holds
+JSON, with the key inside (a browser key is public; in a query it would stand in every access log).
+Here it is opened into the requests that it stands for, in order; each passes keys, limits and
+counts as if it had been sent by itself. Without a preflight any page could send one: an origin that
+is neither the service's own nor listed is refused.
+"""
+
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.experiment import NAME
+from service.http.problems import problem, respond
+
+PATH: Final = "/beacon"
+BYTES: Final = 65_536
+"""Browsers keep no more than that under way for a page that is gone."""
+ITEMS: Final = 200
+
+
+class _Activation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: Annotated[str, Meta(pattern=r"^[\w-]{1,64}$")]
+    experiment: Annotated[str, Meta(pattern=NAME)] | None = None
+
+
+class _Beacon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """activate: decisions that were shown, before the rewards; rewards: as in /reward/batch."""
+
+    key: str | None = None
+    activate: list[_Activation] = []
+    rewards: list[Any] = []
+
+
+class Beacon:
+    """ASGI middleware outside of whatever judges a request."""
+
+    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
+        self._app, self._origins = app, origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
+            answer = await self._open(scope, receive)
+            await answer(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _open(self, scope: Scope, receive: Receive) -> Response:
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        own = origin is None or urlsplit(origin).netloc == headers.get("host")
+        if not own and origin not in self._origins:
+            return _refuse(403, "foreign-origin", "This origin is not listed", "see cors_origins")
+        content = bytearray()
+        try:
+            async for chunk in Request(scope, receive).stream():
+                content += chunk
+                if len(content) > BYTES:
+                    at_most = f"at most {BYTES} bytes"
+                    return _refuse(413, "too-large", "The body is too large", at_most)
+        except ClientDisconnect:  # nobody hears it, but it is no fault of ours
+            return _refuse(400, "cut-off", "The body is not whole", "the connection was cut")
+        try:
+            beacon = msgspec.json.decode(bytes(content), type=_Beacon)
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            return _refuse(422, "invalid", "The request is not valid", str(fault))
+        if len(beacon.activate) + len(beacon.rewards) > ITEMS:
+            return _refuse(422, "invalid", "The request is not valid", f"at most {ITEMS} items")
+        parts: list[tuple[str, str, Any]] = [
+            (
+                f"/decisions/{each.id}/activate",
+                f"experiment={each.experiment}" if each.experiment else "",
+                None,
+            )
+            for each in beacon.activate
+        ]
+        parts += [("/reward", "", reward) for reward in beacon.rewards]
+        statuses = [await self._pass(scope, beacon.key, *part) for part in parts]
+        return JSONResponse({"statuses": statuses})
+
+    async def _pass(self, scope: Scope, key: str | None, path: str, query: str, body: Any) -> int:
+        """Have one request of a beacon answered; its status."""
+        content = b"" if body is None else msgspec.json.encode(body)
+        dropped = {b"content-type", b"content-length", b"transfer-encoding"}
+        if key is not None:
+            dropped |= {b"authorization", b"x-api-key"}
+        headers = [(name, value) for name, value in scope["headers"] if name not in dropped]
+        headers += [(b"content-type", b"application/json")]
+        headers += [(b"content-length", b"%d" % len(content))]
+        if key is not None:
+            headers += [(b"authorization", b"Bearer " + key.encode("latin-1", "replace"))]
+        inner: Scope = {
+            **scope,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": headers,
+            "state": dict(scope.get("state", {})),
+        }
+        status = 500
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": content, "more_body": False}
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+
+        await self._app(inner, receive, send)
+        return status
+
+
+def _refuse(status: int, slug: str, title: str, detail: str) -> Response:
+    return respond(problem(status, slug, title, detail))

@@ -1,0 +1,231 @@
+"""What the console reads: figures of the present, of the past hour and week, of arms, and the last
+decisions. For people's eyes, and for whoever wants them as JSON."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel, Field
+
+from service import __version__
+from service.experiment import Name
+from service.http.experiments import IfMatch, Named, revision_of
+from service.http.routes import Core, problems
+from service.http.schemas import Body
+from service.overview import Order, Page
+
+router = APIRouter()
+
+
+class ExperimentHealth(BaseModel):
+    name: str
+    revision: int
+    position: int = Field(description="Log position the state stands at.")
+    recovered: bool = Field(description="Folded to the log's end once.")
+    snapshot_age_seconds: float | None = Field(description="null: none by this process.")
+    arms: int
+    policies: list[str]
+    training_due: list[str] = Field(description="Policies whose next training is due.")
+    staged: list[str] = Field(description="Policies with a version on its way.")
+    settled: int = Field(description="Rewards settled, of all policies.")
+    mean_reward: float | None
+
+
+class ServiceStatus(BaseModel):
+    """One process and what it serves."""
+
+    now: float = Field(description="Unix seconds.")
+    started: float
+    version: str
+    store: str
+    durability: str = Field(description="What an acknowledged write survives.")
+    degraded: bool = Field(description="The log cannot be written.")
+    behind: bool = Field(description="Others may have appended what is not folded here.")
+    lag_seconds: float | None = Field(description="Since the log was followed; null: not shared.")
+    processes: int = Field(description="Services that share the log and live.")
+    waiting_decisions: int = Field(description="Answered, and not in the log yet.")
+    experiments: list[ExperimentHealth]
+
+
+class RewardScale(BaseModel):
+    low: float
+    high: float
+    default: float | None
+    aggregation: Literal["first", "sum", "last"]
+
+
+class Lead(BaseModel):
+    """Of a policy over the best of the others."""
+
+    over: str
+    difference: float
+    interval: tuple[float, float] = Field(description="95 percent.")
+
+
+class PolicyFigures(BaseModel):
+    name: str
+    kind: str
+    share: float
+    traffic: float = Field(description="Its part of the traffic that names no policy.")
+    decisions: int | None = Field(description="null: the log, which counts them, is gone.")
+    settled: int
+    total: float
+    squares: float
+    mean_reward: float | None
+    mean_reward_interval: tuple[float, float] | None = Field(description="95 percent.")
+    lead: Lead | None
+    propensity_mean: float | None
+    propensity_minimum: float | None
+    entropy_mean: float | None = Field(description="Nats.")
+    version: int
+    staged: int | None
+    rewards: int = Field(description="Learned from, since its head was born.")
+    training_due: bool
+    training_due_at: int | None
+
+
+class ExperimentStatus(ExperimentHealth):
+    now: float
+    schema_version: int
+    reward: RewardScale
+    figures: list[PolicyFigures]
+
+
+class PolicyHistory(BaseModel):
+    """A column each; one place, one moment."""
+
+    name: str
+    at: list[float] = Field(description="Unix seconds.")
+    count: list[int] = Field(description="Rewards settled.")
+    total: list[float]
+    squares: list[float]
+    decisions: list[int] = Field(description="Of this process.")
+    propensity: list[float | None] = Field(description="Running mean, of the shown arm.")
+    entropy: list[float | None] = Field(description="Running mean, nats.")
+    share: list[float] = Field(description="Of the traffic that names no policy.")
+
+
+class HistoryAnswer(BaseModel):
+    step_seconds: int
+    policies: list[PolicyHistory]
+
+
+class ArmFigures(BaseModel):
+    arm: str
+    active: bool = Field(description="In the catalogue; else it is retired.")
+    impressions: int = Field(description="Settled: shown, and known what came of it.")
+    total: float = Field(description="Sum of rewards; of clicks, their count.")
+    mean_reward: float | None
+    mean_reward_interval: tuple[float, float] | None = Field(description="95 percent.")
+    share: float = Field(description="Of the impressions of all arms.")
+
+
+class ArmFiguresAnswer(BaseModel):
+    found: int = Field(description="Arms that match, on all pages.")
+    since: int = Field(description="Log position from which on arms are counted.")
+    impressions: int = Field(description="Of all arms.")
+    arms: list[ArmFigures]
+
+
+class RecentDecision(BaseModel):
+    id: str
+    at: float = Field(description="Unix seconds.")
+    policy: str
+    arm: str = Field(description="The first that was shown.")
+    shown: int
+    candidates: int
+    propensity: float
+    model_version: str
+
+
+class RecentDecisions(BaseModel):
+    decisions: list[RecentDecision]
+
+
+class ShareBody(Body):
+    share: Annotated[float, Field(ge=0, le=1e6)] = Field(
+        description="Weight beside the others'; 0: it gets no traffic that names no policy."
+    )
+
+
+class ShareAnswer(BaseModel):
+    policy: str
+    share: float
+    revision: int
+
+
+@router.get("/status", tags=["observe"])
+async def status(core: Core) -> ServiceStatus:
+    """This process, its log, and the health of every experiment."""
+    return ServiceStatus(
+        version=__version__,
+        store=core.settings.store.partition("://")[0],
+        durability=core.journal.store.durability,
+        **core.overview.process(),
+    )
+
+
+@router.get("/experiments/{experiment}/status", tags=["observe"], responses=problems(404, 503))
+async def experiment_status(state: Named, core: Core) -> ExperimentStatus:
+    """How each policy does, beside the others. Cheap: ask as often as you like."""
+    return ExperimentStatus.model_validate(await core.overview.experiment(state))
+
+
+@router.get("/experiments/{experiment}/history", tags=["observe"], responses=problems(404, 503))
+async def history(
+    state: Named,
+    core: Core,
+    step: Annotated[Literal["5", "300"], Query(description="Seconds between samples.")] = "5",
+    after: Annotated[float, Query(description="Unix seconds: later samples alone.")] = 0.0,
+) -> HistoryAnswer:
+    """Each policy's sums over time: an hour in steps of 5 seconds, a week in steps of 300. Kept in
+    memory, since this process started."""
+    return HistoryAnswer.model_validate(core.overview.history(state, int(step), after))
+
+
+@router.get("/experiments/{experiment}/arm-figures", tags=["observe"], responses=problems(404, 503))
+async def arm_figures(
+    state: Named,
+    core: Core,
+    policy: Annotated[Name | None, Query(description="Left out: all together.")] = None,
+    order: Annotated[Order, Query()] = "impressions",
+    descending: Annotated[bool, Query()] = True,
+    match: Annotated[str, Query(max_length=128, description="Part of the id.")] = "",
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> ArmFiguresAnswer:
+    """What came of each arm, page by page."""
+    page = Page(policy, order, descending, match, offset, limit)
+    return ArmFiguresAnswer.model_validate(core.overview.arms(state, page))
+
+
+@router.get("/experiments/{experiment}/decisions", tags=["observe"], responses=problems(404, 503))
+async def recent_decisions(
+    state: Named,
+    core: Core,
+    policy: Annotated[Name | None, Query(description="Left out: of all.")] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> RecentDecisions:
+    """The last decisions that this process made, the newest first: 50 of each policy are kept.
+    GET /decisions/{id} says why."""
+    found: list[dict[str, Any]] = core.overview.decisions(state, policy, limit)
+    return RecentDecisions.model_validate({"decisions": found})
+
+
+@router.put(
+    "/experiments/{experiment}/policies/{policy}/share",
+    tags=["define"],
+    responses=problems(400, 404, 409, 412, 503),
+)
+async def put_share(
+    policy: Annotated[Name, Path()],
+    body: ShareBody,
+    state: Named,
+    core: Core,
+    response: Response,
+    if_match: IfMatch = None,
+) -> ShareAnswer:
+    """Change a policy's share of the traffic; nothing else of the definition changes. Heads stay as
+    they are, and the experiment has a new revision."""
+    await core.admin.share(state, policy, body.share, revision_of(if_match))
+    response.headers["ETag"] = f'"{state.revision}"'
+    return ShareAnswer(policy=policy, share=body.share, revision=state.revision)

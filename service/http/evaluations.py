@@ -1,0 +1,120 @@
+"""The route by which a console asks what policies would have earned on the log."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import AwareDatetime, BaseModel, Field
+
+from service.experiment import Name
+from service.http.experiments import Named
+from service.http.routes import Core, problems
+from service.http.schemas import Body
+from service.policies.settings import AnyPolicy
+
+router = APIRouter(tags=["observe"])
+
+Time = Annotated[AwareDatetime, Field(strict=False)]
+Interval = Annotated[
+    tuple[float, float], Field(description="Lower and upper end, of the confidence that was asked.")
+]
+
+
+class EvaluationBody(Body):
+    """What to evaluate, and on which decisions."""
+
+    policies: Annotated[list[Name], Field(min_length=1, max_length=64)] | None = Field(
+        None, description="Live policies. Left out: all, or with `definition` none."
+    )
+    definition: Annotated[dict[Name, AnyPolicy], Field(max_length=16)] = Field(
+        {}, description="Policies that never ran, by name, as in an experiment's definition."
+    )
+    decisions: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        10_000, description="The newest so many of those that the rest selects."
+    )
+    since: Time | None = Field(None, description="Decisions from then on.")
+    until: Time | None = Field(None, description="Decisions before then.")
+    logged_by: Annotated[list[Name], Field(min_length=1, max_length=64)] | None = Field(
+        None, description="Decisions of these policies alone; implies `own_propensity`."
+    )
+    frozen: bool = Field(
+        False,
+        description="Policies as they stood before the first of the decisions; else each as it "
+        "learned, decision by decision.",
+    )
+    own_propensity: bool = Field(
+        False,
+        description="Weights by the assigned policy's propensity, where chance assigned it, too.",
+    )
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+    def asked(self, experiment: str) -> dict[str, Any]:
+        """As `service.evaluation.worker` reads it."""
+        return {
+            "experiment": experiment,
+            "policies": self.policies,
+            "definition": {
+                name: policy.model_dump(mode="json", exclude_unset=True)
+                for name, policy in self.definition.items()
+            },
+            "decisions": self.decisions,
+            "since": self.since and self.since.timestamp(),
+            "until": self.until and self.until.timestamp(),
+            "logged_by": self.logged_by,
+            "frozen": self.frozen,
+            "own_propensity": self.own_propensity,
+            "confidence": self.confidence,
+        }
+
+
+class EstimateAnswer(BaseModel):
+    value: float = Field(description="Reward a decision.")
+    standard_error: float
+    interval: Interval = Field(description="To be shown: Student's t on the effective sample.")
+    bootstrap: Interval = Field(description="Bias-corrected and accelerated.")
+    bernstein: Interval = Field(description="Empirical Bernstein: holds at any size, and is wide.")
+
+
+class PolicyEvaluation(BaseModel):
+    policy: str
+    never_ran: bool = Field(description="It is of `definition`.")
+    refused: str | None = Field(description="Why the log cannot tell; null where it can.")
+    effective_sample_size: float
+    largest_weight: float
+    mean_weight: float = Field(description="1 but for chance, where the log supports the policy.")
+    unsupported: float = Field(
+        description="Share of what it would show that had no chance in the log."
+    )
+    unsupported_arms: dict[str, float] = Field(description="The same by arm, largest first.")
+    estimates: dict[str, EstimateAnswer] = Field(
+        description="By estimator: ips, snips, dr, switch_dr, dm. Empty where refused."
+    )
+
+
+class LoggedValue(BaseModel):
+    value: float | None = Field(description="Mean reward of the decisions as they were made.")
+    interval: Interval | None
+
+
+class EvaluationAnswer(BaseModel):
+    experiment: str
+    decisions: int = Field(description="That were evaluated on.")
+    since: str | None = Field(description="Of the first of them.")
+    until: str | None = Field(description="Of the last.")
+    frozen: bool
+    confidence: float
+    logged: LoggedValue
+    logged_by: dict[str, int] = Field(description="Decisions by the policy that made them.")
+    slates: int = Field(description="Of several arms: the first place was evaluated.")
+    untold: int = Field(description="Imported with the chance of the shown arm alone.")
+    erased: int = Field(description="Events that were erased, and not learned from here.")
+    left_out: dict[str, int] = Field(description="Decisions that were left out, by reason.")
+    policies: list[PolicyEvaluation]
+
+
+@router.post("/experiments/{experiment}/evaluations", responses=problems(400, 404, 409, 503))
+async def evaluate(body: EvaluationBody, state: Named, core: Core) -> EvaluationAnswer:
+    """Estimate what policies would have earned on the log: live ones, or definitions that never
+    ran. It takes seconds to minutes, in a process of its own; while one is at work another is
+    refused (409), and one that takes too long is ended (422)."""
+    found = await core.evaluations.run(body.asked(state.name))
+    return EvaluationAnswer.model_validate(found)

@@ -1,0 +1,121 @@
+"""Pages and scripts for a browser: the SDK, the demo shop, the console.
+
+Every file of a folder is a route of its own, read and compressed once: no path of a request ever
+meets the disk, and what there is not is a 404 like any other.
+"""
+
+import gzip
+import hashlib
+import mimetypes
+from collections.abc import Awaitable, Callable
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import RedirectResponse
+
+WEB: Final = Path(__file__).parents[1] / "web"
+
+FOLDERS: Final[dict[str, str]] = {
+    "/sdk": "sdk",
+    "/demo": "demo",
+    "/": "console",
+}
+"""Where a folder under service/web is served. Its index.html answers at the path itself."""
+
+KINDS: Final = {".js": "text/javascript", ".ts": "text/plain", ".md": "text/markdown"}
+"""Of which the system's table may say something else."""
+
+COMPRESSED_BYTES: Final = 512
+"""Below, a compressed copy saves no packet."""
+
+HEADERS: Final = {
+    # Asked for again each time, and answered with 304 where nothing changed: after an upgrade no
+    # page runs an old script.
+    "Cache-Control": "no-cache",
+    "Vary": "Accept-Encoding",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+PAGE_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; font-src 'self'; connect-src 'self'; manifest-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+}
+# The SDK is for the pages of others too.
+SCRIPT_HEADERS: Final = {
+    "Access-Control-Allow-Origin": "*",
+    "Cross-Origin-Resource-Policy": "cross-origin",
+}
+
+
+class File(NamedTuple):
+    """A file as it is sent."""
+
+    path: str
+    content: bytes
+    packed: bytes | None  # by gzip, where that is smaller
+    headers: dict[str, str]
+
+
+def install(app: FastAPI) -> None:
+    """Serve the folders, after all other routes."""
+    for prefix, folder in FOLDERS.items():
+        for file in files_of(prefix, WEB / folder):
+            app.add_api_route(
+                file.path, _sender(file), methods=["GET", "HEAD"], include_in_schema=False
+            )
+            if file.path == f"{prefix}/" != "/":
+                # Relative, so that it holds behind a proxy that serves Forage under a path.
+                to = f"{prefix.rpartition('/')[2]}/"
+                app.add_api_route(
+                    prefix, _redirect(to), methods=["GET", "HEAD"], include_in_schema=False
+                )
+
+
+@cache
+def files_of(prefix: str, folder: Path) -> tuple[File, ...]:
+    """Every file below a folder, index.html under the folder's own path with a slash."""
+    found = sorted(each for each in folder.rglob("*") if each.is_file())
+    return tuple(_read(prefix.rstrip("/"), each, folder) for each in found)
+
+
+def _read(prefix: str, path: Path, folder: Path) -> File:
+    content = path.read_bytes()
+    name = path.relative_to(folder).as_posix()
+    kind = KINDS.get(path.suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+    text = kind.startswith(("text/", "application/json", "image/svg"))
+    packed = gzip.compress(content, 9, mtime=0) if text else content
+    headers = {
+        **HEADERS,
+        **(PAGE_HEADERS if kind == "text/html" else {}),
+        **(SCRIPT_HEADERS if prefix == "/sdk" else {}),
+        "Content-Type": f"{kind}; charset=utf-8" if text else kind,
+        "ETag": f'"{hashlib.sha256(content).hexdigest()[:20]}"',
+    }
+    smaller = COMPRESSED_BYTES <= len(packed) < len(content)
+    where = name.removesuffix("index.html") if path.name == "index.html" else name
+    return File(f"{prefix}/{where}", content, packed if smaller else None, headers)
+
+
+def _sender(file: File) -> Callable[[Request], Awaitable[Response]]:
+    async def send(request: Request) -> Response:
+        tag = file.headers["ETag"]
+        known = request.headers.get("if-none-match", "")
+        if tag in (each.strip().removeprefix("W/") for each in known.split(",")):
+            return Response(status_code=304, headers=file.headers)
+        if file.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+            headers = file.headers | {"Content-Encoding": "gzip", "ETag": f"W/{tag}"}
+            return Response(file.packed, headers=headers)
+        return Response(file.content, headers=file.headers)
+
+    return send
+
+
+def _redirect(to: str) -> Callable[[], Awaitable[Response]]:
+    async def redirect() -> Response:
+        return RedirectResponse(to, 308)
+
+    return redirect

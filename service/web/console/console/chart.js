@@ -1,0 +1,198 @@
+// Lines over time, by uPlot: one a policy, with its interval as a band where it has one; a legend of
+// buttons that turn lines on and off, and values under the pointer.
+
+import { h, swatch } from "./dom.js";
+import { date, shortTime, time } from "./format.js";
+import { colorOf, css, dashOf, inkOf } from "./palette.js";
+
+const DAY = 86_400;
+
+/**
+ * names: of the lines, in the order of their colours. write(value): for axis and tooltip. banded:
+ * each line comes with low and high. bounds: {low, high} that the values cannot pass; least: room
+ * beyond what there is.
+ */
+export function chart({ label, names, write, banded = false, height = 180, bounds = {}, least = 1e-9, hidden }) {
+  const tip = h("div", { class: "tip", hidden: true });
+  const place = h("div", { class: "plot", role: "img", "aria-label": label });
+  const nothing = h("p", { class: "nothing" }, "Not enough samples yet: one is taken every few seconds.");
+  const node = h("div", { class: "chart" }, place, nothing);
+  const step = banded ? 3 : 1;
+  let plot = null;
+  let data = null;
+  let range = null;
+
+  function options() {
+    const axis = {
+      stroke: css("--muted"),
+      grid: { stroke: css("--line"), width: 1 },
+      ticks: { show: false },
+      font: css("--plot-font"),
+    };
+    return {
+      width: Math.max(place.clientWidth, 120),
+      height,
+      legend: { show: false },
+      padding: [10, 22, 0, 0],
+      cursor: { points: { size: 7 }, drag: { x: false, y: false }, y: false },
+      scales: { x: { time: true, range: () => range }, y: { range: limits } },
+      axes: [
+        { ...axis, space: 84, size: 28, gap: 6, values: (_, ticks) => ticks.map(tick) },
+        { ...axis, space: 34, size: 58, gap: 6, values: (_, values) => values.map(write) },
+      ],
+      series: [{}, ...names.flatMap(lines)],
+      bands: banded
+        ? names.map((_, index) => ({ series: [index * 3 + 3, index * 3 + 2], fill: `${inkOf(index)}1f` }))
+        : [],
+      hooks: { setCursor: [point] },
+    };
+  }
+
+  function lines(name, index) {
+    const show = !hidden.has(name);
+    const line = {
+      label: name,
+      show,
+      stroke: inkOf(index),
+      width: 2,
+      dash: dashOf(index),
+      points: { show: false },
+      spanGaps: true,
+    };
+    const edge = { show, stroke: "transparent", width: 0, points: { show: false }, spanGaps: true };
+    return banded ? [line, edge, edge] : [line];
+  }
+
+  function tick(at) {
+    const wide = range[1] - range[0];
+    if (wide > 1.5 * DAY) return `${date(at)} ${shortTime(at)}`;
+    return wide < 600 ? time(at) : shortTime(at);
+  }
+
+  /** All of the lines, and the bands as they are lately: wide at first, they would flatten all. */
+  function limits() {
+    let [low, high] = [Infinity, -Infinity];
+    const take = (value) => {
+      if (value === null || value === undefined) return;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    };
+    const late = Math.floor(data[0].length * 0.6);
+    names.forEach((name, index) => {
+      if (hidden.has(name)) return;
+      const [line, ...edges] = data.slice(1 + index * step, 1 + (index + 1) * step);
+      line.slice(Math.floor(data[0].length * 0.1)).forEach(take);
+      for (const edge of edges) edge.slice(late).forEach(take);
+    });
+    if (low > high) return [bounds.low ?? 0, bounds.high ?? 1];
+    const room = Math.max((high - low) * 0.08, Math.abs(high) * 0.02, least);
+    return [Math.max(low - room, bounds.low ?? -Infinity), Math.min(high + room, bounds.high ?? Infinity)];
+  }
+
+  function point(plotted) {
+    const { idx, left } = plotted.cursor;
+    tip.hidden = idx === null || idx === undefined || left < 0;
+    if (tip.hidden) return;
+    const rows = names
+      .map((name, index) => ({
+        name,
+        index,
+        values: data.slice(1 + index * step, 1 + (index + 1) * step).map((column) => column[idx]),
+      }))
+      .filter(({ name, values }) => !hidden.has(name) && values[0] !== null && values[0] !== undefined)
+      .sort((a, b) => b.values[0] - a.values[0]);
+    const at = data[0][idx];
+    tip.replaceChildren(
+      h("strong", {}, range[1] - range[0] > DAY ? `${date(at)}, ${shortTime(at)}` : time(at)),
+      ...rows.map(({ name, index, values }) =>
+        h(
+          "div",
+          {},
+          swatch(colorOf(index)),
+          h("span", {}, name),
+          h("b", {}, write(values[0])),
+          banded ? h("small", {}, `${write(values[1])} to ${write(values[2])}`) : null,
+        ),
+      ),
+    );
+    const right = left > plotted.over.clientWidth / 2;
+    tip.classList.toggle("left", right);
+    tip.style.setProperty("--x", `${right ? plotted.over.clientWidth - left : left}px`);
+  }
+
+  function update(columns, from, to) {
+    data = columns;
+    range = [from, to];
+    const drawn = columns.slice(1).some((column) => column.filter((value) => value !== null).length > 1);
+    nothing.hidden = drawn;
+    place.hidden = !drawn;
+    if (!drawn) return;
+    if (!plot) {
+      plot = new globalThis.uPlot(options(), data, place);
+      plot.over.append(tip);
+      return;
+    }
+    plot.setData(data);
+  }
+
+  function redraw() {
+    plot?.destroy();
+    plot = null;
+    if (data) update(data, ...range);
+  }
+
+  const watch = new ResizeObserver(() => plot?.setSize({ width: Math.max(place.clientWidth, 120), height }));
+  watch.observe(place);
+  return {
+    node,
+    update,
+    redraw,
+    destroy() {
+      watch.disconnect();
+      plot?.destroy();
+    },
+  };
+}
+
+/** Buttons that turn lines on and off, in all charts that share `hidden`. */
+export function legend(names, hidden, changed) {
+  return h(
+    "div",
+    { class: "legend", role: "group", "aria-label": "Policies shown in the charts" },
+    names.map((name, index) => {
+      const button = h(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(!hidden.has(name)),
+          onclick: () => {
+            if (!hidden.delete(name)) hidden.add(name);
+            button.setAttribute("aria-pressed", String(!hidden.has(name)));
+            changed();
+          },
+        },
+        swatch(colorOf(index)),
+        name,
+      );
+      return button;
+    }),
+  );
+}
+
+/** Choices of which one holds, as radio buttons that look like one control. */
+export function choice(label, options, chosen, changed) {
+  const name = `choice-${label.replace(/\W/g, "")}`;
+  return h(
+    "fieldset",
+    { class: "choice" },
+    h("legend", { class: "hidden" }, label),
+    options.map(([value, text]) =>
+      h(
+        "label",
+        {},
+        h("input", { type: "radio", name, value, checked: value === chosen, onchange: () => changed(value) }),
+        h("span", {}, text),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,238 @@
+// What policies would have earned on the log: live ones, or definitions that never ran.
+
+import { of, post } from "../api.js";
+import { field, reason } from "../dialog.js";
+import { fact, h, section, swatch } from "../dom.js";
+import { between, count, figure, moment, percent, reward, span } from "../format.js";
+import { scaleOf, whisker } from "../marks.js";
+import { colorOf } from "../palette.js";
+import { table } from "../table.js";
+
+const TITLES = { dr: "DR", switch_dr: "Switch-DR", snips: "SNIPS", ips: "IPS", dm: "DM" };
+const MEANING = {
+  dr: "Doubly robust: a model of rewards, corrected by what was seen.",
+  switch_dr: "As DR, but where weights are large the model alone.",
+  snips: "Weighted rewards over the sum of the weights.",
+  ips: "Weighted rewards: without bias, and wide.",
+  dm: "The model of rewards alone: its bias is not known.",
+};
+const LONGEST_MS = 900_000;
+const EXAMPLE = '{"linucb_bold": {"kind": "linucb", "alpha": 3}}';
+
+export function evaluation(app) {
+  const names = app.status.experiments.find((each) => each.name === app.name)?.policies ?? [];
+  let started = 0;
+  let ticking = 0;
+
+  const live = names.map((name) => [name, h("input", { type: "checkbox", checked: true })]);
+  const decisions = h("input", { type: "number", min: 1, max: 1_000_000, step: 1, value: 10_000, required: true });
+  const confidence = h(
+    "select",
+    {},
+    ["0.9", "0.95", "0.99"].map((value) =>
+      h("option", { value, selected: value === "0.95" }, percent(Number(value), 0)),
+    ),
+  );
+  const frozen = h("input", { type: "checkbox" });
+  const definition = h("textarea", { rows: 4, spellcheck: "false", placeholder: EXAMPLE });
+  const go = h("button", { type: "submit", class: "primary" }, "Evaluate");
+  const fault = h("p", { class: "fault", role: "alert", hidden: true });
+  const told = h("p", { class: "told", role: "status" });
+  const results = h("div", { class: "view" });
+  const form = h(
+    "form",
+    {
+      class: "evaluate",
+      onsubmit: (event) => {
+        event.preventDefault();
+        run();
+      },
+    },
+    h(
+      "fieldset",
+      { class: "checks" },
+      h("legend", {}, "Policies"),
+      live.map(([name, input], index) => h("label", { class: "check" }, input, swatch(colorOf(index)), name)),
+    ),
+    h("div", { class: "pair" }, field("Newest decisions", decisions), field("Confidence", confidence)),
+    h(
+      "label",
+      { class: "check" },
+      frozen,
+      "Frozen: as each stood before the first of these decisions, not as it learned",
+    ),
+    h(
+      "details",
+      {},
+      h("summary", {}, "Policies that never ran"),
+      field("By name, as in an experiment's definition (JSON)", definition),
+    ),
+    fault,
+    h("div", { class: "head" }, go, told),
+  );
+  const node = h(
+    "div",
+    { class: "view" },
+    h(
+      "section",
+      { class: "card" },
+      h("h2", {}, "What would a policy have earned?"),
+      h(
+        "p",
+        { class: "told" },
+        "Estimated from the log and its propensities, off-policy: nobody is shown anything. It takes seconds to minutes, in a process of its own.",
+      ),
+      form,
+    ),
+    results,
+  );
+
+  function asked() {
+    const chosen = live.filter(([, input]) => input.checked).map(([name]) => name);
+    const body = { decisions: Number(decisions.value), confidence: Number(confidence.value), frozen: frozen.checked };
+    if (definition.value.trim()) {
+      try {
+        body.definition = JSON.parse(definition.value);
+      } catch {
+        throw new Error("The policies that never ran are not JSON.");
+      }
+    }
+    if (chosen.length) body.policies = chosen;
+    else if (!body.definition) throw new Error("Choose a policy, or define one.");
+    return body;
+  }
+
+  async function run() {
+    fault.hidden = true;
+    go.disabled = true;
+    started = Date.now();
+    ticking = setInterval(progress, 1_000);
+    progress();
+    try {
+      show(await post(of(app.name, "evaluations"), asked(), {}, LONGEST_MS));
+      told.textContent = `Took ${span((Date.now() - started) / 1000)}.`;
+    } catch (refused) {
+      fault.textContent = reason(refused);
+      fault.hidden = false;
+      told.textContent = "";
+    } finally {
+      clearInterval(ticking);
+      go.disabled = false;
+    }
+  }
+
+  function progress() {
+    told.textContent = `At work for ${span((Date.now() - started) / 1000)}.`;
+  }
+
+  function show(found) {
+    const told = found.policies.filter((each) => !each.refused);
+    const rows = told.flatMap((each) =>
+      Object.entries(TITLES)
+        .filter(([key]) => each.estimates[key])
+        .map(([key]) => ({ policy: each.policy, key, of: each, ...each.estimates[key] })),
+    );
+    const scale = scaleOf([
+      found.logged.interval,
+      ...rows.filter((row) => row.key !== "ips").map((row) => row.interval),
+    ]);
+    const list = table({
+      label: "Estimates",
+      keyOf: (row) => `${row.policy} ${row.key}`,
+      empty: "The log cannot tell what any of these policies would have earned.",
+      columns: [
+        {
+          key: "policy",
+          title: "Policy",
+          node: (row) =>
+            h(
+              "span",
+              { class: "named" },
+              swatch(colorOf(placeOf(row.policy))),
+              h("span", {}, row.policy, row.of.never_ran ? h("small", {}, "never ran") : null),
+            ),
+        },
+        { key: "by", title: "Estimator", node: (row) => h("span", { title: MEANING[row.key] }, TITLES[row.key]) },
+        { key: "value", title: "Reward a decision", number: true, text: (row) => reward(row.value) },
+        {
+          key: "interval",
+          title: `${percent(found.confidence, 0)} interval`,
+          number: true,
+          node: (row) =>
+            h(
+              "span",
+              { class: "stacked" },
+              whisker({ mean: row.value, interval: row.interval }, scale, colorOf(placeOf(row.policy))),
+              h("small", {}, between(row.interval)),
+            ),
+        },
+        { key: "bootstrap", title: "Bootstrap", number: true, text: (row) => between(row.bootstrap) },
+        {
+          key: "bernstein",
+          title: "Bernstein",
+          number: true,
+          text: (row) => between(row.bernstein),
+          hint: "Holds at any size, and is wide.",
+        },
+        {
+          key: "ess",
+          title: "Effective sample",
+          number: true,
+          text: (row) => count(row.of.effective_sample_size),
+          hint: "Decisions that the weights are worth.",
+        },
+        { key: "weight", title: "Largest weight", number: true, text: (row) => figure(row.of.largest_weight) },
+      ],
+    });
+    const placeOf = (name) =>
+      names.includes(name)
+        ? names.indexOf(name)
+        : names.length + found.policies.filter((each) => each.never_ran).findIndex((each) => each.policy === name);
+    list.update(rows);
+    const refused = found.policies.filter((each) => each.refused);
+    const skipped = Object.entries(found.left_out);
+    results.replaceChildren(
+      section(
+        "Estimates",
+        h(
+          "dl",
+          { class: "facts" },
+          fact(
+            "The log itself earned",
+            reward(found.logged.value),
+            found.logged.interval ? `${percent(found.confidence, 0)}: ${between(found.logged.interval)}` : null,
+          ),
+          fact("Decisions", count(found.decisions)),
+          fact("From", found.since ? moment(Date.parse(found.since) / 1000) : "–"),
+          fact("To", found.until ? moment(Date.parse(found.until) / 1000) : "–"),
+          skipped.length
+            ? h(
+                "div",
+                { class: "fact wide" },
+                h("dt", {}, "Left out"),
+                h("dd", { class: "text" }, skipped.map(([why, many]) => `${count(many)}: ${why}`).join("; ")),
+              )
+            : null,
+        ),
+        list.node,
+      ),
+      ...(refused.length ? [section("No estimate", none(refused))] : []),
+    );
+  }
+
+  /** Why the log cannot tell. */
+  function none(refused) {
+    const list = table({
+      label: "Policies without an estimate",
+      keyOf: (row) => row.policy,
+      columns: [
+        { key: "policy", title: "Policy", text: (row) => row.policy },
+        { key: "why", title: "Why", wide: true, text: (row) => row.refused },
+      ],
+    });
+    list.update(refused);
+    return list.node;
+  }
+
+  return { node, async refresh() {}, destroy: () => clearInterval(ticking) };
+}

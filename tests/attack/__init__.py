@@ -1,0 +1,1 @@
+"""schemathesis against the pinned OpenAPI: `make attack`, and a short form as a test."""

@@ -1,0 +1,118 @@
+"""forage evaluate: beside a service and after it, as a table and as JSON, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from service.__main__ import main
+from tests.cli.forage import expect_refusal, forage, serving
+
+VISITS = 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a service that was stopped; it was evaluated while it served."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    with serving(folder) as running:
+        for number in range(VISITS):
+            running.visit("random", reward=float(number % 3 == 0))
+        beside = forage("evaluate", "--policies", "random", folder=folder)
+        assert (beside.returncode, beside.stderr) == (0, ""), beside.stderr
+        running.visit("linucb")
+        assert running.stop() == 0
+    (folder / "ideas.toml").write_text('[policies.idea]\nkind = "random"\nshare = 3\n')
+    (folder / "sure.toml").write_text('[policies.sure]\nkind = "linucb"\n')
+    (folder / "wrong.toml").write_text('[policies.idea]\nkind = "linucb"\nalpha = "much"\n')
+    (folder / "empty.toml").write_text('name = "zooplus"\n')
+    return folder
+
+
+def test_a_policy_is_worth_on_its_own_log_what_it_earned(folder: Path) -> None:
+    ended = forage("evaluate", "--policies", "random", "--policy-logged", "random", folder=folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    head, earned, _, columns, *rows = ended.stdout.splitlines()
+    assert head.startswith(f"zooplus: {VISITS} decisions from ")
+    assert earned.startswith("The log itself earned 0.3333 [")
+    assert columns.split() == [
+        *["policy", "estimator", "reward", "95%", "bootstrap", "Bernstein", "ESS", "weight"]
+    ]
+    assert rows[0].split()[:3] == ["random", "IPS", "0.3333"]
+    assert rows[0].split()[-2:] == ["60", "1.0"]
+    assert [row.split()[0] for row in rows[1:]] == ["SNIPS", "DR", "Switch-DR", "DM"]
+
+
+def test_json_takes_the_place_of_the_table_or_goes_to_a_file(folder: Path) -> None:
+    ended = forage("evaluate", "--policies", "random", "--json", folder=folder)
+    printed = json.loads(ended.stdout)
+    assert printed["decisions"] == VISITS + 1
+    written = forage("evaluate", "--policies", "random", "--json", "found.json", folder=folder)
+    assert written.stdout.startswith("zooplus: ")
+    assert json.loads((folder / "found.json").read_text()) == printed
+    [random] = printed["policies"]
+    assert random["estimates"]["snips"]["interval"][0] < random["estimates"]["snips"]["value"]
+
+
+def test_what_the_log_cannot_tell_is_said_and_the_status_is_1(folder: Path) -> None:
+    """Of 50 arms that chance showed, a policy that is sure would have shown few of the same."""
+    ended = forage("evaluate", "--policies", "random", "--definition", "sure.toml", folder=folder)
+    assert ended.returncode == 1
+    assert "sure: no estimate. " in ended.stdout
+    assert "random  " in ended.stdout
+
+
+def test_a_definition_that_never_ran_is_evaluated(folder: Path) -> None:
+    ended = forage("evaluate", "--definition", "ideas.toml", "--json", folder=folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    [idea] = json.loads(ended.stdout)["policies"]
+    assert (idea["policy"], idea["never_ran"], idea["refused"]) == ("idea", True, None)
+
+
+def test_frozen_policies_are_evaluated_on_the_second_half(folder: Path) -> None:
+    ended = forage(
+        *["evaluate", "--policies", "random", "--frozen", "--least-effective", "5", "--json"],
+        folder=folder,
+    )
+    found = json.loads(ended.stdout)
+    assert (found["decisions"], found["frozen"]) == ((VISITS + 1) // 2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--experiment", "nowhere"], "no experiment nowhere"),
+        (["--policies", "nobody"], "no policy nobody"),
+        (["--store", "memory://"], "no other process can read"),
+        (["--store", "sqlite:///nothing.db"], "does not exist yet"),
+        (["--definition", "nowhere.toml"], "No such file or directory"),
+        (["--definition", "empty.toml"], "there is no [policies.NAME] in it"),
+        (["--definition", "wrong.toml"], "policies.idea"),
+        (["--policies", "random", "--json", "nowhere/found.json"], "No such file or directory"),
+    ],
+)
+def test_a_refusal_ends_with_1_and_one_line(folder: Path, arguments: list[str], said: str) -> None:
+    ended = forage("evaluate", *arguments, folder=folder)
+    if "nowhere/found.json" in arguments:
+        assert ended.returncode == 1
+        assert said in ended.stderr
+    else:
+        assert said in expect_refusal(ended)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--since", "yesterday"],
+        ["--decisions", "0"],
+        ["--confidence", "1"],
+        ["--policies", ","],
+    ],
+)
+def test_an_option_that_is_wrong_ends_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", *arguments])
+    assert ended.value.code == 2
+    assert arguments[0] in capsys.readouterr().err

@@ -1,0 +1,104 @@
+"""forage init: the file that it writes can be served, explains every setting, and is not lost."""
+
+import re
+import tomllib
+import typing
+from pathlib import Path
+
+import pytest
+
+from service import experiment
+from service.__main__ import main
+from service.checking import check_file
+from service.commands.init import TEMPLATE
+from service.experiment import Definition, load_definition
+from service.policies.settings import AnyPolicy, PolicySettings
+from tests.cli.forage import forage, serving
+
+
+def test_what_it_writes_is_valid_without_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "pet-shop.toml"
+    assert main(["init", str(path)]) == 0
+    checked = check_file(path)
+    assert (checked.experiment, checked.findings) == ("pet-shop", [])
+    assert str(path) in path.read_text()
+    assert "@" not in path.read_text()
+
+
+def test_what_it_writes_is_served_as_it_stands(tmp_path: Path) -> None:
+    assert forage("init", folder=tmp_path).returncode == 0
+    with serving(tmp_path, "--experiment", "experiment.toml") as running:
+        answer = running.post("/select", {"context": {"device": "phone"}})
+        assert answer["experiment"] == "experiment"
+        assert answer["arm"] in ("ball", "kibble", "novel")
+        running.post("/reward", {"decision_id": answer["decision_id"], "reward": 1.0})
+
+
+def kinds() -> list[type[PolicySettings]]:
+    union = typing.get_args(AnyPolicy)[0]
+    return list(typing.get_args(union))
+
+
+def test_every_setting_and_every_kind_is_in_it() -> None:
+    text = TEMPLATE.read_text()
+    named = set(re.findall(r"^(?:#: |# )?(\w+) = ", text, re.MULTILINE))
+    features = [experiment.Numeric, experiment.Boolean, experiment.Categorical]
+    features += [experiment.Hashed, experiment.Vector]
+    for model in [*kinds(), experiment.RewardRules, *features]:
+        for setting in model.model_fields:
+            assert setting in named or f".{setting}]" in text, f"{model.__name__}.{setting}"
+    for setting in Definition.model_fields:
+        assert f"[{setting}" in text or setting in named, setting
+    for model in kinds():
+        assert re.search(rf"\b{typing.get_args(model.model_fields['kind'].annotation)[0]}\b", text)
+
+
+def test_its_settings_at_their_default_are_those_of_the_models(tmp_path: Path) -> None:
+    """What stands behind '#: ' changes nothing when it is taken into use."""
+    text = TEMPLATE.read_text().replace("@NAME@", "shop")
+    given = tomllib.loads(text)["policies"]["main"]
+    plain = Definition.model_validate(
+        {k: v for k, v in tomllib.loads(text).items() if k != "name"}
+    ).policies["main"]
+    body = text.partition("[policies.main]")[2].partition("[policies.random]")[0]
+    examples = {"window", "features", "noise", "retrieve"}  # what is left out has no value to write
+    for setting, value in re.findall(r"^#: (\w+) = ([^#\n]+)", body, re.MULTILINE):
+        assert setting not in given
+        if setting not in examples:
+            assert tomllib.loads(f"v = {value}")["v"] == getattr(plain, setting), setting
+
+
+def test_it_does_not_overwrite_unless_forced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shop.toml"
+    path.write_text("mine")
+    assert main(["init", str(path)]) == 1
+    assert "--force" in capsys.readouterr().err
+    assert path.read_text() == "mine"
+    assert main(["init", str(path), "--force", "--name", "other"]) == 0
+    assert load_definition(path)[0] == "other"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("über uns.toml", "ber-uns"), ("---.toml", "experiment")]
+)
+def test_a_name_is_made_of_any_file(file: str, name: str, tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path / file)]) == 0
+    assert check_file(tmp_path / file).experiment == name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--name", "a/b"], "--name: letters"), (["/nowhere/at/all.toml"], "No such file")],
+)
+def test_what_cannot_be_written_is_said(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", *arguments]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_it_writes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "-"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["name"] == "experiment"

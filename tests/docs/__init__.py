@@ -1,0 +1,1 @@
+"""The documentation is held to what it says: examples run, links lead somewhere."""

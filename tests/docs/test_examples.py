@@ -1,0 +1,47 @@
+"""What docs/api.md and docs/quickstart.md show is what happens."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs.page import DOCS, blocks
+from tests.docs.session import Session, expect, shape
+
+SDK = DOCS.parent / "service" / "web" / "sdk" / "forage.js"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("page", "least"), [("api.md", 18), ("quickstart.md", 9)])
+def test_its_examples_run_and_print_what_they_say(page: str, least: int, tmp_path: Path) -> None:
+    with Session(tmp_path) as session:
+        assert session.run(DOCS / page) >= least
+
+
+def test_the_script_of_the_quick_start_uses_what_the_sdk_has(tmp_path: Path) -> None:
+    [page] = [block for block in blocks(DOCS / "quickstart.md") if block.language == "html"]
+    [script] = re.findall(r"<script type=\"module\">\n(.*?)</script>", page.text, re.DOTALL)
+    [(names, address)] = re.findall(r"import \{ (.*) \} from \"(.*)\";", script)
+    assert address.endswith("/sdk/forage.js")
+    source = SDK.read_text(encoding="utf-8")
+    for name in names.split(", "):
+        assert f"export function {name}(" in source
+    for call in re.findall(r"forage\.(\w+)\(", script):
+        assert re.search(rf"\b{call}\b", source), call
+    if node := shutil.which("node"):
+        file = tmp_path / "script.mjs"
+        file.write_text(script)
+        subprocess.run([node, "--check", file], check=True)
+
+
+def test_a_shape_is_names_types_and_statuses() -> None:
+    told = {"status": "ok", "a": [1, {"b": 2.5}], "c": None, "d": True, "e": "x"}
+    other = {"status": "ok", "a": [7, {"b": 0}], "c": None, "d": True, "e": "y"}
+    assert shape(told) == shape(other)
+    for wrong in ({"status": "no"}, {"a": [1]}, {"c": 1}, {"d": False}, {"f": 1}):
+        assert shape(told) != shape({**told, **wrong})
+    expect("x '4'\n", "x '5'", False, "")
+    with pytest.raises(AssertionError):
+        expect("x 4", "x 5", False, "")

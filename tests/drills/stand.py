@@ -1,0 +1,152 @@
+"""Everything that a deployment runs, on this machine: Redis, a service, a trainer, Prometheus."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tests.support.redis_server import RedisServer
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
+CONFIG = ROOT / "deploy" / "prometheus" / "prometheus.yml"
+START_S = 90.0
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+class Stand:
+    """The parts and how to reach them. Each may be killed."""
+
+    def __init__(self, folder: Path, factor: float) -> None:
+        self._folder, self._ends = folder, ExitStack()
+        self.redis = RedisServer(folder)
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self.prometheus = f"http://127.0.0.1:{free_port()}"
+        self.factor = factor
+        self.service: subprocess.Popen[bytes]
+        self.trainer: subprocess.Popen[bytes]
+
+    def start(self) -> None:
+        self._ends.callback(self.redis.kill)
+        self.redis.start()
+        experiment = str(Path(__file__).parent / "experiment.toml")
+        port = self.url.rpartition(":")[2]
+        forage = [sys.executable, "-m", "service"]
+        options = ["--port", port, "--experiment", experiment, "--trainer", "off"]
+        self.service = self._run("service", [*forage, "serve", *options])
+        _wait_for(f"{self.url}/readyz", self.service)
+        self.trainer = self._run("trainer", [*forage, "train", "--follow"])
+        self._start_prometheus()
+
+    def _run(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("FORAGE_")}
+        own = {"FORAGE_STORE": self.redis.url, "FORAGE_URL": self.url}
+        with (self._folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, env={**kept, **own}, stdout=log, stderr=log, cwd=self._folder
+            )
+        self._ends.callback(kill, process)
+        return process
+
+    def _start_prometheus(self) -> None:
+        """With the configuration and the rules that are deployed, but for the target."""
+        program = shutil.which("prometheus")
+        if program is None:
+            raise SystemExit("the drills need prometheus on the PATH: apt-get install prometheus")
+        config = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
+        config["scrape_configs"][0]["static_configs"] = [
+            {"targets": [self.url.removeprefix("http://")]}
+        ]
+        (self._folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        rules = scaled(yaml.safe_load(RULES.read_text(encoding="utf-8")), self.factor)
+        (self._folder / "rules.yml").write_text(yaml.safe_dump(rules), encoding="utf-8")
+        process = self._run(
+            "prometheus",
+            [
+                program,
+                f"--config.file={self._folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={self._folder / 'tsdb'}",
+                f"--web.listen-address={self.prometheus.removeprefix('http://')}",
+            ],
+        )
+        _wait_for(f"{self.prometheus}/-/ready", process)
+
+    def firing(self) -> set[tuple[str, str]]:
+        """(alert, policy or ''), of those that fire."""
+        answer = httpx.get(f"{self.prometheus}/api/v1/alerts", timeout=10).json()
+        return {
+            (alert["labels"]["alertname"], alert["labels"].get("policy", ""))
+            for alert in answer["data"]["alerts"]
+            if alert["state"] == "firing"
+        }
+
+    def close(self) -> None:
+        self._ends.close()
+
+
+def scaled(rules: dict[str, Any], factor: float) -> dict[str, Any]:
+    """Rules whose `for` is so many times as long."""
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            if "for" in rule and factor != 1:
+                rule["for"] = f"{max(1, round(seconds(rule['for']) * factor))}s"
+    return rules
+
+
+def seconds(duration: str) -> float:
+    """As Prometheus writes durations: 1m30s."""
+    total, number = 0.0, ""
+    for character in duration:
+        if character.isdigit():
+            number += character
+        else:
+            total += float(number) * {"s": 1, "m": 60, "h": 3600}[character]
+            number = ""
+    return total
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """As kill -9 does it."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            if httpx.get(url, timeout=2).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"{url} does not answer")
+        time.sleep(0.2)
+
+
+@contextmanager
+def stand(folder: Path, factor: float) -> Iterator[Stand]:
+    """A started one; everything is killed at the end."""
+    found = Stand(folder, factor)
+    try:
+        found.start()
+        yield found
+    finally:
+        found.close()

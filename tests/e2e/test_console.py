@@ -1,0 +1,311 @@
+"""The console in a real browser: live figures beside a replay's report, why a decision was made,
+changes, keys, a service that goes away, and names that are nobody's markup."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.experiment import RewardRules
+from service.tallies import Tally, interval
+from tests.cli.forage import Serving, environment, forage, serving
+from tests.e2e.conftest import Console
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+pytestmark = pytest.mark.timeout(420)
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+QUESTION = {"context": {"persona": "cat_connoisseur"}}
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1440, "height": 900}
+POLICIES = ("linucb", "lints")
+VISITS = 250
+REPLAY_MS = 240_000
+
+
+@pytest.fixture
+def playing(service: Serving, tmp_path: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    """A replay that goes on while the console is looked at; its summary is in replay.json."""
+    command = [sys.executable, "-m", "simulator_client", "replay", "--url", service.url]
+    own = ["--policies", ",".join(POLICIES), "--visits", str(VISITS), "--experiment", "live"]
+    kept = ["--out", str(tmp_path / "replay"), "--json", str(tmp_path / "replay.json")]
+    with (tmp_path / "replay.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, *own, *kept], cwd=tmp_path, env=environment(), stdout=log, stderr=log
+        )
+        yield process
+        process.kill()
+        process.wait()
+
+
+def go(page: "Page", service: Serving, view: str = "overview", experiment: str = "zooplus") -> None:
+    page.goto(f"{service.url}/#/{experiment}/{view}")
+    page.get_by_role("tab", name=view.capitalize(), selected=True).wait_for()
+    page.locator("main:not([aria-busy])").wait_for()
+
+
+def row(page: "Page", name: str) -> "Locator":
+    return page.get_by_role("row").filter(has=page.get_by_text(name, exact=True)).first
+
+
+def cell(page: "Page", name: str, column: str) -> str:
+    found: str = row(page, name).locator(f'td[data-label="{column}"]').inner_text()
+    return found.strip()
+
+
+def shoot(page: "Page", shots: Path, name: str) -> None:
+    """At a desk and on a phone, light and dark; nothing is wider than the screen."""
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        for device, size in (("desk", DESK), ("phone", PHONE)):
+            page.set_viewport_size(size)
+            page.wait_for_timeout(300)
+            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+            page.screenshot(path=shots / f"console-{name}-{device}-{theme}.png", full_page=True)
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(DESK)
+
+
+def test_the_console_reads_the_ctr_of_the_replays_report(
+    service: Serving,
+    page: "Page",
+    shots: Path,
+    playing: subprocess.Popen[bytes],
+    tmp_path: Path,
+) -> None:
+    page.goto(service.url)
+    page.get_by_role("heading", name="No decision yet").wait_for()  # of the one experiment there
+    commands = page.locator("figure pre").all_inner_texts()
+    assert len(commands) == 2
+    for path, said in zip(("select", "reward"), commands, strict=True):
+        assert f"curl -s {service.url}/{path}" in said
+    shoot(page, shots, "empty")
+    page.locator('#experiment option[value="live"]').wait_for(state="attached", timeout=60_000)
+    page.get_by_role("combobox", name="Experiment").select_option("live")
+    page.locator(".plot canvas").first.wait_for(timeout=60_000)
+    half = cell(page, "lints", "Rewards")
+    page.wait_for_timeout(5_000)
+    assert int(cell(page, "lints", "Rewards")) > int(half)  # it is live
+    page.locator(".plot .u-over").first.hover()
+    assert "lints" in page.locator(".tip").first.inner_text()
+    assert playing.wait(REPLAY_MS / 1_000) == 0, (tmp_path / "replay.log").read_text()
+    told = json.loads((tmp_path / "replay.json").read_text())["policies"]
+    report = re.sub(r"\s+", " ", (tmp_path / "replay.log").read_text())
+    for policy in POLICIES:
+        ctr = f"{told[policy]['ctr']:.4f}"
+        assert f"{policy} {VISITS} {ctr}" in report
+        mean = row(page, policy).locator('td[data-label="Mean reward"]')
+        mean.filter(has_text=ctr).wait_for(timeout=10_000)
+        assert cell(page, policy, "Rewards") == str(VISITS)
+        assert cell(page, policy, "Decisions") == str(VISITS)
+    page.wait_for_timeout(6_000)  # one more sample
+    shoot(page, shots, "overview")
+    for view in ("arms", "health"):
+        page.get_by_role("tab", name=view.capitalize()).click()
+        page.get_by_role("table").first.wait_for()
+        page.wait_for_timeout(1_000)
+        shoot(page, shots, view)
+
+
+def test_the_browsers_interval_is_the_services(service: Serving, page: "Page") -> None:
+    page.goto(service.url)
+    for tally, rules in (
+        (Tally(0, 1, 1.0, 1.0), RewardRules()),
+        (Tally(0, 40, 12.5, 9.25), RewardRules()),
+        (Tally(0, 40, 12.5, 900.0), RewardRules(range=(-2.0, 6.0))),
+        (Tally(0, 40, 125.0, 900.0), RewardRules(aggregation="sum")),
+    ):
+        scale = {"low": rules.range[0], "high": rules.range[1], "aggregation": rules.aggregation}
+        found = page.evaluate(
+            "async ([count, total, squares, scale]) => "
+            "(await import('/console/series.js')).interval(count, total, squares, scale)",
+            [tally.count, tally.total, tally.squares, scale],
+        )
+        assert found == pytest.approx(interval(tally, rules), rel=1e-12)
+
+
+def test_a_decision_tells_why(service: Serving, page: "Page", shots: Path) -> None:
+    for _ in range(6):
+        service.visit("linucb")
+        service.visit("neural_linear_ts")
+    go(page, service, "decisions")
+    page.locator("tr", has_text="linucb").get_by_role("button", name="Why").first.click()
+    why = page.locator(".why[tabindex]")
+    why.get_by_role("heading", name="Candidates").wait_for()
+    candidates = why.get_by_role("table", name="Candidates")
+    shown = candidates.get_by_role("row").nth(1)
+    assert "shown" in shown.inner_text()
+    assert "persona=cat_connoisseur" in shown.inner_text()
+    assert re.search(r"[+\u2212]\d\.\d{4}", shown.locator('td[data-label="Bonus"]').inner_text())
+    assert candidates.get_by_role("row").count() == 13
+    why.get_by_role("button", name="Show all 50").click()
+    assert candidates.get_by_role("row").count() == 51
+    decision = service.post("/select", QUESTION | {"policy": "lints"})
+    page.get_by_label("Id of a decision").fill(decision["id"])
+    page.get_by_role("button", name="Explain").click()
+    why.get_by_text("lints showed").wait_for()
+    assert "Draws won" in candidates.get_by_role("row").first.inner_text()
+    shoot(page, shots, "decision")
+
+
+def test_traffic_and_arms_are_changed_and_a_refusal_says_why(
+    service: Serving, page: "Page", console: Console, shots: Path
+) -> None:
+    console.expected = ["412", "422"]
+    service.visit()
+    go(page, service)
+    dialog = page.get_by_role("dialog")
+    page.get_by_role("button", name="Share linucb", exact=True).click()
+    dialog.get_by_label("Share").fill("7")
+    assert "50.0 % of the traffic" in dialog.inner_text()
+    shoot(page, shots, "dialog")
+    dialog.get_by_role("button", name="Change the share").click()
+    row(page, "linucb").get_by_text("50.0 %").wait_for()
+    assert service.get("/policies/linucb")["share"] == 7
+    page.get_by_role("button", name="Pause lints").click()
+    service.client.put("/experiments/zooplus/policies/random/share", json={"share": 2})
+    dialog.get_by_role("button", name="Pause it").click()
+    dialog.get_by_role("alert").get_by_text("another revision").wait_for()
+    page.keyboard.press("Escape")
+    assert dialog.count() == 0
+    page.wait_for_timeout(2_500)
+    page.get_by_role("button", name="Pause lints").click()
+    dialog.get_by_role("button", name="Pause it").click()
+    row(page, "lints").get_by_text("paused").wait_for()
+    page.get_by_role("button", name="Reset linucb", exact=True).click()
+    dialog.get_by_label("Write linucb").fill("linucb_disjoint")
+    dialog.get_by_role("button", name="Reset it").click()
+    dialog.get_by_role("alert").wait_for()
+    assert service.get("/policies/linucb")["rewards"] == 1
+    dialog.get_by_label("Write linucb").fill("linucb")
+    dialog.get_by_role("button", name="Reset it").click()
+    page.get_by_text("linucb starts anew.").wait_for()
+    assert service.get("/policies/linucb")["rewards"] == 0
+
+    page.get_by_role("tab", name="Arms").click()
+    page.get_by_role("button", name="Add an arm").click()
+    dialog.get_by_label("Id").fill("new toy")
+    dialog.get_by_role("button", name="Add it").click()
+    page.get_by_text("new toy can be chosen.").wait_for()
+    assert service.client.get("/arms/new toy").status_code == 200
+    page.get_by_label("Filter by id").fill("NEW")
+    page.get_by_role("button", name="Retire new toy").click()
+    dialog.get_by_role("button", name="Retire it").click()
+    page.get_by_text("No arm matches.").wait_for()
+    assert service.client.get("/arms/new toy").status_code == 404
+
+
+def test_names_are_text_wherever_they_stand(service: Serving, page: "Page") -> None:
+    page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+    service.client.delete("/arms/0")
+    features = service.get("/arms/1")["features"]
+    service.client.put(f"/arms/{HOSTILE}", json={"features": features}).raise_for_status()
+    decision = service.post("/select", QUESTION | {"policy": "linucb", "arms": [HOSTILE]})
+    service.post("/reward", {"decision_id": decision["decision_id"], "reward": 1.0})
+    go(page, service, "arms")
+    page.get_by_text(HOSTILE).first.wait_for()
+    page.get_by_role("button", name=f"Retire {HOSTILE}").click()
+    assert HOSTILE in page.get_by_role("dialog").inner_text()
+    page.keyboard.press("Escape")
+    go(page, service, "decisions")
+    page.get_by_role("button", name="Why").first.click()
+    page.get_by_role("heading", name=f"Why {HOSTILE}").wait_for()
+    page.goto(f"{service.url}/#/{HOSTILE}/overview")
+    page.get_by_role("heading", name="Experiments").wait_for()
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_a_service_that_goes_away_and_comes_back(
+    tmp_path: Path, page: "Page", console: Console, shots: Path
+) -> None:
+    console.expected = ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE"]
+    with serving(tmp_path) as first:
+        first.visit()
+        go(page, first)
+        assert cell(page, "linucb", "Rewards") == "1"
+        first.stop()
+        page.get_by_role("alert").get_by_text("does not answer").wait_for()
+        assert cell(page, "linucb", "Rewards") == "1"  # what was known stays
+        shoot(page, shots, "gone")
+        port = first.url.rpartition(":")[2]
+    with serving(tmp_path, "--port", port) as second:
+        page.locator("#banner").wait_for(state="hidden", timeout=40_000)
+        assert page.locator("#state").inner_text() == "Live"
+        second.visit()
+        row(page, "linucb").locator('td[data-label="Rewards"]').get_by_text("2").wait_for()
+
+
+def test_a_key_is_asked_for_and_stays_in_the_tab(
+    tmp_path: Path, page: "Page", console: Console, shots: Path
+) -> None:
+    console.expected = ["401"]
+    options = ("keys", "add", "--keys", "keys.json", "--name", "ops", "--scopes", "admin")
+    [key] = re.findall(r"fk_\S+", forage(*options, folder=tmp_path).stdout)
+    with serving(tmp_path, FORAGE_KEYS=str(tmp_path / "keys.json")) as service:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(service.url)
+        dialog = page.get_by_role("dialog")
+        dialog.wait_for()
+        shoot(page, shots, "key")
+        for given in ("fk_wrong", key):
+            dialog.get_by_label("Key").fill(given)
+            dialog.get_by_role("button", name="Use it").click()
+            if given != key:
+                page.get_by_text("does not take this key").wait_for()
+                dialog.wait_for()
+        page.get_by_role("heading", name="No decision yet").wait_for()
+        assert "Bearer $FORAGE_KEY" in page.locator("figure pre").first.inner_text()
+        assert key not in "".join(asked) + page.url + page.content()
+        assert page.evaluate("sessionStorage['forage.key']") == key
+        assert page.evaluate("localStorage.length") == 0
+        page.reload()
+        page.get_by_role("heading", name="No decision yet").wait_for()
+
+
+def test_it_is_worked_by_keys_alone(service: Serving, page: "Page") -> None:
+    service.visit()
+    go(page, service)
+    page.locator("body").press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.get_by_role("tab", name="Overview").focus()
+    for expected in ("Arms", "Decisions", "Health", "Evaluation", "Overview"):
+        page.keyboard.press("ArrowRight")
+        page.get_by_role("tab", name=expected, selected=True).wait_for()
+        assert page.evaluate("document.activeElement.textContent") == expected
+    page.get_by_role("button", name="lints", exact=True).focus()
+    page.keyboard.press("Space")
+    assert page.locator('.legend [aria-pressed="false"]').all_inner_texts() == ["lints"]
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none"
+    page.get_by_role("button", name="Dark theme").press("Enter")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_what_a_policy_would_have_earned_is_estimated(
+    service: Serving, page: "Page", shots: Path
+) -> None:
+    personas = ["cat_connoisseur", "fish_hobbyist"]
+    for visit in range(60):
+        question = {"policy": "random", "context": {"persona": personas[visit % 2]}}
+        decision = service.post("/select", question)
+        service.post("/reward", {"decision_id": decision["decision_id"], "reward": visit % 3 / 2})
+    go(page, service, "evaluation")
+    for name in ("linucb_disjoint", "neural_linear_ts", "neural_ucb"):
+        page.get_by_label(name, exact=True).uncheck()
+    page.get_by_role("button", name="Evaluate").click()
+    page.get_by_role("heading", name="Estimates").wait_for(timeout=120_000)
+    table = page.get_by_role("table", name="Estimates")
+    rows = table.get_by_role("row").filter(has=page.get_by_text("random", exact=True))
+    assert rows.count() == 5  # DR, Switch-DR, SNIPS, IPS, DM
+    mean = sum(visit % 3 / 2 for visit in range(60)) / 60
+    snips = rows.filter(has=page.get_by_text("SNIPS", exact=True))
+    assert snips.locator('td[data-label="Reward a decision"]').inner_text() == f"{mean:.4f}"
+    shoot(page, shots, "evaluation")

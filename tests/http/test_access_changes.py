@@ -1,0 +1,169 @@
+"""Keys while a service runs: the file changes, is broken, comes back; rates; keys that are lent."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.errors import ConfigurationError
+from service.keys import now
+from tests.support.keys import Keys
+from tests.support.service import Wire, expect_problem, serving
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    made = Keys(tmp_path / "keys.json")
+    made.add("ops", "admin", "metrics", "select", "reward")
+    return made
+
+
+@pytest.fixture
+def wire(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    monkeypatch.setattr("service.access.LOOK_SECONDS", 0.0)
+    with serving(keys=keys.path) as wire:
+        yield wire
+
+
+def status(wire: Wire, keys: Keys, name: str) -> int:
+    return wire.get("/experiments", headers=keys.headers(name)).status_code
+
+
+def stale(wire: Wire, keys: Keys) -> str:
+    text = wire.get("/metrics", headers=keys.headers("ops")).text
+    [line] = [line for line in text.splitlines() if line.startswith("forage_keys_stale ")]
+    return line.rpartition(" ")[2]
+
+
+def test_a_key_that_is_added_or_revoked_counts_without_a_restart(wire: Wire, keys: Keys) -> None:
+    keys.add("new", "admin")
+    assert status(wire, keys, "new") == 200
+    keys.change("new", revoked=now().isoformat())
+    assert status(wire, keys, "new") == 401
+    assert status(wire, keys, "ops") == 200
+
+
+def test_the_file_is_looked_at_once_a_second_at_most(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    time = [100.0]
+    monkeypatch.setattr("service.access.monotonic", lambda: time[0])
+    with serving(keys=keys.path) as wire:
+        find = os.stat
+        monkeypatch.setattr("service.access.os.stat", lambda path: looks.append(path) or find(path))
+        for _ in range(10):
+            assert status(wire, keys, "ops") == 200
+            time[0] += 0.25
+    assert len(looks) == 2
+
+
+@pytest.mark.parametrize("broken", ["", "{", '{"keys": [{}]}', None])
+def test_a_file_that_breaks_leaves_the_keys_of_before(
+    wire: Wire, keys: Keys, caplog: pytest.LogCaptureFixture, broken: str | None
+) -> None:
+    whole = keys.path.read_text()
+    if broken is None:
+        keys.path.unlink()
+    else:
+        keys.path.write_text(broken)
+    for _ in range(3):
+        assert status(wire, keys, "ops") == 200
+    assert stale(wire, keys) == "1.0"
+    told = [record for record in caplog.records if "still hold" in record.message]
+    assert len(told) == 1  # not at each request
+    keys.path.write_text(whole)
+    assert status(wire, keys, "ops") == 200
+    assert stale(wire, keys) == "0.0"
+
+
+def test_a_service_does_not_start_on_a_broken_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    with pytest.raises(ConfigurationError, match="forage keys add"), serving(keys=path):
+        pass
+    path.write_text("nonsense")
+    with pytest.raises(ConfigurationError, match="is not JSON"), serving(keys=path):
+        pass
+
+
+def test_a_key_expires_at_its_time(wire: Wire, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = now()
+    keys.add("brief", "admin", expires=at)
+    for offset, expected in ((-1.0, 200), (0.0, 401), (1.0, 401)):
+        monkeypatch.setattr("service.access.time", lambda late=offset: at.timestamp() + late)
+        assert status(wire, keys, "brief") == expected
+
+
+def test_a_file_that_others_may_write_is_told(keys: Keys, caplog: pytest.LogCaptureFixture) -> None:
+    keys.path.chmod(0o666)
+    with serving(keys=keys.path):
+        pass
+    assert "others may write it" in caplog.text
+
+
+def test_a_key_that_is_lent_lives_in_this_process_alone(wire: Wire, keys: Keys) -> None:
+    before = keys.path.read_bytes()
+    lent = {"X-API-Key": wire.services.access.lend("trainer", "admin")}
+    assert wire.get("/experiments", headers=lent).status_code == 200
+    assert wire.post("/select", {"context": {}}, headers=lent).status_code == 403
+    keys.add("new", "admin")  # the file is read again
+    assert status(wire, keys, "new") == 200
+    assert wire.get("/experiments", headers=lent).status_code == 200
+    assert keys.path.read_bytes() != before
+    with serving(keys=keys.path) as other:
+        assert other.get("/experiments", headers=lent).status_code == 401
+
+
+# -- rates ---------------------------------------------------------------------------------------
+
+
+def test_above_its_rate_a_key_is_told_when_to_come_again(wire: Wire, keys: Keys) -> None:
+    keys.add("slow", "admin", rate="3/minute")
+    keys.add("also slow", "admin", rate="3/minute")
+    statuses = [status(wire, keys, "slow") for _ in range(5)]
+    assert statuses == [200, 200, 200, 429, 429]
+    answer = wire.get("/experiments", headers=keys.headers("slow"))
+    problem = expect_problem(answer, 429)
+    assert "3 per 1 minute" in problem["detail"]
+    assert 1 <= int(answer.headers["retry-after"]) <= 60
+    assert status(wire, keys, "also slow") == 200  # each has its own
+    assert status(wire, keys, "ops") == 200
+    text = wire.get("/metrics", headers=keys.headers("ops")).text
+    assert 'forage_refused_total{reason="rate"} 3.0' in text
+
+
+def test_the_rate_comes_back_with_time(
+    wire: Wire, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys.add("slow", "admin", rate="2/second")
+    at = [now().timestamp()]
+    monkeypatch.setattr("limits.storage.memory.time.time", lambda: at[0])
+    passed = []
+    for _ in range(40):  # 8 a second, for 5 seconds
+        passed.append(status(wire, keys, "slow") == 200)
+        at[0] += 0.125
+    assert 8 <= sum(passed) <= 13
+    at[0] += 10
+    assert status(wire, keys, "slow") == 200
+
+
+def test_a_batch_counts_as_what_is_in_it(wire: Wire, keys: Keys) -> None:
+    keys.add("slow", "select", rate="10/hour")
+    batch = {"requests": [{"context": {"persona": "cat"}}] * 4}
+    asked = [
+        wire.post("/select/batch", batch, headers=keys.headers("slow")).status_code
+        for _ in range(3)
+    ]
+    assert asked == [200, 200, 429]
+    expect_problem(wire.post("/select/batch", batch, headers=keys.headers("slow")), 429)
+    keys.add("slower", "select", rate="3/hour")
+    answer = wire.post("/select/batch", batch, headers=keys.headers("slower"))
+    assert "at once never pass" in expect_problem(answer, 429)["detail"]
+
+
+def test_a_refused_request_costs_nothing_of_the_rate(wire: Wire, keys: Keys) -> None:
+    keys.add("slow", "admin", rate="2/hour")
+    for _ in range(5):
+        assert wire.get("/metrics", headers=keys.headers("slow")).status_code == 403
+    assert [status(wire, keys, "slow") for _ in range(3)] == [200, 200, 429]

@@ -1,0 +1,227 @@
+"""Pages of listed origins may ask, and leave; others are told nothing they could read."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import ValidationError
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from service.http.beacon import Beacon
+from service.origins import origin_of
+from service.settings import Settings
+from tests.support.service import Json, Wire, expect_problem, serving
+
+SHOP = "https://shop.example"
+PREFLIGHT = {
+    "Origin": SHOP,
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "authorization,content-type,idempotency-key",
+}
+QUESTION = {"context": {"persona": "cat"}}
+
+
+@pytest.fixture
+def listed() -> Iterator[Wire]:
+    with serving(cors_origins=f"{SHOP}/, http://localhost:5173") as wire:
+        yield wire
+
+
+def asked(wire: Wire, method: str, path: str, **options: Any) -> httpx.Response:
+    """Without the document's check: neither preflights nor beacons are part of it."""
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(wire.app), base_url="http://forage")
+    return wire.run(client.request(method, path, **options))
+
+
+def beacon(wire: Wire, content: Any, **headers: str) -> httpx.Response:
+    text = content if isinstance(content, str) else json.dumps(content)
+    headers = {"Content-Type": "text/plain;charset=UTF-8", **headers}
+    return asked(wire, "POST", "/beacon", content=text, headers=headers)
+
+
+@pytest.mark.parametrize("path", ["/select", "/reward", "/decisions/a/activate", "/select/batch"])
+def test_a_preflight_is_answered_and_remembered(listed: Wire, path: str) -> None:
+    answer = asked(listed, "OPTIONS", path, headers=PREFLIGHT)
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == SHOP
+    allowed = answer.headers["access-control-allow-headers"].lower()
+    assert {"authorization", "content-type", "idempotency-key"} <= set(allowed.split(", "))
+    assert answer.headers["access-control-max-age"] == "7200"
+    assert "access-control-allow-credentials" not in answer.headers
+
+
+def test_answers_and_refusals_can_be_read_by_the_page(listed: Wire) -> None:
+    answer = listed.post("/select", QUESTION, headers={"Origin": SHOP})
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == SHOP
+    assert "Origin" in answer.headers["vary"]
+    token = answer.json()["decision_id"]
+    rewarded = listed.post("/reward", {"decision_id": token, "reward": 1}, headers={"Origin": SHOP})
+    assert rewarded.headers["access-control-allow-origin"] == SHOP
+    refused = listed.post("/select", {"context": {}}, headers={"Origin": SHOP})
+    expect_problem(refused, 422)
+    assert refused.headers["access-control-allow-origin"] == SHOP
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "http://shop.example", "https://shop.example.evil", "null"]
+)
+def test_a_foreign_origin_is_told_nothing(listed: Wire, origin: str) -> None:
+    answer = asked(listed, "OPTIONS", "/select", headers={**PREFLIGHT, "Origin": origin})
+    assert answer.status_code == 400
+    assert "access-control-allow-origin" not in answer.headers
+    plain = listed.post("/select", QUESTION, headers={"Origin": origin})
+    assert "access-control-allow-origin" not in plain.headers
+
+
+def test_without_a_list_only_the_services_own_pages_can_ask(wire: Wire) -> None:
+    answer = wire.post("/select", QUESTION, headers={"Origin": SHOP})
+    assert "access-control-allow-origin" not in answer.headers
+    assert asked(wire, "OPTIONS", "/select", headers=PREFLIGHT).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "*",
+        "null",
+        "shop.example",
+        "https://*.shop.example/x",
+        "https://a.b/c",
+        "ftp://a",
+        "https://",
+    ],
+)
+def test_what_is_no_origin_stops_the_start(text: str) -> None:
+    with pytest.raises(ValidationError, match="cors_origins"):
+        Settings(cors_origins=text)
+
+
+def test_origins_are_written_as_browsers_send_them() -> None:
+    assert origin_of(" https://Shop.example:443/ ") == SHOP
+    assert origin_of("http://[::1]:8080") == "http://[::1]:8080"
+    assert Settings(cors_origins=f"{SHOP},,http://localhost:5173").cors_origins == [
+        SHOP,
+        "http://localhost:5173",
+    ]
+
+
+# -- beacons ---------------------------------------------------------------------------------------
+
+
+def deferred(wire: Wire) -> Json:
+    return wire.select(deferred=True)
+
+
+def test_a_beacon_activates_and_rewards_in_that_order_and_once(listed: Wire) -> None:
+    decision = deferred(listed)
+    content = {
+        "rewards": [{"decision_id": decision["decision_id"], "reward": 1}],
+        "activate": [{"id": decision["id"], "experiment": "shop"}],
+    }
+    for _ in range(2):
+        answer = beacon(listed, content, Origin=SHOP)
+        assert (answer.status_code, answer.json()) == (200, {"statuses": [200, 200]})
+    assert listed.reward(decision, 1.0) == "duplicate"
+    assert listed.get(f"/decisions/{decision['id']}").json()["activated"]
+
+
+def test_each_part_of_a_beacon_is_refused_for_itself(listed: Wire) -> None:
+    decision = listed.select()
+    rewards = [
+        {"decision_id": decision["decision_id"], "reward": 9},
+        {"decision_id": "forged", "reward": 1},
+        {"decision_id": decision["decision_id"], "reward": 1},
+    ]
+    answer = beacon(listed, {"rewards": rewards}, Origin=SHOP)
+    assert answer.json() == {"statuses": [422, 422, 200]}
+
+
+def test_the_key_inside_a_beacon_becomes_the_header_of_its_parts() -> None:
+    heard: list[tuple[str, list[str]]] = []
+
+    async def judge(scope: Scope, receive: Receive, send: Send) -> None:
+        heard.append((scope["path"], Headers(scope=scope).getlist("authorization")))
+        await Response(status_code=401)(scope, receive, send)
+
+    async def leave() -> httpx.Response:
+        transport = httpx.ASGITransport(Beacon(judge, frozenset()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://forage") as client:
+            content = {"key": "public-1", "activate": [{"id": "a"}], "rewards": [{}]}
+            forged = {"Authorization": "Bearer other"}
+            return await client.post("/beacon", content=json.dumps(content), headers=forged)
+
+    assert asyncio.run(leave()).json() == {"statuses": [401, 401]}
+    assert heard == [
+        ("/decisions/a/activate", ["Bearer public-1"]),
+        ("/reward", ["Bearer public-1"]),
+    ]
+
+
+def test_a_beacons_parts_are_counted_as_requests(listed: Wire) -> None:
+    decision = listed.select()
+    beacon(listed, {"rewards": [{"decision_id": decision["decision_id"], "reward": 1}]})
+    counted = 'forage_http_requests_total{method="POST",route="/reward",status="200"}'
+    assert listed.metrics()[counted] == 1
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+def test_a_foreign_page_cannot_send_a_beacon(listed: Wire, origin: str) -> None:
+    decision = listed.select()
+    rewards = [{"decision_id": decision["decision_id"], "reward": 1}]
+    expect_problem(beacon(listed, {"rewards": rewards}, Origin=origin), 403)
+    assert listed.reward(decision, 1.0) == "accepted"
+
+
+def test_the_services_own_pages_can_send_one(wire: Wire) -> None:
+    decision = wire.select()
+    rewards = [{"decision_id": decision["decision_id"], "reward": 1}]
+    answer = beacon(wire, {"rewards": rewards}, Origin="http://forage")
+    assert answer.json() == {"statuses": [200]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{",
+        '{"rewards": 1}',
+        '{"other": 1}',
+        '{"activate": [{"id": "../../experiments"}]}',
+        '{"activate": [{"id": "a", "experiment": "a&b=c"}]}',
+        json.dumps({"rewards": [{}] * 201}),
+    ],
+)
+def test_what_is_no_beacon_is_refused_whole(wire: Wire, content: str) -> None:
+    expect_problem(beacon(wire, content), 422)
+
+
+def test_a_beacon_that_was_cut_off_is_no_bug() -> None:
+    messages: list[Message] = [
+        {"type": "http.request", "body": b'{"rewards": [', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    said: list[Message] = []
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    async def send(message: Message) -> None:
+        said.append(message)
+
+    async def never(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError
+
+    scope = {"type": "http", "method": "POST", "path": "/beacon", "headers": []}
+    asyncio.run(Beacon(never, frozenset())(scope, receive, send))
+    assert said[0]["status"] == 400
+
+
+def test_a_beacon_is_as_long_as_browsers_let_it_be(wire: Wire) -> None:
+    expect_problem(beacon(wire, " " * 65_537), 413)

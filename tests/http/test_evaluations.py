@@ -1,0 +1,125 @@
+"""POST /experiments/{name}/evaluations: what a console asks, answered from another process."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.evaluation import running
+from tests.support.service import Wire, paths, serving
+
+PATH = "/experiments/shop/evaluations"
+DECISIONS = 90
+
+
+@pytest.fixture(scope="module")
+def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+    """A service on SQLite, since another process is to read the log; cats like toys."""
+    path = tmp_path_factory.mktemp("log") / "forage.db"
+    with serving(store=f"sqlite:///{path}") as wire:
+        for number in range(DECISIONS):
+            decision = wire.select(unit=f"unit-{number}")
+            wire.reward(decision, float(decision["arm"] != "kibble"))
+        yield wire
+
+
+def test_live_policies_are_estimated_with_intervals(wire: Wire) -> None:
+    answer = wire.post(PATH, {"decisions": 1_000})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert (found["experiment"], found["decisions"]) == ("shop", DECISIONS)
+    assert sum(found["logged_by"].values()) == DECISIONS
+    by_name = {each["policy"]: each for each in found["policies"]}
+    assert set(by_name) == {"linucb", "lints", "named_only"}
+    lints = by_name["lints"]
+    assert lints["refused"] is None
+    assert set(lints["estimates"]) == {"ips", "snips", "dr", "switch_dr", "dm"}
+    for each in lints["estimates"].values():
+        low, high = each["interval"]
+        assert 0 <= low <= each["value"] <= high <= 1
+
+
+def test_a_definition_that_never_ran_is_estimated(wire: Wire) -> None:
+    body = {"definition": {"idea": {"kind": "lints", "draws": 64, "epsilon": 0.1}}}
+    found = wire.post(PATH, body).json()
+    [idea] = found["policies"]
+    assert (idea["policy"], idea["never_ran"], idea["refused"]) == ("idea", True, None)
+
+
+def test_what_cannot_be_told_is_refused_in_words_and_answered(wire: Wire) -> None:
+    found = wire.post(PATH, {"policies": ["lints"], "decisions": 20}).json()
+    assert "at least 50 are needed" in found["policies"][0]["refused"]
+    assert found["policies"][0]["estimates"] == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "path"),
+    [
+        ({"policies": ["nobody"]}, 404, "policies"),
+        ({"definition": {"lints": {"kind": "random"}}}, 422, "definition"),
+        ({"definition": {"idea": {"kind": "lints", "features": ["colour"]}}}, 422, "definition"),
+        ({"definition": {"idea": {"kind": "oracle"}}}, 422, "definition.idea"),
+        ({"decisions": 0}, 422, "decisions"),
+        ({"policies": []}, 422, "policies"),
+        ({"confidence": 1}, 422, "confidence"),
+        ({"since": "yesterday"}, 422, "since"),
+        ({"surprise": 1}, 422, "surprise"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_told_where(
+    wire: Wire, body: dict[str, object], status: int, path: str
+) -> None:
+    answer = wire.post(PATH, body)
+    assert answer.status_code == status, answer.text
+    assert paths(answer.json()) == [path]
+
+
+def test_there_is_no_evaluation_of_what_is_not_there(wire: Wire) -> None:
+    assert wire.post("/experiments/mall/evaluations", {}).status_code == 404
+
+
+def test_one_is_at_work_at_a_time(wire: Wire) -> None:
+    async def both() -> list[int]:
+        asked = [wire.client.post(PATH, json={"policies": ["lints"]}) for _ in range(2)]
+        return sorted(answer.status_code for answer in await asyncio.gather(*asked))
+
+    assert wire.run(both()) == [200, 409]
+    assert wire.post(PATH, {"policies": ["lints"]}).status_code == 200
+
+
+def test_one_that_takes_too_long_is_ended_and_another_can_be_asked(wire: Wire) -> None:
+    evaluations = wire.services.evaluations
+    seconds, evaluations._seconds = evaluations._seconds, 0.05
+    try:
+        answer = wire.post(PATH, {})
+    finally:
+        evaluations._seconds = seconds
+    assert answer.status_code == 422
+    assert "longer than 0.05 seconds" in answer.json()["detail"]
+    assert wire.post(PATH, {"policies": ["lints"]}).status_code == 200
+
+
+def test_a_caller_who_goes_away_ends_it(wire: Wire) -> None:
+    async def leave() -> None:
+        task = asyncio.create_task(wire.services.evaluations.run({"experiment": "shop"}))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    wire.run(leave())
+    assert not wire.services.evaluations._running
+
+
+def test_a_log_in_memory_has_no_other_reader() -> None:
+    with serving() as wire:
+        answer = wire.post(PATH, {})
+    assert answer.status_code == 422
+    assert "memory://" in answer.json()["detail"]
+
+
+def test_the_store_s_address_is_in_no_list_of_processes() -> None:
+    """It may hold a password: the worker reads it from standard input."""
+    source = Path(running.__file__).read_text(encoding="utf-8")
+    [command] = [part.partition(")")[0] for part in source.split("create_subprocess_exec(")[1:]]
+    assert "store" not in command

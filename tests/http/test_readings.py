@@ -1,0 +1,119 @@
+"""Gauges that alerts wait for: each follows what it is of, over the wire."""
+
+import pytest
+
+from service.drift import Drift
+from service.readings import Readings, explores
+from tests.support.service import Wire, serving
+
+NET = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "training": {"first": 2}}
+OF_NET = ("shop", "net")
+
+
+def gauges(readings: Readings, name: str) -> dict[tuple[str, ...], float]:
+    return {key: value for one in readings() if one.name == name for key, value in one.values}
+
+
+def with_policies(wire: Wire, **policies: object) -> None:
+    wire.redefine(policies={**wire.definition()["policies"], **policies})
+
+
+def test_a_training_is_overdue_from_when_it_fell_due_until_it_is_done() -> None:
+    now = [100.0]
+    with serving() as wire:
+        with_policies(wire, net=NET)
+        core = wire.services
+        readings = Readings(core.journal, core.telemetry, core.settings, clock=lambda: now[0])
+
+        def overdue() -> dict[tuple[str, ...], float]:
+            now[0] += 10
+            return gauges(readings, "forage_training_overdue_seconds")
+
+        wire.reward(wire.select(policy="net"), 1.0)
+        assert overdue() == {OF_NET: 0}  # one reward of two; policies without a net are not told of
+        wire.reward(wire.select(policy="net"), 0.0)
+        assert [overdue()[OF_NET], overdue()[OF_NET]] == [0, 10]
+        core.journal.states["shop"].learners["net"].active.number = 1  # it was done...
+        core.journal.states["shop"].learners["net"].active.rewards = 2
+        assert overdue() == {OF_NET: 0}
+        for _ in range(2):  # ... and falls due again at twice the rewards
+            wire.reward(wire.select(policy="net"), 0.0)
+        assert [overdue()[OF_NET], overdue()[OF_NET]] == [0, 10]
+
+
+def test_a_policy_explores_where_its_choice_is_drawn() -> None:
+    with serving() as wire:
+        with_policies(
+            wire,
+            greedy={"kind": "greedy"},
+            floored={"kind": "linucb", "epsilon": 0.1},
+            sampled={"kind": "bootstrap_ensemble", "rule": "thompson"},
+            bounded={"kind": "bootstrap_ensemble", "rule": "ucb"},
+        )
+        found = {
+            name: explores(learner)
+            for name, learner in wire.services.journal.states["shop"].learners.items()
+        }
+    assert found == {
+        "linucb": False,
+        "lints": True,
+        "named_only": True,
+        "greedy": False,
+        "floored": True,
+        "sampled": True,
+        "bounded": False,
+    }
+
+
+def test_shares_are_of_the_traffic_that_names_no_policy() -> None:
+    with serving() as wire:
+        metrics = wire.metrics()
+    share = 'forage_policy_share{{experiment="shop",policy="{}"}}'
+    shares = [metrics[share.format(name)] for name in ("linucb", "lints", "named_only")]
+    assert shares == [0.25, 0.75, 0.0]  # 1, 3 and 0
+
+
+def test_snapshots_fall_behind_until_one_is_taken() -> None:
+    with serving(snapshot_every_events=100) as wire:
+        lag = 'forage_snapshot_lag_ratio{experiment="shop"}'
+        assert wire.metrics()[lag] == 0.01  # the definition
+        wire.run(wire.services.journal.snapshot(wire.services.journal.live["shop"]))
+        assert wire.metrics()[lag] == 0
+
+
+def test_false_rewards_show_as_a_shift_of_their_policy_alone() -> None:
+    """Both policies had every other of 1,000 rewards; then lints has nothing two hundred times."""
+    with serving() as wire:
+        state = wire.services.journal.states["shop"]
+        for policy in ("linucb", "lints"):
+            wire.reward(wire.select(policy=policy), 1.0)
+            known = wire.services.telemetry.drift.rewards(state, policy)
+            assert known is not None
+            known.count, known.long, known.recent, known.squares = 1_000, 0.5, 0.5, 0.5
+        for _ in range(200):
+            wire.reward(wire.select(policy="lints"), 0.0)
+        metrics = wire.metrics()
+    shift = 'forage_reward_shift_sigmas{{experiment="shop",policy="{}"}}'
+    assert metrics[shift.format("lints")] < -6
+    assert metrics[shift.format("linucb")] == 0
+
+
+def test_contexts_that_turn_show_in_the_index_of_their_feature() -> None:
+    with serving() as wire:
+        drift = wire.services.telemetry.drift = Drift(samples=40)
+        for _ in range(3):
+            wire.select(context={"persona": "cat"})
+        state = wire.services.journal.states["shop"]
+        watch = drift._contexts["shop"]
+        assert watch.count == 3  # each decision is seen
+
+        def see(*personas: str) -> float:
+            for second in range(400):
+                persona = personas[second % len(personas)]
+                watch.take(state.schema.encode_context({"persona": persona}), float(second))
+            metrics = wire.metrics()
+            index = 'forage_context_stability_index{{experiment="shop",feature="{}"}}'
+            assert metrics[index.format("age")] == pytest.approx(0)
+            return metrics[index.format("persona")]
+
+        assert see("cat", "dog") < 0.25 < see("cat")

@@ -1,0 +1,91 @@
+"""forage-sim against a service that asks for keys."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from simulator_client.arguments import parser
+from simulator_client.client import Client
+from simulator_client.course import Run, load
+from simulator_client.errors import Problem
+from simulator_client.load_requests import head, selects
+from simulator_client.replay import play
+from simulator_client.summary import summary
+from tests.support.keys import Keys
+from tests.support.service import serving
+
+KEY = "fk_0123456789abcdef_" + "0" * 64
+
+
+def test_a_replay_with_a_key_plays_and_keeps_it_nowhere(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    text = keys.add("simulator", "admin", "select", "reward")
+    run = Run(
+        run="r", experiment="e", world="zooplus", world_seed=42, seed=1, visits=20, shock_at=None,
+        policies=("linucb",), wait_for_training=True,
+    )  # fmt: skip
+    folder = tmp_path / "run"
+    with serving(keys=keys.path) as wire:
+        with_key = Client(["http://forage"], key=text, transport=httpx.ASGITransport(wire.app))
+        wire.run(asyncio.wait_for(play(with_key, run, folder, fresh=True), 60))
+        without = Client(["http://forage"], transport=httpx.ASGITransport(wire.app))
+        wire.run(without.wait_ready(5.0))
+        with pytest.raises(Problem) as refused:
+            wire.run(without.policies("e"))
+    assert refused.value.status == 401
+    assert summary(load(folder))["policies"]["linucb"]["visits"] == 20
+    kept = [each for each in folder.rglob("*") if each.is_file()]
+    assert kept
+    assert all(text.encode() not in each.read_bytes() for each in kept)
+
+
+def test_a_rate_that_is_reached_is_waited_for() -> None:
+    answers = iter([httpx.Response(429, headers={"retry-after": "7"}, json={}),
+                    httpx.Response(200, json={"policies": []})])  # fmt: skip
+    waited: list[float] = []
+
+    async def nap(seconds: float) -> None:
+        waited.append(seconds)
+
+    transport = httpx.MockTransport(lambda request: next(answers))
+    client = Client(["http://a"], key=KEY, transport=transport, sleep=nap)
+    assert asyncio.run(client.policies("e")) == []
+    assert waited == [7.0]
+
+
+@pytest.mark.parametrize("features", [{}, {"age": {"type": "numeric", "scale": 10.0}}])
+def test_a_load_test_sends_it_with_each_request(features: Any) -> None:
+    definition = {"features": {"context": features}, "arms": {}}
+    requests, numbered = selects(
+        "http://a", definition, {}, None, random.Random(1), fresh=True, key=KEY
+    )
+    assert numbered == bool(features)
+    for request in requests:
+        start, _, body = (request % 1 if numbered else request).partition("\r\n\r\n")
+        assert start.count(f"\r\nAuthorization: Bearer {KEY}\r\n") == 1
+        assert start.endswith(f"Content-Length: {len(body)}")
+    assert f"\r\nAuthorization: Bearer {KEY}\r\n" in head("http://a", "/reward", KEY)
+    assert "Authorization" not in head("http://a", "/reward")
+
+
+@pytest.mark.parametrize("command", ["replay", "showdown", "load"])
+def test_it_is_an_option_or_in_the_environment(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FORAGE_KEY", raising=False)
+    assert parser().parse_args([command]).key is None
+    monkeypatch.setenv("FORAGE_KEY", KEY)
+    assert parser().parse_args([command]).key == KEY
+    assert parser().parse_args([command, "--key", "fk_other"]).key == "fk_other"
+    assert KEY not in parser().format_help()
+
+
+@pytest.mark.parametrize("key", ["", "two words", "line\r\nX-Evil: 1", "schlüssel"])
+def test_what_would_break_a_header_is_no_key(key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["replay", "--key", key])
+    assert "is no key" in capsys.readouterr().err

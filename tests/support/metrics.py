@@ -1,0 +1,87 @@
+"""What /metrics exposes once every part of a service was used, and what the page says of it."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.drift import Drift
+from service.events import Rewarded, Settled
+from tests.support.service import Wire, serving
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "metrics.md"
+ROW = re.compile(r"^\| `(forage_\w+)` \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$", re.MULTILINE)
+
+
+class Documented(NamedTuple):
+    kind: str
+    unit: str
+    labels: set[str]
+    meaning: str
+
+
+def documented() -> dict[str, Documented]:
+    """The page of metrics, by name of the family (a counter's goes without `_total`)."""
+    found = {}
+    for name, *cells in ROW.findall(PAGE.read_text(encoding="utf-8")):
+        kind, unit, labels, meaning = (cell.strip() for cell in cells)
+        names = {label.strip() for label in labels.split(",")} - {""}
+        found[name.removesuffix("_total")] = Documented(kind, unit, names, meaning)
+    return found
+
+
+def families(wire: Wire) -> dict[str, tuple[str, set[str], Metric]]:
+    """Kind, labels and samples of each family."""
+    text = wire.get("/metrics").text
+    found = [each for each in text_string_to_metric_families(text) if "_created" not in each.name]
+    return {each.name: (each.type, labels_of(each), each) for each in found}
+
+
+def labels_of(family: Metric) -> set[str]:
+    return set().union(*(sample.labels for sample in family.samples)) - {"le"}
+
+
+def _settle_more(wire: Wire, policy: str, count: int) -> None:
+    """As many rewards as a shift is told after, past the log."""
+    state, drift = wire.services.journal.states["shop"], wire.services.telemetry.drift
+    settled = [Settled("ball", 1.0, [0.0] * state.schema.width)]
+    version = state.schema_version
+    for number in range(count):
+        drift.learned(
+            state,
+            Rewarded(
+                at=0.0,
+                decision=str(number),
+                policy=policy,
+                schema_version=version,
+                settled=settled,
+            ),
+        )
+
+
+@contextmanager
+def used(**settings: Any) -> Iterator[Wire]:
+    """A service that has done all that it counts: every family has a sample."""
+    with serving(snapshot_every_events=2, retention_days=1e-9, **settings) as wire:
+        wire.services.telemetry.drift = Drift(samples=10)
+        net = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2}
+        wire.redefine(policies={**wire.definition()["policies"], "net": net})
+        for _ in range(2):
+            wire.post("/select", {"context": {"persona": "cat"}}, headers={"Idempotency-Key": "k"})
+        for policy in ("linucb", "lints", "net"):
+            for _ in range(25):
+                wire.reward(wire.select(policy=policy), 1.0)
+        _settle_more(wire, "lints", 1_000)
+        wire.select(unit="ann")
+        wire.delete("/units/ann")
+        for _ in range(3):
+            wire.reward(wire.select(), 1.0)
+            wire.run(wire.services.journal.snapshot(wire.services.journal.live["shop"]))
+        wire.run(wire.services.retention.trim_all())
+        wire.services.telemetry.refused.labels("missing").inc()
+        yield wire

@@ -1,0 +1,133 @@
+"""A connection of the service's own protocol without a socket: bytes in, bytes out."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import httpx
+import uvicorn
+from uvicorn.server import ServerState
+
+from service.http.wire import Wire as Protocol
+from service.http.wire import protocol
+from tests.support.service import URL, Wire
+
+ANSWER_S = 10.0
+END = b"\r\n\r\n"
+
+
+class _Transport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.sent = b""
+        self.written = asyncio.Event()
+        self.closed = self.paused = False
+
+    def write(self, data: Any) -> None:
+        self.sent += bytes(data)
+        self.written.set()
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+
+class Plug:
+    """A client's connection to a service, on its loop."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        config = uvicorn.Config(
+            wire.app, http=cast(Any, protocol(wire.services)), lifespan="off", log_config=None
+        )
+        self.transport = _Transport()
+
+        async def connect() -> Protocol:
+            config.load()
+            state = ServerState()
+            state.default_headers = config.encoded_headers
+            made = cast(Any, config.http_protocol_class)(
+                config=config, server_state=state, app_state={}
+            )
+            made.connection_made(self.transport)
+            return cast(Protocol, made)
+
+        self.protocol = wire.run(connect())
+
+    def send(self, data: bytes) -> None:
+        """Bytes of a client, as the loop would hand them over."""
+
+        async def give() -> None:
+            self.protocol.data_received(data)
+
+        self._wire.run(give())
+
+    def receive(self) -> httpx.Response:
+        """The next whole answer."""
+        return self._wire.run(self._receive())
+
+    async def _receive(self) -> httpx.Response:
+        while (found := _whole(self.transport.sent)) is None:
+            self.transport.written.clear()
+            await asyncio.wait_for(self.transport.written.wait(), ANSWER_S)
+        answer, self.transport.sent = found
+        return answer
+
+    def post(
+        self,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        around: Callable[[], Any] | None = None,
+    ) -> httpx.Response:
+        """One request and its answer. around: called just before the request is handed over, and
+        what it returns just after an answer begins."""
+        request = head(path, len(body), headers) + body
+
+        async def work() -> httpx.Response:
+            after = around() if around else None
+            try:
+                self.transport.written.clear()
+                self.protocol.data_received(request)
+                await self.transport.written.wait()
+            finally:
+                if after:
+                    after()
+            return await self._receive()
+
+        return self._wire.run(work())
+
+
+def head(path: str, length: int, headers: Mapping[str, str], method: str = "POST") -> bytes:
+    """Up to the body of a request."""
+    fields = {"Host": "forage", **headers, "Content-Length": str(length)}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode()
+
+
+def _whole(data: bytes) -> tuple[httpx.Response, bytes] | None:
+    """The first answer of what was sent, and the rest."""
+    start = data.find(END) + len(END)
+    if start < len(END):
+        return None
+    line, *fields = data[: start - len(END)].split(b"\r\n")
+    pairs = [tuple(field.split(b": ", 1)) for field in fields]
+    headers = httpx.Headers(cast(Any, pairs))
+    stop = start + int(headers["content-length"])
+    if len(data) < stop:
+        return None
+    request = httpx.Request("POST", URL)
+    answer = httpx.Response(
+        int(line.split()[1]), headers=headers, content=data[start:stop], request=request
+    )
+    return answer, data[stop:]

@@ -1,0 +1,378 @@
+"""Drift: three figures against references that move on by themselves."""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service import drift
+from service.drift import ContextDrift, Drift, PredictionDrift, RewardDrift, Stride, stability
+from service.events import Corrected, ExperimentDefined, Rewarded, Settled
+from service.experiment import Features, RewardRules
+from service.features import Array, Schema
+from service.fold import State
+
+RULES = RewardRules()
+FEATURES = Features.model_validate(
+    {
+        "context": {
+            "age": {"type": "numeric", "scale": 10.0},
+            "member": {"type": "boolean"},
+            "persona": {"type": "categorical", "values": ["cat", "dog"], "unknown": "other"},
+            "taste": {"type": "vector", "size": 3},
+        }
+    }
+)
+SCHEMA = Schema(FEATURES)
+
+
+def contexts(seed: int, count: int, **shifted: Any) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [
+        SCHEMA.encode_context(
+            {
+                "age": float(rng.normal(40, 10)),
+                "member": bool(rng.random() < 0.3),
+                "persona": str(rng.choice(["cat", "dog"])),
+                "taste": rng.normal(size=3).tolist(),
+            }
+            | {name: value(rng) for name, value in shifted.items()}
+        )
+        for _ in range(count)
+    ]
+
+
+def watched(*parts: list[Array], samples: int = 500, gap: float = 1.0) -> ContextDrift:
+    watch = ContextDrift(SCHEMA, Random(1), samples)
+    now = 0.0
+    for part in parts:
+        for x in part:
+            now += gap
+            watch.take(x, now)
+    return watch
+
+
+# -- context -----------------------------------------------------------------------------------
+
+
+def test_the_index_is_its_formula() -> None:
+    """Of (70, 30) and (30, 70) with half a sample more in each of three groups, one empty."""
+    reference, recent = np.repeat([0.0, 1.0], [70, 30]), np.repeat([0.0, 1.0], [30, 70])
+    p, q = np.array([70.5, 30.5, 0.5]) / 101.5, np.array([30.5, 70.5, 0.5]) / 101.5
+    found = stability(reference, recent, by_value=True)
+    assert found == pytest.approx(sum((q - p) * np.log(q / p)))
+    assert found == pytest.approx(0.66, abs=0.01)
+
+
+def test_what_stays_the_same_has_the_index_of_chance() -> None:
+    """(groups - 1) (1 / 500 + 1 / 500) in the mean: 0.036 for ten."""
+    rng = np.random.default_rng(3)
+    found = [
+        stability(rng.normal(size=500), rng.normal(size=500), by_value=False) for _ in range(200)
+    ]
+    assert np.mean(found) == pytest.approx(0.036, rel=0.1)
+    assert max(found) < 0.1
+
+
+def test_a_value_that_the_reference_lacks_counts() -> None:
+    assert stability(np.zeros(500), np.full(500, 3.0), by_value=False) > 5
+    assert stability(np.zeros(500), np.zeros(500), by_value=False) == 0
+
+
+def test_nothing_is_told_before_two_windows() -> None:
+    watch = watched(contexts(1, 999))
+    assert watch.figures() == {}
+    watch.take(contexts(2, 1)[0], 1_000.0)
+    assert watch.figures().keys() == {"age", "member", "persona", "taste"}
+
+
+def test_contexts_that_stay_as_they_are_are_stable() -> None:
+    assert max(watched(contexts(1, 6_000)).figures().values()) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("feature", "value"),
+    [
+        ("age", lambda rng: float(rng.normal(55, 10))),
+        ("member", lambda rng: bool(rng.random() < 0.8)),
+        ("persona", lambda rng: "dog" if rng.random() < 0.9 else "fish"),
+        ("taste", lambda rng: (rng.normal(size=3) + 2).tolist()),
+    ],
+)
+def test_a_feature_that_shifts_stands_out_alone(feature: str, value: Any) -> None:
+    figures = watched(contexts(1, 6_000), contexts(2, 500, **{feature: value})).figures()
+    assert figures.pop(feature) > 0.25
+    assert max(figures.values()) < 0.1
+
+
+def test_a_lasting_shift_becomes_the_new_normal() -> None:
+    """A sample a minute: the reference goes back by ten windows in the mean, 5,000 samples. After
+    five times as many less than 1 percent of it is of before."""
+    older = {"age": lambda rng: float(rng.normal(70, 5))}
+    watch = watched(contexts(1, 5_000), contexts(2, 500, **older), gap=60.0)
+    assert watch.figures()["age"] > 0.25
+    for number, x in enumerate(contexts(3, 25_000, **older)):
+        watch.take(x, 5_500 * 60.0 + number * 60.0)
+    assert watch.figures()["age"] < 0.1
+
+
+def test_the_reference_covers_the_day_before_it_covers_the_last_minutes() -> None:
+    """Ten windows into the first day, at most a fifth of the reference is of the last window."""
+    watch = watched(contexts(1, 5_000))
+    recent = {tuple(row) for row in watch.recent}
+    share = np.mean([tuple(row) in recent for row in watch.reference])
+    assert 0.05 < share < 0.2
+
+
+def test_at_most_so_many_features_are_watched() -> None:
+    many = {f"f{number:03d}": {"type": "boolean"} for number in range(100)}
+    watch = ContextDrift(Schema(Features.model_validate({"context": many})), Random(1))
+    assert len(watch.features) == drift.FEATURES == 64
+
+
+# -- sampling ----------------------------------------------------------------------------------
+
+
+def taken(stride: Stride, gaps: list[float]) -> list[int]:
+    """Which of a stream are samples."""
+    now, left, found = drift.monotonic(), 1, []
+    for index, gap in enumerate(gaps):
+        now += gap
+        left -= 1
+        if left <= 0:
+            left = stride.next(now)
+            found.append(index)
+    return found
+
+
+def test_of_a_slow_stream_all_are_samples() -> None:
+    assert len(taken(Stride(Random(1)), [1.0] * 300)) == 300
+
+
+def test_of_a_fast_stream_a_few_a_second_are() -> None:
+    found = taken(Stride(Random(1)), [0.001] * 300_000)
+    late = [index for index in found if index >= 200_000]  # of the last 100 seconds
+    assert 150 < len(late) < 1_000
+    assert abs(np.mean([index % 2 for index in late]) - 0.5) < 0.15  # in step with nothing
+
+
+def test_a_stream_that_slows_down_is_sampled_densely_again() -> None:
+    found = taken(Stride(Random(1)), [0.001] * 100_000 + [1.0] * 3_000)
+    assert sum(index > 102_000 for index in found) == 1_000 - 1
+
+
+# -- rewards -----------------------------------------------------------------------------------
+
+
+def test_rewards_that_stay_as_they_are_do_not_shift() -> None:
+    """Of 20 policies over 20,000 rewards each, none is ever 6 standard errors off."""
+    worst = 0.0
+    for seed in range(20):
+        rng, watch = np.random.default_rng(seed), RewardDrift()
+        for index, reward in enumerate(rng.random(20_000) < 0.3):
+            watch.move(float(reward), None)
+            if index % 50 == 0 and (shift := watch.shift(RULES)) is not None:
+                worst = max(worst, abs(shift))
+    assert 3 < worst < 6
+
+
+@pytest.mark.parametrize(("poison", "sign"), [(0.0, -1), (1.0, 1)])
+def test_two_hundred_false_rewards_are_a_shift(poison: float, sign: int) -> None:
+    rng, watch = np.random.default_rng(1), RewardDrift()
+    for reward in rng.random(5_000) < 0.3:
+        watch.move(float(reward), None)
+    for _ in range(200):
+        watch.move(poison, None)
+    shift = watch.shift(RULES)
+    assert shift is not None
+    assert sign * shift > 6
+
+
+def test_a_shift_is_told_from_a_thousand_rewards_on() -> None:
+    watch = RewardDrift()
+    for _ in range(999):
+        watch.move(1.0, None)
+    assert watch.shift(RULES) is None
+    watch.move(1.0, None)
+    assert watch.shift(RULES) == 0.0
+
+
+def test_the_first_click_of_many_is_no_shift() -> None:
+    watch = RewardDrift(count=50_000)
+    watch.move(1.0, None)
+    assert 0 < (watch.shift(RULES) or 0) < 3
+
+
+def test_the_long_run_goes_on_from_what_was_settled_before() -> None:
+    watch = RewardDrift(count=4, total=3.0, squares=3.0)
+    assert (watch.long, watch.recent) == (0.75, 0.75)
+    watch.move(0.0, None)
+    assert watch.long == pytest.approx(0.6)
+
+
+def test_a_correction_moves_the_means_by_what_it_changed() -> None:
+    told, corrected = RewardDrift(), RewardDrift()  # 1 four times; 0 that 1 corrects, four times
+    for _ in range(4):
+        told.move(1.0, None)
+        corrected.move(0.0, None)
+        corrected.move(1.0, 0.0)
+    assert (told.long, told.recent, told.squares) == (1, 1, 1)
+    assert (corrected.long, corrected.recent, corrected.squares) == (1, 1, 1)
+    RewardDrift().move(1.0, 0.0)  # of a reward before all that is watched: nothing to move
+
+
+# -- predictions -------------------------------------------------------------------------------
+
+
+def predicted(foretold: Array, came: Array) -> PredictionDrift:
+    watch = PredictionDrift(Random(1))
+    for index, (mean, reward) in enumerate(zip(foretold, came, strict=True)):
+        watch.take(str(index), "arm", float(mean), float(reward))
+    return watch
+
+
+def test_predictions_that_come_true_are_calibrated() -> None:
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.1, 0.9, 500)
+    found = predicted(p, rng.random(500) < p).figures(RULES)
+    assert found is not None
+    assert found.error < 0.1
+    assert found.ratio == pytest.approx(1, abs=0.1)
+    assert abs(found.bias) < 3
+
+
+def test_the_error_is_the_distance_of_the_means_as_a_share_of_the_range() -> None:
+    """0.5 is foretold and 0.2 comes: 0.3 off, of a range from -1 to 1 a share of 0.15."""
+    watch = predicted(np.full(500, 0.5), np.full(500, 0.2))
+    found = watch.figures(RewardRules(range=(-1.0, 1.0)))
+    assert found is not None
+    assert found.error == pytest.approx(0.15)
+    assert found.ratio == pytest.approx(2.5)
+    assert found.bias == pytest.approx(150 / np.sqrt(500 * 0.3**2))
+
+
+def test_rare_rewards_that_are_foretold_too_often_show_in_the_bias() -> None:
+    rng = np.random.default_rng(1)
+    found = predicted(np.full(500, 0.06), rng.random(500) < 0.01).figures(RULES)
+    assert found is not None
+    assert found.error < 0.15
+    assert found.bias > 6
+
+
+def test_nothing_is_told_of_predictions_before_the_window_is_full() -> None:
+    assert predicted(np.ones(499), np.ones(499)).figures(RULES) is None
+    none = predicted(np.ones(500), np.zeros(500)).figures(RULES)
+    assert none is not None
+    assert none.ratio is None
+
+
+def test_a_late_reward_replaces_the_default_that_it_corrects() -> None:
+    watch = predicted(np.ones(500), np.zeros(500))
+    for index in range(500):
+        watch.revise(str(index), "arm", 1.0)
+    watch.revise("long gone", "arm", 0.0)
+    found = watch.figures(RULES)
+    assert found is not None
+    assert (found.error, found.ratio, found.bias) == (0, 1, 0)
+
+
+def test_what_has_left_the_window_is_not_revised() -> None:
+    watch = predicted(np.ones(501), np.ones(501))
+    watch.revise("0", "arm", 0.0)  # its place was taken by the last one
+    found = watch.figures(RULES)
+    assert found is not None
+    assert found.error == 0
+
+
+# -- of a state --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def state() -> State:
+    found = State("shop")
+    definition = {
+        "features": FEATURES.model_dump(mode="json"),
+        "arms": {"a": {}, "b": {}},
+        "policies": {"linucb": {"kind": "linucb"}, "random": {"kind": "random"}},
+    }
+    event = ExperimentDefined(at=0.0, revision=1, schema_version=1, definition=definition)
+    found.apply(1, event)
+    return found
+
+
+def rewarded(policy: str, reward: float, decision: str = "d") -> Rewarded:
+    settled = [Settled("a", reward, [0.1] * SCHEMA.width)]
+    return Rewarded(at=0.0, decision=decision, policy=policy, schema_version=1, settled=settled)
+
+
+def test_a_prediction_is_of_before_the_reward_was_learned(state: State) -> None:
+    """The prior's mean is 0, whatever comes."""
+    watch = Drift(Random(1), samples=10)
+    for number in range(10):
+        watch.learned(state, rewarded("linucb", 1.0, str(number)))
+    found = watch.predictions(state, "linucb")
+    assert found is not None
+    assert (found.error, found.ratio) == (1.0, 0.0)
+
+
+def test_a_policy_without_a_head_foretells_nothing(state: State) -> None:
+    watch = Drift(Random(1), samples=10)
+    for number in range(20):
+        watch.learned(state, rewarded("random", 1.0, str(number)))
+    assert watch.predictions(state, "random") is None
+    assert watch.rewards(state, "random") is not None
+
+
+def test_a_head_that_starts_anew_begins_a_new_window(state: State) -> None:
+    watch = Drift(Random(1), samples=10)
+    for number in range(10):
+        watch.learned(state, rewarded("linucb", 1.0, str(number)))
+    state.learners["linucb"].born += 1
+    watch.learned(state, rewarded("linucb", 1.0))
+    assert watch.predictions(state, "linucb") is None
+
+
+def test_corrections_reach_rewards_and_predictions(state: State) -> None:
+    watch = Drift(Random(1), samples=10)
+    for number in range(10):
+        watch.learned(state, rewarded("linucb", 0.0, str(number)))
+        event = rewarded("linucb", 1.0, str(number))
+        watch.learned(
+            state,
+            Corrected(
+                at=0.0,
+                decision=event.decision,
+                policy="linucb",
+                schema_version=1,
+                settled=event.settled,
+                was=[0.0],
+                since=[1],
+            ),
+        )
+    found, rewards = watch.predictions(state, "linucb"), watch.rewards(state, "linucb")
+    assert found is not None
+    assert found.error == 1.0
+    assert rewards is not None
+    assert rewards.count == 10
+
+
+def test_features_that_are_defined_anew_begin_a_new_reference(state: State) -> None:
+    watch = Drift(Random(1), samples=10)
+    for x in contexts(1, 100):
+        watch.decided(state, x)
+    assert watch.context(state)
+    state.schema = Schema(FEATURES)
+    assert watch.context(state) == {}
+    watch.decided(state, contexts(2, 1)[0])
+    assert watch.context(state) == {}
+
+
+def test_what_is_gone_is_forgotten(state: State) -> None:
+    watch = Drift(Random(1), samples=10)
+    for x in contexts(1, 100):
+        watch.decided(state, x)
+    watch.learned(state, rewarded("linucb", 1.0))
+    watch.forget_others({})
+    assert watch.context(state) == {}
+    assert watch.rewards(state, "linucb") is None

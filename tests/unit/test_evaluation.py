@@ -1,0 +1,400 @@
+"""What is evaluated on: logs that a service wrote, with what may be in them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.engine import Question
+from service.errors import ConfigurationError, Invalid, NotFound
+from service.evaluation.evaluate import Evaluation, Request, evaluate
+from service.evaluation.report import as_json, table
+from service.evaluation.rows import EARLIER, OPEN, UNKNOWN, Selection, choose
+from service.evaluation.targets import Added
+from service.evaluation.walk import ABSENT, Visit, Walk
+from service.events import decode_decision
+from service.importing import Visit as Imported
+from service.services import Services
+from service.settlement import Outcome
+from service.stores.keeping import Cut
+from service.stores.memory import MemoryStore
+from tests.unit.audited import CAT, DOG, a_log, define, live, state_of
+from tests.unit.folding import shop
+
+Play = Callable[[Services], Awaitable[None]]
+POLICIES: dict[str, dict[str, Any]] = {
+    "linucb": {"kind": "linucb", "learns_from": "all"},
+    "lints": {"kind": "lints", "draws": 32, "share": 2.0},
+    "random": {"kind": "random"},
+}
+
+
+def played(*plays: Play, **definition: Any) -> MemoryStore:
+    """The log of a service, a life for each play; the first begins with the definition."""
+    store = MemoryStore()
+
+    async def run() -> None:
+        async def begin(services: Services) -> None:
+            await define(services, {**shop(**POLICIES), **definition})
+
+        for play in (begin, *plays):
+            await live(store, play)
+
+    asyncio.run(run())
+    return store
+
+
+def visits(count: int, seed: int = 0, *, policy: str | None = None, top_k: int = 1) -> Play:
+    """Decisions and their rewards: cats like food, dogs like toys."""
+
+    async def play(services: Services) -> None:
+        rng = Random(seed)
+        for _ in range(count):
+            pet, kind = rng.choice([(CAT, "food"), (DOG, "toy")])
+            asked = Question(pet, "shop", policy, top_k=top_k)
+            answer = await services.engine.select(asked)
+            rewards = {
+                arm.arm: float(rng.random() < (0.7 if arm.arm.startswith(kind) else 0.1))
+                for arm in answer.decision.shown
+            }
+            await services.settlements.reward(Outcome(answer.token, rewards=rewards))
+
+    return play
+
+
+def found(store: MemoryStore, **request: Any) -> Evaluation:
+    return asyncio.run(evaluate(store, Request("shop", **request)))
+
+
+def walked(
+    store: MemoryStore, *policies: str, extra: Mapping[str, Any] | None = None, **how: Any
+) -> list[Visit]:
+    async def run() -> list[Visit]:
+        chosen = await choose(store, "shop", Selection())
+        walk = Walk(store, "shop", policies, Added(extra or {}), **how)
+        return [visit async for visit in walk.visits(chosen)]
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def log() -> MemoryStore:
+    return played(visits(240))
+
+
+# -- what is estimated ---------------------------------------------------------------------------
+
+
+def test_a_policy_is_worth_on_a_log_of_its_own_what_the_log_earned() -> None:
+    store = played(visits(80, policy="lints"))
+    [value] = found(store, policies=["lints"]).policies
+    logged = found(store, policies=["lints"]).logged
+    assert (value.effective, value.largest, value.mean) == (80.0, 1.0, 1.0)
+    assert value.estimates["ips"].value == value.estimates["snips"].value == logged
+
+
+def test_a_policy_that_learned_is_worth_more_than_chance_and_the_truth_lies_within(
+    log: MemoryStore,
+) -> None:
+    """Chance earns 2/6 of 0.7 and 4/6 of 0.1."""
+    result = found(log)
+    assert result.decisions == 240
+    by_name = {value.policy: value for value in result.policies}
+    low, high = by_name["random"].estimates["dr"].interval
+    assert low < 0.3 < high
+    assert by_name["linucb"].estimates["dr"].interval.low > high
+
+
+def test_what_is_divided_by_is_the_chance_over_all_policies_that_share_the_traffic(
+    log: MemoryStore,
+) -> None:
+    """lints has half of it, the others a quarter each; it is never below a quarter of 1/6."""
+    for visit in walked(log, *POLICIES)[:60]:
+        shared = (
+            visit.targets["linucb"] / 4 + visit.targets["lints"] / 2 + visit.targets["random"] / 4
+        )
+        assert visit.behaviour == pytest.approx(shared)
+        assert visit.propensity == visit.behaviour[visit.shown] >= 1 / 24  # type: ignore[index]
+        logged = visit.targets[visit.decision.policy]
+        assert logged == pytest.approx(visit.decision.probabilities)
+
+
+def test_the_assigned_policy_s_own_propensity_can_be_asked_for(log: MemoryStore) -> None:
+    for visit in walked(log, "random", own=True)[:60]:
+        assert visit.propensity == visit.decision.shown[0].propensity
+
+
+def test_of_a_policy_that_was_named_in_the_request_its_own_propensity_holds() -> None:
+    for visit in walked(played(visits(20, policy="linucb")), "random"):
+        assert visit.propensity == visit.decision.shown[0].propensity
+
+
+def test_no_policy_has_seen_the_reward_that_it_is_judged_by() -> None:
+    """In the same log with another last reward, no chance of any policy is another."""
+
+    def ending(reward: float) -> Play:
+        async def play(services: Services) -> None:
+            answer = await services.engine.select(Question(CAT, "shop", "random"))
+            await services.settlements.reward(Outcome(answer.token, reward=reward))
+
+        return play
+
+    ends = [walked(played(ending(reward)), "linucb", "lints") for reward in (0.0, 1.0)]
+    for one, other in zip(*ends, strict=True):
+        for policy in ("linucb", "lints"):
+            assert (one.targets[policy] == other.targets[policy]).all()
+        assert (one.guess == other.guess).all()
+    assert len(ends[0]) == 1
+
+
+def test_frozen_policies_do_not_move(log: MemoryStore) -> None:
+    """They stand as before the first decision: no reward was there, so all arms tie."""
+    for visit in walked(log, "linucb", freeze=True):
+        assert visit.targets["linucb"] == pytest.approx(np.full(6, 1 / 6))
+    result = found(log, policies=["linucb"], freeze=True)
+    assert (result.decisions, result.frozen) == (120, True)
+    assert result.policies[0].estimates["dr"].value > 0.45
+
+
+# -- definitions that never ran ------------------------------------------------------------------
+
+
+def test_a_definition_learns_as_a_live_policy_does_that_learns_from_all(log: MemoryStore) -> None:
+    """Bit for bit: it is the same fold."""
+    for visit in walked(log, "linucb", "twin", extra={"twin": {"kind": "linucb"}}):
+        assert (visit.targets["linucb"] == visit.targets["twin"]).all()
+
+
+def test_a_net_of_a_definition_is_trained_when_it_would_have_been(log: MemoryStore) -> None:
+    training = {"first": 60, "epochs": 3}
+    net = {"kind": "neural_linucb", "hidden": [4], "embedding": 2, "training": training}
+    result = found(log, definitions={"net": net})
+    [value] = result.policies
+    assert value.never_ran
+    assert value.refused is None
+    assert 0.2 < value.estimates["dr"].value < 0.7
+
+
+@pytest.mark.parametrize(
+    ("definition", "said"),
+    [
+        ({"idea": {"kind": "linucb", "alpha": -1.0}}, "policies.idea.alpha"),
+        ({"idea": {"kind": "linucb", "features": ["colour"]}}, "there is no feature 'colour'"),
+        ({"idea": {"kind": "oracle"}}, "policies.idea"),
+        ({"idea": 3}, "policies.idea"),
+    ],
+)
+def test_a_definition_that_is_wrong_is_refused_and_told_where(
+    log: MemoryStore, definition: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        found(log, definitions=definition)
+
+
+def test_a_definition_cannot_take_the_name_of_a_live_policy(log: MemoryStore) -> None:
+    with pytest.raises(Invalid, match="another name"):
+        found(log, definitions={"lints": {"kind": "lints"}})
+
+
+def test_policies_and_experiments_that_are_not_there_are_named(log: MemoryStore) -> None:
+    with pytest.raises(NotFound, match="nobody"):
+        found(log, policies=["nobody"])
+    with pytest.raises(NotFound, match="mall"):
+        asyncio.run(evaluate(log, Request("mall")))
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+
+def test_where_the_log_could_not_show_an_arm_there_is_no_estimate_and_it_is_named() -> None:
+    """linucb shows one arm for sure; chance would show the five others as well."""
+    store = played(visits(80, policy="linucb"))
+    result = found(store, policies=["random"])
+    [value] = result.policies
+    assert value.refused is not None
+    assert "had no chance of being shown in the log" in value.refused
+    assert value.estimates == {}
+    assert value.unsupported == pytest.approx(sum(value.unsupported_arms.values()))
+    assert 0.6 < value.unsupported < 5 / 6
+    worst = next(iter(value.unsupported_arms))
+    assert f"{worst} (" in value.refused
+    assert "random: no estimate." in table(result)
+    assert as_json(result)["policies"][0]["estimates"] == {}
+
+
+def test_too_few_decisions_in_effect_are_refused(log: MemoryStore) -> None:
+    [value] = found(log, policies=["linucb"], selection=Selection(newest=40)).policies
+    assert value.refused is not None
+    assert "at least 50 are needed" in value.refused
+    [value] = found(
+        log, policies=["linucb"], selection=Selection(newest=40), least_effective=5.0
+    ).policies
+    assert value.refused is None
+
+
+def test_nothing_to_evaluate_on_is_said(log: MemoryStore) -> None:
+    result = found(log, selection=Selection(until=0.0))
+    assert result.decisions == 0
+    assert {value.refused for value in result.policies} == {"there is no decision to evaluate on"}
+    assert "0 decisions" in table(result)
+
+
+# -- what logs hold ------------------------------------------------------------------------------
+
+
+def test_decisions_count_up_to_the_first_that_is_waited_for() -> None:
+    """What comes after it would be clicks alone."""
+
+    async def one_open(services: Services) -> None:
+        await services.engine.select(Question(CAT, "shop"))
+
+    result = found(played(visits(60), one_open, visits(30)), least_effective=5.0)
+    assert result.decisions == 60
+    assert result.left_out == {OPEN: 31}
+
+
+def test_a_default_reward_counts_and_its_correction_takes_its_place() -> None:
+    tokens = []
+
+    async def expired(services: Services) -> None:
+        for _ in range(30):
+            answer = await services.engine.select(Question(CAT, "shop", "random"))
+            await services.settlements.expire(state_of(services), answer.decision)
+            tokens.append((answer.token, answer.decision.shown[0].arm))
+
+    async def corrected(services: Services) -> None:
+        for token, _ in tokens[:12]:
+            await services.settlements.reward(Outcome(token, reward=1.0))
+
+    assert found(played(expired), policies=["random"]).logged == 0.0
+    tokens.clear()
+    assert found(played(expired, corrected), policies=["random"]).logged == 12 / 30
+
+
+def test_without_a_default_what_nobody_told_is_left_out() -> None:
+    async def silent(services: Services) -> None:
+        for _ in range(5):
+            await services.engine.select(Question(CAT, "shop", "random"))
+        await asyncio.sleep(0.05)
+
+    rules = {"range": [0, 1], "default": None, "wait_seconds": 0.02}
+    result = found(played(silent, visits(60, policy="random"), reward=rules), policies=["random"])
+    assert result.decisions == 60
+    assert result.left_out == {UNKNOWN: 5}
+
+
+def test_a_decision_that_was_never_shown_is_left_out() -> None:
+    async def ahead(services: Services) -> None:
+        await services.engine.select(Question(CAT, "shop", "random", deferred=True))
+        shown = await services.engine.select(Question(CAT, "shop", "random", deferred=True))
+        await services.settlements.activate(shown.decision.id, "shop")
+        await services.settlements.reward(Outcome(shown.token, reward=1.0))
+        await asyncio.sleep(0.05)
+
+    rules = {"range": [0, 1], "wait_seconds": 0.02}
+    result = found(played(ahead, visits(60, policy="random"), reward=rules), policies=["random"])
+    assert result.decisions == 61
+    assert result.left_out == {UNKNOWN: 1}
+
+
+def test_of_a_slate_the_first_place_counts() -> None:
+    store = played(visits(60, policy="lints", top_k=3))
+    result = found(store, policies=["lints"])
+    assert result.slates == 60
+    assert result.policies[0].largest == pytest.approx(1.0)
+    for visit in walked(store, "lints"):
+        assert visit.arms[visit.shown] == visit.decision.shown[0].arm
+
+
+def test_every_kind_of_policy_is_evaluated_over_changes_of_features_and_a_deletion() -> None:
+    """Inline arms, slates, a trained version, other features, a deletion: what is left in the log
+    of the policies that were there."""
+    store = a_log()
+
+    async def expire(services: Services) -> None:
+        for row in await store.decisions("shop", 0, 10_000):
+            await services.settlements.expire(state_of(services), decode_decision(row.payload))
+
+    asyncio.run(live(store, expire))
+    result = found(store, policies=["linucb", "watcher", "neural"], least_effective=1.0)
+    assert result.decisions > 80
+    assert result.left_out[ABSENT] > 0
+    assert set(result.logged_by) >= {"linucb", "watcher", "neural"}
+
+
+def test_what_was_erased_is_left_out_and_the_rest_is_evaluated() -> None:
+    async def ann(services: Services) -> None:
+        for _ in range(10):
+            answer = await services.engine.select(Question(CAT, "shop", unit="ann"))
+            await services.settlements.reward(Outcome(answer.token, reward=1.0))
+
+    async def erase(services: Services) -> None:
+        await services.eraser.erase("ann")
+
+    result = found(played(visits(40), ann, visits(40), erase), least_effective=5.0)
+    assert (result.decisions, result.erased) == (80, 10)
+    assert "10 events were erased" in table(result)
+
+
+def test_a_log_that_was_trimmed_is_evaluated_from_its_origin_on() -> None:
+    async def trim(services: Services) -> None:
+        store = services.journal.store
+        newest = (await store.snapshots("shop"))[0]
+        await store.save_snapshot("shop", replace(newest, origin=True))
+        await store.trim("shop", Cut(newest.position, 0, 0.0), 1_000)
+
+    store = played(visits(40), trim, visits(60))
+    idea = {"idea": {"kind": "linucb"}}
+    result = found(store, policies=["linucb"], definitions=idea, least_effective=5.0)
+    assert result.decisions == 60
+    assert result.left_out == {EARLIER: 40}
+    assert [value.policy for value in result.policies] == ["linucb", "idea"]
+
+
+def imported(probabilities: list[float] | None) -> Play:
+    async def play(services: Services) -> None:
+        rng, arms = Random(3), [f"{kind}{n}" for kind in ("food", "toy", "bed") for n in (1, 2)]
+        history = [
+            Imported(
+                id=str(number),
+                at=1_700_000_000.0 + number,
+                context={"pet": "cat"},
+                arm=(arm := rng.choice(arms)),
+                propensity=1 / 6,
+                arms=arms,
+                probabilities=probabilities,
+                reward=float(arm.startswith("food")),
+            )
+            for number in range(300)
+        ]
+        await services.importer.take(state_of(services), "linucb", history, skip_refused=False)
+
+    return play
+
+
+@pytest.mark.parametrize("probabilities", [[1 / 6] * 6, None])
+def test_an_imported_history_is_evaluated_with_the_propensities_that_came_with_it(
+    probabilities: list[float] | None,
+) -> None:
+    """Food earns 1, all else 0; who knows that shows food."""
+    result = found(played(imported(probabilities)), policies=["linucb", "random"])
+    linucb, random = result.policies
+    assert result.decisions == 300
+    assert result.untold == (0 if probabilities else 300)
+    assert linucb.estimates["snips"].value > 0.9
+    assert random.estimates["ips"].value == pytest.approx(1 / 3, abs=0.1)
+    low, high = random.estimates["ips"].bernstein
+    assert (high - low == 1.0) == (probabilities is None)
+
+
+def test_decisions_are_chosen_by_time_count_and_policy(log: MemoryStore) -> None:
+    by = found(log, policies=["lints"], selection=Selection(logged_by=frozenset(["random"])))
+    assert set(by.logged_by) == {"random"}
+    assert found(log, selection=Selection(newest=70)).decisions == 70
+    middle = sorted(visit.decision.at for visit in walked(log, "random"))[100]
+    assert found(log, selection=Selection(since=middle)).decisions == 140
+    assert found(log, selection=Selection(until=middle)).decisions == 100

@@ -1,0 +1,104 @@
+"""What is kept of the past: samples in rings of bounded memory, per policy and step."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.history import COLUMNS, MOST_POLICIES, STEPS, History, Ring
+from service.telemetry import Telemetry
+from tests.unit.folding import Log, shop
+
+LINUCB = {"kind": "linucb", "share": 3.0}
+RANDOM = {"kind": "random", "share": 1.0}
+
+
+def opened(**policies: dict[str, Any]) -> Log:
+    log = Log()
+    log.define(shop(**policies))
+    return log
+
+
+def row(at: float) -> tuple[float, ...]:
+    return (at, *[0.0] * (len(COLUMNS) - 1))
+
+
+def column(samples: np.ndarray, name: str) -> list[float]:
+    values: list[float] = samples[:, COLUMNS.index(name)].tolist()
+    return values
+
+
+@pytest.mark.parametrize("appended", [0, 3, 64, 65, 100, 101, 250])
+def test_a_ring_keeps_the_last_rows_in_order(appended: int) -> None:
+    ring = Ring(100)
+    for at in range(appended):
+        ring.append(row(at))
+    kept = range(max(appended - 100, 0), appended)
+    assert ring.after(-1.0)[:, 0].tolist() == list(kept)
+    assert ring.after(appended - 3.0)[:, 0].tolist() == [at for at in kept if at > appended - 3]
+
+
+def test_a_rings_memory_grows_no_further_than_its_capacity() -> None:
+    ring = Ring(100)
+    for at in range(1_000):
+        ring.append(row(at))
+    assert len(ring._rows) == 100
+
+
+def test_sums_of_the_fold_and_means_of_the_telemetry_are_written_down() -> None:
+    log, telemetry = opened(linucb=LINUCB, random=RANDOM), Telemetry()
+    history = History(lambda: {"e": log.state}, telemetry)
+    history.sample(1_000.0)
+    log.settle("linucb", {"food1": 1.0})
+    log.settle("linucb", {"toy1": 0.5})
+    telemetry.decided("e", "linucb", 0.25, 1.5, ("id", 0.0, "a", "linucb/0@1", 1, 3, 0.25))
+    history.sample(1_005.0)
+    samples = history.samples("e", "linucb", 5, 0.0)
+    assert column(samples, "at") == [1_000.0, 1_005.0]
+    assert column(samples, "count") == [0, 2]
+    assert column(samples, "total") == [0, 1.5]
+    assert column(samples, "squares") == [0, 1.25]
+    assert column(samples, "decisions") == [0, 1]
+    assert column(samples, "share") == [0.75, 0.75]
+    assert math.isnan(column(samples, "entropy")[0])
+    assert column(samples, "entropy")[1] == 1.5
+    assert column(samples, "propensity")[1] == 0.25
+    assert column(history.samples("e", "linucb", 5, 1_000.0), "at") == [1_005.0]
+    assert column(history.samples("e", "random", 5, 0.0), "count") == [0, 0]
+
+
+def test_each_step_has_one_sample_an_hour_of_the_short_and_a_week_of_the_long() -> None:
+    log = opened(random=RANDOM)
+    history = History(lambda: {"e": log.state}, Telemetry())
+    for second in range(0, 2 * 3_600, 2):
+        history.sample(float(second))
+    short = column(history.samples("e", "random", 5, -1.0), "at")
+    assert len(short) == STEPS[5] == 720
+    assert [at // 5 for at in short] == list(range(720, 1_440))
+    long = column(history.samples("e", "random", 300, -1.0), "at")
+    assert long == [300.0 * place for place in range(24)]
+    assert STEPS[300] * 300 == 7 * 86_400
+
+
+def test_a_policy_that_is_gone_has_no_history_and_one_of_its_name_begins_anew() -> None:
+    first, second = opened(random=RANDOM), opened(random=RANDOM)
+    second.state.tallies["random"].begins = 17
+    states = {"e": first.state}
+    history = History(lambda: states, Telemetry())
+    history.sample(5.0)
+    states["e"] = second.state
+    history.sample(10.0)
+    assert column(history.samples("e", "random", 5, 0.0), "at") == [10.0]
+    states.clear()
+    history.sample(15.0)
+    assert len(history.samples("e", "random", 5, 0.0)) == 0
+
+
+def test_policies_beyond_the_limit_are_passed_over() -> None:
+    log = opened(random=RANDOM)
+    states = {f"e{place}": log.state for place in range(MOST_POLICIES + 1)}
+    history = History(lambda: states, Telemetry())
+    history.sample(5.0)
+    assert len(history.samples(f"e{MOST_POLICIES - 1}", "random", 5, 0.0)) == 1
+    assert len(history.samples(f"e{MOST_POLICIES}", "random", 5, 0.0)) == 0

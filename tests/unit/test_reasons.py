@@ -1,0 +1,106 @@
+"""Why a policy would choose: what adds up to a score, and which features moved the mean."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.features import Array
+from service.policies import rules
+from service.policies.candidates import Candidates
+from service.policies.reasons import MOST_CANDIDATES, MOST_FEATURES, reasons
+from tests.unit.folding import POLICIES, Log, shop
+
+CAT = {"pet": "cat", "age": 5.0}
+
+
+def learned(**policies: dict[str, Any]) -> Log:
+    log = Log()
+    log.define(shop(**policies))
+    for policy in policies:
+        for arm, reward in {"food1": 1.0, "toy1": 0.0, "bed1": 0.5, "food2": 1.0}.items():
+            log.settle(policy, {arm: reward}, {"pet": "cat", "age": 2.0})
+    return log
+
+
+def of(log: Log, policy: str) -> list[dict[str, Any]]:
+    return reasons(log.state.learners[policy], context(log), log.state.candidates)
+
+
+def context(log: Log) -> Array:
+    return log.state.schema.encode_context(CAT)
+
+
+@pytest.mark.parametrize("policy", ["linucb", "lints_disjoint"])
+def test_of_a_linear_head_the_contributions_add_up_to_the_mean(policy: str) -> None:
+    for row in of(learned(**{policy: POLICIES[policy]}), policy):
+        parts = [each["contribution"] for each in row["moved"]]
+        assert sum(parts) == pytest.approx(row["mean"], abs=1e-12)
+        assert parts == sorted(parts, key=abs, reverse=True)
+
+
+def test_a_contribution_is_the_columns_times_their_weights() -> None:
+    log = learned(linucb=POLICIES["linucb"])
+    learner = log.state.learners["linucb"]
+    head: Any = learner.active.head
+    rows = learner.view.design(context(log)[None], log.state.candidates.x)
+    for row, found in zip(rows, of(log, "linucb"), strict=True):
+        said = {each["feature"]: each["contribution"] for each in found["moved"]}
+        for name, columns in zip(learner.view.names, learner.view.groups, strict=True):
+            expected = float(row[columns] @ head.posterior.mean[columns])
+            [own] = [value for key, value in said.items() if _is_of(key, name)]
+            assert own == pytest.approx(expected, abs=1e-12)
+
+
+def _is_of(said: str, name: str) -> bool:
+    """`pet=cat x kind=food` is of `pet x kind`."""
+    return [part.partition("=")[0] for part in said.split(" x ")] == name.split(" x ")
+
+
+def test_features_are_named_by_their_values() -> None:
+    [food, *_] = of(learned(linucb=POLICIES["linucb"]), "linucb")
+    names = {each["feature"] for each in food["moved"]}
+    assert names == {"intercept", "pet=cat", "age", "kind=food", "pet=cat x kind=food"}
+
+
+def test_an_optimistic_rule_is_told_by_its_bonus() -> None:
+    log = learned(linucb={"kind": "linucb", "alpha": 2.0})
+    for row in of(log, "linucb"):
+        assert row["bonus"] == pytest.approx(2.0 * row["width"])
+        assert "draw_share" not in row
+
+
+def test_posterior_draws_are_told_by_the_share_that_an_arm_wins() -> None:
+    log = learned(lints={"kind": "lints", "draws": 64, "epsilon": 0.1})
+    rows = of(log, "lints")
+    scores = log.state.learners["lints"].score(context(log), log.state.candidates)
+    assert [row["draw_share"] for row in rows] == rules.probabilities(scores).tolist()
+    assert sum(row["draw_share"] for row in rows) == pytest.approx(1)
+    assert "bonus" not in rows[0]
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_every_kind_of_policy_is_told(policy: str) -> None:
+    log = learned(**{policy: POLICIES[policy]})
+    rows = of(log, policy)
+    assert len(rows) == len(log.state.arms)
+    if policy == "random":
+        assert rows == [{}] * len(rows)
+        return
+    for row in rows:
+        assert np.isfinite(row["mean"])
+        assert len(row["moved"]) <= MOST_FEATURES
+
+
+def test_of_many_candidates_the_likeliest_are_told_what_moved_them() -> None:
+    log = learned(linucb=POLICIES["linucb"])
+    x = np.eye(3)[np.arange(60) % 3]
+    many = Candidates(tuple(map(str, range(60))), x)
+    learner = log.state.learners["linucb"]
+    rows = reasons(learner, context(log), many)
+    told = [index for index, row in enumerate(rows) if "moved" in row]
+    assert len(told) == MOST_CANDIDATES
+    left = next(index for index in range(60) if index not in told)
+    assert "moved" in reasons(learner, context(log), many, [str(left)])[left]
+    best = max(row["mean"] + row["bonus"] for row in rows)
+    assert rows[told[0]]["mean"] + rows[told[0]]["bonus"] == pytest.approx(best)
