@@ -104,7 +104,11 @@ class _Waiting:
 
 
 class Writer(Follower):
-    """Append and fold. After `append` returns, the event is durable and in the state."""
+    """Append and fold. After `append` returns, the event is durable and in the state.
+
+    committing        a commit is under way
+    between_commits   is called when one has ended, before the next is begun
+    """
 
     def __init__(self, store: Store, settings: Settings, telemetry: Telemetry) -> None:
         super().__init__(store, telemetry)
@@ -118,6 +122,8 @@ class Writer(Follower):
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self.degraded = False
+        self.committing = False
+        self.between_commits: Callable[[], None] = lambda: None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run in the background until `close`; a failure is logged, not lost."""
@@ -275,7 +281,10 @@ class Writer(Follower):
             self._wake.clear()
             batch, self._pending = self._pending, []
             if batch:
+                self.committing = True
                 await self._commit(batch)
+                self.committing = False
+                self.between_commits()
 
     async def _commit(self, batch: list[_Waiting]) -> None:
         start = perf_counter()

@@ -1,0 +1,110 @@
+"""Questions that come while the log commits: decided together when that has ended, or soon."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from service.engine import Answer, Question
+from service.stores.base import Entry, Outcome
+from service.stores.memory import MemoryStore
+from tests.support.service import Wire, serving
+
+QUESTION = Question({"persona": "cat"}, policy="linucb")
+
+
+class Gated(MemoryStore):
+    """A log that commits when it is let; knows how many entries each batch had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.begun = asyncio.Event(), asyncio.Event()
+        self.gate.set()
+        self.batches: list[int] = []
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        self.batches.append(len(entries))
+        self.begun.set()
+        await self.gate.wait()
+        return await super().commit(entries)
+
+
+class Asking:
+    """Asks at the desk of a service whose log has stopped."""
+
+    def __init__(self, wire: Wire, store: Gated) -> None:
+        self.wire, self.store = wire, store
+        store.batches.clear()
+        store.gate.clear()
+        store.begun.clear()
+
+    def ask(self) -> asyncio.Future[Answer | Exception]:
+        done: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
+        self.wire.services.desk.ask(QUESTION, done.set_result)
+        return done
+
+    def decided(self) -> float:
+        """How many questions have been, whether answered or not."""
+        return self.wire.metrics()['forage_stage_seconds_count{stage="score"}']
+
+
+@pytest.fixture
+def store() -> Gated:
+    return Gated()
+
+
+@pytest.fixture
+def asking(store: Gated) -> Iterator[Asking]:
+    with serving(store) as wire:
+        yield Asking(wire, store)
+        store.gate.set()
+
+
+def test_what_is_asked_during_a_commit_is_decided_together_when_it_ends(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.desk.PATIENCE_SECONDS", 60.0)
+
+    async def ask() -> list[Answer | Exception]:
+        asked = [asking.ask()]
+        await asking.store.begun.wait()
+        for _ in range(3):  # in as many turns of the loop
+            asked.append(asking.ask())
+            await asyncio.sleep(0)
+        asking.store.gate.set()
+        return await asyncio.gather(*asked)
+
+    answers = asking.wire.run(ask())
+    assert all(isinstance(answer, Answer) for answer in answers)
+    assert asking.store.batches == [1, 3]
+
+
+def test_a_slow_commit_does_not_keep_questions_from_being_decided(asking: Asking) -> None:
+    before = asking.decided()
+
+    async def ask() -> list[asyncio.Future[Answer | Exception]]:
+        first = asking.ask()
+        await asking.store.begun.wait()
+        return [first, asking.ask(), asking.ask()]
+
+    asked = asking.wire.run(ask())
+    asking.wire.until(lambda: asking.decided() == before + 3)
+    assert not any(one.done() for one in asked)  # the first one's commit is still under way
+    asking.store.gate.set()
+    for one in asked:
+        assert isinstance(asking.wire.run(one), Answer)
+    assert asking.store.batches == [1, 2]
+
+
+def test_a_question_to_an_idle_service_is_decided_at_once(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.desk.PATIENCE_SECONDS", 60.0)
+    asking.store.gate.set()
+
+    async def ask() -> Answer | Exception:
+        return await asking.ask()
+
+    for _ in range(3):
+        assert isinstance(asking.wire.run(ask()), Answer)
+    assert asking.store.batches == [1, 1, 1]
