@@ -13,13 +13,13 @@ import pytest
 
 from service.experiment import RewardRules
 from service.tallies import Tally, interval
-from tests.cli.forage import Serving, environment, forage, serving
+from tests.cli.forage import Serving, environment, serving, started
 from tests.e2e.conftest import Console
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(420)]
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 QUESTION = {"context": {"persona": "cat_connoisseur"}}
@@ -27,6 +27,7 @@ PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1440, "height": 900}
 POLICIES = ("linucb", "lints")
 VISITS = 250
+RATE = 10  # a second: it goes on for as long on any machine
 REPLAY_MS = 240_000
 
 
@@ -35,6 +36,7 @@ def playing(service: Serving, tmp_path: Path) -> "Iterator[subprocess.Popen[byte
     """A replay that goes on while the console is looked at; its summary is in replay.json."""
     command = [sys.executable, "-m", "simulator_client", "replay", "--url", service.url]
     own = ["--policies", ",".join(POLICIES), "--visits", str(VISITS), "--experiment", "live"]
+    own += ["--rate", str(RATE)]
     kept = ["--out", str(tmp_path / "replay"), "--json", str(tmp_path / "replay.json")]
     with (tmp_path / "replay.log").open("wb") as log:
         process = subprocess.Popen(
@@ -247,7 +249,7 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(
 ) -> None:
     console.expected = ["401"]
     options = ("keys", "add", "--keys", "keys.json", "--name", "ops", "--scopes", "admin")
-    [key] = re.findall(r"fk_\S+", forage(*options, folder=tmp_path).stdout)
+    [key] = re.findall(r"fk_\S+", started(*options, folder=tmp_path).stdout)
     with serving(tmp_path, FORAGE_KEYS=str(tmp_path / "keys.json")) as service:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
