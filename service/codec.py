@@ -8,21 +8,43 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from service.errors import Damaged, LogTooNew, Outdated
 
 MAGIC = b"forage1\n"
+SLICE = 512
+"""Members that are written at a time: about a millisecond of arms with 32 features."""
+
 _DIGEST = 32
 _UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, OSError, EOFError)
 
 
 def pack(schema: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """Arrays come back bit for bit. schema: number of the layout of meta and arrays."""
-    text = json.dumps({"schema": schema, **meta}, allow_nan=False).encode()
+    return seal(text_of(schema, meta), arrays)
+
+
+def text_of(schema: int, meta: Mapping[str, Any]) -> bytes:
+    return json.dumps({"schema": schema, **meta}, allow_nan=False).encode()
+
+
+def with_member(text: bytes, name: str, values: Mapping[str, Any]) -> bytes:
+    """The text with one more member, a mapping of finite values that may be large: it is written
+    in slices, between which other threads have their turn."""
+    slices, rest = [], iter(values.items())
+    while some := dict(islice(rest, SLICE)):
+        slices.append(msgspec.json.encode(some)[1:-1])
+    return b"".join((text[:-1], b',"', name.encode(), b'":{', b",".join(slices), b"}}"))
+
+
+def seal(text: bytes, arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """`pack`, of a text that stands."""
     body = io.BytesIO()
     members: dict[str, Any] = {"meta": np.frombuffer(text, np.uint8), **arrays}
     np.savez(body, **members)

@@ -4,7 +4,7 @@ A live reward, recovery, a second replica and the trainer's rebuild all come thr
 event at a time, in log order. Snapshots are a saved fold; `snapshot` and `restore` keep every bit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -249,6 +249,11 @@ class State:
 
     def snapshot(self) -> Snapshot:
         """All of the state. Not while a version is staged: its rewards are not all folded yet."""
+        return self.capture()()
+
+    def capture(self) -> Callable[[], Snapshot]:
+        """The state as it stands; the call makes a snapshot of it, and may run in a thread while
+        the fold goes on."""
         arrays: dict[str, npt.NDArray[Any]] = {}
         learners = {}
         for index, (name, learner) in enumerate(self.learners.items()):
@@ -263,11 +268,12 @@ class State:
             "schema_version": self.schema_version,
             "deleted": self.deleted,
             "definition": None if self.deleted else self.definition.model_dump(mode="json"),
-            "arms": self.arms,
             "learners": learners,
             "tallies": {name: vars(tally) for name, tally in self.tallies.items()},
         }
-        return Snapshot(self.position, codec.pack(SNAPSHOT_SCHEMA, meta, arrays))
+        text, arms, position = codec.text_of(SNAPSHOT_SCHEMA, meta), dict(self.arms), self.position
+        own = {name: array.copy(order="K") for name, array in arrays.items()}
+        return lambda: Snapshot(position, codec.seal(codec.with_member(text, "arms", arms), own))
 
     @classmethod
     def restore(cls, snapshot: Snapshot) -> "State":

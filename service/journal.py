@@ -138,7 +138,7 @@ class Journal(Writer):
             self.spawn(self._bring_up(live, staged))
         if isinstance(event, Learned) and live.recovered:
             self._watch(live)
-        due = live.snapshot_position + self._settings.snapshot_every_events
+        due = live.snapshot_position + self.snapshot_events(state)
         if position >= due and not state.staging and state.name not in self._snapshotting:
             self._snapshotting.add(state.name)
             self.spawn(self.snapshot(live))
@@ -210,6 +210,11 @@ class Journal(Writer):
 
     # -- snapshots -----------------------------------------------------------------------------
 
+    def snapshot_events(self, state: State) -> int:
+        """After how many events the next is due: a snapshot writes each arm, so that a large
+        catalogue has them as far apart as half of it."""
+        return max(self._settings.snapshot_every_events, len(state.arms) // 2)
+
     async def snapshot(self, live: Live) -> None:
         try:
             async with live.lock:
@@ -218,8 +223,8 @@ class Journal(Writer):
                 await self.read_up(live)  # raises where the state is ahead of its log
                 if live.state.staging:
                     return
-                snapshot = live.state.snapshot()
-            await self._save(live, snapshot)
+                make = live.state.capture()
+            await self._save(live, await asyncio.to_thread(make))
         finally:
             self._snapshotting.discard(live.state.name)
 
@@ -230,7 +235,8 @@ class Journal(Writer):
             await self.read_up(live)
             if live.state.staging:
                 return None
-            snapshot = replace(live.state.snapshot(), origin=True)
+            make = live.state.capture()
+        snapshot = replace(await asyncio.to_thread(make), origin=True)
         await self._save(live, snapshot)
         return snapshot.position
 

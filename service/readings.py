@@ -82,7 +82,7 @@ class Readings:
             if age is not None:
                 yield "forage_snapshot_age_seconds", (name,), age
             behind = state.position - self._journal.live[name].snapshot_position
-            every = self._settings.snapshot_every_events
+            every = self._journal.snapshot_events(state)
             yield "forage_snapshot_lag_ratio", (name,), behind / every
 
     def _policies(self, states: dict[str, State]) -> Iterator[Row]:

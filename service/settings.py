@@ -70,7 +70,9 @@ class Settings(BaseSettings):
         "auto", description="Of the log on stderr; auto: console on a terminal, else json."
     )
     snapshot_every_events: PositiveInt = Field(
-        20_000, description="Events between two snapshots; one more is taken on shutdown."
+        20_000,
+        description="Events between two snapshots, or half of the arms where these are more; one "
+        "more is taken on shutdown.",
     )
     expiry_seconds: PositiveFloat = Field(
         1.0, description="Time between two searches for decisions past `reward_by`."

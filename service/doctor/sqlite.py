@@ -104,7 +104,8 @@ def tail(name: str, position: int, snapshot: int | None, settings: Settings) -> 
             f"experiment {name}",
             "warning",
             f"{behind:,} events since its last snapshot: a start folds all of them",
-            "see in the service's log why none is taken; stopping it in order takes one",
+            "well with more than twice as many arms; else see in the service's log why none is "
+            "taken (stopping it in order takes one)",
         )
     return Check(
         f"experiment {name}", "ok", f"{position:,} events, {behind:,} since the last snapshot"

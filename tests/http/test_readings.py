@@ -1,5 +1,7 @@
 """Gauges that alerts wait for: each follows what it is of, over the wire."""
 
+from itertools import pairwise
+
 import pytest
 
 from service.drift import Drift
@@ -79,6 +81,23 @@ def test_snapshots_fall_behind_until_one_is_taken() -> None:
         assert wire.metrics()[lag] == 0.01  # the definition
         wire.run(wire.services.journal.snapshot(wire.services.journal.live["shop"]))
         assert wire.metrics()[lag] == 0
+
+
+def test_snapshots_of_a_large_catalogue_are_as_far_apart_as_half_of_it() -> None:
+    with serving(snapshot_every_events=10) as wire:
+        journal = wire.services.journal
+        saved = [journal.live["shop"].snapshot_position]
+        arms = {f"new-{number}": {"category": "food"} for number in range(100)}
+        for arm, features in arms.items():
+            wire.put(f"/arms/{arm}", {"features": features})
+            if (position := journal.live["shop"].snapshot_position) != saved[-1]:
+                saved.append(position)
+        lag = wire.metrics()['forage_snapshot_lag_ratio{experiment="shop"}']
+    gaps = [later - earlier for earlier, later in pairwise(saved)]
+    assert gaps[0] == 10
+    assert gaps == sorted(gaps)
+    assert 25 < gaps[-1] < 55
+    assert 0 <= lag < 1
 
 
 def test_false_rewards_show_as_a_shift_of_their_policy_alone() -> None:

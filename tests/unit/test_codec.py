@@ -42,6 +42,14 @@ def test_the_same_content_is_the_same_blob(meta: dict, given_arrays: dict) -> No
     assert codec.pack(1, meta, given_arrays) == codec.pack(1, meta, given_arrays)
 
 
+@given(metas, st.integers(0, 1_100))
+def test_a_large_member_comes_back_like_the_others(meta: dict, count: int) -> None:
+    arms = {f'{number} é"': {"size": number / 3, "kind": "toy"} for number in range(count)}
+    text = codec.with_member(codec.text_of(1, meta), "its arms", arms)
+    found, _ = codec.unpack(codec.seal(text, {}), 1)
+    assert found == meta | {"its arms": arms}
+
+
 def test_every_flipped_byte_and_every_cut_is_damaged() -> None:
     blob = codec.pack(1, {"name": "zoo"}, {"A": np.eye(2)})
     for index in range(len(blob)):

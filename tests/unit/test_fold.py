@@ -1,5 +1,7 @@
 """State = fold(state, events): by hand where one event is at stake."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -250,6 +252,21 @@ def test_features_written_in_another_order_are_the_same_after_a_restart() -> Non
             [5, 0, 1]
         ]
     assert bits(restored) == bits(log.state)
+
+
+@pytest.mark.parametrize("policy", [LINUCB, {"kind": "lints"}, {"kind": "popularity"}])
+def test_a_snapshot_is_of_the_state_when_it_was_captured(policy: dict[str, Any]) -> None:
+    """However long it takes to be written, and whatever is folded meanwhile."""
+    log = opened(one=policy)
+    log.settle("one", {"toy1": 1.0})
+    before, make = log.state.snapshot(), log.state.capture()
+    shown = log.settle("one", {"toy1": 0.0, "food1": 1.0})
+    log.correct(shown, 0.5)
+    log.upsert("new", {"kind": "toy"})
+    log.remove("toy1")
+    log.define(shop(one=policy, two=LINUCB))
+    assert make() == before
+    assert log.state.snapshot() != before
 
 
 def test_a_damaged_snapshot_is_damaged() -> None:

@@ -73,6 +73,14 @@ def loaded(state: State, policy: Learner, scanned: int = 20_000) -> Retriever:
     return found
 
 
+def test_where_all_are_as_good_some_are_found() -> None:
+    """As for a context of zeros: no block of scores is better than another."""
+    state = defined(6_000)
+    policy = learned(state)
+    found = loaded(state, policy).search(np.zeros((policy.view.width, 9)), 5, 0, 1)
+    assert 5 <= len(found) <= 9 * 5
+
+
 @pytest.mark.parametrize("kind", ["lints", "linucb"])
 def test_what_is_found_are_the_best_under_each_direction(kind: str) -> None:
     state = defined(300, kind)
