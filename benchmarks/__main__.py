@@ -3,6 +3,8 @@
 decision  one decision and one fold against plain numpy (the default; a minute)
 scoring   a decision of every kind of policy against plain numpy
 http      the service over HTTP against a bare server and against peers (two cores, 12 minutes)
+parts     folding, snapshots, recovery and training, which go on beside the requests (3 minutes)
+growth    how cost grows with arms, columns, catalogue and log (5 minutes, 4 GB)
 memory    resident memory of a serving process over a million selects
 export    how fast `forage export` is, and what it holds in memory
 recovery  how long a start takes, and how far a second replica is behind
@@ -22,6 +24,8 @@ NAMES: Final = (
     "decision",
     "scoring",
     "http",
+    "parts",
+    "growth",
     "memory",
     "export",
     "recovery",

@@ -1,4 +1,4 @@
-"""Writes tables and picture of docs/performance.md anew, from the figures that are kept:
+"""Writes tables and pictures of docs/performance.md anew, from the figures that are kept:
 `python -m benchmarks.http.document`.
 
 A part stands between `<!-- figures NAME -->` and `<!-- /figures -->`; NAME is one of PARTS.
@@ -7,18 +7,22 @@ A part stands between `<!-- figures NAME -->` and `<!-- /figures -->`; NAME is o
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
 from PIL import Image
 
+from benchmarks.growth import axes
 from benchmarks.http.cases import CASES
+from benchmarks.parts import tables
 
 ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = ROOT / "benchmarks" / "results"
 PAGE: Final = ROOT / "docs" / "performance.md"
-PICTURE: Final = ROOT / "docs" / "pictures" / "http.png"
+PICTURES: Final = ROOT / "docs" / "pictures"
+KEPT: Final = ("http", "scoring", "memory", "parts", "growth")
 PART: Final = re.compile(r"(<!-- figures (\S+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 COLOURS: Final = 256
 Json = dict[str, Any]
@@ -80,13 +84,15 @@ def scoring_table(kept: dict[str, Json]) -> str:
     shapes = list(results["shapes"])
     cells = [["policy", "floor", *(f"{shape}: µs (ratio)" for shape in shapes)]]
     for policy, found in results["policies"].items():
-        figures = [
-            f"{row['forage_us']:,.0f} ({row['ratio']:.1f})" if (row := found["by_shape"].get(shape))
-            else ""
-            for shape in shapes
-        ]  # fmt: skip
+        by_shape = found["by_shape"]
+        figures = [_compared(by_shape[shape]) if shape in by_shape else "" for shape in shapes]
         cells.append([f"`{policy}`", found["floor"], *figures])
     return markdown(cells)
+
+
+def _compared(row: dict[str, float]) -> str:
+    bare = f", bare {row['bare_ratio']:.1f}" if "bare_ratio" in row else ""
+    return f"{row['forage_us']:,.0f} ({row['ratio']:.1f}{bare})"
 
 
 def memory_table(kept: dict[str, Json]) -> str:
@@ -97,18 +103,50 @@ def memory_table(kept: dict[str, Json]) -> str:
     return markdown(cells)
 
 
+def growth_table(kept: dict[str, Json], axis: str) -> str:
+    """Microseconds by size, and how many times dearer when it doubles."""
+    head, *rows = axes.cells(kept["growth"]["axes"][axis], axes.AXES[axis].unit)
+    return markdown([head, *map(_as_code, rows)] if axis in ("arms", "columns") else [head, *rows])
+
+
+def _as_code(row: list[str]) -> list[str]:
+    """A row that begins with the kind of a policy."""
+    return [f"`{row[0]}`", *row[1:]]
+
+
+def growth_run(kept: dict[str, Json]) -> str:
+    """How far the kept run went, in a sentence."""
+    results = kept["growth"]
+    found = results["axes"]
+    arms, rows = (found[axis]["sizes"][-1] for axis in ("catalogue", "log"))
+    return (
+        f"{results['rounds']} rounds, on {results['machine']['processor']}. The kept run went up "
+        f"to {arms:,} arms of the catalogue and {rows:,} decisions of the log, a file of "
+        f"{found['log']['largest_file_mb'] / 1e3:.1f} GB.\n"
+    )
+
+
+def parts_table(kept: dict[str, Json], name: str) -> str:
+    """Of what a service does beside answering."""
+    head, *rows = tables.TABLES[name](kept["parts"]["parts"][name])
+    return markdown([head, *map(_as_code, rows)] if name == "folding" else [head, *rows])
+
+
 PARTS: Final[dict[str, Callable[[dict[str, Json]], str]]] = {
     "http": http_table,
     "machine": http_machine,
     "scoring": scoring_table,
     "memory": memory_table,
+    "growth": growth_run,
+    **{f"growth-{axis}": partial(growth_table, axis=axis) for axis in axes.AXES},
+    **{f"parts-{name}": partial(parts_table, name=name) for name in tables.TABLES},
 }
 
 
 def results() -> dict[str, Json]:
     """All figures that are kept, by the benchmark's name."""
     found = {}
-    for name in ("http", "scoring", "memory"):
+    for name in KEPT:
         path = RESULTS / f"{name}.json"
         if path.exists():
             found[name] = json.loads(path.read_text())
@@ -125,14 +163,21 @@ def rewritten(text: str, kept: dict[str, Json]) -> str:
     return PART.sub(part, text)
 
 
-def main() -> None:
-    """The page and its picture, this with few colours: it is kept under version control."""
-    from benchmarks.http.pictures import picture
+def drawn(kept: dict[str, Json]) -> dict[str, bytes]:
+    """PNGs of the page, by name."""
+    from benchmarks.growth import pictures as growth  # imported last: matplotlib costs a second
+    from benchmarks.http import pictures as http
 
+    return {"http": http.picture(kept["http"]), "growth": growth.picture(kept["growth"])}
+
+
+def main() -> None:
+    """The page and its pictures, these with few colours: they are kept under version control."""
     kept = results()
     PAGE.write_text(rewritten(PAGE.read_text(), kept))
-    image = Image.open(BytesIO(picture(kept["http"]))).convert("RGB")
-    image.quantize(COLOURS).save(PICTURE, optimize=True)
+    for name, picture in drawn(kept).items():
+        image = Image.open(BytesIO(picture)).convert("RGB")
+        image.quantize(COLOURS).save(PICTURES / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":

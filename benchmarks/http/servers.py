@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -40,8 +41,13 @@ class Server(NamedTuple):
 
     def cpu_seconds(self) -> float:
         """What the process and its threads used so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process and its threads used of processors so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -66,25 +72,46 @@ def peer(module: str, log: Path) -> Iterator[Server]:
         process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
     url = f"http://127.0.0.1:{port}"
     try:
-        _wait(f"{url}/select", process, log)
+        _wait(lambda: httpx.post(f"{url}/select", json={}, timeout=5.0), process, log, START_S)
         yield Server(url, process.pid)
     finally:
         process.kill()
         process.wait()
 
 
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until it answers, whatever it says."""
-    deadline = time.monotonic() + START_S
+@contextmanager
+def forage(store: str, log: Path, within_s: float, **environment: str) -> Iterator[Server]:
+    """The service alone, given so long to start, and so long to take a last snapshot and end."""
+    port = free_port()
+    command = [sys.executable, "-m", "service", "serve", "--port", str(port)]
+    environment = {**os.environ, "FORAGE_STORE": store, **environment}
+    with log.open("ab") as out, on_core(SERVER_CORE):
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait(lambda: httpx.get(f"{url}/readyz", timeout=5.0), process, log, within_s)
+        yield Server(url, process.pid)
+        process.terminate()
+        process.wait(within_s)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait(
+    ask: Callable[[], httpx.Response], process: subprocess.Popen[bytes], log: Path, within_s: float
+) -> None:
+    """Until it answers, and has no reason to be asked again later."""
+    deadline = time.monotonic() + within_s
     while True:
         try:
-            httpx.post(url, json={}, timeout=5.0)
-        except httpx.TransportError as error:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{url} does not answer: {log.read_text()}") from error
-            time.sleep(0.05)
-        else:
-            return
+            if ask().status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                return
+        except httpx.TransportError:
+            pass
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"no answer within {within_s:g} s: {log.read_text()}")
+        time.sleep(0.05)
 
 
 @contextmanager
@@ -108,17 +135,33 @@ def ours(store: str, folder: Path) -> Iterator[Server]:
 
 def _learn(store: str, serving: Service, where: str) -> None:
     for policy in POLICIES:
-        case = CASES[f"{store}-{policy}"]
-        asked = plan(case, serving.url, seconds=LEARN_S, warmup_s=0.0, rate=None, seed=99)
-        while serving.get(f"/policies/{policy}")["rewards"] < LEARNED:
-            asyncio.run(measure(replace(asked, rewards_per_select=1.0), Silent()))
-    command = [sys.executable, "-m", "service", "train", "--store", where, "--url", serving.url]
-    subprocess.run(command, check=True, env={**os.environ, **QUIET})
+        teach(serving, CASES[f"{store}-{policy}"], LEARNED)
+    train(serving, where)
+
+
+def teach(serving: Service, case: Case, rewards: int) -> None:
+    """Reward every decision until the case's policy has learned from so many."""
+    for seed in count(99):
+        if serving.get(f"/policies/{case.policy}")["rewards"] >= rewards:
+            return
+        asked = plan(case, serving.url, seconds=LEARN_S, warmup_s=0.0, rate=None, seed=seed)
+        asyncio.run(measure(replace(asked, rewards_per_select=1.0), Silent()))
+
+
+def train(serving: Service, where: str) -> None:
+    """Train what is due, once, until the net serves."""
+    subprocess.run(trainer(serving.url, where), check=True, env={**os.environ, **QUIET})
     deadline = time.monotonic() + START_S
     while serving.get("/policies/neural_linear_ts")["version"] < 1:
         if time.monotonic() > deadline:
             raise RuntimeError("the net was not trained")
         time.sleep(0.2)
+
+
+def trainer(url: str, where: str, *options: str) -> list[str]:
+    """The command that trains what is due in a store, for a service."""
+    command = [sys.executable, "-m", "service", "train", "--store", where, "--url", url]
+    return [*command, *options]
 
 
 @contextmanager

@@ -7,15 +7,24 @@ from statistics import median
 import pytest
 
 from benchmarks.http.cases import CASES, ECHO
-from benchmarks.http.document import PAGE, PART, PARTS, PICTURE, RESULTS, results, rewritten
-from benchmarks.http.pictures import picture
+from benchmarks.http.document import (
+    PAGE,
+    PART,
+    PARTS,
+    PICTURES,
+    RESULTS,
+    drawn,
+    results,
+    rewritten,
+)
 
 
 def test_the_page_is_that_of_the_kept_figures() -> None:
     text = PAGE.read_text()
     assert len(PART.findall(text)) == text.count("<!-- figures ") > 0
     assert rewritten(text, results()) == text
-    assert PICTURE.exists()
+    for name in re.findall(r"\(pictures/(\S+)\)", text):
+        assert (PICTURES / name).exists()
 
 
 def test_a_figure_that_is_not_the_kept_one_is_written_anew() -> None:
@@ -27,7 +36,7 @@ def test_a_figure_that_is_not_the_kept_one_is_written_anew() -> None:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_without_figures_is_an_error(name: str) -> None:
-    with pytest.raises(KeyError, match=name.replace("machine", "http")):
+    with pytest.raises(KeyError, match=name.replace("machine", "http").partition("-")[0]):
         rewritten(f"<!-- figures {name} -->\n<!-- /figures -->", {})
 
 
@@ -43,5 +52,9 @@ def test_kept_ratios_are_those_of_the_kept_rounds() -> None:
         assert found["errors"] == 0
 
 
-def test_a_picture_is_drawn() -> None:
-    assert picture(results()["http"]).startswith(b"\x89PNG")
+def test_every_picture_of_the_page_is_drawn() -> None:
+    pictures = drawn(results())
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
+    assert {f"{name}.png" for name in pictures} == set(
+        re.findall(r"\(pictures/(\S+)\)", PAGE.read_text())
+    )

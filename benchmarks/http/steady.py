@@ -1,0 +1,173 @@
+"""Minutes at 70 percent of saturation: python -m benchmarks.http.steady [--minutes N].
+
+The service on SQLite (`linucb`, arms left out, a reward for every five selects) and a bare ASGI
+application are first asked as fast as 64 connections go, in turns. Then selects fall due (Poisson)
+at 70 percent of the median of that, for so many minutes in ten parts; a latency counts from when a
+select was due. After each part comes a look at the process's memory. Before, between and after the
+parts the bare application has turns of some seconds at 70 percent of its own saturation: what it
+shows too, the machine or the client did. Where the client was the bottleneck at its saturation
+(`client_bound`), it could answer more than that. Server on core 0, client on core 1. Writes
+benchmarks/results/steady.json.
+"""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks.http.cases import CASES, ECHO, Case, plan
+from benchmarks.http.rounds import CLIENT_BUSY, SHARE_OF_SATURATION, machine, saturated
+from benchmarks.http.servers import CLIENT_CORE, Server, started
+from benchmarks.http.turns import (
+    RESULTS,
+    Json,
+    added,
+    cell,
+    expect_two_cores,
+    figures,
+    keep,
+    say,
+    turn,
+)
+from benchmarks.memory import resident_mb
+from simulator_client.load_tally import Tally
+from simulator_client.summary import table
+
+OURS: Final = "sqlite-linucb"
+LOOKS: Final = 10
+WARMUP_S: Final = 1.0  # of each part and turn, not counted: connections are made
+SHOWN: Final = {"p50 ms": "p50", "p99 ms": "p99", "p99.9 ms": "p99_9", "max ms": "max"}
+
+
+class Side:
+    """One of the two: what it was asked, part by part."""
+
+    def __init__(self, case: Case, server: Server, saturation: Json) -> None:
+        self._case, self._server, self._saturation = case, server, saturation
+        self._rate = SHARE_OF_SATURATION * median(saturation["per_second"])
+        self._tallies: list[Tally] = []
+        self.selects = 0
+
+    def ask(self, seconds: float) -> None:
+        """At its rate, for so long."""
+        asked = plan(
+            self._case, self._server.url, seconds=seconds, warmup_s=WARMUP_S, rate=self._rate,
+            seed=len(self._tallies) + 1,
+        )  # fmt: skip
+        (tally,) = turn([asked]).tallies
+        self._tallies.append(tally)
+        self.selects += sum(tally.seconds["select"])
+        told = figures(tally)
+        say(
+            f"{self._case.name:14} {len(self._tallies):3}  at {self._rate:8,.0f}/s  "
+            f"p99 {cell(told['p99'])} ms, max {cell(told['max'])} ms, {told['errors']} errors"
+        )
+
+    def figures(self) -> Json:
+        """Of all parts, and of each."""
+        parts = [figures(tally) for tally in self._tallies]
+        return {
+            "title": self._case.title,
+            "saturation_per_second": self._saturation["per_second"],
+            "client_bound": median(self._saturation["client_core"]) >= CLIENT_BUSY,
+            "due_per_second": round(self._rate, 1),
+            **figures(added(self._tallies)),
+            "parts": [{name: part[name] for name in SHOWN.values()} for part in parts],
+        }
+
+
+def run(ours: Side, echo: Side, pid: int, part_s: float, echo_s: float) -> list[tuple[int, float]]:
+    """Parts of ours between turns of the bare application; selects so far, and megabytes."""
+    looks = [(0, round(resident_mb(pid), 1))]
+    echo.ask(echo_s)
+    for _ in range(LOOKS):
+        ours.ask(part_s)
+        looks.append((ours.selects, round(resident_mb(pid), 1)))
+        echo.ask(echo_s)
+    return looks
+
+
+def rows(results: Json) -> list[list[str]]:
+    """Both sides, over all parts."""
+    heads = ["", "due/s", "answered/s", *SHOWN, "errors", "unlogged", "client late p99 ms"]
+    return [
+        heads,
+        *(
+            [
+                found["title"].replace("`", ""),
+                cell(found["due_per_second"], "{:,.0f}"),
+                cell(found["per_second"], "{:,.0f}"),
+                *(cell(found[name]) for name in SHOWN.values()),
+                f"{found['errors']:,}",
+                f"{found['unlogged']:,}",
+                cell(found["late_p99_ms"]),
+            ]
+            for found in results["sides"].values()
+        ),
+    ]
+
+
+def look_rows(results: Json) -> list[list[str]]:
+    """Part by part: memory, and p99 beside that of the bare turn that followed."""
+    ours, echo = (results["sides"][name]["parts"] for name in (OURS, ECHO))
+    cells = [["selects so far", "resident MB", "p99 ms", "max ms", "bare p99 ms", "bare max ms"]]
+    first, *looks = results["resident_mb"]
+    cells.append(
+        ["0", cell(first[1], "{:.1f}"), "", "", cell(echo[0]["p99"]), cell(echo[0]["max"])]
+    )
+    for (selects, megabytes), part, bare in zip(looks, ours, echo[1:], strict=True):
+        told = [cell(each[name]) for each in (part, bare) for name in ("p99", "max")]
+        cells.append([f"{selects:,}", cell(megabytes, "{:.1f}"), *told])
+    return cells
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks.http.steady", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    options.add_argument("--minutes", type=float, default=10.0, help="of ours (default: 10)")
+    options.add_argument(
+        "--echo-seconds", type=float, default=10.0, help="of each bare turn (default: 10)"
+    )
+    options.add_argument("--rounds", type=int, default=5, help="of saturation (default: 5)")
+    options.add_argument(
+        "--seconds", type=float, default=2.0, help="of a turn at saturation (default: 2)"
+    )
+    options.add_argument(
+        "--out", type=Path, default=RESULTS / "steady.json", help="default: the kept results"
+    )
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, keep."""
+    asked = parser().parse_args(arguments)
+    expect_two_cores()
+    os.sched_setaffinity(0, {CLIENT_CORE})
+    cases = [CASES[ECHO], CASES[OURS]]
+    with tempfile.TemporaryDirectory() as place, started(cases, Path(place)) as servers:
+        found = saturated(cases, servers, asked.rounds, asked.seconds, say)
+        echo, ours = (Side(case, servers[case.server], found[case.name]) for case in cases)
+        pid = servers[CASES[OURS].server].pid
+        looks = run(ours, echo, pid, 60 * asked.minutes / LOOKS, asked.echo_seconds)
+    results: Json = {
+        "machine": machine(),
+        "minutes": asked.minutes,
+        "echo_seconds": asked.echo_seconds,
+        "share_of_saturation": SHARE_OF_SATURATION,
+        "sides": {OURS: ours.figures(), ECHO: echo.figures()},
+        "resident_mb": looks,
+    }
+    print(table(rows(results)))
+    print()
+    print(table(look_rows(results)))
+    keep(results, asked.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What a service does beside answering requests, and what it costs."""
