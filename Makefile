@@ -12,13 +12,15 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 ARGS ?=
 # Tests run on every core; `make test PARALLEL=` runs them in one process.
 PARALLEL ?= -n auto --dist worksteal
+# Tests start many processes: what Python has compiled is kept, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all install demo test check fix serve openapi reference attack bench learning statistics chaos e2e alerts drills clean help
+.PHONY: all install demo test slow check fix serve openapi reference attack bench learning statistics chaos e2e alerts drills clean help
 
 all: check test  ## Check and test (the default)
 
@@ -37,9 +39,14 @@ $(INSTALLED): pyproject.toml
 demo: install  ## Install, start the service, let three policies learn a pet shop, write the report
 	@BIN=$(BIN) sh .ci/demo $(ARGS)
 
-test: install  ## Run the tests with branch coverage (finds or installs a redis-server)
+test: install  ## Run the tests with branch coverage, under 5 minutes (finds or installs a redis-server)
 	@sh .ci/redis
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not statistics and not browser' --cov $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not statistics and not browser' --cov $(ARGS)
+
+slow: install  ## Run the long form of tests that `make test` has a short form of (minutes)
+	@sh .ci/redis
+	$(BIN)/python -m pytest $(PARALLEL) -m '(slow or hypothesis) and not statistics' \
+		--hypothesis-profile full --timeout 600 $(ARGS)
 
 statistics: install  ## Run the slow statistical tests
 	$(BIN)/python -m pytest $(PARALLEL) -m statistics --timeout 3600 $(ARGS)

@@ -4,6 +4,12 @@ decision  one decision and one fold against plain numpy (the default; a minute)
 scoring   a decision of every kind of policy against plain numpy
 http      the service over HTTP against a bare server and against peers (two cores, 12 minutes)
 parts     folding, snapshots, recovery and training, which go on beside the requests (3 minutes)
+retrieval  a decision over a million arms, found by an index (2 minutes, 4 GB)
+http.steady    ten minutes at 70 percent of what the service could answer
+http.training  selects while nets are trained and new versions take over (8 minutes)
+http.replicas  two services on one Redis beside one (3 minutes)
+http.catalogue  a million arms over HTTP (15 minutes, 6 GB)
+instructions  instructions of a request, and of a bare one (valgrind; 10 minutes)
 growth    how cost grows with arms, columns, catalogue and log (5 minutes, 4 GB)
 memory    resident memory of a serving process over a million selects
 export    how fast `forage export` is, and what it holds in memory
@@ -26,6 +32,12 @@ NAMES: Final = (
     "http",
     "parts",
     "growth",
+    "retrieval",
+    "http.steady",
+    "http.training",
+    "http.replicas",
+    "http.catalogue",
+    "instructions",
     "memory",
     "export",
     "recovery",

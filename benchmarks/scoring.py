@@ -2,13 +2,24 @@
 can do without: python -m benchmarks.scoring [--rounds N] [--policies A,B].
 
 Shapes are arms x columns. A reward is folded before every fifth decision, and counted: what is
-kept of a head serves for five. Floors, of a head that all arms share, its factor kept by a rank-1
-update at each reward, as often:
+kept of a head serves for five. Nets are trained ones of random weights, 128-64-32 (`static`:
+64-32). Floors are in float32, the factor of a head that all arms share kept by a rank-1 update:
 
-ucb        the argmax of mean + width, float32 (Li et al. 2010)
-thompson   512 draws from a bank of normals, and how often each arm was the best, float32
-mean       the argmax of the mean, float32
-net        the features of a net 128-64-32, float32, then thompson on them
+ucb        the argmax of mean + width (Li et al. 2010)
+thompson   512 draws from a bank of normals, and how often each arm was the best
+mean       the argmax of the mean
+net ...    the same on what the head of a net sees by its definition (docs/policies.md): the
+           features of the trained net and of its untrained twin, 32 each, the row and a constant
+members    on the same, 10 regressors, each with a factor of its own, and how often each arm was
+           the best
+masks      the net under 64 dropout masks, all in one product, and the mean of `net mean` added
+output     the argmax of what the net says
+clicks     512 draws of a Beta an arm, drawn anew for the arm that was rewarded, and how often each
+           arm was the best; what came out serves until the next reward
+nothing    1 / K for every arm
+
+bare ...   beside the floor of a net: one net without its twin, and a head on its 32 features alone,
+           as Riquelme et al. 2018 and Xu et al. 2020 have it
 
 full: neural_ucb with Z of all parameters of a net 9-128-64-1 (9,601), a decision over 50 arms and a
 reward, against the inverse of Z for each decision, as published code has it.
@@ -20,8 +31,7 @@ benchmarks/results/scoring.json.
 import argparse
 import json
 import os
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -32,118 +42,61 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 import numpy as np
 
 from benchmarks.decision import learner, reward
+from benchmarks.floors import SELECTS, Work, floor
 from service.engine import decide
+from service.networks import Network, cold_network
 from service.policies.candidates import Candidates
+from service.policies.learner import Learner
+from service.policies.version import Version
 from simulator_client.summary import table
 
 RESULTS: Final = Path(__file__).parent / "results" / "scoring.json"
-DRAWS: Final = 512
-SELECTS: Final = 5  # decisions a reward
-NET: Final = (128, 64, 32)
 LEARNED: Final = 32  # rewards before the first decision
 SHAPES: Final = ((50, 9), (1_000, 128), (10_000, 32))
 ROUND_S: Final = 0.05  # of each side, at least one call
 FLOOR_OF: Final = {
     "linucb": "ucb",
     "lints": "thompson",
-    "neural_linear_ts": "net",
-    "neural_linucb": "ucb",
-    "neural_ucb": "ucb",
-    "neural_ts": "thompson",
-    "neural_glm_ts": "thompson",
-    "bootstrap_ensemble": "mean",
-    "mc_dropout": "mean",
+    "neural_linear_ts": "net thompson",
+    "neural_linucb": "net ucb",
+    "neural_ucb": "net ucb",
+    "neural_ts": "net thompson",
+    "neural_glm_ts": "net thompson",
+    "bootstrap_ensemble": "members",
+    "mc_dropout": "masks",
     "greedy": "mean",
     "epsilon_greedy": "mean",
-    "popularity": "mean",
-    "static": "mean",
-    "random": "mean",
+    "popularity": "clicks",
+    "static": "output",
+    "random": "nothing",
 }
-Work = Callable[[], object]
+BARE: Final = {
+    kind: floor.replace("net", "bare")
+    for kind, floor in FLOOR_OF.items()
+    if floor.startswith("net")
+}
 
 
-def floors(arms: int, size: int) -> dict[str, Work]:
-    """What each floor does for one decision, from a context to an arm or probabilities."""
-    rng = np.random.default_rng(0)
-    fixed = rng.standard_normal((arms, size - 1)).astype(np.float32)
-    half = rng.standard_normal((size, size))
-    factor = np.linalg.inv(np.linalg.cholesky(np.eye(size) + half @ half.T)).astype(np.float32)
-    mean = rng.standard_normal(size).astype(np.float32)
-    normals = rng.standard_normal((DRAWS, size)).astype(np.float32)
-
-    def rows() -> np.ndarray[Any, Any]:
-        return np.concatenate([np.full((arms, 1), 0.5, np.float32), fixed], axis=1)
-
-    def ucb() -> object:
-        x = rows()
-        white = x @ factor.T
-        return np.argmax(x @ mean + np.sqrt(np.einsum("nm,nm->n", white, white)))
-
-    def thompson() -> object:
-        scores = (mean + normals @ factor) @ rows().T
-        return np.bincount(scores.argmax(axis=1), minlength=arms) / DRAWS
-
-    def least() -> object:
-        return np.argmax(rows() @ mean)
-
-    inverse, total = factor.T @ factor, mean.copy()
-
-    def update() -> None:
-        """A reward: S <- S - S x (S x)^T / (1 + x^T S x), and the same of its factor."""
-        nonlocal mean
-        x = fixed[0, :1].repeat(size)
-        total[:] += x
-        moved = inverse @ x
-        share = 1 + x @ moved
-        inverse[:] -= np.multiply.outer(moved, moved / share)
-        half = factor @ x
-        factor[:] -= np.multiply.outer(
-            half, (half @ factor) * (1 - 1 / np.sqrt(share)) / (share - 1)
-        )
-        mean = inverse @ total
-
-    found = {"ucb": ucb, "thompson": thompson, "mean": least, "net": _net(rows, size)}
-    return {name: _rewarded(work, update) for name, work in found.items()}
-
-
-def _net(rows: Callable[[], np.ndarray[Any, Any]], size: int) -> Work:
-    """The floor `net`."""
-    rng = np.random.default_rng(1)
-    layers = [
-        (rng.standard_normal((wide, narrow)) / np.sqrt(wide)).astype(np.float32)
-        for wide, narrow in pairwise((size, *NET))
+def trained(policy: Learner) -> Version:
+    """A version of a net of random weights."""
+    settings: Any = policy.settings
+    sizes = [
+        policy.view.width,
+        *settings.hidden,
+        *([] if policy.rectified else [settings.embedding]),
     ]
-    root = np.eye(NET[-1], dtype=np.float32)
-    normals = rng.standard_normal((DRAWS, NET[-1])).astype(np.float32)
-
-    def net() -> object:
-        x = rows()
-        for weight in layers[:-1]:
-            x = np.maximum(x @ weight, 0)
-        scores = (normals @ root) @ (x @ layers[-1]).T
-        return np.bincount(scores.argmax(axis=1), minlength=len(x)) / DRAWS
-
-    return net
-
-
-def _rewarded(work: Work, update: Callable[[], None]) -> Work:
-    """With a reward before every fifth call."""
-    count = 0
-
-    def one() -> object:
-        nonlocal count
-        count += 1
-        if count % SELECTS == 0:
-            update()
-        return work()
-
-    return one
+    rng = np.random.default_rng(0)
+    network = Network(cold_network(sizes, "trained").layers, rectified=policy.rectified)
+    output = rng.standard_normal((sizes[-1], 1)), np.zeros(1)
+    return policy.version(1, policy.trained(network, output))
 
 
 def decision(kind: str, arms: int, size: int) -> Work:
     """One decision of a policy that has learned a little, every fifth of a head a reward on."""
     rng = np.random.default_rng(1)
     policy = learner(kind, size)
+    if policy.settings.has_net:
+        policy.active = trained(policy)
     rows = rng.standard_normal((arms, size - 1))
     candidates = Candidates(tuple(map(str, range(arms))), rows)
     context = np.array([0.5])
@@ -174,13 +127,17 @@ def seconds_each(work: Work) -> float:
     return took / calls
 
 
-def compared(ours: Work, floor: Work, rounds: int) -> dict[str, float]:
-    """Medians in microseconds of interleaved rounds, and their ratio."""
-    ours()
-    floor()
-    pairs = [(seconds_each(ours), seconds_each(floor)) for _ in range(rounds)]
-    own, least = (median(side) * 1e6 for side in zip(*pairs, strict=True))
-    return {"forage_us": own, "floor_us": least, "ratio": own / least}
+def compared(ours: Work, least: Work, bare: Work | None = None, *, rounds: int) -> dict[str, float]:
+    """Medians in microseconds of interleaved rounds, and their ratio; the same to a bare floor."""
+    sides = [ours, least, *([bare] if bare else [])]
+    for side in sides:
+        side()
+    times = [[seconds_each(side) for side in sides] for _ in range(rounds)]
+    own, floor_us, *bare_us = (median(side) * 1e6 for side in zip(*times, strict=True))
+    found = {"forage_us": own, "floor_us": floor_us, "ratio": own / floor_us}
+    for other in bare_us:
+        found |= {"bare_us": other, "bare_ratio": own / other}
+    return found
 
 
 def measured(policies: Sequence[str], rounds: int) -> dict[str, Any]:
@@ -189,8 +146,10 @@ def measured(policies: Sequence[str], rounds: int) -> dict[str, Any]:
     for kind in policies:
         by_shape = {}
         for arms, size in SHAPES:
-            floor = floors(arms, size)[FLOOR_OF[kind]]
-            by_shape[f"{arms:,} x {size}"] = compared(decision(kind, arms, size), floor, rounds)
+            least = [floor(name, arms, size) for name in (FLOOR_OF[kind], BARE.get(kind)) if name]
+            by_shape[f"{arms:,} x {size}"] = compared(
+                decision(kind, arms, size), *least, rounds=rounds
+            )
         found[kind] = {"floor": FLOOR_OF[kind], "by_shape": by_shape}
     return found
 
@@ -230,6 +189,11 @@ def full() -> dict[str, float]:
     }
 
 
+def bare(row: dict[str, float]) -> str:
+    """The ratio to the bare floor, where there is one."""
+    return f", bare {row['bare_ratio']:.1f}" if "bare_ratio" in row else ""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(
@@ -246,7 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cells = [["policy", "floor", *shapes]]
     for kind, told in found.items():
         figures = [
-            f"{row['forage_us']:,.0f} us ({row['ratio']:.1f})" for row in told["by_shape"].values()
+            f"{row['forage_us']:,.0f} us ({row['ratio']:.1f}{bare(row)})"
+            for row in told["by_shape"].values()
         ]
         cells.append([kind, told["floor"], *figures])
     print(table(cells))

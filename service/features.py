@@ -274,6 +274,16 @@ class View:
                 used[in_context] += 1
         return [row for row in context if row.any()], [row for row in arm if row.any()]
 
+    @cached_property
+    def sides(self) -> tuple[Index, Index, Index]:
+        """Columns that are the arm's alone, the context's alone (or the constant), and of both."""
+        used = np.zeros((2, self.width), bool)
+        for side, rows in enumerate(self._factors):
+            for row in rows:
+                used[side] |= row > 0
+        context, arm = used
+        return np.flatnonzero(arm & ~context), np.flatnonzero(~arm), np.flatnonzero(arm & context)
+
     @property
     def arm_factors(self) -> Index:  # (f, width)
         """Columns of [1 | arm] whose product is each column's part of the arm's."""

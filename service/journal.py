@@ -21,6 +21,7 @@ from service.events import (
 )
 from service.fold import State, changes_due
 from service.follower import Live
+from service.policies.candidates import LARGE
 from service.policies.learner import Learner
 from service.presence import Presence
 from service.settings import Settings
@@ -213,7 +214,8 @@ class Journal(Writer):
     def snapshot_events(self, state: State) -> int:
         """After how many events the next is due: a snapshot writes each arm, so that a large
         catalogue has them as far apart as half of it."""
-        return max(self._settings.snapshot_every_events, len(state.arms) // 2)
+        every, arms = self._settings.snapshot_every_events, len(state.arms)
+        return every if arms <= LARGE else max(every, arms // 2)
 
     async def snapshot(self, live: Live) -> None:
         try:

@@ -38,15 +38,6 @@ class Network:
         x += bias
         return np.maximum(x, 0.0, out=x) if self.rectified else x
 
-    def masked(self, x: Array, masks: Sequence[Array]) -> Array:  # (n, inputs) -> (T, n, width)
-        """The outputs under T dropout masks, (T, layer width) a layer that a ReLU follows."""
-        table = x[None]
-        for index, (weight, bias) in enumerate(self.layers):
-            table = table @ weight + bias
-            if index < len(masks):
-                table = np.maximum(table, 0.0) * masks[index][:, None, :]
-        return table
-
     def arrays(self) -> dict[str, Array]:
         return {
             f"{kind}{index}": array

@@ -71,8 +71,8 @@ class Settings(BaseSettings):
     )
     snapshot_every_events: PositiveInt = Field(
         20_000,
-        description="Events between two snapshots, or half of the arms where these are more; one "
-        "more is taken on shutdown.",
+        description="Events between two snapshots, or half of the arms above 20,000 arms where "
+        "that is more; one more is taken on shutdown.",
     )
     expiry_seconds: PositiveFloat = Field(
         1.0, description="Time between two searches for decisions past `reward_by`."

@@ -4,6 +4,34 @@ Matrices are small and tests are many: threads that wait for each other make the
 slow.
 """
 
+import gc
 import os
+from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import pytest
+
+from tests.support.properties import register_profiles
+
+register_profiles()
+
+HERE = Path(__file__).parent
+UNMEASURED = {"benchmarks", "chaos", "simulation", "simulator", "statistics"}
+"""Folders of tests that run other code than the service's, or its own for long. Which of its lines
+are run the other tests show; to measure makes a test take up to twice as long."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(HERE).parts[0] in UNMEASURED:
+            item.add_marker("no_cover")
+
+
+def pytest_collection_finish() -> None:
+    """As `forage serve` does it: what is there now stays, and young objects are looked at less
+    often. Each test that serves makes an application and lets it go: a tenth to a quarter of its
+    time went into collections."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)

@@ -12,15 +12,47 @@ import numpy.typing as npt
 from service.features import Array, View
 
 Index = npt.NDArray[np.intp]
+Single = npt.NDArray[np.float32]
 LARGE = 20_000
 """Arms of a catalogue that is not looked at as a whole for the sake of a few of them: which of a
 million differ takes seconds to tell."""
+
+MOST_KEYS = 2**40
+"""Before keys of rows are numbered anew, so that no product of them overflows."""
 
 Distinct = tuple[Index, Index]
 """Indexes of arms that differ (U,), and which of them each arm is like (K,)."""
 
 
-@dataclass(frozen=True, slots=True)
+def in_order(rows: Array) -> Distinct:  # (K, columns)
+    """Rows that differ, in the order of their values: `numpy.unique` of rows, by column until all
+    are told apart. 20,000 arms: 4 ms in place of 38 by an embedding, 3 in place of 112 by a
+    category."""
+    of, count = np.zeros(len(rows), np.intp), 1
+    for column in rows.T:
+        least, most = column.min(), column.max()
+        above = column > least
+        if (column[above] == most).all():  # two values, as of a category's column
+            of, count = 2 * of + above, 2 * count
+            if count < MOST_KEYS:
+                continue
+        else:
+            values, place = np.unique(column, return_inverse=True)
+            of = _numbered(of) * len(values) + place
+        of = _numbered(of)
+        count = int(of.max()) + 1
+        if count == len(rows):
+            break
+    _, first, of = np.unique(of, return_index=True, return_inverse=True)
+    return first, of
+
+
+def _numbered(keys: Index) -> Index:
+    """From 0 on, in their order."""
+    return np.unique(keys, return_inverse=True)[1]
+
+
+@dataclass(frozen=True)
 class Design:
     """What a policy makes of the arms before it knows the context.
 
@@ -28,7 +60,10 @@ class Design:
     part        (U, view.width) `View.arm_part` of the arms that differ
     arms        (U,) their ids
     counts      (U,) how many arms are like each
-    alone       every arm is unlike the others
+    in_order    the arms that differ are all, in their order
+    sides       `View.sides`
+    whole       of a catalogue, not of a selection from one, of which there are many
+    made        what the latest encoder made of the arms by themselves, and that encoder
     """
 
     first: Index
@@ -36,7 +71,21 @@ class Design:
     part: Array
     arms: Sequence[str]
     counts: Index
-    alone: bool
+    in_order: bool
+    sides: tuple[Index, Index, Index]
+    whole: bool
+    made: list[tuple[object, Array]] = field(default_factory=list)
+
+    @cached_property
+    def single(self) -> Single:
+        """`part` in single precision; infinite where that does not hold it."""
+        with np.errstate(over="ignore"):
+            return self.part.astype(np.float32)
+
+    @cached_property
+    def length(self) -> float:
+        """Of the longest row of `part`."""
+        return float(np.sqrt(np.vecdot(self.part, self.part).max()))
 
 
 SELECTIONS, SELECTED = 64, 1_024
@@ -98,11 +147,7 @@ class Candidates:
                 return first, of
             _, first, of = np.unique(own, return_index=True, return_inverse=True)
             return first, of
-        columns = self.x[:, view.arm_columns]
-        if not columns.shape[1]:
-            return np.zeros(1, np.intp), np.zeros(len(self.ids), np.intp)
-        _, first, of = np.unique(columns, axis=0, return_index=True, return_inverse=True)
-        return first, of.reshape(-1)
+        return in_order(self.x[:, view.arm_columns])
 
     def design(self, view: View, per_arm: bool) -> Design:
         """per_arm: arms of equal features are told apart all the same."""
@@ -119,9 +164,9 @@ class Candidates:
         ids = self.ids
         arms = list(ids) if per_arm else [ids[index] for index in first.tolist()]
         counts = np.bincount(of, minlength=len(first))
-        return Design(
-            first, of, self._part(view, per_arm, first), arms, counts, len(first) == len(ids)
-        )
+        part = self._part(view, per_arm, first)
+        whole = self.catalogue is None
+        return Design(first, of, part, arms, counts, per_arm, view.sides, whole)
 
     def _part(self, view: View, per_arm: bool, first: Index) -> Array:
         if self.catalogue is None:

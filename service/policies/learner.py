@@ -24,9 +24,13 @@ from service.policies.settings import Network as NetworkSettings
 from service.policies.table import FAMILIES
 from service.policies.version import Version, part
 from service.posterior import Bank, Head, RidgeHead
+from service.posterior.rows import Rows, Whole
 
 ANYTIME = 2.0
 """Width that arms are searched with where `alpha` is "anytime", which grows about so far."""
+
+NOTHING = np.empty(0)
+"""What is the context's of a row without columns."""
 
 HISTORY = 100
 """Activated versions and changes that are remembered for display."""
@@ -224,13 +228,18 @@ class Learner:
         if family.chances is None:
             return probabilities(self.score(context, candidates))
         design = candidates.design(self.view, self._per_arm)
-        rows = design.part * self.view.context_part(context)
-        phi = version.encoder(rows)
-        shares = family.chances(version, phi, design.arms, design.counts, settings)
-        if shares is None:
-            table = family.rule(version, rows, phi, design.arms, settings)
-            return probabilities(Scores(table, design.of, design.counts))
-        return np.asarray(shares[design.of])
+        times = self.view.context_part(context) if self.view.width else NOTHING
+        if self._per_arm:
+            seen: Rows = Whole(version.encoder(design.part * times))
+        else:
+            seen = version.encoder.rows(design, times)
+        shares = family.chances(version, seen, design.arms, design.counts, settings)
+        if shares is not None:
+            return shares if design.in_order else np.asarray(shares[design.of])
+        rows = design.part * times
+        phi = seen.phi if isinstance(seen, Whole) else version.encoder(rows)
+        table = family.rule(version, rows, phi, design.arms, settings)
+        return probabilities(Scores(table, design.of, design.counts))
 
     @property
     def retrieves(self) -> int | None:

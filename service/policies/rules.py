@@ -43,7 +43,7 @@ def probabilities(scores: Scores) -> Array:  # (K,)
     if counts is None:
         counts = np.bincount(scores.of, minlength=rows.shape[1])
     if len(rows) == 1:
-        return _highest(rows[0], counts)[scores.of]
+        return highest(rows[0], counts)[scores.of]
     by_arm = rows.T
     best = by_arm.max(axis=0)
     tied = by_arm >= best - TIE * np.abs(best)
@@ -53,8 +53,8 @@ def probabilities(scores: Scores) -> Array:  # (K,)
     return np.asarray(_won(winners, counts)[scores.of])
 
 
-def _highest(row: Array, counts: npt.NDArray[np.intp]) -> Array:  # (U,) -> (U,)
-    """1 shared by the arms of the largest scores."""
+def highest(row: Array, counts: npt.NDArray[np.intp]) -> Array:  # (U,) -> (U,)
+    """1 shared by the arms of the largest scores; counts: arms that are like each."""
     shares = np.zeros(len(row))
     index = row.argmax()
     most = row[index]

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from service.policies.encoder import Encoder
-from service.policies.settings import PolicySettings
+from service.policies.rules import highest
+from service.policies.settings import PolicySettings, Thompson
 from service.policies.version import Version
 from service.posterior import (
     Array,
@@ -21,13 +22,13 @@ from service.posterior import (
     LogisticHead,
     RidgeHead,
 )
-from service.posterior.wins import TIE
+from service.posterior.rows import Rows, Single, Whole, safe, slack
 
 Rule = Callable[[Version, Array, Array, Sequence[str], Any], Array]
 """(version, rows (n, view.width), phi (n, m), arms, settings) -> scores (M, n)."""
 
 Counts = npt.NDArray[np.intp]
-Chances = Callable[[Version, Array, Sequence[str], Counts, Any], Array | None]
+Chances = Callable[[Version, Rows, Sequence[str], Counts, Any], Array | None]
 """(version, phi (n, m), arms, arms like each row (n,), settings) -> (n,): the share of the draws
 that an arm of each row wins; None where the table of the rule is as good."""
 
@@ -52,7 +53,7 @@ def ucb(version: Version, rows: Array, phi: Array, arms: Sequence[str], settings
 
 def _ridge_ucb(version: Version, head: RidgeHead, phi: Array, settings: Any) -> Array:
     """The same where all rows share a ridge head: widths and means in one product."""
-    scores = upper(head, *head.spread(phi), min(phi.shape), settings)
+    scores = upper(head, *head.posterior.spread(phi), min(phi.shape), settings)
     if version.predicts:
         scores += version.offset(phi)
     return np.asarray(scores[None])
@@ -77,33 +78,31 @@ def upper(head: RidgeHead, mean: Any, variance: Any, rank: int, settings: Any) -
 
 
 def ucb_chances(
-    version: Version, phi: Array, arms: Sequence[str], like: Counts, settings: Any
+    version: Version, rows: Rows, arms: Sequence[str], like: Counts, settings: Any
 ) -> Array | None:
     """Where single precision leaves few rows to be looked at."""
     head = version.head
-    if not isinstance(head, RidgeHead) or version.predicts or phi.size * phi.shape[1] < MANY:
+    if not isinstance(head, RidgeHead) or len(rows) * len(head.b) ** 2 < MANY:
         return None
-    found = head.spread_roughly(phi)
+    posterior, shift = head.posterior, version.shift
+    found = posterior.spread_roughly(rows, shift)
     if found is None:
         return None
-    rank, (mean, variance, error) = min(phi.shape), found
+    rank, mean, variance = min(len(rows), len(head.b)), found.mean, found.variance
     scores = upper(head, mean, variance, rank, settings)
     steepest = 1.0
     if settings.alpha != "anytime":
         steepest = settings.alpha
     else:  # of s sqrt(1/4 + k log(1 + r s^2)), k <= 2
         steepest = 8.0 + float(np.sqrt(2 * np.log1p(head.n * float(variance.max()))))
-    slack = error * (1.0 + head.posterior.noise * steepest)
-    slack += 1e-6 * float(np.abs(scores).max() + np.abs(mean).max())
-    rows = (scores >= scores.max() - 2 * slack).nonzero()[0]
-    if len(rows) > len(phi) // 4:
-        return None
-    exact = upper(head, *head.spread(phi[rows]), rank, settings)
-    best = exact.max()
-    rows = rows[exact >= best - TIE * abs(best)]
-    shares = np.zeros(len(phi))
-    shares[rows] = 1.0 / like[rows].sum()
-    return shares
+    doubt = found.error * (1.0 + posterior.noise * steepest)
+    doubt += 1e-6 * float(np.abs(scores).max() + np.abs(mean).max())
+
+    def exact(phi: Array) -> Array:
+        found: Array = upper(head, *posterior.spread(phi), rank, settings)
+        return found if shift is None else found + phi @ shift
+
+    return _exactly(scores, 2 * doubt, rows, like, exact)
 
 
 def bound(
@@ -152,27 +151,31 @@ def thompson(
     draws = version.head.draw(phi, arms, version.bank)
     if version.predicts:
         draws = draws + version.offset(phi)
-    scale = getattr(settings, "scale", 1.0)
+    scale = _scale(settings)
     if scale == 1.0:
         return draws
     center = draws.mean(axis=0)
     return np.asarray(center + scale * (draws - center))
 
 
+def _scale(settings: Any) -> float:
+    """1 where the kind has no such setting: to ask a model for one takes 6 microseconds."""
+    return settings.scale if isinstance(settings, Thompson) else 1.0
+
+
 def thompson_chances(
-    version: Version, phi: Array, arms: Sequence[str], like: Counts, settings: Any
+    version: Version, rows: Rows, arms: Sequence[str], like: Counts, settings: Any
 ) -> Array | None:
-    head, bank, scale = version.head, version.bank, getattr(settings, "scale", 1.0)
-    if version.predicts:
-        return None
-    if isinstance(head, RidgeHead):
-        return head.win_shares(phi, like, bank, scale)
-    if scale != 1.0 or len(arms) * bank.draws <= TABLE:
+    head, bank, scale = version.head, version.bank, _scale(settings)
+    if isinstance(head, RidgeHead | LogisticHead):
+        return head.posterior.win_shares(rows, like, bank, scale, version.shift)
+    if version.predicts or scale != 1.0:
         return None
     if isinstance(head, BetaHead):
         return head.win_shares(arms, bank)
-    if isinstance(head, DisjointRidgeHead):
-        return head.win_shares(phi, arms, bank)
+    if isinstance(head, DisjointRidgeHead) and len(arms) * bank.draws > TABLE:
+        assert isinstance(rows, Whole)
+        return head.win_shares(rows.phi, arms, bank)
     return None
 
 
@@ -180,9 +183,52 @@ def greedy(version: Version, rows: Array, phi: Array, arms: Sequence[str], setti
     return np.atleast_2d(version.mean(phi, arms))
 
 
+def greedy_chances(
+    version: Version, rows: Rows, arms: Sequence[str], like: Counts, settings: Any
+) -> Array | None:
+    """Where single precision leaves few rows to be looked at."""
+    head = version.head
+    if not isinstance(head, RidgeHead):
+        return None
+    weights, times = head.solved, rows.times
+    if isinstance(rows, Whole):
+        return highest(rows.phi.dot(weights), like)
+    used = weights if times is None else weights * times
+    length, size = rows.length, float(np.linalg.norm(used))
+    if not (safe(length, length) and safe(size, size)):
+        return None
+    scores = rows.single.dot(used.astype(np.float32))
+    margin = slack(len(used), length, np.array(size))
+    return _exactly(scores, float(margin), rows, like, lambda phi: phi.dot(weights))
+
+
+def _exactly(
+    scores: Single, margin: float, rows: Rows, like: Counts, exact: Callable[[Array], Array]
+) -> Array | None:
+    """The shares of the highest scores, where few are within a margin of them."""
+    open_ = (scores >= scores.max() - margin).nonzero()[0]
+    if len(open_) > len(rows) // 4:
+        return None
+    shares = np.zeros(len(rows))
+    shares[open_] = highest(exact(rows.exact(open_)), like[open_])
+    return shares
+
+
+def net_chances(
+    version: Version, rows: Rows, arms: Sequence[str], like: Counts, settings: Any
+) -> Array | None:
+    return highest(version.offset(rows.phi), like) if isinstance(rows, Whole) else None
+
+
 def uniform(version: Version, rows: Array, phi: Array, arms: Sequence[str], settings: Any) -> Array:
     """All tie, and ties share equally."""
     return np.zeros((1, len(phi)))
+
+
+def uniform_chances(
+    version: Version, rows: Rows, arms: Sequence[str], like: Counts, settings: Any
+) -> Array:
+    return np.full(len(like), 1.0 / like.sum())
 
 
 def by_setting(
@@ -258,14 +304,14 @@ FAMILIES = {
     "lints": Family(ridge, thompson, chances=thompson_chances),
     "neural_linear_ts": Family(ridge, thompson, chances=thompson_chances),
     "neural_linucb": Family(ridge, ucb, chances=ucb_chances),
-    "neural_ucb": Family(gradient, ucb, predicts=True),
-    "neural_ts": Family(gradient, thompson, predicts=True),
-    "neural_glm_ts": Family(logistic, thompson),
+    "neural_ucb": Family(gradient, ucb, predicts=True, chances=ucb_chances),
+    "neural_ts": Family(gradient, thompson, predicts=True, chances=thompson_chances),
+    "neural_glm_ts": Family(logistic, thompson, chances=thompson_chances),
     "bootstrap_ensemble": Family(ensemble, by_setting),
     "mc_dropout": Family(ridge, dropout, predicts=True),
     "popularity": Family(beta, thompson, chances=thompson_chances),
-    "greedy": Family(ridge, greedy),
-    "epsilon_greedy": Family(ridge, greedy),
-    "static": Family(None, greedy, predicts=True),
-    "random": Family(None, uniform),
+    "greedy": Family(ridge, greedy, chances=greedy_chances),
+    "epsilon_greedy": Family(ridge, greedy, chances=greedy_chances),
+    "static": Family(None, greedy, predicts=True, chances=net_chances),
+    "random": Family(None, uniform, chances=uniform_chances),
 }

@@ -17,7 +17,8 @@ from service.policies.learner import Learner
 from service.policies.rules import Slate
 from service.policies.table import thompson, ucb, upper
 from service.posterior import RidgeHead
-from service.posterior.wins import ROUNDING, SAFE, TIE, Index, Weights
+from service.posterior.rows import Index, safe, slack
+from service.posterior.wins import TIE, Weights
 
 MOST_ROWS = 1_024
 """Candidates up to which rows are put together; a decision on more has work enough."""
@@ -81,7 +82,7 @@ def _highest(head: RidgeHead, phi: Array, design: Design, learner: Learner) -> A
     """Of the arms with the highest bound, each an equal share."""
     count = len(design.part)
     rank = min(count, phi.shape[1])
-    scores = upper(head, *head.spread(phi), rank, learner.settings).reshape(-1, count)
+    scores = upper(head, *head.posterior.spread(phi), rank, learner.settings).reshape(-1, count)
     best = scores.max(axis=1, keepdims=True)
     tied = scores >= best - TIE * np.abs(best)
     shares = tied / (tied @ design.counts)[:, None]
@@ -115,14 +116,14 @@ def _wins(phi: Array, weights: Weights) -> Index | None:  # (B, U, m) -> (B, U)
     width, draws = weights.exact.shape
     apart = phi - phi.mean(axis=1, keepdims=True)  # what rows have in common decides nothing
     size = float(np.sqrt(np.vecdot(apart, apart).max()))
-    if not (SAFE[0] < size < SAFE[1] and weights.safe):
+    lengths = weights.lengths
+    if not (safe(size, size) and safe(lengths.min(), lengths.max())):
         return None
-    # As in `wins.linear`; the mean is taken off in float64, which adds less than a float32's error.
-    slack = (2 * ROUNDING * (width + 16) * size) * weights.lengths
+    margin = slack(width, size, lengths)
     table = apart.astype(np.float32).reshape(-1, width).dot(weights.single)
     table = table.reshape(len(phi), -1, draws)
     least = table.max(axis=1, keepdims=True)
-    least -= slack.astype(np.float32)
+    least -= margin.astype(np.float32)
     close = table >= least
     bits = np.packbits(close, axis=2)
     words = bits.view(np.uint64) if bits.shape[2] % 8 == 0 else bits

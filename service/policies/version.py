@@ -59,6 +59,12 @@ class Version:
         """What the net says by itself, where the head holds what is left of the reward."""
         return self.encoder.predict(phi) if self.predicts else np.zeros(len(phi))
 
+    @property
+    def shift(self) -> Array | None:  # (m,)
+        """Weights whose product with phi is `offset`, but for what is the same for all rows; None:
+        there is no offset."""
+        return self.encoder.direct if self.predicts else None
+
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
         own = self.head.mean(phi, arms) if self.head else np.zeros(len(phi))
         return own + self.offset(phi) if self.predicts else own

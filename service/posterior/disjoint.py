@@ -8,7 +8,7 @@ from service.linalg import inverse_root, spectrum
 from service.posterior import wins
 from service.posterior.base import Array, Bank, Health, pack_names, unpack_names
 from service.posterior.ridge import learned_noise
-from service.posterior.wins import Index
+from service.posterior.rows import Index
 
 COMMON_NOISE = 4.0
 """Settlements that the noise common to all arms weighs in each arm's own: an arm's own alone would

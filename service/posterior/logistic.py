@@ -8,6 +8,7 @@ from scipy.special import expit
 
 from service.linalg import inverse_root, spectrum, widths
 from service.posterior.base import Array, Bank, Health, pack_names, unpack_names
+from service.posterior.gaussian import Gaussian
 
 CONVERGED = 1e-12
 """Newton decrement, in nats, at which one more full step is exact to rounding."""
@@ -27,14 +28,6 @@ class _Pending:
     arm: str
     phi: Array  # (m,)
     reward: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Posterior:
-    """What follows from the sums; replaced whole when they change."""
-
-    root: Array  # (m, m) lower, of A
-    noise: float
 
 
 class LogisticHead:
@@ -106,7 +99,7 @@ class LogisticHead:
         self.base, self.n = 0.0, 0.0
         self._clicks, self._taken, self._information = 0.0, 0.0, 0.0
         self._pending: list[_Pending] = []
-        self._derived: _Posterior | None = None
+        self._derived: Gaussian | None = None
 
     def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
         self._derived = None
@@ -162,11 +155,12 @@ class LogisticHead:
         self._information *= share
 
     @property
-    def posterior(self) -> _Posterior:
+    def posterior(self) -> Gaussian:
+        """Of the coefficients; c adds the same to all."""
         if self._derived is None:
             sightings = (self._taken + 1) / (self._information + 0.25)
             noise = float((EVEN * sightings) ** 0.25)
-            self._derived = _Posterior(inverse_root(self.A), noise)
+            self._derived = Gaussian.of(self.beta, inverse_root(self.A), noise)
         return self._derived
 
     def _logits(self, phi: Array) -> Array:  # (n, m) -> (n,)

@@ -1,14 +1,14 @@
 """The Bayesian linear head: one `(A, b, rr, n)` for all arms."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
+from scipy.linalg import lapack
 
 from service.linalg import inverse_root, spectrum, widths
-from service.posterior import wins
 from service.posterior.base import KEPT_DRAWS, NOISE_RATE, NOISE_SHAPE, Array, Bank, Health
-from service.posterior.wins import ROUNDING, SAFE, Index, Single, Weights
+from service.posterior.gaussian import USES, Gaussian
 
 
 def learned_noise(rr: float, explained: float, n: float) -> float:
@@ -22,53 +22,6 @@ def learned_noise(rr: float, explained: float, n: float) -> float:
     return float(np.sqrt(rate / (NOISE_SHAPE + n / 2 - 1)))
 
 
-USES = 16
-"""Decisions that a head is expected to make before it changes: 50 under load, where rewards share a
-commit, and few between."""
-
-MANY = 1_024
-"""Rows from which on those that cannot win are looked for first."""
-
-
-@dataclass(slots=True)
-class _Gaussian:
-    """What follows from a ridge head's sums; replaced whole when they change.
-
-    columns   [R^T | mu]: lengths of R phi are the widths, so one product gives widths and means
-    drawn     weights w = mu + sigma R^T z, one column a draw of `bank`
-    scaled    the same `scale` times as far from their mean, as `Weights`
-    spreads   so many rows may win that the rest is not worth looking for
-    """
-
-    mean: Array  # (m,)
-    root: Array  # (m, m) lower
-    noise: float
-    columns: Array  # (m, m + 1)
-    bank: Bank | None = None
-    drawn: Array | None = None  # (m, M)
-    scaled: tuple[float, Weights] | None = None
-    spreads: bool = False
-    single: Single | None = None  # of columns
-
-    def draws(self, bank: Bank, scale: float) -> Weights:
-        fresh = self.bank is not bank
-        exact = self.weights(bank)
-        if self.scaled is None or fresh or self.scaled[0] != scale:
-            if scale != 1.0:
-                center = exact.mean(axis=1, keepdims=True)
-                exact = center + scale * (exact - center)
-            away = scale * self.noise * bank.lengths(len(self.mean))
-            self.scaled = scale, Weights.of(exact, away)
-        return self.scaled[1]
-
-    def weights(self, bank: Bank) -> Array:  # (m, M)
-        if self.drawn is None or self.bank is not bank:
-            normals = bank.matrix(len(self.mean))
-            self.drawn = self.mean[:, None] + self.noise * self.root.T.dot(normals.T)
-            self.bank = bank
-        return self.drawn
-
-
 class RidgeHead:
     """One `(A, b, rr, n)` for all arms; arm features are inside phi."""
 
@@ -77,10 +30,11 @@ class RidgeHead:
         self.A = ridge * np.eye(size)
         self.b = np.zeros(size)
         self.rr, self.n = 0.0, 0.0
-        self._derived: _Gaussian | None = None
+        self._derived: Gaussian | None = None
+        self._solved: Array | None = None
 
     def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
-        self._derived = None
+        self._derived = self._solved = None
         self.A += phi[:, None] * phi
         self.b += reward * phi
         self.rr += reward * reward
@@ -89,13 +43,13 @@ class RidgeHead:
     def revise(
         self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
     ) -> None:
-        self._derived = None
+        self._derived = self._solved = None
         self.b += weight * (reward - was) * phi
         self.rr += weight * (reward * reward - was * was)
 
     def decay(self, share: float) -> None:
         """A <- g A + (1 - g) lambda I, and b, rr, n by g: the prior is not forgotten."""
-        self._derived = None
+        self._derived = self._solved = None
         self.A *= share
         self.A[np.diag_indices_from(self.A)] += (1 - share) * self._ridge
         self.b *= share
@@ -104,19 +58,30 @@ class RidgeHead:
     def distrust(self, factor: float) -> None:
         explained = float(self.b @ self.posterior.mean)
         self.rr += (factor - 1) * max(self.rr - explained, 0.0)
-        self._derived = None
+        self._derived = self._solved = None
 
     @property
-    def posterior(self) -> _Gaussian:
+    def posterior(self) -> Gaussian:
         if self._derived is None:
             root = inverse_root(self.A)
             half = root @ self.b
-            noise = self._fixed_noise or learned_noise(self.rr, float(half @ half), self.n)
-            mean = root.T @ half
-            columns = np.empty((len(mean), len(mean) + 1))  # a column_stack, in a third of the time
-            columns[:, :-1], columns[:, -1] = root.T, mean
-            self._derived = _Gaussian(mean, root, noise, columns)
+            self._derived = Gaussian.of(root.T @ half, root, self._noise(float(half @ half)))
         return self._derived
+
+    @property
+    def solved(self) -> Array:  # (m,)
+        """The posterior's mean alone, in half the time."""
+        if self._solved is None:
+            self._solved = solution(self.A, self.b)
+        return self._solved
+
+    @property
+    def noise(self) -> float:
+        """`posterior.noise` but for its last bits, by the mean alone."""
+        return self._noise(float(self.b @ self.solved))
+
+    def _noise(self, explained: float) -> float:
+        return self._fixed_noise or learned_noise(self.rr, explained, self.n)
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
         return phi @ self.posterior.mean
@@ -126,27 +91,6 @@ class RidgeHead:
 
     def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
         return np.full(len(arms), self.n), np.full(len(arms), self.posterior.noise)
-
-    def spread(self, phi: Array) -> tuple[Array, Array]:  # (n, m) -> (n,), (n,)
-        """Mean, and variance in units of the noise."""
-        product = phi.dot(self.posterior.columns)
-        half = product[:, :-1]
-        return product[:, -1], np.vecdot(half, half)
-
-    def spread_roughly(self, phi: Array) -> tuple[Single, Single, float] | None:
-        """The same in single precision, and how far mean and square root of the variance may be
-        from the true ones (as in `wins.linear`); None where float32 does not hold them."""
-        posterior = self.posterior
-        single = posterior.single
-        if single is None:
-            single = posterior.single = posterior.columns.astype(np.float32)
-        size, length = np.sqrt(np.vecdot(phi, phi).max()), np.linalg.norm(posterior.columns)
-        if not (SAFE[0] < size < SAFE[1] and SAFE[0] < length < SAFE[1]):
-            return None
-        product = phi.astype(np.float32).dot(single)
-        half = product[:, :-1]
-        error = 2 * ROUNDING * (len(single) + 8) * float(size * length)
-        return product[:, -1], np.vecdot(half, half), error
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
         """phi^T w with w = mu + sigma R^T z, z a row of the bank. Few rows: R phi first; many: the
@@ -168,27 +112,6 @@ class RidgeHead:
         drawn = away * posterior.noise * posterior.root.T.dot(normals.T)
         return np.column_stack([posterior.mean, posterior.mean[:, None] + drawn])
 
-    def win_shares(
-        self, phi: Array, like: Index, bank: Bank, scale: float
-    ) -> Array | None:  # (n, m) -> (n,)
-        """Of the draws; None where they are better counted in the table of `draw`."""
-        if len(phi) * USES < bank.draws or len(self.b) * bank.draws > KEPT_DRAWS:
-            return None
-        posterior = self.posterior
-        weights = posterior.draws(bank, scale)
-        if len(phi) > MANY and not posterior.spreads:
-            mean, variance = self.spread(phi)
-            kept = wins.contenders(mean, np.sqrt(variance), phi, weights)
-            if kept is not None:
-                found = wins.linear(phi[kept], weights, like[kept])
-                if found is None:
-                    return None
-                whole = np.zeros(len(phi))
-                whole[kept] = found
-                return whole
-            posterior.spreads = True
-        return wins.linear(phi, weights, like)
-
     def health(self) -> Health:
         smallest, condition, _ = spectrum(self.A, self._ridge)
         return Health(smallest, condition, self.n, self.posterior.noise)
@@ -199,4 +122,17 @@ class RidgeHead:
     def restore(self, arrays: dict[str, Array]) -> None:
         self.A, self.b = arrays["A"].copy(), arrays["b"].copy()
         self.rr, self.n = arrays["scalars"].tolist()
-        self._derived = None
+        self._derived = self._solved = None
+
+
+def solution(precision: Array, right: Array) -> Array:  # (m, m), (m,) or (m, k) -> the same
+    """A^-1 b by Cholesky; where rounding left A indefinite, with the jitter of `inverse_root`.
+
+    Raises NotPositiveDefinite where that does not help, or A is not finite.
+    """
+    _, solved, failed = lapack.dposv(precision.T, right, lower=0)
+    # LAPACK lets a NaN pass; the sum tells of it in half the time, but may overflow by itself.
+    if failed or not isfinite(precision.sum()):
+        root = inverse_root(precision)
+        return np.asarray(root.T @ (root @ right))
+    return np.asarray(solved)

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
-Single = npt.NDArray[np.float32]
-Index = npt.NDArray[np.intp]
+from service.posterior.rows import Array, Index, Rows, Single, safe, slack
 
 TIE = 1e-12
 """Scores this close, relatively, are equal: they differ by rounding alone."""
@@ -21,14 +19,8 @@ BLOCK = 256
 """Rows scored at a time: 512 draws of them are 512 KiB in float32, which the cache holds. 10,000
 rows of 32: 17 ms in one table, 10 in blocks."""
 
-ROUNDING = 2.0**-24
-"""Of a float32, relatively."""
-
-SAFE = (1e-9, 1e9)
-"""Lengths whose products float32 neither overflows nor flushes to zero."""
-
-FIRST = 32
-"""Rows whose scores say what the others have to reach."""
+Exact = Callable[[Index], Array]
+"""Of an index, those rows of phi in float64."""
 
 
 def shares(draws: Index, rows: Index, like: Index, count: int) -> Array:  # (pairs,) -> (U,)
@@ -41,6 +33,12 @@ def shares(draws: Index, rows: Index, like: Index, count: int) -> Array:  # (pai
         return np.asarray(np.bincount(rows, minlength=len(like)) / count)
     winners = np.bincount(draws, weights=like[rows], minlength=count)
     return np.asarray(np.bincount(rows, 1.0 / winners[draws], minlength=len(like)) / count)
+
+
+def by_draw(draws: Index) -> Index:
+    """The order that puts wins by draw and leaves them as they are within one. Of 16 bits, as many
+    as there are draws at most, numpy sorts by radix: in a tenth of the time."""
+    return draws.astype(np.uint16).argsort(kind="stable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,90 +60,124 @@ class Weights:
         lengths = np.sqrt(np.square(exact).sum(axis=0))
         return cls(exact, exact.astype(np.float32), lengths, away)
 
-    @property
-    def safe(self) -> bool:
-        least, most = SAFE
-        return bool(least < self.lengths.min() and self.lengths.max() < most)
+    def times(self, factors: Array | None) -> tuple[Single, Array]:  # (m,)
+        """In single precision with their lengths, for rows that have yet to be multiplied by these,
+        column by column. What that rounds is within the margin of `slack`."""
+        if factors is None:
+            return self.single, self.lengths
+        with np.errstate(over="ignore"):  # infinite lengths are not safe
+            single = self.single * factors.astype(np.float32)[:, None]
+        return single, np.sqrt(np.einsum("mk,mk->k", single, single, dtype=float))
 
 
-def linear(phi: Array, weights: Weights, like: Index) -> Array | None:  # (n, m) -> (n,)
-    """Shares of the draws in which each row of phi has the largest product with the weights; None
-    where single precision cannot tell.
+class Reach:
+    """How far rows can get in each draw, by blocks of those that can get furthest.
 
-    A product of float32 is within (m + 2) 2^-24 |phi| |w| of the true one (Higham 2002, section
-    3.1): what is further than twice that below the largest has not won.
+    In draw j no row scores more than mean + width |z_j| (Cauchy-Schwarz). The most that a block's
+    rows reach is convex in |z_j|: between its ends it is below the chord. So most of the draws are
+    decided by the first blocks, and of the others only those draws are scored that they can win.
+    10,000 rows of 32 under a head of 36 rewards: a third of the scores, and 1 in 40 after 2,000.
+
+    order    (n,) rows in the order that they are scored in
+    most     (blocks, M) no row of a block scores more
+    scored   pairs of a row and a draw that were
     """
-    width, draws = weights.exact.shape
-    size = float(np.sqrt(np.vecdot(phi, phi).max()))
-    if not (SAFE[0] < size < SAFE[1] and weights.safe):
+
+    def __init__(self, mean: Single, width: Single, error: float, away: Array) -> None:
+        low, middle, high = float(away.min()), float(away.mean()), float(away.max())
+        middling = mean + np.float32(middle) * width
+        middling -= middling.max()
+        middling *= np.float32(-65_535 / max(-float(middling.min()), 1e-30))
+        order = middling.astype(np.uint16).argsort(kind="stable")  # by radix: a tenth of the time
+        starts = np.arange(0, len(order), BLOCK)
+        mean, width = mean.take(order), width.take(order)
+        scale = float(np.abs(mean).max() + high * width.max())
+        error = error * (1 + high) + 1e-6 * scale
+        near = np.maximum.reduceat(mean + np.float32(low) * width, starts)[:, None] + error
+        far = np.maximum.reduceat(mean + np.float32(high) * width, starts)[:, None] + error
+        share = (away - low) / max(high - low, 1e-300)
+        self.order, self.most, self.scored = order, near + (far - near) * share, 0
+
+
+def linear(rows: Rows, weights: Weights, like: Index, reach: Reach | None = None) -> Array | None:
+    """Shares (n,) of the draws in which each row has the largest product with the weights; None
+    where single precision cannot tell. What is further than `slack` below the largest has not
+    won."""
+    columns, lengths = weights.times(rows.times)
+    draws, length = len(lengths), rows.length
+    if not (safe(length, length) and safe(lengths.min(), lengths.max())):
         return None
-    slack = (2 * ROUNDING * (width + 8) * size) * weights.lengths
-    slack = slack.astype(np.float32)
-    single = phi.astype(np.float32)
-    if len(phi) <= BLOCK:
-        table = single.dot(weights.single)
-        found = (table >= table.max(axis=0) - slack).ravel().nonzero()[0]
-        rows = found // draws
+    single = rows.single
+    margin = slack(single.shape[1], length, lengths).astype(np.float32)
+    if len(single) <= BLOCK:
+        table = single.dot(columns)
+        found = (table >= table.max(axis=0) - margin).ravel().nonzero()[0]
+        which = found // draws
         if len(found) == draws and like.max() == 1:
-            return np.asarray(np.bincount(rows, minlength=len(phi)) / draws)
-        won = found - rows * draws
+            return np.asarray(np.bincount(which, minlength=len(single)) / draws)
+        won = found - which * draws
     else:
-        rows, won = _in_blocks(single, weights.single, slack)
-    if len(rows) > 4 * draws:
+        which, won = _in_blocks(single, columns, margin, reach)
+    if len(which) > 4 * draws:
         return None
-    order = won.argsort(kind="stable")
-    rows, won = rows[order], won[order]
-    if len(rows) > draws:
-        rows, won = _settled(phi, weights.exact, rows, won)
-    return shares(won, rows, like, draws)
+    order = by_draw(won)
+    which, won = which[order], won[order]
+    if len(which) > draws:
+        which, won = _settled(rows.exact, weights.exact, which, won)
+    return shares(won, which, like, draws)
 
 
-def _in_blocks(phi: Single, weights: Single, slack: Single) -> tuple[Index, Index]:
+def _in_blocks(
+    phi: Single, weights: Single, margin: Single, reach: Reach | None
+) -> tuple[Index, Index]:
     """Rows and draws of what may win. Blocks that hold none of a draw are not looked at again."""
-    starts = range(0, len(phi), BLOCK)
-    table = np.empty((BLOCK, len(slack)), np.float32)
-    most = np.empty((len(starts), len(slack)), np.float32)
-    for block, start in enumerate(starts):
-        rows = phi[start : start + BLOCK]
-        np.matmul(rows, weights, out=table[: len(rows)]).max(axis=0, out=most[block])
-    least = most.max(axis=0) - slack
-    found = []
-    for block, start in enumerate(starts):
-        draws = (most[block] >= least).nonzero()[0]
-        if len(draws):
-            again = phi[start : start + BLOCK].dot(weights[:, draws])
-            rows, columns = (again >= least[draws]).nonzero()
-            found.append((rows + start, draws[columns]))
-    every, won = zip(*found, strict=True)
-    return np.concatenate(every), np.concatenate(won)
+    draws, order = len(margin), None if reach is None else reach.order
+    table, every = np.empty(BLOCK * draws, np.float32), np.arange(draws)
+    best = np.full(draws, -np.inf, np.float32)
+    scored: list[tuple[int, Index, Single]] = []
+    for start in range(0, len(phi), BLOCK):
+        own, columns = every, weights
+        if reach is not None:
+            own = (reach.most[start // BLOCK] >= best - margin).nonzero()[0]
+            if not len(own):
+                continue
+            if len(own) < draws:
+                columns = weights.take(own, axis=1)
+            reach.scored += len(own) * BLOCK
+        rows = _block(phi, order, start)
+        scores = np.matmul(rows, columns, out=table[: len(rows) * len(own)].reshape(-1, len(own)))
+        most = scores.max(axis=0)
+        best[own] = np.maximum(best[own], most)
+        scored.append((start, own, most))
+    least = best - margin
+    winners, won = [], []
+    for start, own, most in scored:
+        open_ = own[most >= least[own]]
+        if len(open_):
+            again = _block(phi, order, start).dot(weights.take(open_, axis=1))
+            which, column = (again >= least[open_]).nonzero()
+            winners.append(which + start)
+            won.append(open_[column])
+    which = np.concatenate(winners)
+    return which if order is None else order[which], np.concatenate(won)
 
 
-def _settled(phi: Array, weights: Array, rows: Index, won: Index) -> tuple[Index, Index]:
+def _block(phi: Single, order: Index | None, start: int) -> Single:
+    """BLOCK rows, of those in an order where there is one."""
+    stop = start + BLOCK
+    return phi[start:stop] if order is None else phi.take(order[start:stop], axis=0)
+
+
+def _settled(exact: Exact, weights: Array, rows: Index, won: Index) -> tuple[Index, Index]:
     """Those of them, by draw, that win in float64."""
     open_ = np.bincount(won, minlength=weights.shape[1])[won] > 1
     scores = np.zeros(len(rows))
-    scores[open_] = np.einsum("pm,mp->p", phi[rows[open_]], weights[:, won[open_]])
+    differ, of = np.unique(rows[open_], return_inverse=True)
+    scores[open_] = np.einsum("pm,mp->p", exact(differ)[of], weights[:, won[open_]])
     best = np.full(weights.shape[1], -np.inf)
     np.maximum.at(best, won, scores)
     kept = scores >= (best - TIE * np.abs(best))[won]
     return rows[kept], won[kept]
-
-
-def contenders(mean: Array, width: Array, phi: Array, weights: Weights) -> Index | None:
-    """Rows that may win in some draw; None where these are most of them.
-
-    mean, width: (n,) of phi, the width in units of the normals. In draw j no row scores more than
-    mean + width |z_j| (Cauchy-Schwarz), and some row scores at least best_j. How far the largest
-    |z_j| width - best_j reaches is convex in the width: between two widths it is below the chord.
-    """
-    first = np.argpartition(mean + 2 * width, -FIRST)[-FIRST:]
-    best = phi[first].dot(weights.exact).max(axis=0)
-    grid = np.linspace(width.min(), width.max(), FIRST)
-    reach = (np.multiply.outer(grid, weights.away) - best).max(axis=1)
-    bound = mean + np.interp(width, grid, reach)
-    margin = 1e-9 * (np.abs(mean).max() + width.max() * weights.away.max())
-    kept = (bound >= -margin).nonzero()[0]
-    return kept if len(kept) < 0.7 * len(mean) else None
 
 
 Value = Callable[[Index, int, int], Array]
@@ -176,5 +208,5 @@ def independent(places: npt.NDArray[np.uint16], value: Value) -> Array:  # (n, M
     rows, won, scores = (np.concatenate(part) for part in zip(*found, strict=True))
     kept = scores >= (best - TIE * np.abs(best))[won]
     rows, won = rows[kept], won[kept]
-    order = won.argsort(kind="stable")
+    order = by_draw(won)
     return shares(won[order], rows[order], np.ones(arms, np.intp), draws)

@@ -1,6 +1,7 @@
 """One campaign: a service in memory, schemathesis with all its checks, and what came of it."""
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.forage import serving
+from tests.support.process import unmeasured
 from tests.support.service import SHOP
 
 HERE = Path(__file__).parent
@@ -67,7 +69,14 @@ def attack(folder: Path, examples: int, phases: str, seed: int) -> Campaign:
         command += ["--report", "json", "--report-json-path", str(report)]
         command += ["--generation-database", "none", "--continue-on-failure"]
         command += ["--suppress-health-check", "all"]
-        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        ended = subprocess.run(
+            command,
+            cwd=folder,
+            env=unmeasured(os.environ),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         found = json.loads(report.read_text()) if report.exists() else {}
         if not found.get("operations"):
             raise RuntimeError(f"schemathesis did not run: {ended.stdout}{ended.stderr}")

@@ -1,10 +1,13 @@
 """What the benchmarks of a decision compare does what it is said to do."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from benchmarks.decision import fold, learner, reward
-from benchmarks.scoring import DRAWS, FLOOR_OF, compared, decision, floors
+from benchmarks.floors import DRAWS, FLOORS, MASKS, MEMBERS, SELECTS, Head, floor
+from benchmarks.scoring import BARE, FLOOR_OF, compared, decision
 from simulator_client.worlds.policies import KINDS
 
 
@@ -21,13 +24,38 @@ def test_a_decision_of_every_kind_has_probabilities(kind: str) -> None:
         assert probabilities.sum() == pytest.approx(1.0)
 
 
-def test_floors_choose() -> None:
-    found = {name: work() for name, work in floors(8, 4).items()}
-    assert np.sum(found["thompson"]) == pytest.approx(1.0)
-    assert np.sum(found["net"]) == pytest.approx(1.0)
-    assert np.all(found["thompson"] * DRAWS % 1 == 0)
-    assert 0 <= int(found["ucb"]) < 8
-    assert 0 <= int(found["mean"]) < 8
+@pytest.mark.parametrize("name", FLOORS)
+def test_floors_choose(name: str) -> None:
+    """An arm, or the share of each: of draws, masks or members."""
+    work = floor(name, 8, 4)
+    for _ in range(2 * SELECTS):
+        found: Any = work()
+        if np.ndim(found):
+            assert np.shape(found) == (8,)
+            assert np.sum(found) == pytest.approx(1.0)
+            counted = {"members": MEMBERS, "masks": MASKS}.get(name, DRAWS)
+            assert np.allclose(np.asarray(found) * counted % 1, 0)
+        else:
+            assert 0 <= int(found) < 8
+
+
+def test_every_floor_is_that_of_a_kind() -> None:
+    assert {*FLOOR_OF.values(), *BARE.values()} == set(FLOORS)
+
+
+@pytest.mark.parametrize("spreads", [True, False])
+def test_a_floor_s_head_is_kept_as_one_that_is_worked_out_anew(spreads: bool) -> None:
+    """S <- (S^-1 + x x^T)^-1, R^T R = S, mean S b."""
+    rng = np.random.default_rng(0)
+    head = Head(4, rng)
+    precision, total = np.linalg.inv(head.inverse), head.total.copy()
+    for x in rng.standard_normal((5, 4)).astype(np.float32):
+        head.update(x, spreads=spreads)
+        precision, total = precision + np.outer(x, x), total + x
+    np.testing.assert_allclose(head.inverse, np.linalg.inv(precision), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(head.mean, np.linalg.solve(precision, total), rtol=1e-3, atol=1e-5)
+    if spreads:
+        np.testing.assert_allclose(head.factor.T @ head.factor, head.inverse, rtol=1e-3, atol=1e-5)
 
 
 def test_a_reward_moves_the_head_that_is_measured() -> None:

@@ -1,4 +1,4 @@
-"""A database that a test may change."""
+"""A database that a test may change, and a process that it may not."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -7,9 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.process import put_back
+
 
 @pytest.fixture
 def db(folder: Path) -> Iterator[sqlite3.Connection]:
     """Of the module's `folder`."""
     with closing(sqlite3.connect(folder / "forage.db", isolation_level=None)) as db:
         yield db
+
+
+@pytest.fixture(autouse=True)
+def process() -> Iterator[None]:
+    """Commands that run in this process leave it as it was."""
+    with put_back():
+        yield

@@ -1,5 +1,11 @@
-"""`forage` as a user runs it: a process of its own, its exit status, and what it says."""
+"""`forage` as a user runs it: its exit status, what it says, and what it does to its folder.
 
+`forage` runs a command in this process, `started` in one of its own: to start costs a second and a
+half of imports, hardly any command as much. What is about the process (imports, signals, the status
+that a shell sees) is tested with `started`, all else with `forage`.
+"""
+
+import io
 import os
 import re
 import signal
@@ -7,26 +13,48 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
+
+from service.__main__ import main
+from tests.support.process import as_it_was, unmeasured
 
 START_S = 60.0
 STOP_S = 30.0
 
+Ended = subprocess.CompletedProcess[str]
+
 
 def environment(**settings: str) -> dict[str, str]:
-    """The environment of these tests, with these settings and no others."""
+    """The environment of these tests, with these settings and no others; not measured, as most of
+    these processes are killed, and tests/recovery has one that is stopped."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FORAGE_")}
-    return {**kept, **settings}
+    return {**unmeasured(kept), **settings}
 
 
-def forage(
-    *arguments: str, folder: Path | None = None, **settings: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+def forage(*arguments: str, folder: Path | None = None, **settings: str) -> Ended:
+    """Run a command to its end, in this process, which is then as it was."""
+    told, said = io.StringIO(), io.StringIO()
+    with (
+        as_it_was(),
+        mock.patch.dict(os.environ, environment(**settings), clear=True),
+        chdir(folder or Path.cwd()),
+        redirect_stdout(told),
+        redirect_stderr(said),
+    ):
+        try:
+            status = main(arguments)
+        except SystemExit as end:  # of the parser: --help, or an option that is wrong
+            status = int(end.code or 0)
+    return subprocess.CompletedProcess(arguments, status, told.getvalue(), said.getvalue())
+
+
+def started(*arguments: str, folder: Path | None = None, **settings: str) -> Ended:
+    """Run a command to its end, in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "service", *arguments],
         cwd=folder,

@@ -10,7 +10,7 @@ import pytest
 from service.__main__ import main
 from service.events import decode_decision
 from service.findings import COLUMNS
-from tests.cli.forage import expect_refusal, forage, serving
+from tests.cli.forage import expect_refusal, forage, serving, started
 
 POLICIES = ["linucb", "lints", "neural_linear_ts", "random"]
 
@@ -26,7 +26,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with serving(folder) as running:
         for number, policy in enumerate(POLICIES * 3):
             running.visit(policy, reward=float(number % 2))
-        beside = forage("audit", folder=folder)
+        beside = started("audit", folder=folder)
         assert (beside.returncode, beside.stderr) == (0, "")
         running.visit()
         assert running.stop() == 0
@@ -151,7 +151,7 @@ def test_what_cannot_be_audited_is_said_in_one_line(
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "forage.db").write_bytes(b"not a database" * 100)
-    line = expect_refusal(forage("audit", folder=tmp_path))
+    line = expect_refusal(started("audit", folder=tmp_path))
     assert "not an SQLite database" in line
 
 

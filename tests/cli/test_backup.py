@@ -18,7 +18,7 @@ from service.stores import Store, open_store
 from service.stores.keeping import KeptMark
 from service.telemetry import Telemetry
 from service.upkeep import copying
-from tests.cli.forage import Serving, environment, expect_refusal, forage, serving
+from tests.cli.forage import Serving, environment, expect_refusal, forage, serving, started
 from tests.support.redis_server import RedisServer, redis_server
 from tests.unit.folding import bits
 
@@ -52,7 +52,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
             running.visit(policy)
         before, between = question(running), question(running)
         assert reward(running, before) == "accepted"
-        backed = forage("backup", "--to", "backup.db", folder=folder)
+        backed = started("backup", "--to", "backup.db", folder=folder)
         assert (backed.returncode, backed.stderr) == (0, "")
         lines = [line.split() for line in backed.stdout.splitlines()]
         assert lines == [HEAD, ["zooplus", "14", "14", "1"]]
@@ -90,7 +90,7 @@ def test_a_service_goes_on_from_where_the_backup_was_taken(
     folder: Path, played: tuple[Path, list[Any]]
 ) -> None:
     before, between, later = played[1]
-    restored = forage("restore", "--from", "backup.db", folder=folder)
+    restored = started("restore", "--from", "backup.db", folder=folder)
     assert (restored.returncode, restored.stderr) == (0, "")
     assert (folder / "forage.db.key").stat().st_mode & 0o777 == 0o600
     with serving(folder) as running:

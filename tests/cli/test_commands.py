@@ -11,7 +11,7 @@ import pytest
 from service import __version__
 from service.__main__ import main
 from service.settings import Settings
-from tests.cli.forage import expect_refusal, forage
+from tests.cli.forage import expect_refusal, forage, started
 from tests.support.service import SHOP, openapi
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def test_the_installed_command_tells_its_version() -> None:
 
 
 def test_help_names_the_commands_and_their_options() -> None:
-    ended = forage("--help")
+    ended = started("--help")
     assert ended.returncode == 0
     assert all(command in ended.stdout for command in ("serve", "train", "audit", "openapi"))
 
@@ -64,7 +64,7 @@ def test_a_command_line_that_is_wrong_ends_with_2_and_the_usage(
 
 
 def test_openapi_prints_the_document() -> None:
-    ended = forage("openapi")
+    ended = started("openapi")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert json.loads(ended.stdout) == openapi()
 
@@ -120,7 +120,7 @@ def test_a_wrong_store_is_named(
 
 
 def test_a_wrong_store_ends_without_a_traceback(tmp_path: Path) -> None:
-    line = expect_refusal(forage("serve", "--store", "postgres://host/db", folder=tmp_path))
+    line = expect_refusal(started("serve", "--store", "postgres://host/db", folder=tmp_path))
     assert "FORAGE_STORE" in line
 
 

@@ -19,7 +19,7 @@ from service.doctor.service import _clock, _counters, examine_experiment
 from service.doctor.sqlite import _disk, file_system, tail
 from service.keys import Key, changing, digest_of, mint
 from service.settings import Settings
-from tests.cli.forage import Serving, forage, serving
+from tests.cli.forage import Serving, serving, started
 from tests.support.redis_server import RedisServer
 
 
@@ -87,7 +87,7 @@ def test_what_it_says_is_a_line_each_and_what_to_do() -> None:
 
 
 def test_without_a_terminal_it_has_no_colour(zoo: Serving) -> None:
-    ended = forage("doctor", "--store", store_of(zoo), "--url", zoo.url)
+    ended = started("doctor", "--store", store_of(zoo), "--url", zoo.url)
     assert ended.returncode == 0
     assert "\033" not in ended.stdout + ended.stderr
     assert re.search(r"\d+ ok, \d+ to look at, 0 to mend\n$", ended.stdout)

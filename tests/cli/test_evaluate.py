@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.__main__ import main
-from tests.cli.forage import expect_refusal, forage, serving
+from tests.cli.forage import expect_refusal, forage, serving, started
 
 VISITS = 60
 
@@ -18,7 +18,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with serving(folder) as running:
         for number in range(VISITS):
             running.visit("random", reward=float(number % 3 == 0))
-        beside = forage("evaluate", "--policies", "random", folder=folder)
+        beside = started("evaluate", "--policies", "random", folder=folder)
         assert (beside.returncode, beside.stderr) == (0, ""), beside.stderr
         running.visit("linucb")
         assert running.stop() == 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -19,7 +20,8 @@ import pytest
 
 from service.__main__ import main
 from service.stores import open_store
-from tests.cli.forage import environment, expect_refusal, forage, serving
+from tests.cli.forage import environment, expect_refusal, forage, serving, started
+from tests.support.process import unmeasured
 from tests.unit.archived import LATER_S, MORNING, Shop, a_decision
 
 DECISIONS = 600
@@ -76,7 +78,7 @@ def test_what_a_service_decides_is_archived_beside_it(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         for number in range(10):
             running.visit(reward=float(number % 2))
-        ended = forage("export", "--to", "archive", "--part-rows", "4", folder=tmp_path)
+        ended = started("export", "--to", "archive", "--part-rows", "4", folder=tmp_path)
         assert (ended.returncode, ended.stderr) == (0, "")
         assert ended.stdout.splitlines()[1].split()[:-1] == ["zooplus", "10", "0", "10", "0"]
         running.visit()
@@ -198,6 +200,11 @@ def until(met: object, running: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
+def interruptible() -> None:
+    """What a shell runs in the background ignores interrupts, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_a_follower_archives_what_is_final_tells_the_service_and_holds_the_folder(
     written: str, tmp_path: Path
 ) -> None:
@@ -205,11 +212,13 @@ def test_a_follower_archives_what_is_final_tells_the_service_and_holds_the_folde
     with told() as (url, said):
         command = [sys.executable, "-m", "service", "export", "--follow", "--to", str(archive)]
         running = subprocess.Popen(
-            [*command, "--store", written, "--part-rows", "200", "--url", url], env=environment()
+            [*command, "--store", written, "--part-rows", "200", "--url", url],
+            env=environment(),
+            preexec_fn=interruptible,
         )
         try:
             until(lambda: len(said) > 1, running)
-            refused = forage("export", "--to", str(archive), "--store", written)
+            refused = started("export", "--to", str(archive), "--store", written)
             assert "is being written by another forage export" in expect_refusal(refused)
             assert said[0] == ("/experiments/shop/readers/archive", {"position": 0, "row": 0})
             assert said[1][1] == {"position": DECISIONS // 3 + 1, "row": 200}
@@ -314,4 +323,5 @@ def test_progress_is_told_on_a_terminal_alone(
 
 def test_a_service_does_not_import_pyarrow() -> None:
     code = "import sys, service.app, service.__main__; sys.exit('pyarrow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    ended = subprocess.run([sys.executable, "-c", code], env=unmeasured(os.environ), check=False)
+    assert ended.returncode == 0

@@ -11,7 +11,7 @@ import pytest
 from service.commands import import_
 from service.commands.import_ import Importing
 from service.errors import ConfigurationError, StoreUnavailable
-from tests.cli.forage import Serving, expect_refusal, forage, serving
+from tests.cli.forage import Serving, expect_refusal, forage, serving, started
 
 DOCS = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", DOCS, re.DOTALL)
@@ -43,7 +43,7 @@ def test_the_example_of_the_documentation_is_imported(running: Serving, tmp_path
     by_kind = dict(reversed(BLOCKS))
     (tmp_path / "visits.jsonl").write_text(by_kind["json"])
     (tmp_path / "visits.csv").write_text(by_kind["csv"])
-    ended = forage("import", "visits.jsonl", *ARGUMENTS, running.url, folder=tmp_path)
+    ended = started("import", "visits.jsonl", *ARGUMENTS, running.url, folder=tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == by_kind[""]
     ended = forage("import", "visits.csv", *ARGUMENTS, running.url, folder=tmp_path)

@@ -13,7 +13,7 @@ from service.checking import check_file
 from service.commands.init import TEMPLATE
 from service.experiment import Definition, load_definition
 from service.policies.settings import AnyPolicy, PolicySettings
-from tests.cli.forage import forage, serving
+from tests.cli.forage import serving, started
 
 
 def test_what_it_writes_is_valid_without_a_warning(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_what_it_writes_is_valid_without_a_warning(tmp_path: Path) -> None:
 
 
 def test_what_it_writes_is_served_as_it_stands(tmp_path: Path) -> None:
-    assert forage("init", folder=tmp_path).returncode == 0
+    assert started("init", folder=tmp_path).returncode == 0
     with serving(tmp_path, "--experiment", "experiment.toml") as running:
         answer = running.post("/select", {"context": {"device": "phone"}})
         assert answer["experiment"] == "experiment"

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from service.__main__ import main
-from tests.cli.forage import Serving, expect_refusal, forage, serving
+from tests.cli.forage import Serving, expect_refusal, forage, serving, started
 
 KEY = re.compile(r"fk_[0-9a-f]{16}_[0-9a-f]{64}")
 
@@ -38,8 +38,8 @@ def test_a_key_is_printed_once_and_kept_as_a_hash(
 
 
 def test_only_the_key_is_on_stdout_so_that_a_script_can_take_it(tmp_path: Path) -> None:
-    ended = forage("keys", "add", "--name", "ops", "--scopes", "admin", folder=tmp_path,
-                   FORAGE_KEYS="keys.json")  # fmt: skip
+    ended = started("keys", "add", "--name", "ops", "--scopes", "admin", folder=tmp_path,
+                    FORAGE_KEYS="keys.json")  # fmt: skip
     assert ended.returncode == 0
     assert KEY.fullmatch(ended.stdout.removesuffix("\n"))
     assert "only time" in ended.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.forage import Serving, expect_refusal, forage, serving
+from tests.cli.forage import Serving, expect_refusal, forage, serving, started
 
 SHOP = Path(__file__).parents[1] / "http" / "shop.toml"
 
@@ -87,7 +87,7 @@ def test_a_busy_port_is_said_in_one_line(zoo: Serving, tmp_path: Path) -> None:
 
 
 def test_a_database_that_another_process_holds_is_said_in_one_line(zoo: Serving) -> None:
-    line = expect_refusal(forage("serve", "--port", "0", folder=folder_of(zoo)))
+    line = expect_refusal(started("serve", "--port", "0", folder=folder_of(zoo)))
     assert "forage.db" in line
     assert "another forage process" in line
     assert zoo.get("/readyz")["ready"] is True

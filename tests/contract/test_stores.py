@@ -19,6 +19,7 @@ from service.stores.base import (
     Snapshot,
 )
 from service.stores.memory import MemoryStore
+from tests.support.properties import examples
 from tests.support.stores import (
     Backend,
     batches,
@@ -242,7 +243,9 @@ fresh = itertools.count()
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(batches=batches)
 def test_every_store_does_what_the_memory_store_does(

@@ -1,7 +1,5 @@
 """What is exposed by a service that was used, once for all tests here."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.support.metrics import families, used
@@ -9,10 +7,10 @@ from tests.support.promql import Exposed
 
 
 @pytest.fixture(scope="session")
-def exposed() -> Iterator[Exposed]:
+def exposed() -> Exposed:
     with used() as wire:
         labels: dict[str, set[str]] = {}
         for _, _, family in families(wire).values():
             for sample in family.samples:
                 labels.setdefault(sample.name, set()).update(sample.labels)
-        yield Exposed(labels)
+    return Exposed(labels)

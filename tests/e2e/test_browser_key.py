@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.forage import forage, serving
+from tests.cli.forage import serving, started
 from tests.recovery.serving import free_port
 
 from .test_sdk import PAGE, answering, connect, pages_of
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 
 def browser_key(folder: Path, origin: str) -> str:
     """A key for pages of `origin`, in the folder's keys.json."""
-    made = forage(
+    made = started(
         "keys", "add", "--keys", str(folder / "keys.json"), "--name", "shop-web",
         "--scopes", "select,reward", "--experiments", "zooplus", "--origins", origin,
     )  # fmt: skip

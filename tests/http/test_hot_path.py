@@ -15,6 +15,7 @@ from service.http.fast import read_reward, read_select
 from service.http.schemas import RewardBody, SelectBody
 from service.http.wire import LATER_BYTES, Head, judge
 from tests.support.plug import Plug, head
+from tests.support.properties import examples
 from tests.support.service import Wire
 
 FAST = {"Content-Type": "application/json"}
@@ -101,7 +102,7 @@ def encoded(body: str) -> bytes:
     return body.encode(errors="surrogatepass")
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=examples(1_500), deadline=None)
 @given(selects | valid_selects)
 @example('{"context":{"hour":-0}}')
 @example('{"context":{"hour":1},"top_k":1.0}')
@@ -115,7 +116,7 @@ def test_what_the_hot_path_takes_for_a_question_the_model_does(body: str) -> Non
     expect_no_more(read_select(text), ordinary)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(valid_selects)
 def test_a_valid_question_mostly_takes_the_hot_path(body: str) -> None:
     """All but -0, written as an integer, and numbers beyond 64 bits."""
@@ -126,7 +127,7 @@ def test_a_valid_question_mostly_takes_the_hot_path(body: str) -> None:
     assert fast is not None or any(len(word) > 18 for word in body.split())
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=examples(1_500), deadline=None)
 @given(rewards)
 @example('{"decision_id":"a","reward":-0}')
 @example('{"decision_id":"a","reward":1,"reward":0}')

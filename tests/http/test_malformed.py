@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.support.service import Wire, expect_problem, paths, serving
 
 JSON = {"Content-Type": "application/json"}
@@ -186,7 +187,7 @@ shaped = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(route=st.sampled_from(BODIES), document=shaped)
 def test_no_body_is_a_fault_of_the_service(
     wire: Wire, route: tuple[str, str], document: object

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ from service.follower import Follower
 from service.stores import open_store
 from service.stores.base import Snapshot
 from service.telemetry import Telemetry
+from tests.support.process import unmeasured
 
 START_S = 60.0
 
@@ -30,6 +31,15 @@ def free_port() -> int:
         return port
 
 
+def eventually(found: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """What `found` gives once it gives something."""
+    deadline = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.02)
+    return value
+
+
 class Service:
     """`forage serve` on a port of its own."""
 
@@ -39,6 +49,7 @@ class Service:
         self.log = folder / f"service-{self.port}.log"
         self._environment = {**os.environ, "FORAGE_STORE": store, **environment}
         self._process: subprocess.Popen[bytes] | None = None
+        self._client = httpx.Client(base_url=self.url, timeout=10, trust_env=False)
 
     def start(self) -> Self:
         command = [sys.executable, "-m", "service", "serve", "--port", str(self.port)]
@@ -53,7 +64,7 @@ class Service:
 
     def _ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=1).status_code == 200
+            return self._client.get("/readyz", timeout=1).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -70,6 +81,7 @@ class Service:
         return self._process.wait(30)
 
     def close(self) -> None:
+        self._client.close()
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -80,7 +92,7 @@ class Service:
         return self._process.pid
 
     def get(self, path: str) -> Any:
-        return httpx.get(self.url + path, timeout=10).raise_for_status().json()
+        return self._client.get(path).raise_for_status().json()
 
 
 @contextmanager
@@ -101,6 +113,7 @@ def replaying(folder: Path, urls: str, *options: str) -> Iterator[subprocess.Pop
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=unmeasured(os.environ),
     )
     try:
         yield process

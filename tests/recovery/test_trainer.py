@@ -2,14 +2,11 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 
-from tests.recovery.serving import Service, service
+from tests.recovery.serving import Service, eventually, service
 
 POLICY = "/experiments/zooplus/policies/neural_linear_ts"
 FIRST = 256
@@ -18,15 +15,6 @@ FIRST = 256
 def children(pid: int) -> list[int]:
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(child) for child in listed.split()]
-
-
-def eventually(found: Callable[[], Any], seconds: float = 60) -> Any:
-    """What `found` gives once it gives something."""
-    deadline = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.1)
-    return value
 
 
 def play(serving: Service, visits: int) -> None:

@@ -13,6 +13,7 @@ from service.events import encode_event
 from tests.simulation.bugs import BUGS
 from tests.simulation.rules import RULES, run
 from tests.simulation.world import Rule, World
+from tests.support.properties import examples
 
 SEEDS, STEPS = 200, 110
 FEW_SEEDS, FEW_STEPS = 8, 60
@@ -51,7 +52,7 @@ class Service(RuleBasedStateMachine):
 
 
 Service.TestCase.settings = settings(
-    max_examples=30,
+    max_examples=examples(30),
     stateful_step_count=30,
     derandomize=True,
     phases=(Phase.generate, Phase.shrink),

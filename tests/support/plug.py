@@ -1,16 +1,25 @@
 """A connection of the service's own protocol without a socket: bytes in, bytes out."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 import httpx
 import uvicorn
 from uvicorn.server import ServerState
 
-from service.http.wire import Wire as Protocol
+from service.http.wire import Wire as Served
 from service.http.wire import protocol
 from tests.support.service import URL, Wire
+
+T = TypeVar("T")
+
+
+class Run(Protocol):
+    """Lets a loop go on until something is done."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
+
 
 ANSWER_S = 10.0
 END = b"\r\n\r\n"
@@ -42,17 +51,15 @@ class _Transport(asyncio.Transport):
         self.paused = False
 
 
-class Plug:
-    """A client's connection to a service, on its loop."""
+class Connection:
+    """A client's connection to an application under uvicorn, on the loop that `run` is of."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-        config = uvicorn.Config(
-            wire.app, http=cast(Any, protocol(wire.services)), lifespan="off", log_config=None
-        )
+    def __init__(self, app: Any, http: Any, run: Run) -> None:
+        self._run = run
+        config = uvicorn.Config(app, http=http, lifespan="off", log_config=None)
         self.transport = _Transport()
 
-        async def connect() -> Protocol:
+        async def connect() -> Served:
             config.load()
             state = ServerState()
             state.default_headers = config.encoded_headers
@@ -60,9 +67,9 @@ class Plug:
                 config=config, server_state=state, app_state={}
             )
             made.connection_made(self.transport)
-            return cast(Protocol, made)
+            return cast(Served, made)
 
-        self.protocol = wire.run(connect())
+        self.protocol: Served = run(connect())
 
     def send(self, data: bytes) -> None:
         """Bytes of a client, as the loop would hand them over."""
@@ -70,11 +77,11 @@ class Plug:
         async def give() -> None:
             self.protocol.data_received(data)
 
-        self._wire.run(give())
+        self._run(give())
 
     def receive(self) -> httpx.Response:
         """The next whole answer."""
-        return self._wire.run(self._receive())
+        return self._run(self._receive())
 
     async def _receive(self) -> httpx.Response:
         while (found := _whole(self.transport.sent)) is None:
@@ -105,7 +112,27 @@ class Plug:
                     after()
             return await self._receive()
 
-        return self._wire.run(work())
+        return self._run(work())
+
+    def ask_all(self, requests: Sequence[bytes]) -> None:
+        """One after another, each answered with 200, and nothing else done: for counting."""
+
+        async def ask() -> None:
+            for request in requests:
+                self.transport.written.clear()
+                self.protocol.data_received(request)
+                await self.transport.written.wait()
+                answer, self.transport.sent = self.transport.sent, b""
+                assert answer.startswith(b"HTTP/1.1 200 "), answer
+
+        self._run(ask())
+
+
+class Plug(Connection):
+    """A client's connection to a service, on its loop."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire.app, protocol(wire.services), wire.run)
 
 
 def head(path: str, length: int, headers: Mapping[str, str], method: str = "POST") -> bytes:

@@ -15,6 +15,7 @@ from service.archive.flow import Archive, Sizes
 from service.archive.index import Cursor, Index
 from service.events import Decision
 from service.stores.memory import MemoryStore
+from tests.support.properties import examples
 from tests.unit.archived import (
     DAY_S,
     LATER_S,
@@ -172,7 +173,7 @@ PLAYED = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(PLAYED, st.lists(st.integers(0, 60), max_size=12), st.integers(1, 5))
 def test_no_row_is_lost_or_doubled_wherever_an_archiver_is_killed(
     played: list[tuple[str, int]], kills: list[int], part_rows: int

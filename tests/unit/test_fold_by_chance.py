@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from service.engine import decide
 from service.events import Expired, Rewarded, decode_event, encode_event
 from service.fold import State
+from tests.support.properties import examples
 from tests.unit.folding import KINDS, POLICIES, SHOP, Log, bits, replay
 
 NETS = [
@@ -127,7 +128,7 @@ def written(steps: list[tuple[Any, ...]]) -> Log:
     return log
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(operations)
 def test_replay_equals_live_whatever_the_pace_of_staged_versions(
     steps: list[tuple[Any, ...]],
@@ -139,7 +140,7 @@ def test_replay_equals_live_whatever_the_pace_of_staged_versions(
     assert bits(replay(read)) == bits(log.state)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(operations, indexes)
 def test_a_snapshot_anywhere_and_its_tail_equal_the_whole_fold(
     steps: list[tuple[Any, ...]], chosen: int
@@ -159,7 +160,7 @@ def test_a_snapshot_anywhere_and_its_tail_equal_the_whole_fold(
     assert bits(replay(log.records, restored)) == bits(log.state)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(operations)
 def test_every_answer_of_any_log_is_a_distribution(steps: list[tuple[Any, ...]]) -> None:
     """Corrections of what a head does not hold would leave Beta(2, 0), and with it no number."""

@@ -109,6 +109,22 @@ def test_rows_are_the_product_of_what_is_the_contexts_and_what_is_the_arms(
         assert np.array_equal(rows, whole)
 
 
+def test_the_sides_of_a_view_say_what_moves_a_column() -> None:
+    """Every column once: another context moves those of the context and of both, other arms those
+    of the arm and of both."""
+    view = View(Schema(FEATURES), NAMES)
+    rng = np.random.default_rng(0)
+    first, other = (rng.uniform(1, 2, (2, 9)), rng.uniform(1, 2, (2, 5)))
+    base = view.design(first[:1], other[:1])[0]
+    by_context = view.design(first[1:], other[:1])[0] != base
+    by_arm = view.design(first[:1], other[1:])[0] != base
+    arm, context, both = view.sides
+    assert sorted([*arm, *context, *both]) == list(range(view.width))
+    assert np.array_equal(np.flatnonzero(by_arm & ~by_context), arm)
+    assert np.array_equal(np.flatnonzero(by_arm & by_context), both)
+    assert set(np.flatnonzero(by_context & ~by_arm)) <= set(context)  # one is the constant
+
+
 # -- probabilities ---------------------------------------------------------------------------------
 
 

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from service.experiment import Definition
 from service.features import Schema
+from service.networks import cold_network
 from service.policies import rules, table
 from service.policies.candidates import Candidates
 from service.policies.learner import Learner
-from service.posterior import Bank, BetaHead, RidgeHead, wins
-from service.posterior.wins import Weights
+from service.posterior import Bank, BetaHead, LogisticHead, RidgeHead, wins
+from service.posterior.rows import Whole
+from service.posterior.wins import Reach, Weights
 
 FEATURES = {
     "context": {"hour": {"type": "numeric"}, "mood": {"type": "vector", "size": 3}},
@@ -41,32 +43,82 @@ def by_table(policy: Learner, context: Any, candidates: Candidates) -> Any:
     return rules.probabilities(policy.score(context, candidates))
 
 
-@settings(deadline=None, max_examples=60)
+def train(policy: Learner) -> None:
+    """A net of random weights serves."""
+    network = cold_network([policy.view.width, 16, 8, 4], "trained")
+    output = np.random.default_rng(7).standard_normal((4, 1)), np.ones(1)
+    policy.active = policy.version(1, policy.trained(network, output))
+
+
+SHARED = (
+    "linucb", "lints", "neural_linear_ts", "neural_linucb", "neural_ucb", "neural_ts",
+    "neural_glm_ts", "greedy", "epsilon_greedy",
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=120)
 @given(
-    st.sampled_from(["linucb", "lints", "neural_linear_ts", "neural_linucb"]),
+    st.sampled_from(SHARED),
     st.sampled_from([1, 33, 70, 256, 257, 600, 2_100]),
     st.sampled_from([0, 0, 1, 3]),
     st.sampled_from([0, 5, 400]),
     st.sampled_from([1e-4, 1.0, 1e5]),
+    st.booleans(),
     st.integers(0, 2**32),
 )
 def test_a_shared_heads_chances_are_those_of_its_table(
-    kind: str, arms: int, levels: int, rewards: int, size: float, seed: int
+    kind: str, arms: int, levels: int, rewards: int, size: float, trained: bool, seed: int
 ) -> None:
-    more: dict[str, Any] = {"scale": 0.5} if kind == "lints" and seed % 2 else {}
+    """The context has a part in some columns of the arms, and not in others."""
+    more: dict[str, Any] = {}
     if kind.startswith("neural"):
         more |= {"hidden": [16, 8], "embedding": 4}
+    if kind.endswith("ts") and seed % 2:
+        more["scale"] = 0.5
     policy, candidates = learner(kind, **more), catalogue(arms, levels, seed)
+    if trained and kind.startswith("neural"):
+        train(policy)
     rng = np.random.default_rng(seed)
     head = policy.active.head
-    assert isinstance(head, RidgeHead)
-    truth = rng.standard_normal(len(head.b))
-    for phi in rng.standard_normal((rewards, len(head.b))):
-        head.observe("0", phi, float(phi @ truth))
+    assert isinstance(head, RidgeHead | LogisticHead)
+    truth = rng.standard_normal(len(head.A))
+    for phi in rng.standard_normal((rewards, len(head.A))):
+        said = float(phi @ truth)
+        head.observe("0", phi, float(said > 0) if kind == "neural_glm_ts" else said)
     context = size * rng.standard_normal(4)
     chances = policy.chances(context, candidates)
     np.testing.assert_array_equal(chances, by_table(policy, context, candidates))
     assert chances.sum() == pytest.approx(1.0)
+
+
+def test_what_is_made_of_arms_ahead_is_of_the_version_that_serves() -> None:
+    """Kept with the arms, and made anew by a version of another net."""
+    policy, candidates = learner("neural_linucb", hidden=[16, 8], embedding=4), catalogue(600, 0, 1)
+    context = np.ones(4)
+    for _ in range(2):
+        for _ in range(2):
+            expected = by_table(policy, context, candidates)
+            np.testing.assert_array_equal(policy.chances(context, candidates), expected)
+        train(policy)
+
+
+@pytest.mark.parametrize("kind", ["linucb", "lints", "neural_linear_ts", "neural_linucb", "greedy"])
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_numbers_that_float32_does_not_hold_are_left_to_the_table_of_any_kind(
+    kind: str, size: float
+) -> None:
+    more: dict[str, Any] = {"hidden": [16, 8], "embedding": 4} if kind.startswith("neural") else {}
+    policy, whole = learner(kind, **more), catalogue(600, 0, 1)
+    candidates = Candidates(whole.ids, size * whole.x)
+    for context in (np.ones(4), np.full(4, 1e9)):
+        expected = by_table(policy, context, candidates)
+        np.testing.assert_array_equal(policy.chances(context, candidates), expected)
+
+
+def test_a_policy_of_chance_gives_every_arm_the_same() -> None:
+    """Arms that are alike, or not."""
+    chances = learner("random").chances(np.ones(4), catalogue(30, 1, 1))
+    np.testing.assert_allclose(chances, 1 / 30, rtol=1e-15)
 
 
 @pytest.fixture
@@ -100,7 +152,7 @@ def test_scores_a_millionth_apart_are_told_apart_in_every_draw() -> None:
     phi = np.stack([row * (1 + 1e-9 * (index % 2)) for index in range(4)])
     exact = np.abs(rng.standard_normal((5, 64))) * np.sign(row)[:, None]
     weights = Weights.of(exact, np.ones(64))
-    found = wins.linear(phi, weights, np.ones(4, np.intp))
+    found = wins.linear(Whole(phi), weights, np.ones(4, np.intp))
     assert found is not None
     np.testing.assert_allclose(found, [0.0, 0.5, 0.0, 0.5], rtol=1e-12)
 
@@ -108,23 +160,31 @@ def test_scores_a_millionth_apart_are_told_apart_in_every_draw() -> None:
 @pytest.mark.parametrize("size", [1e-12, 1e12, 0.0])
 def test_lengths_that_float32_does_not_hold_are_left_to_the_table(size: float) -> None:
     weights = Weights.of(np.ones((2, 16)), np.ones(16))
-    assert wins.linear(np.full((3, 2), size), weights, np.ones(3, np.intp)) is None
+    assert wins.linear(Whole(np.full((3, 2), size)), weights, np.ones(3, np.intp)) is None
 
 
-def test_rows_that_cannot_win_are_left_out_and_all_that_win_are_not() -> None:
-    """A learned head over 5,000 rows: under a tenth of them is looked at."""
+@pytest.mark.parametrize("rewards", [0, 3, 40, 3_000])
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_pairs_that_cannot_win_are_left_out_and_all_that_win_are_not(
+    rewards: int, scale: float
+) -> None:
+    """5,000 rows of 6: after 3,000 rewards, under a tenth of the pairs is scored."""
     rng = np.random.default_rng(3)
     head, bank = RidgeHead(6, 1.0, None), Bank(128, "k")
     truth = rng.standard_normal(6)
-    for phi in rng.standard_normal((3_000, 6)):
+    for phi in rng.standard_normal((rewards, 6)):
         head.observe("", phi, float(phi @ truth + 0.3 * rng.standard_normal()))
-    rows = rng.standard_normal((5_000, 6))
-    mean, variance = head.spread(rows)
-    kept = wins.contenders(mean, np.sqrt(variance), rows, head.posterior.draws(bank, 1.0))
-    assert kept is not None
-    assert len(kept) < 500
-    winners = head.draw(rows, [], bank).argmax(axis=1)
-    assert set(winners.tolist()) <= set(kept.tolist())
+    rows = Whole(rng.standard_normal((5_000, 6)))
+    found = head.posterior.spread_roughly(rows)
+    assert found is not None
+    weights = head.posterior.draws(bank, scale)
+    reach = Reach(found.mean, np.sqrt(found.variance), found.error, weights.away)
+    like = np.ones(5_000, np.intp)
+    pruned, whole = wins.linear(rows, weights, like, reach), wins.linear(rows, weights, like)
+    winners = (rows.phi @ weights.exact).argmax(axis=0)
+    np.testing.assert_array_equal(whole, np.bincount(winners, minlength=5_000) / 128)
+    np.testing.assert_array_equal(pruned, whole)
+    assert reach.scored < (0.1 if rewards == 3_000 else 0.7) * 5_000 * 128
 
 
 # -- arms with draws of their own ------------------------------------------------------------------
@@ -150,10 +210,13 @@ def test_popularity_s_chances_are_those_of_its_table(
         head.observe(str(arm), np.zeros(0), float(rng.random() < 0.1))
     if decays:
         head.decay(0.7)
-    for _ in range(2):  # what was kept of the first decision serves until a count changes
+    for step in range(8):  # what was kept of a decision serves until a count changes
         chances = policy.chances(np.zeros(4), candidates)
         np.testing.assert_array_equal(chances, by_table(policy, np.zeros(4), candidates))
-        head.observe("0", np.zeros(0), 1.0)
+        for arm in [0, *rng.integers(arms, size=step % 4 * 7).tolist()]:
+            head.observe(str(arm), np.zeros(0), float(rng.random() < 0.1))
+        if step == 5 and decays:
+            head.decay(0.7)
 
 
 @pytest.mark.usefixtures("small_limits")

@@ -1,0 +1,1 @@
+"""Instructions that a request takes of the processor: python -m benchmarks.instructions."""
