@@ -13,8 +13,8 @@ from service.writer import Held, tell
 
 Then = Callable[[Answer | Exception], None]
 
-PATIENCE_SECONDS = 0.002
-"""Longest that a question waits for a commit to end before it is decided."""
+PATIENCE_SECONDS, ENOUGH = 0.002, 16
+"""Longest that a question waits for a commit to end before it is decided, and how many do."""
 
 
 class Desk:
@@ -22,7 +22,8 @@ class Desk:
 
     What is asked in one turn of the loop is looked up, scored and recorded in the next, and its
     rows share a commit. What is asked while the log commits is decided when that ends: its rows
-    could not be written before, and the fewer the turns, the less a decision costs. Times of these
+    could not be written before, and the fewer the turns, the less a decision costs. Once many wait
+    they are decided, so that no processor is idle while a distant log commits. Times of these
     stages are a request's share of them.
     """
 
@@ -44,6 +45,10 @@ class Desk:
             else:
                 loop.call_soon(self._decide)
         self._asked.append((question, GRANT.get(), then))
+        if self._alarm is not None and len(self._asked) >= ENOUGH:
+            self._alarm.cancel()
+            self._alarm = None
+            asyncio.get_running_loop().call_soon(self._decide)
 
     def _decide(self) -> None:
         """Look up each; decide together what is asked of one policy about the same arms."""

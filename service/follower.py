@@ -85,12 +85,14 @@ class Follower:
             self.live.setdefault(name, found)
         return self.live[name].state
 
-    async def follow(self, seconds: float) -> None:
-        """Fold what has been appended, to any experiment, once some has or after `seconds`."""
+    async def follow(self, seconds: float, *, known: bool = False) -> None:
+        """Fold what has been appended, to any experiment, once some has or after `seconds`. known:
+        to those that this process knows alone."""
         positions = {name: live.state.position for name, live in self.live.items()}
         await self.store.wait(positions, seconds)
-        for name in await self.store.experiments():
-            await self.discover(name)
+        if not known:
+            for name in await self.store.experiments():
+                await self.discover(name)
         for live in list(self.live.values()):
             async with live.lock:
                 await self.read_up(live)
