@@ -15,17 +15,24 @@ from typing import Any, Final
 from PIL import Image
 
 from benchmarks.growth import axes
+from benchmarks.http import catalogue, replicas, steady, training
 from benchmarks.http.cases import CASES
 from benchmarks.parts import tables
 
+Json = dict[str, Any]
 ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = ROOT / "benchmarks" / "results"
 PAGE: Final = ROOT / "docs" / "performance.md"
 PICTURES: Final = ROOT / "docs" / "pictures"
-KEPT: Final = ("http", "scoring", "memory", "parts", "growth")
+QUESTIONS: Final[dict[str, Callable[[Json], list[list[str]]]]] = {
+    "steady": steady.rows,
+    "training": training.rows,
+    "replicas": replicas.rows,
+    "catalogue": catalogue.rows_of,
+}
+KEPT: Final = ("http", "scoring", "memory", "parts", "growth", *QUESTIONS)
 PART: Final = re.compile(r"(<!-- figures (\S+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 COLOURS: Final = 256
-Json = dict[str, Any]
 COLUMNS: Final = {
     "a second": ("median_per_second", "{:,.0f}"),
     "of bare": ("of_echo", "{:.3f}"),
@@ -132,6 +139,11 @@ def parts_table(kept: dict[str, Json], name: str) -> str:
     return markdown([head, *map(_as_code, rows)] if name == "folding" else [head, *rows])
 
 
+def question_table(kept: dict[str, Json], name: str) -> str:
+    """As the benchmark prints it."""
+    return markdown(QUESTIONS[name](kept[name]))
+
+
 PARTS: Final[dict[str, Callable[[dict[str, Json]], str]]] = {
     "http": http_table,
     "machine": http_machine,
@@ -139,6 +151,7 @@ PARTS: Final[dict[str, Callable[[dict[str, Json]], str]]] = {
     "memory": memory_table,
     "growth": growth_run,
     **{f"growth-{axis}": partial(growth_table, axis=axis) for axis in axes.AXES},
+    **{name: partial(question_table, name=name) for name in QUESTIONS},
     **{f"parts-{name}": partial(parts_table, name=name) for name in tables.TABLES},
 }
 

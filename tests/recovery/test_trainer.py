@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.recovery.serving import Service, eventually, service
 
@@ -27,6 +28,7 @@ def play(serving: Service, visits: int) -> None:
             client.post("/reward", json=reward).raise_for_status()
 
 
+@pytest.mark.slow  # `make chaos` kills trainers as well
 def test_a_killed_trainer_is_replaced_and_the_version_comes(tmp_path: Path) -> None:
     with service(tmp_path, f"sqlite:///{tmp_path}/forage.db") as serving:
         [first] = eventually(lambda: children(serving.pid))
