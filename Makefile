@@ -39,7 +39,7 @@ $(INSTALLED): pyproject.toml
 demo: install  ## Install, start the service, let three policies learn a pet shop, write the report
 	@BIN=$(BIN) sh .ci/demo $(ARGS)
 
-test: install  ## Run the tests with branch coverage, about 5 minutes (finds or installs a redis-server)
+test: install  ## Run the tests with branch coverage, in minutes (finds or installs a redis-server)
 	@sh .ci/redis
 	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not statistics and not browser' --cov $(ARGS)
 
