@@ -39,9 +39,9 @@ $(INSTALLED): pyproject.toml
 demo: install  ## Install, start the service, let three policies learn a pet shop, write the report
 	@BIN=$(BIN) sh .ci/demo $(ARGS)
 
-test: install  ## Run the tests with branch coverage, in minutes (finds or installs a redis-server)
+test: install  ## Run the tests, in minutes (finds or installs a redis-server; ARGS=--cov: with branch coverage)
 	@sh .ci/redis
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not statistics and not browser' --cov $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not statistics and not browser' $(ARGS)
 
 slow: install  ## Run the long form of tests that `make test` has a short form of (minutes)
 	@sh .ci/redis

@@ -5,10 +5,8 @@ were taken in turn. Writes benchmarks/results/decision.json.
 """
 
 import argparse
-import json
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -16,6 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 
 import numpy as np
 
+from benchmarks.command import RESULTS, keep
 from service.engine import decide
 from service.events import Rewarded, Settled
 from service.experiment import Definition
@@ -25,7 +24,6 @@ from service.policies.learner import Learner
 
 ROUNDS = 9
 DRAWS = 512
-RESULTS = Path(__file__).parent / "results" / "decision.json"
 
 
 def seconds_each(work: Callable[[], object], calls: int) -> float:
@@ -119,8 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{'':32}{'forage, us':>12}{'floor, us':>12}{'ratio':>8}")
     for name, row in results.items():
         print(f"{name:32}{row['forage_us']:12.1f}{row['floor_us']:12.1f}{row['ratio']:8.2f}")
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    keep(results, RESULTS / "decision.json")
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def simulated(prior: Path) -> Array:  # (ITEMS, POSITIONS)
 def observed(log: Log) -> Array:  # (ITEMS, POSITIONS)
     counts = np.zeros((ITEMS, POSITIONS))
     np.add.at(counts, (log.item, log.position), 1.0)
-    return counts / counts.sum(axis=0)
+    return np.asarray(counts / counts.sum(axis=0))
 
 
 def guesses(log: Log, items: Array) -> Array:  # (n, ITEMS), at each row's own position

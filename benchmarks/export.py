@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.command import RESULTS, keep
 from service.events import (
     AnyEvent,
     ArmRemoved,
@@ -36,7 +37,6 @@ from service.events import (
 from service.stores import open_store
 from service.stores.base import Append, DecisionRow, Entry
 
-RESULTS = Path(__file__).parent / "results"
 SHOP = "shop"
 ARMS = [f"product-{number}" for number in range(50)]
 FEATURES = 9
@@ -155,7 +155,7 @@ def main() -> None:
         "runs": runs,
     }
     print(json.dumps(figures, indent=2))
-    (RESULTS / "export.json").write_text(json.dumps(figures, indent=2) + "\n")
+    keep(figures, RESULTS / "export.json")
 
 
 if __name__ == "__main__":

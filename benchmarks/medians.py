@@ -5,12 +5,12 @@ What computes and waits for nothing is measured by the processor time of its thr
 programs take of the core meanwhile does not count. With both cores taken by others, a decision of
 350 us took 1,200 by the clock and 750 by its processor time (the rest is theirs of the caches)."""
 
-import sys
 from collections.abc import Callable, Mapping
 from statistics import median
 from time import perf_counter, thread_time
 from typing import Final, TypeVar
 
+from benchmarks.command import say
 from benchmarks.floors import SELECTS, Work
 
 K = TypeVar("K")
@@ -18,11 +18,6 @@ Turn = Callable[[], float]
 """Works for a while; seconds a call."""
 
 TURN_S: Final = 0.05  # at least one batch
-
-
-def say(line: str) -> None:
-    """Progress; figures alone go to stdout."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def turn_of(work: Work, calls: int = SELECTS) -> Turn:

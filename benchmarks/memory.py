@@ -5,9 +5,7 @@ that never repeat; each part of them is followed by a look at the process. Write
 benchmarks/results/memory.json.
 """
 
-import argparse
 import asyncio
-import json
 import os
 import tempfile
 from collections.abc import Sequence
@@ -15,14 +13,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.command import keep, out_option, parser_of
 from benchmarks.http.cases import CASES, plan
-from benchmarks.http.rounds import machine
 from benchmarks.http.servers import CLIENT_CORE, QUIET, SERVER_CORE, on_core
+from benchmarks.machine import machine
 from simulator_client.load import measure
 from simulator_client.load_progress import Silent
 from tests.recovery.serving import service
 
-RESULTS: Final = Path(__file__).parent / "results" / "memory.json"
 LOOKS: Final = 10
 PART_S: Final = 3.0
 
@@ -58,10 +56,10 @@ def run(policy: str, most: int, folder: Path) -> list[tuple[int, float]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, keep."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
+    parser = parser_of("memory", __doc__)
     parser.add_argument("--selects", type=int, default=1_000_000, help="default: 1,000,000")
     parser.add_argument("--policy", default="lints", help="default: lints")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="default: the kept results")
+    out_option(parser, "memory")
     asked = parser.parse_args(arguments)
     os.sched_setaffinity(0, {CLIENT_CORE})
     with tempfile.TemporaryDirectory() as place:
@@ -69,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results: dict[str, Any] = {
         "machine": machine(), "policy": asked.policy, "resident_mb": found
     }  # fmt: skip
-    asked.out.write_text(json.dumps(results, indent=2) + "\n")
+    keep(results, asked.out)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ benchmarks/results/outage-killed.json or outage-frozen.json.
 
 import argparse
 import asyncio
-import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,10 +18,10 @@ from typing import Any
 import httpx
 import numpy as np
 
+from benchmarks.command import RESULTS, keep
 from tests.recovery.serving import service
 from tests.support.redis_server import RedisServer, redis_server
 
-RESULTS = Path(__file__).parent / "results"
 CONTEXT = {"persona": "fish_hobbyist"}
 START_S = 20.0
 QUIET = {"FORAGE_TRAINER": "off", "FORAGE_LOG_LEVEL": "error"}
@@ -142,7 +141,7 @@ def report(seen: Seen, cleared: float, status: list[int], **asked: Any) -> None:
     for name, value in figures.items():
         print(f"{name:34} {value}")
     path = RESULTS / f"outage-{'frozen' if asked['frozen'] else 'killed'}.json"
-    path.write_text(json.dumps(figures, indent=2) + "\n")
+    keep(figures, path)
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ Writes benchmarks/results/recovery.json.
 
 import argparse
 import asyncio
-import json
 import tempfile
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +17,8 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.outage import CONTEXT, QUIET, RESULTS, milliseconds
+from benchmarks.command import RESULTS, keep
+from benchmarks.outage import CONTEXT, QUIET, milliseconds
 from service.events import ExperimentDefined, Rewarded, Settled, encode_event
 from service.experiment import load_definition
 from service.features import Schema
@@ -78,7 +78,7 @@ async def tail(folder: Path, events: int) -> dict[str, Any]:
 
 
 async def position(client: httpx.AsyncClient) -> int:
-    return max((await client.get("/readyz")).json()["positions"].values())
+    return int(max((await client.get("/readyz")).json()["positions"].values()))
 
 
 async def tokens(client: httpx.AsyncClient, count: int) -> list[str]:
@@ -98,7 +98,9 @@ async def lag(folder: Path, store: str, rate: float, seconds: float) -> dict[str
             httpx.AsyncClient(base_url=second.url, timeout=30.0) as other,
         ):
             waiting = await tokens(own, int(rate * seconds))
-            begin, answered, behind = await position(own), [], []
+            begin = await position(own)
+            answered: list[tuple[int, float]] = []
+            behind: list[float] = []
 
             async def give() -> None:
                 start = perf_counter()
@@ -136,7 +138,7 @@ def main() -> None:
         figures |= asyncio.run(lag(folder, redis.url, asked.rate, asked.seconds))
     for name, value in figures.items():
         print(f"{name:26} {value}")
-    (RESULTS / "recovery.json").write_text(json.dumps(figures, indent=2) + "\n")
+    keep(figures, RESULTS / "recovery.json")
 
 
 if __name__ == "__main__":

@@ -14,11 +14,8 @@ The arms of a mixed catalogue lie around 2,000 kinds, as those of shops do; of a
 near another, which is the worst that an index can meet. Writes benchmarks/results/retrieval.json.
 """
 
-import argparse
-import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter, sleep
 from typing import Any, Final
@@ -27,6 +24,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 
 import numpy as np
 
+from benchmarks.command import keep, out_option, parser_of
 from service.engine import decide
 from service.experiment import Definition
 from service.features import Schema
@@ -36,7 +34,6 @@ from service.posterior import RidgeHead
 from service.retrieval import DRAWS, Retriever
 from simulator_client.summary import table
 
-RESULTS: Final = Path(__file__).parent / "results" / "retrieval.json"
 WIDTH: Final = 32
 LEARNED: Final = 5_000  # rewards before the first decision
 COMPARED: Final = 100  # decisions held against exact search
@@ -103,6 +100,7 @@ def timed(
             else:
                 rows.pop(arm, None)
             found.put(arm, rows.get(arm))
+            found.settle()
             if found.stale:
                 found.build_aside()
     p50, p99, p999 = np.quantile(late, [0.5, 0.99, 0.999]) * 1e3
@@ -156,17 +154,14 @@ def measured(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, keep."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.retrieval", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = parser_of("retrieval", __doc__)
     parser.add_argument("--arms", type=int, default=1_000_000, help="default: 1,000,000")
     parser.add_argument("--retrieve", type=int, default=20, help="default: 20")
     parser.add_argument("--rate", type=float, default=200.0, help="a second; default: 200")
     parser.add_argument("--seconds", type=float, default=30.0, help="default: 30")
     parser.add_argument("--catalogue", choices=("mixed", "even"), default="mixed")
     parser.add_argument("--policies", default="linucb,lints", help="default: linucb,lints")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="default: the kept results")
+    out_option(parser, "retrieval")
     asked = parser.parse_args(arguments)
     rows = dict(zip(map(str, range(asked.arms)), vectors(asked.arms, asked.catalogue), strict=True))
     found = {
@@ -185,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "peak_mb": getrusage(RUSAGE_SELF).ru_maxrss / 1024,
         "policies": found,
     }
-    asked.out.write_text(json.dumps(kept, indent=2) + "\n")
+    keep(kept, asked.out)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,8 @@ A figure is the ratio of two medians of interleaved rounds of the same run. Writ
 benchmarks/results/scoring.json.
 """
 
-import argparse
-import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any, Final
@@ -41,8 +38,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 
 import numpy as np
 
+from benchmarks.command import keep, out_option, parser_of
 from benchmarks.decision import learner, reward
 from benchmarks.floors import SELECTS, Work, floor
+from service.allocator import keep_freed_memory
 from service.engine import decide
 from service.networks import Network, cold_network
 from service.policies.candidates import Candidates
@@ -50,7 +49,6 @@ from service.policies.learner import Learner
 from service.policies.version import Version
 from simulator_client.summary import table
 
-RESULTS: Final = Path(__file__).parent / "results" / "scoring.json"
 LEARNED: Final = 32  # rewards before the first decision
 SHAPES: Final = ((50, 9), (1_000, 128), (10_000, 32))
 ROUND_S: Final = 0.05  # of each side, at least one call
@@ -196,14 +194,12 @@ def bare(row: dict[str, float]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, keep."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.scoring", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    keep_freed_memory()  # as the service does
+    parser = parser_of("scoring", __doc__)
     parser.add_argument("--rounds", type=int, default=7, help="default: 7")
     parser.add_argument("--policies", default=",".join(FLOOR_OF), help="default: all kinds")
     parser.add_argument("--full", action="store_true", help="neural_ucb of 9,601 parameters too")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="default: the kept results")
+    out_option(parser, "scoring")
     asked = parser.parse_args(arguments)
     found = measured(asked.policies.split(","), asked.rounds)
     shapes = [f"{arms:,} x {size}" for arms, size in SHAPES]
@@ -219,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked.full:
         kept["full"] = whole = full()
         print(table([[name, f"{value:,.1f}"] for name, value in whole.items()]))
-    asked.out.write_text(json.dumps(kept, indent=2) + "\n")
+    keep(kept, asked.out)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import ValidationError
 
 from service import __version__
+from service.allocator import keep_freed_memory
 from service.commands import COMMANDS, GROUPS
 from service.commands.parser import Parser, ending, fill, overview
 from service.commands.running import Command, run_until_stopped
@@ -38,11 +38,6 @@ back from the disk some ten times a commit; Python's own 5 ms would make each a 
 COLLECTIONS = (20_000, 20, 20)
 """A decision makes some fifty objects that a collector counts and none that it frees: Python's own
 700 would look through the young ones every fourteen requests."""
-
-
-KEPT_BYTES = 32 << 20
-"""What glibc takes at most from what was freed before. By itself it asks the kernel for each array
-of more than 128 KiB, page by page: 64 decisions of a net took 8.0 ms in place of 4.6."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -145,7 +140,7 @@ async def serve(settings: Settings) -> int:
     if settings.trainer == "on" and settings.store.startswith("memory"):
         raise ConfigurationError("FORAGE_TRAINER: no other process can read a memory:// store")
     sys.setswitchinterval(SWITCH_SECONDS)
-    _keep_freed_memory()
+    keep_freed_memory()
     with _listen(settings) as listener:
         port = listener.getsockname()[1]
         async with open_services(settings) as services:
@@ -191,15 +186,6 @@ def _server(config: "uvicorn.Config") -> "uvicorn.Server":
             yield
 
     return Server(config)
-
-
-def _keep_freed_memory() -> None:
-    """Arrays come from what was freed, up to twice KEPT_BYTES of it. Nothing where libc is
-    another's."""
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(-3, KEPT_BYTES)  # M_MMAP_THRESHOLD
-        libc.mallopt(-1, 2 * KEPT_BYTES)  # M_TRIM_THRESHOLD
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -1,6 +1,5 @@
 """Changes to what is served: experiments, arms, versions. Each ends as an event in the log."""
 
-import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from service.events import (
 from service.experiment import Definition
 from service.features import Schema, View
 from service.fold import State, read_artifact, read_meta
+from service.follower import Pace
 from service.journal import Journal
 from service.policies.learner import Learner
 from service.policies.settings import Network
@@ -130,10 +130,14 @@ class Admin:
     async def upsert_arms(self, state: State, arms: Mapping[str, Mapping[str, Any]]) -> None:
         """Add arms or give them other features. All are checked before they are written, together:
         those of one call are one commit of the log."""
-        for arm, features in arms.items():
+        pace, entries, own = Pace(), list[tuple[Append, AnyEvent]](), secrets.token_hex(16)
+        for number, (arm, features) in enumerate(arms.items()):
             state.schema.encode_arm(features, f"arms.{arm}")
-        events = [ArmUpserted(at=time(), arm=arm, features=dict(arms[arm])) for arm in arms]
-        await asyncio.gather(*(self._append(state, event) for event in events))
+            event = ArmUpserted(at=time(), arm=arm, features=dict(features))
+            marks = {f"admin/{own}/{number}": ""}
+            entries.append((Append(state.name, encode_event(event), marks), event))
+            await pace.keep()
+        await self._journal.append_all(entries)
 
     async def remove_arm(self, state: State, arm: str) -> None:
         """No longer chosen; what was shown of it can still be rewarded. Raises NotFound."""

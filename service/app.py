@@ -54,7 +54,7 @@ def create_app(services: Services) -> FastAPI:
     app.include_router(upkeep.router)
     app.include_router(console.router)
     app.include_router(evaluations.router)
-    for prefix, router in [*experiments.scoped(), *imports.scoped()]:
+    for prefix, router in (*experiments.SCOPED, *imports.SCOPED):
         app.include_router(router, prefix=prefix)
     web.install(app)
     cors.install(app, settings.cors_origins)  # last of all middleware: outside of it

@@ -45,9 +45,7 @@ class Desk:
             else:
                 loop.call_soon(self._decide)
         self._asked.append((question, GRANT.get(), then))
-        if self._alarm is not None and len(self._asked) >= ENOUGH:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._alarm is not None and len(self._asked) == ENOUGH:
             asyncio.get_running_loop().call_soon(self._decide)
 
     def _decide(self) -> None:

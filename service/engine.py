@@ -331,18 +331,22 @@ class Engine:
             return state.candidates, {}
         if not 1 <= len(arms) <= self._settings.max_arms:
             raise Invalid(f"give 1 to {self._settings.max_arms} arms", path="arms")
-        if len(state.rows) > LARGE:
-            return self._mixed(state, arms)
-        catalogue, named = state.candidates, tuple(arms)
+        named, large = tuple(arms), len(state.rows) > LARGE
+        selections = state.selections if large else state.candidates.selections
         try:
-            if found := catalogue.selections.get(named):
-                return found, {}
-            known = [*map(catalogue.row_of.__getitem__, named)]  # type: ignore[arg-type]
-        except (KeyError, TypeError):  # one is at fault, or outside the catalogue
+            found = selections.get(named)
+        except TypeError:  # one is outside the catalogue
             return self._mixed(state, arms)
-        if len(set(known)) < len(known):
+        if found:
+            return found, {}
+        if large:
+            found, inline = self._mixed(state, arms)
+            selections.remember(named, found)
+            return found, inline
+        known = [*map(state.candidates.row_of.get, named)]  # type: ignore[arg-type]
+        if None in known or len(set(known)) < len(known):  # one is at fault
             return self._mixed(state, arms)
-        return catalogue.choose(named, known), {}  # type: ignore[arg-type]
+        return state.candidates.choose(named, known), {}  # type: ignore[arg-type]
 
     def _mixed(
         self, state: State, arms: Sequence[str | InlineArm]

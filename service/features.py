@@ -29,7 +29,7 @@ from service.experiment import (
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 
-ONE = np.ones(1)
+ONE, ONE_ROW = np.ones(1), np.ones((1, 1))
 
 LARGEST = 1e9
 """Of a number after its scaling: the square of its products is far from overflow. At 1e155 a single
@@ -61,6 +61,19 @@ class _Step(NamedTuple):
     category: Categorical | Hashed | None = None
 
 
+class _Block(NamedTuple):
+    """One vector of a plan."""
+
+    name: str
+    columns: slice
+    center: float
+    scale: float
+
+
+ORDINARY = 1e100
+"""Numbers, centers and scales up to it, and down to its inverse, that cannot overflow."""
+
+
 class _Side:
     """The features of the context, or of an arm, side by side, in the order of their names: the
     same definition written in another order has the same columns."""
@@ -79,10 +92,11 @@ class _Side:
             if isinstance(feature, Categorical)
         }
         self._zeros = [0.0] * self.width
+        self._vectors: list[_Block] = []
         self._plan = self._make_plan()
 
     def _make_plan(self) -> list[_Step] | None:
-        """How to encode each feature, where none is a vector."""
+        """How to encode each feature, beside the vectors; None where one is out of the ordinary."""
         plan = []
         for name, feature in self.features.items():
             start, default = self.columns[name].start, getattr(feature, "default", None)
@@ -93,18 +107,22 @@ class _Side:
                     plan.append(_Step(name, bool, start, default))
                 case Categorical() | Hashed():
                     plan.append(_Step(name, str, start, default, category=feature))
-                case Vector():
-                    return None
+                case Vector(center=center, scale=scale):
+                    if abs(center) > ORDINARY or scale < 1 / ORDINARY:
+                        return None
+                    self._vectors.append(_Block(name, self.columns[name], center, scale))
         return plan
 
     def encode(self, values: Mapping[str, Any], path: str) -> Array:
         """Columns of named values. Raises Invalid that names each fault under `path`."""
         x = None if self._plan is None else self._encode_plain(self._plan, values)
-        return self._encode_any(values, path) if x is None else np.array(x)
+        return self._encode_any(values, path) if x is None else x
 
-    def _encode_plain(self, plan: list[_Step], values: Mapping[str, Any]) -> list[float] | None:
+    def _encode_plain(self, plan: list[_Step], values: Mapping[str, Any]) -> Array | None:
         """The same to the last bit, without an array a feature: in a quarter of the time. None
         where something is amiss or out of the ordinary."""
+        if self._vectors and not plan:
+            return self._encode_vectors(np.empty(self.width), values, 0)
         x, given = self._zeros.copy(), 0
         for name, kind, start, default, center, scale, category in plan:
             value: Any = values.get(name)
@@ -124,7 +142,24 @@ class _Side:
             if not -LARGEST <= scaled <= LARGEST:
                 return None
             x[start] = scaled
-        return x if given == len(values) else None
+        return self._encode_vectors(np.array(x), values, given)
+
+    def _encode_vectors(self, x: Array, values: Mapping[str, Any], given: int) -> Array | None:
+        """given: how many of the values are in x."""
+        for name, columns, center, scale in self._vectors:
+            value: Any = values.get(name)
+            if type(value) is not list or len(value) != columns.stop - columns.start:
+                return None
+            if not -ORDINARY <= min(value) <= max(value) <= ORDINARY:
+                return None
+            own = x[columns]
+            own[:] = value
+            if center != 0 or scale != 1:
+                own -= center
+                own /= scale
+            if not own.dot(own) <= LARGEST**2:  # none is longer; nor is one no number
+                return None
+        return x if given + len(self._vectors) == len(values) else None
 
     def _encode_any(self, values: Mapping[str, Any], path: str) -> Array:
         x = np.zeros(self.width)
@@ -369,12 +404,19 @@ class View:
 
     def rows(self, x: Array) -> Array:  # (n, schema.width) -> (n, width)
         """The same from base vectors, as events hold them."""
+        if len(x) == 1 and self._pairs is not None:  # one settlement: to the last bit
+            return _products(np.concatenate((ONE_ROW, x), axis=1), self._pairs, self.width)
         split = self._schema.context.width
-        if len(x) == 1 and self._pairs:  # one settlement: in a third of the time, to the last bit
-            return self.context_part(x[0, :split]) * self.arm_part(x[:, split:])
         return self.design(x[:, :split], x[:, split:])
 
     @cached_property
-    def _pairs(self) -> bool:
-        """No column is a product of more than two, which may be taken in either order."""
-        return all(len(parts) <= 2 for parts in self._terms)
+    def _pairs(self) -> list[Index] | None:
+        """As `_factors`, of columns of [1 | context | arm]; None where one is a product of more
+        than two, which may not be taken in any order."""
+        if any(len(parts) > 2 for parts in self._terms):
+            return None
+        context, arm = self._factors
+        shift = self._schema.context.width
+        both = [*context, *(np.where(row > 0, row + shift, 0) for row in arm)]
+        ordered = np.sort(np.array(both, np.intp).reshape(len(both), self.width), axis=0)[::-1]
+        return [row for row in ordered if row.any()]

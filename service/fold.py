@@ -29,7 +29,7 @@ from service.events import (
 )
 from service.experiment import Definition
 from service.features import Array, Schema
-from service.policies.candidates import Candidates
+from service.policies.candidates import Candidates, Selections
 from service.policies.learner import Learner, Staged
 from service.policies.version import Version, part
 from service.stores.base import Snapshot
@@ -59,7 +59,9 @@ class State:
     """One experiment, as its log says it is at `position`.
 
     rows      the catalogue's encoded features; another mapping where all of them are others
-    changed   arms that came, changed or went since it is that mapping, in order
+    changes   how many arms came, changed or went since it is that mapping
+    changed   the last of these, in order
+    selections   of a catalogue that is too large to make something of it as a whole
     """
 
     def __init__(self, name: str) -> None:
@@ -75,8 +77,10 @@ class State:
         self.tallies: dict[str, Tally] = {}
         self.arm_tallies: dict[str, ArmTallies] = {}
         self.rows: dict[str, Array] = {}
+        self.changes = 0
         self.changed: list[str] = []
         self._candidates: Candidates | None = None
+        self.selections = Selections()
 
     # -- the fold ------------------------------------------------------------------------------
 
@@ -166,9 +170,11 @@ class State:
 
     def _moved(self, arm: str) -> None:
         self._candidates = None
+        self.selections.clear()
+        self.changes += 1
         self.changed.append(arm)
-        if len(self.changed) > max(10_000, len(self.rows)):
-            self.rows, self.changed = dict(self.rows), []
+        if len(self.changed) > max(10_000, len(self.rows) // 4):
+            del self.changed[: len(self.changed) // 2]  # who is behind by more takes in all anew
 
     def _define(self, position: int, event: ExperimentDefined) -> None:
         definition = Definition.model_validate(event.definition)
@@ -202,7 +208,8 @@ class State:
 
     def _encode_catalogue(self) -> None:
         self.rows = {arm: self.schema.encode_arm(features) for arm, features in self.arms.items()}
-        self._candidates, self.changed = None, []
+        self._candidates, self.changes, self.changed = None, 0, []
+        self.selections.clear()
 
     @property
     def candidates(self) -> Candidates:

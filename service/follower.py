@@ -195,10 +195,11 @@ class Follower:
             if staged.gone is None:
                 staged.gone = await self._gone(live.state.name, staged)
                 continue
-            records = await self.store.read(live.state.name, staged.folded_to, PAGE)
-            if not records or records[0].position != staged.folded_to + 1:
+            after = staged.folded_to  # another call may bring it on while this one reads
+            records = await self.store.read(live.state.name, after, PAGE)
+            if not records or records[0].position != after + 1:
                 raise LogGap(
-                    f"experiment {live.state.name}: the log lacks position {staged.folded_to + 1}, "
+                    f"experiment {live.state.name}: the log lacks position {after + 1}, "
                     "from which on a version has to learn"
                 )
             pace = Pace()

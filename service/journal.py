@@ -256,5 +256,6 @@ class Journal(Writer):
 
     async def _save(self, live: Live, snapshot: Snapshot) -> None:
         await self.store.save_snapshot(live.state.name, snapshot)
-        live.snapshot_position = snapshot.position
+        # An older one may have taken longer to be written.
+        live.snapshot_position = max(live.snapshot_position, snapshot.position)
         self.telemetry.snapshots[live.state.name] = time()

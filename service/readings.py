@@ -7,7 +7,6 @@ from service.fold import State
 from service.journal import Journal
 from service.policies.learner import Learner
 from service.policies.table import thompson, uniform
-from service.settings import Settings
 from service.telemetry import Family, Telemetry
 
 Row = tuple[str, tuple[str, ...], float]
@@ -50,14 +49,9 @@ class Readings:
     """What `Telemetry.read` takes. Remembers since when a training is due."""
 
     def __init__(
-        self,
-        journal: Journal,
-        telemetry: Telemetry,
-        settings: Settings,
-        clock: Callable[[], float] = monotonic,
+        self, journal: Journal, telemetry: Telemetry, clock: Callable[[], float] = monotonic
     ) -> None:
-        self._journal, self._telemetry, self._settings = journal, telemetry, settings
-        self._clock = clock
+        self._journal, self._telemetry, self._clock = journal, telemetry, clock
         self._due_since: dict[tuple[str, str], tuple[tuple[int, int], float]] = {}
 
     def __call__(self) -> Iterator[Family]:

@@ -66,7 +66,7 @@ async def open_services(settings: Settings, store: Store | None = None) -> Async
         services = assemble(
             settings, journal, settings.token_keys or [await journal.store.secret()]
         )
-        telemetry.read(Readings(journal, telemetry, settings))
+        telemetry.read(Readings(journal, telemetry))
         await _define(services)
         journal.spawn(_expire(services))
         journal.spawn(services.retention.run())

@@ -16,7 +16,7 @@ from service.buffer import Buffer
 from service.errors import StoreError, StoreUnavailable
 from service.events import AnyEvent
 from service.fold import State
-from service.follower import PAGE, Follower, Live
+from service.follower import PAGE, Follower, Live, Pace
 from service.settings import Settings
 from service.stores import Store
 from service.stores.base import (
@@ -157,6 +157,29 @@ class Writer(Follower):
         """`append`, for a caller who does not await. Raises StoreUnavailable."""
         self._expect_log()
         self._submit(entry, event, Call(then))
+
+    async def append_all(self, entries: Sequence[tuple[Append, AnyEvent]]) -> None:
+        """`append` of each: one commit, and one who waits for it. Raises StoreUnavailable."""
+        self._expect_log()
+        if not entries:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        left, fault = len(entries), None
+
+        def came(outcome: Appended | Known | Exception) -> None:
+            nonlocal left, fault
+            left -= 1
+            if isinstance(outcome, Exception):
+                fault = outcome
+            if left == 0 and not done.done():
+                if fault is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(fault)
+
+        for entry, event in entries:
+            self._submit(entry, event, Call(came))
+        await done
 
     async def _written(self, entry: Entry, event: AnyEvent | None) -> Outcome:
         self._expect_log()
@@ -304,7 +327,9 @@ class Writer(Follower):
         self._drop_answered()
 
     async def _fold_own(self, batch: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
-        """Fold what the log took. Positions that others filled in between are read first."""
+        """Fold what the log took, in slices. Positions that others filled in between are read
+        first."""
+        pace = Pace()
         for waiting, outcome in zip(batch, outcomes, strict=True):
             if waiting.event is None or not isinstance(outcome, Appended):
                 continue
@@ -317,6 +342,7 @@ class Writer(Follower):
                     await self.fold(live, outcome.position, waiting.event)
                 elif outcome.position > live.state.position:
                     await self.read_up(live)
+            await pace.keep()
 
     def _degrade(self, fault: Exception) -> None:
         if not self.degraded:

@@ -33,8 +33,8 @@ def latency_ms(latencies: Latencies) -> dict[str, Any]:
         name: _ms(min(histogram.get_value_at_percentile(percent), latencies.worst_us))
         for name, percent in PERCENTILES.items()
     }
-    mean = _ms(histogram.get_mean_value())
-    return {"count": count, "mean": mean, **found, "max": _ms(latencies.worst_us)}
+    mean_us = sum(us * times for us, times in latencies.items()) / count
+    return {"count": count, "mean": _ms(mean_us), **found, "max": _ms(latencies.worst_us)}
 
 
 def summary(load: Load, tally: Tally) -> dict[str, Any]:

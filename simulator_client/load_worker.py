@@ -294,6 +294,8 @@ class Worker:
         self._resume(resting, now)
 
     def _is_over(self) -> bool:
+        if min(self._due_selects.at, self._due_rewards.at) < inf:
+            return False  # they fell due while this process was held up
         if self._selects_waiting or self._rewards_waiting:
             return False
         return not any(slot.busy for slot in self._slots)

@@ -16,7 +16,6 @@ draws the picture and writes the page.
 """
 
 import argparse
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,14 +23,15 @@ from typing import Final
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
 
-from benchmarks.growth.axes import AXES, Json, cells
+from benchmarks.command import Json, keep, parser_of, place
+from benchmarks.growth.axes import AXES, cells
 from benchmarks.growth.catalogue import by_catalogue
 from benchmarks.growth.decisions import by_arms, by_columns
 from benchmarks.growth.log import by_log
-from benchmarks.http.rounds import machine
+from benchmarks.machine import machine
+from service.allocator import keep_freed_memory
 from simulator_client.summary import table
 
-RESULTS: Final = Path(__file__).parents[1] / "results" / "growth.json"
 MEASURES: Final[dict[str, Callable[[Sequence[int], int], Json]]] = {
     "arms": by_arms,
     "columns": by_columns,
@@ -52,10 +52,7 @@ def sizes_of(name: str, most: int | None) -> tuple[int, ...]:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        prog="python -m benchmarks.growth", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    options = parser_of("growth", __doc__)
     options.add_argument("--rounds", type=int, default=9, help="default: 9")
     options.add_argument("--axes", default=",".join(AXES), help="default: all of them")
     options.add_argument(
@@ -75,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, keep."""
+    keep_freed_memory()  # as the service does
     asked = parser().parse_args(arguments)
     names = asked.axes.split(",")
     if unknown := [name for name in names if name not in AXES]:
@@ -89,10 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"\n{AXES[name].title}: us (times dearer when doubled)\n")
         print(table(cells(axis, AXES[name].unit)))
     whole = list(found) == list(AXES) and not asked.quick
-    out: Path = asked.out or (RESULTS if whole else Path("out/growth.json"))
-    out.parent.mkdir(parents=True, exist_ok=True)
+    out: Path = asked.out or place("growth", whole=whole)
     kept = {"machine": machine(), "rounds": rounds, "axes": found}
-    out.write_text(json.dumps(kept, indent=2) + "\n")
+    keep(kept, out)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import log2
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-Json = dict[str, Any]
+from benchmarks.command import Json
 
 
 class Axis(NamedTuple):

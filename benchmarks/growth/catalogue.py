@@ -8,9 +8,10 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.command import Json, say
 from benchmarks.floors import Work
-from benchmarks.growth.axes import Json, kept
-from benchmarks.medians import Turn, medians_us, say, turn_of
+from benchmarks.growth.axes import kept
+from benchmarks.medians import Turn, medians_us, turn_of
 from benchmarks.retrieval import WIDTH, decided, policy, vectors
 from service.engine import Engine, Question, decide
 from service.events import ArmUpserted, ExperimentDefined, Rewarded, Settled

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.growth.axes import Json, kept
+from benchmarks.command import Json
+from benchmarks.growth.axes import kept
 from benchmarks.medians import medians_us, turn_of
 from benchmarks.scoring import decision
 

@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from benchmarks.command import Json, say
 from benchmarks.floors import SELECTS
-from benchmarks.growth.axes import Json, kept
-from benchmarks.medians import Turn, medians_us, say
+from benchmarks.growth.axes import kept
+from benchmarks.medians import Turn, medians_us
 from service.engine import new_id
 from service.events import Decided, Rewarded, Settled, Shown, encode_decision, encode_event
 from service.stores import Store, open_store

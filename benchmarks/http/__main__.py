@@ -8,20 +8,19 @@ latency counts from when one was due. Writes benchmarks/results/http.json, from 
 
 import argparse
 import fnmatch
-import json
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import keep, parser_of, place
 from benchmarks.http.cases import CASES, Case
-from benchmarks.http.rounds import due, judged, machine, saturated
-from benchmarks.http.servers import CLIENT_CORE, SERVER_CORE, started
+from benchmarks.http.rounds import due, judged, saturated
+from benchmarks.http.servers import CLIENT_CORE, started
+from benchmarks.http.turns import expect_two_cores
+from benchmarks.machine import machine
 from simulator_client.summary import table
-
-RESULTS = Path(__file__).parents[1] / "results" / "http.json"
 
 
 def chosen(words: Sequence[str]) -> list[Case]:
@@ -60,10 +59,7 @@ def rows(results: dict[str, Any]) -> list[list[str]]:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        prog="python -m benchmarks.http", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    options = parser_of("http", __doc__)
     options.add_argument("--rounds", type=int, default=5, help="default: 5")
     options.add_argument("--seconds", type=float, default=2.0, help="of a turn (default: 2)")
     options.add_argument(
@@ -81,28 +77,24 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, keep."""
     asked = parser().parse_args(arguments)
-    if not {SERVER_CORE, CLIENT_CORE} <= os.sched_getaffinity(0):
-        raise SystemExit("this needs two cores: one for the server, one for the client")
+    expect_two_cores()
     cases = chosen(asked.cases.split(","))
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
     os.sched_setaffinity(0, {CLIENT_CORE})
-    with tempfile.TemporaryDirectory() as place, started(cases, Path(place)) as servers:
-        found = saturated(cases, servers, asked.rounds, asked.seconds, say)
-        due(cases, servers, found, asked.due_rounds, asked.seconds, say)
+    with tempfile.TemporaryDirectory() as name, started(cases, folder := Path(name)) as servers:
+        found = saturated(cases, servers, asked.rounds, asked.seconds)
+        by_itself = due(cases, servers, found, asked.due_rounds, asked.seconds, folder)
     results = {
         "machine": machine(),
         "rounds": asked.rounds,
         "due_rounds": asked.due_rounds,
         "seconds": asked.seconds,
+        "disk": by_itself,
         "cases": judged(cases, found),
     }
     print(table(rows(results)))
-    out: Path = asked.out or (RESULTS if len(cases) == len(CASES) else Path("out/http.json"))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(results, indent=2) + "\n")
+    out: Path = asked.out or place("http", whole=len(cases) == len(CASES))
+    keep(results, out)
 
 
 if __name__ == "__main__":

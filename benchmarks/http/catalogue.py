@@ -36,20 +36,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 import httpx
 import numpy as np
 
+from benchmarks.command import Json, keep, out_option, parser_of, say
 from benchmarks.http.cases import CASES, plan
-from benchmarks.http.rounds import machine
 from benchmarks.http.servers import CLIENT_CORE, QUIET, Server, forage
-from benchmarks.http.turns import (
-    RESULTS,
-    Json,
-    at_least,
-    cell,
-    expect_two_cores,
-    figures,
-    keep,
-    say,
-    turn,
-)
+from benchmarks.http.turns import at_least, cell, expect_two_cores, figures, turn
+from benchmarks.machine import machine
 from benchmarks.memory import resident_mb
 from benchmarks.retrieval import COMPARED, LEARNED, WIDTH, decided, vectors
 from service.events import decode_event
@@ -368,10 +359,7 @@ def rows_of(results: Json) -> list[list[str]]:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        prog="python -m benchmarks.http.catalogue", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    options = parser_of("http.catalogue", __doc__)
     options.add_argument("--arms", type=int, default=1_000_000, help="default: 1,000,000")
     options.add_argument("--retrieve", type=int, default=20, help="default: 20")
     options.add_argument("--rate", type=float, default=200.0, help="a second; default: 200")
@@ -380,9 +368,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--catalogue", choices=("mixed", "even"), default="mixed")
     options.add_argument("--policies", default="linucb,lints", help="default: linucb,lints")
-    options.add_argument(
-        "--out", type=Path, default=RESULTS / "catalogue.json", help="default: the kept results"
-    )
+    out_option(options, "catalogue")
     return options
 
 

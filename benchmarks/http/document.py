@@ -10,18 +10,18 @@ from collections.abc import Callable
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final
+from statistics import median
+from typing import Final
 
 from PIL import Image
 
+from benchmarks.command import RESULTS, Json
 from benchmarks.growth import axes
 from benchmarks.http import catalogue, replicas, steady, training
 from benchmarks.http.cases import CASES
 from benchmarks.parts import tables
 
-Json = dict[str, Any]
 ROOT: Final = Path(__file__).parents[2]
-RESULTS: Final = ROOT / "benchmarks" / "results"
 PAGE: Final = ROOT / "docs" / "performance.md"
 PICTURES: Final = ROOT / "docs" / "pictures"
 QUESTIONS: Final[dict[str, Callable[[Json], list[list[str]]]]] = {
@@ -79,9 +79,14 @@ def http_machine(kept: dict[str, Json]) -> str:
     versions = ", ".join(
         f"{name} {machine[name]}" for name in machine if name not in ("processor", "python")
     )
+    stolen = median(share for case in results["cases"].values() for share in case["stolen"])
+    p50, p99 = (median(part[name] for part in results["disk"]) for name in ("p50", "p99"))
     return (
         f"{machine['processor']}, Python {machine['python']}, {versions}. "
-        f"{results['rounds']} rounds of {results['seconds']:g} s a case.\n"
+        f"{results['rounds']} rounds of {results['seconds']:g} s a case. "
+        f"A hypervisor gave {stolen:.0%} of the server's core to other machines meanwhile "
+        "(median). The disk by itself made 80 KiB durable, as long as a commit of ten decisions, "
+        f"in {p50:.1f} ms (p50) and {p99:.1f} ms (p99).\n"
     )
 
 

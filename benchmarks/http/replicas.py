@@ -24,20 +24,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
+from benchmarks.command import Json, keep, out_option, parser_of, say
 from benchmarks.http.cases import CASES, CONNECTIONS, POLICIES, plan
-from benchmarks.http.rounds import machine
 from benchmarks.http.servers import CLIENT_CORE, LEARNED, QUIET, SERVER_CORE, on_core, teach
-from benchmarks.http.turns import (
-    RESULTS,
-    Json,
-    Turn,
-    cell,
-    expect_two_cores,
-    figures,
-    keep,
-    say,
-    turn,
-)
+from benchmarks.http.turns import Turn, cell, expect_two_cores, figures, turn
+from benchmarks.machine import machine
 from simulator_client.load import address
 from simulator_client.summary import table
 from tests.recovery.serving import Service, service
@@ -195,16 +186,11 @@ def rows(results: Json) -> list[list[str]]:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        prog="python -m benchmarks.http.replicas", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    options = parser_of("http.replicas", __doc__)
     options.add_argument("--rounds", type=int, default=7, help="default: 7")
     options.add_argument("--seconds", type=float, default=5.0, help="of a turn (default: 5)")
     options.add_argument("--policy", choices=POLICIES, default="linucb", help="default: linucb")
-    options.add_argument(
-        "--out", type=Path, default=RESULTS / "replicas.json", help="default: the kept results"
-    )
+    out_option(options, "replicas")
     return options
 
 

@@ -1,15 +1,14 @@
 """Rounds in which every case has its turn, and what is kept of them."""
 
 import asyncio
-import platform
-from collections.abc import Callable
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from benchmarks.command import Json, say
 from benchmarks.http.cases import ECHO, Case, plan
-from benchmarks.http.servers import Server
+from benchmarks.http.servers import SERVER_CORE, Server
+from benchmarks.machine import disk, stolen_s, told_ms
 from simulator_client.load import measure
 from simulator_client.load_progress import Silent
 from simulator_client.load_summary import latency_ms
@@ -17,39 +16,36 @@ from simulator_client.load_tally import Tally
 
 SHARE_OF_SATURATION: Final = 0.7
 CLIENT_BUSY: Final = 0.9  # of its core: then the server may be faster than what was measured
-PACKAGES: Final = ("uvicorn", "uvloop", "httptools", "fastapi", "pydantic", "numpy", "redis",
-                   "mabwiser", "vowpalwabbit")  # fmt: skip
-Json = dict[str, Any]
-Say = Callable[[str], None]
 
 
 def saturated(
-    cases: list[Case], servers: dict[str, Server], rounds: int, seconds: float, say: Say
+    cases: list[Case], servers: dict[str, Server], rounds: int, seconds: float
 ) -> dict[str, Json]:
     """Answers a second of each case in each round, as fast as 64 connections go; and what a select
     takes of the server's processor, which does not count what others had of it meanwhile.
 
     server_core    share of its core that the server had: much below 1, and others had the rest
+    stolen         share of it that the hypervisor gave to other machines meanwhile
     client_core    share of its core that the client used
     """
-    found: dict[str, Json] = {
-        case.name: {"per_second": [], "server_us": [], "server_core": [], "client_core": []}
-        for case in cases
-    }
+    names = ("per_second", "server_us", "server_core", "stolen", "client_core")
+    found: dict[str, Json] = {case.name: {name: [] for name in names} for case in cases}
     for turn in range(rounds):
         for case in cases:
             server = servers[case.server]
             warmup_s = 2 * seconds if case.rewards == "alone" else seconds / 4
             asked = plan(case, server.url, seconds=seconds, warmup_s=warmup_s, rate=None, seed=turn)
-            before = server.cpu_seconds()
+            before, stolen = server.cpu_seconds(), stolen_s(SERVER_CORE)
             tally = _measured(asked)
-            used_s = server.cpu_seconds() - before
+            used_s, stolen = server.cpu_seconds() - before, stolen_s(SERVER_CORE) - stolen
             kind = "reward" if case.rewards == "alone" else "select"
             rate = tally.answered[kind] / tally.counted_s[0]
             kept = found[case.name]
             kept["per_second"].append(round(rate, 1))
             kept["client_core"].append(round(tally.cores[0], 3))
-            kept["server_core"].append(round(used_s / (warmup_s + tally.counted_s[0]), 3))
+            took_s = warmup_s + tally.counted_s[0]
+            kept["server_core"].append(round(used_s / took_s, 3))
+            kept["stolen"].append(round(stolen / took_s, 3))
             if case.rewards != "alone":  # its warm-up is of selects
                 kept["server_us"].append(round(1e6 * used_s / sum(tally.seconds["select"]), 2))
             _count_faults(kept, tally)
@@ -64,10 +60,16 @@ def due(
     found: dict[str, Json],
     rounds: int,
     seconds: float,
-    say: Say,
-) -> None:
-    """Latency of selects that fall due at 70 percent of each case's median rate, into `found`."""
+    folder: Path,
+) -> list[Json]:
+    """Latency of selects that fall due at 70 percent of each case's median rate, into `found`; and
+    what the disk took by itself before each round, which no durable answer can be faster than.
+
+    folder: on the disk of the log
+    """
+    by_itself = []
     for turn in range(rounds):
+        by_itself.append(told_ms(disk(folder, seconds)))
         for case in cases:
             if case.rewards == "alone":
                 continue
@@ -84,6 +86,7 @@ def due(
             kept.setdefault("late_p99_ms", []).append(latency_ms(tally.late)["p99"])
             _count_faults(kept, tally)
             say(f"at {rate:8,.0f}/s  {case.name:32} p99 {told['p99']:8.2f} ms")
+    return by_itself
 
 
 def _measured(asked: Any) -> Tally:
@@ -125,23 +128,4 @@ def judged(cases: list[Case], found: dict[str, Json]) -> dict[str, Json]:
 
 def _ratio(kept: Json, others: list[float]) -> float:
     pairs = zip(kept["per_second"], others, strict=True)
-    return round(median(own / other for own, other in pairs), 4)
-
-
-def machine() -> Json:
-    """What it was measured on."""
-    versions = {}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):  # the extra `bench` is for the peers alone
-            versions[name] = version(name)
-    return {"processor": processor(), "python": platform.python_version(), **versions}
-
-
-def processor() -> str:
-    """The name of the processor, where Linux tells it."""
-    try:
-        with open("/proc/cpuinfo") as file:  # noqa: PTH123
-            lines = [line for line in file if line.startswith("model name")]
-    except OSError:
-        lines = []
-    return lines[0].partition(":")[2].strip() if lines else platform.machine()
+    return round(float(median(own / other for own, other in pairs)), 4)

@@ -4,8 +4,9 @@ The service on SQLite (`linucb`, arms left out, a reward for every five selects)
 application are first asked as fast as 64 connections go, in turns. Then selects fall due (Poisson)
 at 70 percent of the median of that, for so many minutes in ten parts; a latency counts from when a
 select was due. After each part comes a look at the process's memory. Before, between and after the
-parts the bare application has turns of some seconds at 70 percent of its own saturation: what it
-shows too, the machine or the client did. Where the client was the bottleneck at its saturation
+parts come turns of some seconds: of the bare application at 70 percent of its own saturation, and
+of the disk alone, which makes durable what is as long as a commit. What they show too, the machine
+did. Where the client was the bottleneck at its saturation
 (`client_bound`), it could answer more than that. Server on core 0, client on core 1. Writes
 benchmarks/results/steady.json.
 """
@@ -18,22 +19,14 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from benchmarks.command import Json, keep, out_option, parser_of, say
 from benchmarks.http.cases import CASES, ECHO, Case, plan
-from benchmarks.http.rounds import CLIENT_BUSY, SHARE_OF_SATURATION, machine, saturated
+from benchmarks.http.rounds import CLIENT_BUSY, SHARE_OF_SATURATION, saturated
 from benchmarks.http.servers import CLIENT_CORE, Server, started
-from benchmarks.http.turns import (
-    RESULTS,
-    Json,
-    added,
-    cell,
-    expect_two_cores,
-    figures,
-    keep,
-    say,
-    turn,
-)
+from benchmarks.http.turns import added, cell, expect_two_cores, figures, turn
+from benchmarks.machine import disk, machine, told_ms
 from benchmarks.memory import resident_mb
-from simulator_client.load_tally import Tally
+from simulator_client.load_tally import Latencies, Tally
 from simulator_client.summary import table
 
 OURS: Final = "sqlite-linucb"
@@ -79,19 +72,42 @@ class Side:
         }
 
 
-def run(ours: Side, echo: Side, pid: int, part_s: float, echo_s: float) -> list[tuple[int, float]]:
-    """Parts of ours between turns of the bare application; selects so far, and megabytes."""
+class Disk:
+    """What the disk does by itself, part by part."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._parts: list[Latencies] = []
+
+    def ask(self, seconds: float) -> None:
+        """For so long."""
+        self._parts.append(disk(self._folder, seconds))
+
+    def figures(self) -> Json:
+        """Of all parts, and of each."""
+        whole = Latencies()
+        for part in self._parts:
+            whole.add(part.as_json())
+        return {**told_ms(whole), "parts": [told_ms(part) for part in self._parts]}
+
+
+def run(
+    ours: Side, bare: Sequence[Side | Disk], pid: int, part_s: float, bare_s: float
+) -> list[tuple[int, float]]:
+    """Parts of ours between turns of what is bare; selects so far, and megabytes."""
     looks = [(0, round(resident_mb(pid), 1))]
-    echo.ask(echo_s)
+    for each in bare:
+        each.ask(bare_s)
     for _ in range(LOOKS):
         ours.ask(part_s)
         looks.append((ours.selects, round(resident_mb(pid), 1)))
-        echo.ask(echo_s)
+        for each in bare:
+            each.ask(bare_s)
     return looks
 
 
 def rows(results: Json) -> list[list[str]]:
-    """Both sides, over all parts."""
+    """Both sides and the disk, over all parts."""
     heads = ["", "due/s", "answered/s", *SHOWN, "errors", "unlogged", "client late p99 ms"]
     return [
         heads,
@@ -107,40 +123,38 @@ def rows(results: Json) -> list[list[str]]:
             ]
             for found in results["sides"].values()
         ),
-    ]
+        ["the disk alone", "", "", *(cell(results["disk"][name]) for name in SHOWN.values()),
+         "", "", ""],
+    ]  # fmt: skip
 
 
 def look_rows(results: Json) -> list[list[str]]:
-    """Part by part: memory, and p99 beside that of the bare turn that followed."""
+    """Part by part: memory, and p99 beside those of the bare turns that followed."""
     ours, echo = (results["sides"][name]["parts"] for name in (OURS, ECHO))
-    cells = [["selects so far", "resident MB", "p99 ms", "max ms", "bare p99 ms", "bare max ms"]]
-    first, *looks = results["resident_mb"]
-    cells.append(
-        ["0", cell(first[1], "{:.1f}"), "", "", cell(echo[0]["p99"]), cell(echo[0]["max"])]
-    )
-    for (selects, megabytes), part, bare in zip(looks, ours, echo[1:], strict=True):
-        told = [cell(each[name]) for each in (part, bare) for name in ("p99", "max")]
+    kinds = ("", "bare ", "disk ")
+    heads = [f"{kind}{name} ms" for kind in kinds for name in ("p99", "max")]
+    cells = [["selects so far", "resident MB", *heads]]
+    none = dict.fromkeys(("p99", "max"))
+    for (selects, megabytes), *parts in zip(
+        results["resident_mb"], [none, *ours], echo, results["disk"]["parts"], strict=True
+    ):
+        told = [cell(each[name]) for each in parts for name in ("p99", "max")]
         cells.append([f"{selects:,}", cell(megabytes, "{:.1f}"), *told])
     return cells
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        prog="python -m benchmarks.http.steady", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    options = parser_of("http.steady", __doc__)
     options.add_argument("--minutes", type=float, default=10.0, help="of ours (default: 10)")
     options.add_argument(
-        "--echo-seconds", type=float, default=10.0, help="of each bare turn (default: 10)"
+        "--bare-seconds", type=float, default=10.0, help="of each bare turn (default: 10)"
     )
     options.add_argument("--rounds", type=int, default=5, help="of saturation (default: 5)")
     options.add_argument(
         "--seconds", type=float, default=2.0, help="of a turn at saturation (default: 2)"
     )
-    options.add_argument(
-        "--out", type=Path, default=RESULTS / "steady.json", help="default: the kept results"
-    )
+    out_option(options, "steady")
     return options
 
 
@@ -151,16 +165,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.sched_setaffinity(0, {CLIENT_CORE})
     cases = [CASES[ECHO], CASES[OURS]]
     with tempfile.TemporaryDirectory() as place, started(cases, Path(place)) as servers:
-        found = saturated(cases, servers, asked.rounds, asked.seconds, say)
+        found = saturated(cases, servers, asked.rounds, asked.seconds)
         echo, ours = (Side(case, servers[case.server], found[case.name]) for case in cases)
         pid = servers[CASES[OURS].server].pid
-        looks = run(ours, echo, pid, 60 * asked.minutes / LOOKS, asked.echo_seconds)
+        by_itself = Disk(Path(place))
+        part_s = 60 * asked.minutes / LOOKS
+        looks = run(ours, [echo, by_itself], pid, part_s, asked.bare_seconds)
     results: Json = {
         "machine": machine(),
         "minutes": asked.minutes,
-        "echo_seconds": asked.echo_seconds,
+        "bare_seconds": asked.bare_seconds,
         "share_of_saturation": SHARE_OF_SATURATION,
         "sides": {OURS: ours.figures(), ECHO: echo.figures()},
+        "disk": by_itself.figures(),
         "resident_mb": looks,
     }
     print(table(rows(results)))

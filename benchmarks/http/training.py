@@ -19,8 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from benchmarks.command import Json, keep, out_option, parser_of, say
 from benchmarks.http.cases import CASES, plan
-from benchmarks.http.rounds import machine, saturated
+from benchmarks.http.rounds import saturated
 from benchmarks.http.servers import (
     CLIENT_CORE,
     LEARNED,
@@ -33,18 +34,8 @@ from benchmarks.http.servers import (
     train,
     trainer,
 )
-from benchmarks.http.turns import (
-    RESULTS,
-    Json,
-    added,
-    at_least,
-    cell,
-    expect_two_cores,
-    figures,
-    keep,
-    say,
-    turn,
-)
+from benchmarks.http.turns import added, at_least, cell, expect_two_cores, figures, turn
+from benchmarks.machine import machine
 from simulator_client.load_tally import Tally
 from simulator_client.summary import table
 from tests.recovery.serving import Service, service
@@ -152,7 +143,7 @@ def measured(folder: Path, rounds: int, seconds: float, rewards: int) -> Json:
             say(f"{case.name} has learned")
         train(serving, store)
         server = Server(serving.url, serving.pid)
-        found = saturated(list(ASKED), {NET.server: server}, 3, SATURATION_S, say)
+        found = saturated(list(ASKED), {NET.server: server}, 3, SATURATION_S)
         rates = {
             name: SHARE_OF_SATURATION * median(kept["per_second"]) / len(ASKED)
             for name, kept in found.items()
@@ -200,10 +191,7 @@ def rows(results: Json) -> list[list[str]]:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        prog="python -m benchmarks.http.training", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    options = parser_of("http.training", __doc__)
     options.add_argument("--rounds", type=int, default=3, help="default: 3")
     options.add_argument(
         "--seconds", type=float, default=60.0, help="of each half of a round (default: 60)"
@@ -211,9 +199,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--rewards", type=int, default=20_000, help="the net has learned from (default: 20,000)"
     )
-    options.add_argument(
-        "--out", type=Path, default=RESULTS / "training.json", help="default: the kept results"
-    )
+    out_option(options, "training")
     return options
 
 

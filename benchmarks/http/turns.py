@@ -1,22 +1,17 @@
 """What benchmarks of one question over HTTP have in common: a turn of load and what it cost."""
 
 import asyncio
-import json
 import os
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
+from benchmarks.command import Json
 from benchmarks.http.servers import CLIENT_CORE, SERVER_CORE, cpu_seconds
 from simulator_client.load import measure
 from simulator_client.load_plan import Plan
 from simulator_client.load_progress import Silent
 from simulator_client.load_summary import latency_ms
 from simulator_client.load_tally import Latencies, Tally
-
-RESULTS: Final = Path(__file__).parents[1] / "results"
-Json = dict[str, Any]
 
 
 class Turn(NamedTuple):
@@ -78,18 +73,7 @@ def cell(value: float | None, form: str = "{:,.2f}") -> str:
     return "-" if value is None else form.format(value)
 
 
-def say(line: str) -> None:
-    """How it goes, on stderr."""
-    print(line, file=sys.stderr, flush=True)
-
-
 def expect_two_cores() -> None:
     """Raises SystemExit where there are fewer."""
     if not {SERVER_CORE, CLIENT_CORE} <= os.sched_getaffinity(0):
         raise SystemExit("this needs two cores: one for the server, one for the client")
-
-
-def keep(results: Json, path: Path) -> None:
-    """Write what was measured."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=2) + "\n")

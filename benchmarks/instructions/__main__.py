@@ -7,21 +7,18 @@ process that does no more; what it takes beyond that one is theirs. Commits are 
 and nobody waits for a disk. Writes benchmarks/results/instructions.json.
 """
 
-import argparse
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.http.rounds import machine
+from benchmarks.command import keep, out_option, parser_of
 from benchmarks.instructions.work import ECHO, KINDS, NONE
+from benchmarks.machine import machine
 
-RESULTS: Final = Path(__file__).parents[1] / "results" / "instructions.json"
 REQUESTS: Final = 100
 NOT_INSTALLED: Final = "valgrind, which counts, is not on the PATH: apt-get install valgrind"
 COLLECTED: Final = re.compile(r"Collected : (\d+)")
@@ -50,9 +47,9 @@ def figures(counts: dict[str, int], requests: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Count, print, keep."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions", description=__doc__)
+    parser = parser_of("instructions", __doc__)
     parser.add_argument("--requests", type=int, default=REQUESTS, help=f"default: {REQUESTS}")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="default: the kept results")
+    out_option(parser, "instructions")
     asked = parser.parse_args(arguments)
     if shutil.which("valgrind") is None:
         raise SystemExit(NOT_INSTALLED)
@@ -65,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for kind, row in found.items():
         print(f"{kind:20}{row['instructions']:14,}{row['of_echo']:9.2f}")
     kept = {"machine": machine(), "requests": asked.requests, "kinds": found}
-    asked.out.write_text(json.dumps(kept, indent=2) + "\n")
+    keep(kept, asked.out)
 
 
 if __name__ == "__main__":

@@ -123,6 +123,7 @@ class Forage:
         torch.set_num_threads(1)
         learner = self.learner
         artifact = asyncio.run(train(cast(Store, self.log), self.state, learner))
+        assert artifact is not None, "what is due is trained"
         meta = read_meta(artifact)
         self._append(
             VersionStaged(

@@ -24,7 +24,6 @@ writes the page.
 """
 
 import argparse
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,12 +31,13 @@ from typing import Any, Final
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
 
-from benchmarks.http.rounds import machine
+from benchmarks.command import keep, parser_of, place
+from benchmarks.machine import machine
 from benchmarks.parts import folding, recovering, snapshots
 from benchmarks.parts.tables import TABLES
+from service.allocator import keep_freed_memory
 from simulator_client.summary import table
 
-RESULTS: Final = Path(__file__).parents[1] / "results" / "parts.json"
 QUICK_EVENTS: Final = 200
 
 
@@ -61,10 +61,7 @@ def measures(events: int, *, quick: bool) -> dict[str, Callable[[int], Any]]:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
-        prog="python -m benchmarks.parts", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    options = parser_of("parts", __doc__)
     options.add_argument("--rounds", type=int, default=7, help="default: 7")
     options.add_argument("--parts", default=",".join(TABLES), help="default: all of them")
     options.add_argument(
@@ -81,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, keep."""
+    keep_freed_memory()  # as the service does
     asked = parser().parse_args(arguments)
     names = asked.parts.split(",")
     if unknown := [name for name in names if name not in TABLES]:
@@ -92,10 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"\n{name}\n")
         print(table(TABLES[name](figures)))
     whole = list(found) == list(TABLES) and not asked.quick
-    out: Path = asked.out or (RESULTS if whole else Path("out/parts.json"))
-    out.parent.mkdir(parents=True, exist_ok=True)
+    out: Path = asked.out or place("parts", whole=whole)
     kept = {"machine": machine(), "rounds": rounds, "parts": found}
-    out.write_text(json.dumps(kept, indent=2) + "\n")
+    keep(kept, out)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@ update of the same head."""
 
 from collections.abc import Callable, Sequence
 from itertools import cycle, pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.command import Json
 from benchmarks.decision import learner, reward
 from benchmarks.floors import MEMBERS, NET, Work
 from benchmarks.medians import medians_us, turn_of
@@ -15,7 +16,6 @@ from benchmarks.scoring import trained
 from service.policies.learner import Learner
 
 Array = npt.NDArray[np.float64]
-Json = dict[str, Any]
 COLUMNS: Final = (9, 64)
 ARMS: Final = 50
 REWARDS: Final = 64  # events that come again and again

@@ -8,7 +8,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
-from benchmarks.medians import Turn, medians_us, say
+from benchmarks.command import Json, say
+from benchmarks.medians import Turn, medians_us
 from benchmarks.recovery import PAGE, written
 from service.events import decode_event
 from service.experiment import load_definition
@@ -17,7 +18,6 @@ from service.services import EXAMPLE
 from service.stores import Store, open_store
 from service.telemetry import Telemetry
 
-Json = dict[str, Any]
 TAIL: Final = 0.1  # of the events that come after the snapshot
 
 

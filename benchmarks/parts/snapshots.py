@@ -8,17 +8,17 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from benchmarks.command import Json
 from benchmarks.medians import Turn, medians_us, turn_of
 from service.events import ExperimentDefined, Rewarded, Settled
 from service.experiment import Definition
 from service.fold import State
 from service.stores import Store, open_store
 
-Json = dict[str, Any]
 EXPERIMENT: Final = "bench"
 STEPS: Final = ("encode", "save", "load")
 

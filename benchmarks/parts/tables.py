@@ -1,8 +1,7 @@
 """What is kept, as rows of cells: for the terminal and for the page."""
 
-from typing import Any
+from benchmarks.command import Json
 
-Json = dict[str, Any]
 Cells = list[list[str]]
 
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
 
-from benchmarks.medians import say
+from benchmarks.command import Json, say
 from service.events import ExperimentDefined, Rewarded, Settled, encode_event
 from service.experiment import Definition
 from service.policies.learner import Learner
@@ -24,7 +24,6 @@ from service.stores.base import Append
 from service.training.fit import fit
 from service.training.trainer import collect, plan, train
 
-Json = dict[str, Any]
 EXPERIMENT: Final = "bench"
 WINDOWS: Final = (1_000, 4_000, 16_000)
 COLUMNS: Final = 8  # of a user, and as many of an arm

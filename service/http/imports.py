@@ -1,7 +1,7 @@
 """The route by which visits that somebody else decided come into the log."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends
 from pydantic import AwareDatetime, BaseModel, Field
@@ -106,5 +106,5 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     return routes
 
 
-def scoped() -> list[tuple[str, APIRouter]]:
-    return [("/experiments/{experiment}", resources(named)), ("", resources(only))]
+SCOPED: Final = (("/experiments/{experiment}", resources(named)), ("", resources(only)))
+"""Prefixes and their routes."""

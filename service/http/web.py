@@ -64,15 +64,11 @@ def install(app: FastAPI) -> None:
     """Serve the folders, after all other routes."""
     for prefix, folder in FOLDERS.items():
         for file in files_of(prefix, WEB / folder):
-            app.add_api_route(
-                file.path, _sender(file), methods=["GET", "HEAD"], include_in_schema=False
-            )
+            app.add_route(file.path, _sender(file), ["GET"], include_in_schema=False)
             if file.path == f"{prefix}/" != "/":
                 # Relative, so that it holds behind a proxy that serves Forage under a path.
                 to = f"{prefix.rpartition('/')[2]}/"
-                app.add_api_route(
-                    prefix, _redirect(to), methods=["GET", "HEAD"], include_in_schema=False
-                )
+                app.add_route(prefix, _redirect(to), ["GET"], include_in_schema=False)
 
 
 @cache
@@ -114,8 +110,8 @@ def _sender(file: File) -> Callable[[Request], Awaitable[Response]]:
     return send
 
 
-def _redirect(to: str) -> Callable[[], Awaitable[Response]]:
-    async def redirect() -> Response:
+def _redirect(to: str) -> Callable[[Request], Awaitable[Response]]:
+    async def redirect(_: Request) -> Response:
         return RedirectResponse(to, 308)
 
     return redirect

@@ -21,7 +21,7 @@ from service.policies.memory import Memory
 from service.policies.rules import Scores, probabilities
 from service.policies.settings import AnyPolicy, Gradient, McDropout, NeuralGlmTs, Static
 from service.policies.settings import Network as NetworkSettings
-from service.policies.table import FAMILIES
+from service.policies.table import FAMILIES, scale_of
 from service.policies.version import Version, part
 from service.posterior import Bank, Head, RidgeHead
 from service.posterior.rows import Rows, Whole
@@ -252,7 +252,7 @@ class Learner:
         far from the mean: with |z| = 1 the largest product is the bound."""
         version, settings = self.active, self.settings
         assert isinstance(version.head, RidgeHead)
-        away = getattr(settings, "scale", 1.0)
+        away = scale_of(settings)
         if (alpha := getattr(settings, "alpha", None)) is not None:
             away = ANYTIME if alpha == "anytime" else alpha
         bank = version.bank if version.bank.draws > count else self._directions

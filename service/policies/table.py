@@ -151,14 +151,14 @@ def thompson(
     draws = version.head.draw(phi, arms, version.bank)
     if version.predicts:
         draws = draws + version.offset(phi)
-    scale = _scale(settings)
+    scale = scale_of(settings)
     if scale == 1.0:
         return draws
     center = draws.mean(axis=0)
     return np.asarray(center + scale * (draws - center))
 
 
-def _scale(settings: Any) -> float:
+def scale_of(settings: Any) -> float:
     """1 where the kind has no such setting: to ask a model for one takes 6 microseconds."""
     return settings.scale if isinstance(settings, Thompson) else 1.0
 
@@ -166,7 +166,7 @@ def _scale(settings: Any) -> float:
 def thompson_chances(
     version: Version, rows: Rows, arms: Sequence[str], like: Counts, settings: Any
 ) -> Array | None:
-    head, bank, scale = version.head, version.bank, _scale(settings)
+    head, bank, scale = version.head, version.bank, scale_of(settings)
     if isinstance(head, RidgeHead | LogisticHead):
         return head.posterior.win_shares(rows, like, bank, scale, version.shift)
     if version.predicts or scale != 1.0:

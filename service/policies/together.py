@@ -15,7 +15,7 @@ from service.policies import rules
 from service.policies.candidates import Candidates, Design
 from service.policies.learner import Learner
 from service.policies.rules import Slate
-from service.policies.table import thompson, ucb, upper
+from service.policies.table import scale_of, thompson, ucb, upper
 from service.posterior import RidgeHead
 from service.posterior.rows import Index, safe, slack
 from service.posterior.wins import TIE, Weights
@@ -99,7 +99,7 @@ def _most_wins(
 ) -> Array:  # (B, K)
     """The share of the draws that each arm wins. A decision with ties is made by itself."""
     bank, count = learner.active.bank, len(design.part)
-    weights = head.posterior.draws(bank, getattr(learner.settings, "scale", 1.0))
+    weights = head.posterior.draws(bank, scale_of(learner.settings))
     alike = design.counts.max() > 1
     wins = None if alike else _wins(phi.reshape(-1, count, phi.shape[1]), weights)
     if wins is None:

@@ -13,9 +13,6 @@ USES = 16
 """Decisions that a head is expected to make before it changes: 50 under load, where rewards share a
 commit, and few between."""
 
-MANY = 1_024
-"""Rows from which on those that cannot win are looked for first."""
-
 BLOCK = 1_024
 """Rows at a time: what is made of them stays in the cache, and costs no pages anew."""
 
@@ -123,7 +120,7 @@ class Gaussian:
         if count * USES < bank.draws or len(self.mean) * bank.draws > KEPT_DRAWS:
             return None
         weights, reach = self.draws(bank, scale, shift), None
-        if count > MANY and not self.spreads:
+        if count > wins.AT_ONCE and not self.spreads:
             found = self.spread_roughly(rows, shift)
             if found is not None:
                 width = np.sqrt(found.variance)

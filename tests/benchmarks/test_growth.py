@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.command import RESULTS
 from benchmarks.growth.__main__ import MEASURES, main, sizes_of
 from benchmarks.growth.axes import AXES, cells, kept, when_doubled
 from benchmarks.growth.catalogue import NAMED, changed, engine, named, shop
 from benchmarks.growth.log import EXPERIMENT, Batches
 from benchmarks.growth.pictures import picture
-from benchmarks.http.document import RESULTS
 from service.stores.base import Append, DecisionRow
 
 

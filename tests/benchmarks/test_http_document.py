@@ -6,17 +6,9 @@ from statistics import median
 
 import pytest
 
+from benchmarks.command import RESULTS
 from benchmarks.http.cases import CASES, ECHO
-from benchmarks.http.document import (
-    PAGE,
-    PART,
-    PARTS,
-    PICTURES,
-    RESULTS,
-    drawn,
-    results,
-    rewritten,
-)
+from benchmarks.http.document import PAGE, PART, PARTS, PICTURES, drawn, results, rewritten
 
 
 def test_the_page_is_that_of_the_kept_figures() -> None:

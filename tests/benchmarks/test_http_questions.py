@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.command import RESULTS, keep
 from benchmarks.http import catalogue, replicas, steady, training, turns
 from benchmarks.http.cases import CASES, ECHO
 from benchmarks.http.servers import QUIET, Server, trainer
-from benchmarks.http.turns import RESULTS, Turn, added, at_least, cell, figures, keep
+from benchmarks.http.turns import Turn, added, at_least, cell, figures
 from benchmarks.retrieval import WIDTH
 from service.experiment import Definition, load_definition
 from service.http.schemas import SelectBody
@@ -99,6 +100,8 @@ def test_parts_have_70_percent_of_the_median(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(steady, "turn", turn)
     monkeypatch.setattr(steady, "resident_mb", lambda _: 100.0)
+    monkeypatch.setattr(steady, "disk", lambda *_: tally(0.001).latencies["select"])
+    by_itself = steady.Disk(Path())
     with LoadServer().running() as server:
         there = Server(server.url, 0)
         sides = {
@@ -108,7 +111,7 @@ def test_parts_have_70_percent_of_the_median(monkeypatch: pytest.MonkeyPatch) ->
                 (ECHO, [2_000.0], 0.95),
             )
         }
-        looks = steady.run(sides[steady.OURS], sides[ECHO], 0, 6.0, 1.0)
+        looks = steady.run(sides[steady.OURS], [sides[ECHO], by_itself], 0, 6.0, 1.0)
     assert [plan.rate for plan in asked[:3]] == [1_400.0, 140.0, 1_400.0]
     assert [plan.seconds for plan in asked[:3]] == [1.0, 6.0, 1.0]
     assert len(asked) == 2 * steady.LOOKS + 1
@@ -116,13 +119,18 @@ def test_parts_have_70_percent_of_the_median(monkeypatch: pytest.MonkeyPatch) ->
     assert looks[:3] == [(0, 100.0), (2, 100.0), (4, 100.0)]
     results: Any = {
         "sides": {name: side.figures() for name, side in sides.items()},
+        "disk": by_itself.figures(),
         "resident_mb": looks,
     }
     assert results["sides"][ECHO]["client_bound"]
     assert not results["sides"][steady.OURS]["client_bound"]
     assert results["sides"][steady.OURS]["count"] == 2 * steady.LOOKS
     assert steady.rows(results)[1][:3] == ["linucb, arms left out, SQLite", "140", "1"]
-    assert steady.look_rows(results)[2] == ["2", "100.0", "4.00", "4.00", "4.00", "4.00"]
+    assert steady.rows(results)[3][:5] == ["the disk alone", "", "", "1.00", "1.00"]
+    assert steady.look_rows(results)[1:3] == [
+        ["0", "100.0", "-", "-", "4.00", "4.00", "1.00", "1.00"],
+        ["2", "100.0", "4.00", "4.00", "4.00", "4.00", "1.00", "1.00"],
+    ]
 
 
 # -- training ----------------------------------------------------------------------------------

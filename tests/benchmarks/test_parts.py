@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.http.document import RESULTS
+from benchmarks.command import RESULTS
 from benchmarks.parts.__main__ import main
 from benchmarks.parts.folding import FLOOR_OF, REWARDS, floors, fold, policy_of, rewards
 from benchmarks.parts.snapshots import CASES, Heads, state_of

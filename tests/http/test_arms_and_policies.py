@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from service.policies.candidates import Candidates
 from tests.support.service import Wire, expect_problem, paths
 
 SCOPES = ["", "/experiments/shop"]
@@ -60,6 +61,56 @@ def test_of_many_arms_all_or_none_are_taken(wire: Wire) -> None:
     answer = wire.post("/arms", {"arms": arms})
     assert paths(expect_problem(answer, 422)) == ["arms.bone.category"]
     assert catalogue(wire) == before
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_arms_named_again_are_what_they_are_now(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    monkeypatch.setattr("service.engine.LARGE", 1 if large else 20_000)
+    core, named = wire.services, ["mouse", "kibble"]
+
+    def asked() -> Candidates:
+        state = core.journal.states["shop"]
+        found, inline = core.engine.candidates(state, named)
+        assert (found.ids, inline) == (("mouse", "kibble"), {})
+        assert core.engine.candidates(state, list(named))[0] is found
+        return found
+
+    first = asked()
+    wire.put("/arms/mouse", {"features": {"category": "food", "brand": "squeak"}})
+    second = asked()
+    assert second is not first
+    assert (second.x[1] == first.x[1]).all()
+    assert (second.x[0] != first.x[0]).any()
+    wire.redefine(features={**wire.definition()["features"], "crosses": []})
+    assert asked() is not second
+    wire.delete("/arms/mouse")
+    named_gone = wire.post("/select", {"context": {"persona": "cat"}, "arms": named})
+    assert paths(expect_problem(named_gone, 422)) == ["arms.0"]
+    outside = [{"id": "bone", "features": {"category": "toy"}}, "kibble"]
+    for _ in range(2):
+        assert wire.select(arms=outside)["arm"] in ("bone", "kibble")
+
+
+def test_a_large_page_of_arms_lets_others_work_in_between(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.follower.SLICE_SECONDS", 0.0)
+    state = wire.services.journal.states["shop"]
+    seen = set()
+
+    async def put() -> int:
+        arms = {f"arm-{number}": {"category": "toy"} for number in range(200)}
+        putting = asyncio.create_task(wire.client.post("/arms", json={"arms": arms}))
+        while not putting.done():
+            seen.add(len(state.arms))
+            await asyncio.sleep(0)
+        return putting.result().status_code
+
+    assert wire.run(put()) == 200
+    assert len(state.arms) == 203
+    assert len(seen) > 100
 
 
 def test_a_new_arm_is_shown_at_once_and_a_removed_one_no_longer(wire: Wire) -> None:

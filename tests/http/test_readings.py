@@ -25,7 +25,7 @@ def test_a_training_is_overdue_from_when_it_fell_due_until_it_is_done() -> None:
     with serving() as wire:
         with_policies(wire, net=NET)
         core = wire.services
-        readings = Readings(core.journal, core.telemetry, core.settings, clock=lambda: now[0])
+        readings = Readings(core.journal, core.telemetry, clock=lambda: now[0])
 
         def overdue() -> dict[tuple[str, ...], float]:
             now[0] += 10

@@ -58,6 +58,10 @@ def test_the_script_goes_out_compressed_typed_and_for_every_page(wire: Wire) -> 
     plain = wire.get("/sdk/forage.d.ts", headers={"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain.headers
     assert plain.content == (SDK / "forage.d.ts").read_bytes()
+    told = wire.request("HEAD", "/sdk/forage.d.ts", headers={"Accept-Encoding": "identity"})
+    assert told.status_code == 200
+    assert told.headers["content-length"] == plain.headers["content-length"]
+    assert wire.request("POST", "/sdk/forage.js").status_code == 405
 
 
 def test_what_did_not_change_is_not_sent_again(wire: Wire) -> None:

@@ -31,7 +31,7 @@ Serve = Callable[[httpx.MockTransport], None]
 
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
+def serve(unpainted: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
     """Puts a service where the command looks for one; runs are kept under a temporary folder."""
     monkeypatch.chdir(tmp_path)
 
@@ -49,6 +49,7 @@ def the_run(root: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("painted")
 def test_replay_prints_a_table_and_writes_summary_and_report(
     serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,13 +91,17 @@ def test_replay_prints_a_table_and_writes_summary_and_report(
 
 
 def test_a_report_of_two_runs_has_both(
-    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    serve: Serve,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     serve(transport(FakeService()))
     asked = ["replay", "--policies", "random", "--visits", "30", "--out"]
     assert command.main([*asked, "waited"]) == 0
     assert command.main([*asked, "free", "--no-wait-for-training"]) == 0
     capsys.readouterr()
+    request.getfixturevalue("painted")
     assert command.main(["report", "waited", "free", "--out", "both"]) == 0
     page = (tmp_path / "both" / "report.html").read_text()
     assert "<h2>Waited for training</h2>" in page

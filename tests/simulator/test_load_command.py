@@ -23,7 +23,7 @@ QUICK = ["--seconds", "0.5", "--warm-up", "0.1"]
 
 
 @pytest.fixture(autouse=True)
-def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _folder(unpainted: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -31,6 +31,7 @@ def run(server: LoadServer, *asked: str) -> int:
     return command.main(["load", "--url", server.url, *QUICK, "--out", "x", *asked])
 
 
+@pytest.mark.usefixtures("painted")
 def test_a_test_prints_a_table_and_writes_summary_and_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

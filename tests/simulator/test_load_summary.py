@@ -47,6 +47,7 @@ def test_figures_by_hand() -> None:
     found = figures()
     assert found["rate_reached"] == 100.0
     told = found["latency_ms"]["select"]
+    assert told["mean"] == pytest.approx(200.5, rel=2e-3)
     assert told["p50"] == pytest.approx(200.0, rel=2e-3)
     assert told["p99"] == pytest.approx(396.0, rel=2e-3)
     assert told["max"] == 400.0

@@ -31,7 +31,7 @@ Serve = Callable[[httpx.MockTransport], None]
 
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
+def serve(unpainted: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
     """Puts a service where the command looks for one."""
     monkeypatch.chdir(tmp_path)
 
@@ -60,6 +60,7 @@ def figures(folder: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.usefixtures("painted")
 def test_every_seed_has_a_run_and_an_experiment_that_is_deleted(
     serve: Serve, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -162,13 +162,13 @@ class Shop:
 
 
 @cache
-def learned(seed: int = 0, visits: int = 300) -> Shop:
-    """Every policy after `visits` visits of its own; nets trained after the 200th."""
+def learned(seed: int) -> Shop:
+    """Every policy after 300 visits of its own; nets trained after the 200th."""
     shop = Shop(State("shop"), [])
     shop.define()
     for index, learner in enumerate(shop.state.learners.values()):
         rng = np.random.default_rng((seed, index))
-        for visit in range(visits):
+        for visit in range(300):
             shop.visit(learner, int(rng.integers(4)), int(rng.integers(2**63)), rng.random())
             if learner.training_due and visit == 199:
                 shop.train(learner)

@@ -56,9 +56,10 @@ def answer(learner: Learner, persona: int = CONNOISSEUR) -> Array:
     return decide(learner, context_of(persona), frozen().candidates, 1, seed=0)[0]
 
 
-def shown(learner: Learner, persona: int, seeds: int) -> Array:
+@cache
+def shown(name: str, epsilon: float, persona: int, seeds: int) -> Array:
     """(K,) how often each arm is shown over so many seeds; its propensity is always p's."""
-    context, candidates = context_of(persona), frozen().candidates
+    learner, context, candidates = policy(name, epsilon), context_of(persona), frozen().candidates
     p = answer(learner, persona)
     counts = np.zeros(len(p))
     for seed in np.random.default_rng(seeds).integers(0, 2**63, seeds).tolist():
@@ -108,7 +109,7 @@ def errors_of(p: Array, shares: Array, kinds: Array, draws: int) -> Array:
 def test_arms_are_shown_as_often_as_is_logged(name: str, epsilon: float) -> None:
     """2,000 seeds at a fixed context, no floor and one of 0.1."""
     learner = policy(name, epsilon)
-    counts = shown(learner, CONNOISSEUR, SEEDS)
+    counts = shown(name, epsilon, CONNOISSEUR, SEEDS)
     assert fit_of(counts, answer(learner)) > LEVEL
 
 
@@ -118,7 +119,7 @@ def test_a_softmax_of_the_scores_is_no_propensity(name: str, epsilon: float) -> 
     """The same test, the same seeds: what is often logged instead does not pass it."""
     learner = policy(name, epsilon)
     soft = softmax_of_scores(learner, context_of(CONNOISSEUR), frozen().candidates)
-    assert fit_of(shown(learner, CONNOISSEUR, 1_000), rules.floor(soft, epsilon)) < LEVEL
+    assert fit_of(shown(name, epsilon, CONNOISSEUR, SEEDS), rules.floor(soft, epsilon)) < LEVEL
 
 
 # -- the probabilities are those of the posterior -----------------------------------------------
@@ -192,7 +193,7 @@ def test_nets_are_trained_and_a_frozen_head_keeps_its_bits_under_more_rewards() 
     state = State.restore(frozen().snapshot())
     heads = {name: learner.active.head for name, learner in state.learners.items()}
     before = {name: digest(head) for name, head in heads.items() if head}
-    for event in (event for event in learned().events() if isinstance(event, Learned)):
+    for event in (event for event in learned(0).events() if isinstance(event, Learned)):
         state.apply(state.position + 1, event)
     assert {name: digest(head) for name, head in heads.items() if head} == before
     versions = {name: learner.active.number for name, learner in state.learners.items()}
@@ -210,7 +211,7 @@ def test_arms_are_shown_as_often_as_is_logged_over_20000_seeds(
     name: str, epsilon: float, persona: int
 ) -> None:
     learner = policy(name, epsilon)
-    assert fit_of(shown(learner, persona, 20_000), answer(learner, persona)) > LEVEL / 10
+    assert fit_of(shown(name, epsilon, persona, 20_000), answer(learner, persona)) > LEVEL / 10
 
 
 def bank_probabilities(name: str, persona: int, draws: int, seeds: int) -> Array:
@@ -218,13 +219,13 @@ def bank_probabilities(name: str, persona: int, draws: int, seeds: int) -> Array
     learner, candidates = policy(name), frozen().candidates
     head, phi = learner.active.head, rows_of(learner, context_of(persona), candidates)
     assert head is not None
-    first, of = learner._distinct(candidates)
-    ids = [candidates.ids[index] for index in first]
+    design = candidates.design(learner.view, learner.settings.per_arm)
+    phi = phi[design.first]
     found = []
     for seed in range(seeds):
-        drawn = head.draw(phi[first], ids, Bank(draws, f"shop\0{name}\0{seed}"))
-        table = drawn + learner.active.offset(phi[first])
-        found.append(rules.probabilities(Scores(table, of)))
+        drawn = head.draw(phi, design.arms, Bank(draws, f"shop\0{name}\0{seed}"))
+        table = drawn + learner.active.offset(phi)
+        found.append(rules.probabilities(Scores(table, design.of)))
     return np.array(found)
 
 
@@ -236,13 +237,14 @@ def bank_probabilities(name: str, persona: int, draws: int, seeds: int) -> Array
 def test_any_bank_is_within_4_standard_errors_and_on_average_within_one(
     name: str, persona: int, draws: int
 ) -> None:
-    """50 banks: stratified draws are at least as good as independent ones."""
+    """Of 50 banks each, of 400 on average (the mean square of 50 is but within a fifth): stratified
+    draws are at least as good as independent ones."""
     candidates, learner = frozen().candidates, policy(name)
     kinds = kinds_of(learner, rows_of(learner, context_of(persona), candidates))
     shares = independent_shares(name, persona)
     errors = [errors_of(p, shares, kinds, draws) for p in bank_probabilities(
-        name, persona, draws, seeds=50)]  # fmt: skip
-    assert max(error.max() for error in errors) < 4.5
+        name, persona, draws, seeds=400)]  # fmt: skip
+    assert max(error.max() for error in errors[:50]) < 4.5
     mean_square = float(np.mean([np.square(error).mean() for error in errors]))
     print(f"{name}, persona {persona}, {draws} draws: {np.sqrt(mean_square):.2f}")  # noqa: T201
     assert mean_square < 1.1

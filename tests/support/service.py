@@ -3,19 +3,16 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, TypeVar
-from unittest import mock
+from typing import Any, TypeVar
 
 import httpx
-from fastapi import APIRouter, FastAPI
-from starlette.routing import BaseRoute
+from fastapi import FastAPI
 
 from service.app import create_app
-from service.http import experiments, imports
 from service.journal import Journal
 from service.services import Services, assemble, open_services
 from service.settings import Settings
@@ -30,39 +27,6 @@ SHOP = Path(__file__).parents[1] / "http" / "shop.toml"
 URL = "http://forage"
 UNTIL_S = 10.0
 PROBLEM = {"type", "title", "status", "detail", "errors"}
-
-
-def _made_once(include: Callable[..., None]) -> Callable[..., None]:
-    """`include_router`, whose routes the next application shares."""
-    made: dict[tuple[int, str], list[BaseRoute]] = {}
-
-    def include_router(app: FastAPI, router: APIRouter, *, prefix: str = "") -> None:
-        routes = app.router.routes
-        name = (id(router), prefix)  # routers stay for as long as the process does
-        if name not in made:
-            before = len(routes)
-            include(app, router, prefix=prefix)
-            made[name] = routes[before:]
-        else:
-            routes.extend(made[name])
-
-    return include_router
-
-
-_SHARED: Final = {
-    (FastAPI, "include_router"): _made_once(FastAPI.include_router),
-    (experiments, "scoped"): cache(experiments.scoped),
-    (imports, "scoped"): cache(imports.scoped),
-}
-
-
-def application(services: Services) -> FastAPI:
-    """`create_app`, but that all applications of a process share their routes, which hold nothing
-    of a service: to make them anew took six sevenths of the time of a test."""
-    with ExitStack() as stack:
-        for (owner, name), shared in _SHARED.items():
-            stack.enter_context(mock.patch.object(owner, name, shared))
-        return create_app(services)
 
 
 @cache
@@ -230,7 +194,7 @@ def serving(log: Store | None = None, **settings: Any) -> Iterator[Wire]:
         stack = AsyncExitStack()
         services = runner.run(stack.enter_async_context(open_services(chosen, log)))
         try:
-            wire = Wire(runner, services, application(services))
+            wire = Wire(runner, services, create_app(services))
             stack.push_async_callback(wire.client.aclose)
             yield wire
         finally:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from service.desk import ENOUGH
 from service.engine import Answer, Question
 from service.stores.base import Entry, Outcome
 from service.stores.memory import MemoryStore
@@ -94,6 +95,33 @@ def test_a_slow_commit_does_not_keep_questions_from_being_decided(asking: Asking
     for one in asked:
         assert isinstance(asking.wire.run(one), Answer)
     assert asking.store.batches == [1, 2]
+
+
+def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.desk.PATIENCE_SECONDS", 60.0)
+    before = asking.decided()
+
+    async def ask() -> list[asyncio.Future[Answer | Exception]]:
+        first = asking.ask()
+        await asking.store.begun.wait()
+        return [first, *(asking.ask() for _ in range(ENOUGH - 1))]
+
+    asked = asking.wire.run(ask())
+    asking.wire.sleep(0.01)
+    assert asking.decided() == before + 1
+
+    async def one_more() -> asyncio.Future[Answer | Exception]:
+        return asking.ask()
+
+    asked.append(asking.wire.run(one_more()))
+    asking.wire.until(lambda: asking.decided() == before + 1 + ENOUGH)
+    assert not any(one.done() for one in asked)
+    asking.store.gate.set()
+    for one in asked:
+        assert isinstance(asking.wire.run(one), Answer)
+    assert asking.store.batches == [1, ENOUGH]
 
 
 def test_a_question_to_an_idle_service_is_decided_at_once(

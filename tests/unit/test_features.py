@@ -99,6 +99,32 @@ def test_a_wrong_value_is_refused_with_its_path(feature: dict, value: Any, messa
     assert faults(feature, {"f": value}) == [("context.f", message)]
 
 
+NUMBERS = st.floats() | st.integers(-(2**60), 2**60) | st.sampled_from([1e9, -1e9, 1e155, -1e101])
+
+
+@given(
+    st.lists(NUMBERS, max_size=4),
+    st.floats(-1e3, 1e3) | st.sampled_from([0.0, 1e9, 1e200]),
+    st.sampled_from([1.0, 2.0, 0.3, 1e-10, 1e-200]),
+    st.floats(-10, 10),
+    st.booleans(),
+)
+def test_a_vector_is_encoded_alike_with_and_without_a_plan(
+    value: list[float], center: float, scale: float, age: float, beside: bool
+) -> None:
+    vector = {"type": "vector", "size": 3, "center": center, "scale": scale}
+    plain = schema({"v": vector, **({"age": NUMERIC} if beside else {})}).context
+    values = {"v": value, **({"age": age} if beside else {})}
+
+    def found(encode: Any) -> Any:
+        try:
+            return encode(values, "context").tobytes()
+        except Invalid as fault:
+            return fault.faults
+
+    assert found(plain.encode) == found(plain._encode_any)
+
+
 def test_all_faults_are_named_at_once() -> None:
     both = schema({"age": NUMERIC, "pet": CATEGORICAL}, {"pet_food": {"type": "boolean"}})
     with pytest.raises(Invalid) as caught:

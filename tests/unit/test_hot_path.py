@@ -107,6 +107,9 @@ def test_rows_are_the_product_of_what_is_the_contexts_and_what_is_the_arms(
         np.testing.assert_allclose(rows, whole, rtol=1e-15)
     else:
         assert np.array_equal(rows, whole)
+    x = np.hstack([np.tile(context, (4, 1)), arms])
+    for row in range(4):  # one settlement, to the last bit
+        assert np.array_equal(view.rows(x[[row]])[0], whole[row])
 
 
 def test_the_sides_of_a_view_say_what_moves_a_column() -> None:

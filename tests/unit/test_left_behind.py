@@ -10,14 +10,15 @@ import pytest
 
 import service.presence
 from service.errors import Conflict, LogGap, LogLost
-from service.events import decode_decision
+from service.events import decode_decision, decode_event
 from service.fold import State, pack_artifact
-from service.follower import Follower
+from service.follower import Follower, Live
 from service.journal import Journal
 from service.posterior import digest
 from service.presence import Presence
 from service.services import Services, assemble
 from service.settings import Settings
+from service.stores.base import Record
 from service.stores.keeping import Cut
 from service.stores.memory import MemoryStore
 from service.telemetry import Telemetry
@@ -291,3 +292,39 @@ def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
         await second.journal.close()
 
     asyncio.run(run())
+
+
+def test_a_version_may_be_caught_up_by_two_at_once() -> None:
+    """One reads the log while another folds all of it: nothing is lacking."""
+
+    async def scenario(store: MemoryStore, services: Services) -> None:
+        for number in range(3):
+            await visit(services, number)
+        learner = state_of(services).learners["net"]
+        await services.admin.stage(state_of(services), "net", artifact(learner, 2))
+        late, live, read = Follower(store, Telemetry()), Live(State("shop")), store.read
+        for record in await read("shop", 0, 1_000):
+            await late.fold(live, record.position, decode_event(record.payload))
+            if live.state.staging:
+                break
+        learner = live.state.learners["net"]
+        staged, first, done = learner.staged, asyncio.Event(), asyncio.Event()
+        assert staged is not None
+        assert staged.folded_to == 2 < live.state.position
+
+        async def slow(experiment: str, after: int, limit: int) -> list[Record]:
+            found = await read(experiment, after, limit)
+            if staged.gone is not None and not first.is_set():
+                first.set()
+                await done.wait()
+            return found
+
+        with mock.patch.object(store, "read", slow):
+            one = asyncio.create_task(late.catch_up(live, learner))
+            await first.wait()
+            await late.catch_up(live, learner)
+            done.set()
+            await one
+        assert staged.folded_to == live.state.position
+
+    with_a_service(scenario)

@@ -1,6 +1,7 @@
 """Arms are found by what a draw of the weights would score them, and none that went is found."""
 
 import asyncio
+from threading import Event, Lock
 from typing import Any
 
 import numpy as np
@@ -91,21 +92,12 @@ def test_what_is_found_are_the_best_under_each_direction(kind: str) -> None:
         assert set(found) == best(state, policy, seed, 5)
 
 
-def test_a_file_that_looks_into_every_list_finds_what_a_scan_finds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pytest.importorskip("faiss")
-    monkeypatch.setattr(retrieval, "PROBED", 1.0)
-    state = defined(2_000)
-    policy = learned(state)
-    filed = loaded(state, policy, scanned=1_000)
-    assert filed.stale
-    filed.build_aside().join()
-    assert not filed.stale
+def test_a_file_that_looks_into_every_list_finds_what_a_scan_finds() -> None:
+    state, policy, found = filed()
     for seed in range(5):
         directions = policy.directions(CONTEXT, DRAWS, seed)
         scanned = loaded(state, policy).search(directions, 5, 2, seed)
-        assert filed.search(directions, 5, 2, seed) == scanned
+        assert found.search(directions, 5, 2, seed) == scanned
 
 
 @settings(deadline=None, max_examples=15)
@@ -180,3 +172,182 @@ def _image(policy: Learner) -> int:
 def test_disjoint_heads_cannot_be_searched() -> None:
     with pytest.raises(ValueError, match="disjoint heads cannot be searched"):
         defined(1, disjoint=True)
+
+
+Moving = tuple[State, Learner, Retriever]
+
+
+def filed(arms: int = 2_000) -> Moving:
+    """Arms with an index, whose lists are all looked into."""
+    pytest.importorskip("faiss")
+    state = defined(arms)
+    policy = learned(state)
+    found = loaded(state, policy, scanned=1_000)
+    assert found.stale
+    found.build_aside().join()
+    assert not found.stale
+    return state, policy, found
+
+
+def changed(state: State, found: Retriever, count: int, rng: np.random.Generator) -> None:
+    """Arms that change, come and go."""
+    for number in range(count):
+        arm = str(rng.integers(2 * len(state.rows)))
+        stays = number % 4 > 0 or arm not in state.rows
+        put(state, arm, rng.standard_normal(3).tolist() if stays else None)
+        found.put(arm, state.rows.get(arm))
+
+
+def expect_as_a_scan(found: Retriever, state: State, policy: Learner) -> None:
+    assert len(found) == len(state.rows)
+    exact = loaded(state, policy)
+    for count in (5, 500):  # of 500 for each direction, most arms are among them
+        directions = policy.directions(CONTEXT, DRAWS, count)
+        own = found.search(directions, count, 0, 1)
+        assert len(set(own)) == len(own)
+        assert set(own) == set(exact.search(directions, count, 0, 1))
+
+
+@pytest.fixture
+def moving(monkeypatch: pytest.MonkeyPatch) -> Moving:
+    """2,000 arms with an index, in which whatever came is brought to its list."""
+    monkeypatch.setattr(retrieval, "RESTING", 0)
+    return filed()
+
+
+def test_what_came_is_found_wherever_it_has_been_brought_to(moving: Moving) -> None:
+    (state, policy, found), rng = moving, np.random.default_rng(1)
+    for _ in range(5):
+        changed(state, found, 60, rng)
+        for _ in range(2):
+            found.settle()
+        expect_as_a_scan(found, state, policy)
+    for _ in range(10):
+        found.settle()
+    assert found._lists.rest == 0
+    expect_as_a_scan(found, state, policy)
+
+
+def test_an_arm_longer_than_all_others_is_found_whichever_lists_are_looked_into(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where it would lie among shorter ones says nothing of what it scores."""
+    for name, value in (("RESTING", 0), ("SCANNED", 9), ("PROBED", 1)):
+        monkeypatch.setattr(retrieval, name, value)
+    (_, policy, found), side = filed(), np.array([0.0, 0.0, 0.0, 1e6])
+    mean = policy.directions(CONTEXT, 1, 0)[:, 0] / _part(policy)
+    image = mean[policy.view.groups[_image(policy)]]
+    across = np.cross(image, [1.0, 0.0, 0.0])
+    found.put("star", np.concatenate([1e3 * (across + 0.2 * image), side[:1]]))
+    for _ in range(3):
+        found.settle()
+    ids = found.search(np.column_stack([mean * _part(policy)]), 5, 0, 1)
+    assert "star" in ids
+
+
+def test_what_changes_while_an_index_is_built_is_in_it(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (state, policy, found), rng = moving, np.random.default_rng(2)
+    changed(state, found, 100, rng)
+    copied, go_on = Event(), Event()
+
+    class Centers(retrieval._Centers):
+        def __init__(self, vectors: Any) -> None:
+            copied.set()
+            assert go_on.wait(10.0)
+            super().__init__(vectors)
+
+    monkeypatch.setattr(retrieval, "_Centers", Centers)
+    thread = found.build_aside()
+    assert copied.wait(10.0)
+    changed(state, found, 200, rng)
+    found.settle()
+    expect_as_a_scan(found, state, policy)
+    go_on.set()
+    thread.join()
+    expect_as_a_scan(found, state, policy)
+    assert not found.stale
+
+
+def test_what_is_brought_to_its_list_while_lists_are_copied_is_not_lost(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, policy, found = moving
+    changed(state, found, 100, np.random.default_rng(3))
+
+    class Turns:
+        """A lock that lets others settle once the lists near centers have been copied."""
+
+        def __init__(self) -> None:
+            self.lock, self.left = Lock(), found._lists._near + 1
+
+        def __enter__(self) -> None:
+            self.left -= 1
+            if self.left == 0:
+                found.settle()
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    monkeypatch.setattr(found, "_lock", Turns())
+    found.build_aside().join()
+    expect_as_a_scan(found, state, policy)
+
+
+def test_an_index_is_built_anew_once_a_quarter_of_the_arms_is_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retrieval, "RESTING", 0)
+    _, _, found = filed(6_000)
+    for number in range(1_501):
+        assert not found.stale
+        found.put(str(number), np.array([1.0, 0.0, 0.0, 0.0]))
+        found.settle()
+    assert found.stale
+
+
+def test_many_changes_are_followed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No decision is made before all are."""
+    monkeypatch.setattr(retrieval, "SLICE", 10)
+
+    async def scenario() -> None:
+        state, found = defined(500), Retrieval()
+        policy = learned(state)
+        first = await found.candidates(state, policy, CONTEXT, 1)
+        gone = [str(number) for number in range(35) if str(number) not in first.ids][:30]
+        gone.append(first.ids[0])
+        for arm in gone:
+            put(state, arm, None)
+        for _ in range(3):
+            assert found.now(state, policy, CONTEXT, 1).ids == ()
+        assert not set(gone) & set(found.now(state, policy, CONTEXT, 1).ids)
+        for arm in gone:
+            put(state, arm, [0.0, 0.0, 1.0])
+        candidates = await found.candidates(state, policy, CONTEXT, 1)
+        assert found.now(state, policy, CONTEXT, 1).ids == candidates.ids
+
+    asyncio.run(scenario())
+
+
+def test_changes_without_end_are_followed_and_one_too_far_behind_starts_anew() -> None:
+    async def scenario() -> None:
+        state, found = defined(100), Retrieval()
+        policy = learned(state)
+        await found.candidates(state, policy, CONTEXT, 1)
+        held = found._held["shop", "p"]
+        for number in range(10_200):
+            put(state, str(number % 100), [float(number), 0.0, 1.0])
+            if number % 200 == 0:
+                assert found.now(state, policy, CONTEXT, 1).ids
+        assert len(state.changed) < state.changes
+        for number in range(10_200):
+            put(state, str(number % 100), [0.0, float(number % 7), 1.0])
+        assert found._held["shop", "p"] is held
+        assert found.now(state, policy, CONTEXT, 1).ids == ()
+        await found.candidates(state, policy, CONTEXT, 1)
+        assert found._held["shop", "p"] is not held
+        expect_as_a_scan(found._held["shop", "p"].retriever, state, policy)
+
+    asyncio.run(scenario())

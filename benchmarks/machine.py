@@ -1,0 +1,77 @@
+"""What the machine gives: its name, what others took of a core, and how late its disk is."""
+
+import os
+import platform
+import tempfile
+import time
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from benchmarks.command import Json
+from simulator_client.load_summary import latency_ms
+from simulator_client.load_tally import Latencies
+
+PACKAGES: Final = ("uvicorn", "uvloop", "httptools", "fastapi", "pydantic", "numpy", "redis",
+                   "mabwiser", "vowpalwabbit")  # fmt: skip
+STAT: Final = Path("/proc/stat")
+WRITE_BYTES: Final = 80 * 1_024  # of a commit of ten decisions: twenty pages
+FILE_BYTES: Final = 16 * 1_024 * 1_024
+EVERY_S: Final = 0.004
+
+
+def machine() -> Json:
+    """What it was measured on."""
+    versions = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):  # the extra `bench` is for the peers alone
+            versions[name] = version(name)
+    return {"processor": processor(), "python": platform.python_version(), **versions}
+
+
+def processor() -> str:
+    """The name of the processor, where Linux tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def stolen_s(core: int) -> float:
+    """Seconds that a core had work but the hypervisor gave to others; 0 where none tells."""
+    try:
+        lines = STAT.read_text().splitlines()
+    except OSError:
+        return 0.0
+    fields = next((line.split() for line in lines if line.startswith(f"cpu{core} ")), [])
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK") if len(fields) > 8 else 0.0
+
+
+def disk(folder: Path, seconds: float) -> Latencies:
+    """What is as long as a commit is made durable 250 times a second, in a file that has its length
+    already, as the log has."""
+    found = Latencies()
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        handle, content = file.fileno(), os.urandom(WRITE_BYTES)
+        os.posix_fallocate(handle, 0, FILE_BYTES)
+        for start in range(0, FILE_BYTES, WRITE_BYTES):
+            os.pwrite(handle, content[: FILE_BYTES - start], start)
+        os.fsync(handle)
+        end, place = time.perf_counter() + seconds, 0
+        while (start_s := time.perf_counter()) < end:
+            os.pwrite(handle, content, place)
+            os.fdatasync(handle)
+            took_s = time.perf_counter() - start_s
+            found.record(took_s)
+            place = (place + WRITE_BYTES) % (FILE_BYTES - WRITE_BYTES)
+            time.sleep(max(0.0, EVERY_S - took_s))
+    return found
+
+
+def told_ms(latencies: Latencies) -> Json:
+    """p50, p99, p99.9 and the longest, in milliseconds."""
+    told = latency_ms(latencies)
+    return {name: told[name] for name in ("p50", "p99", "p99_9", "max")}
