@@ -209,7 +209,7 @@ def _earned(
     ones = np.ones_like(log.reward)
     top, bottom = grouped(log.group, log.reward, ones)
     interval = adjusted(top, bottom, bottom, range_, request.confidence)
-    return float(log.reward.mean()), _within(interval, range_)
+    return float(log.reward.mean()), interval.within(*range_)
 
 
 def _value(
@@ -230,8 +230,8 @@ def _value(
         estimates={
             name: replace(
                 each,
-                interval=_within(each.interval, range_),
-                bootstrap=_within(each.bootstrap, range_),
+                interval=each.interval.within(*range_),
+                bootstrap=each.bootstrap.within(*range_),
             )
             for name, each in estimates.items()
         },
@@ -241,12 +241,6 @@ def _value(
         unsupported=mass,
         unsupported_arms=by_arm,
     )
-
-
-def _within(interval: Interval, range_: tuple[float, float]) -> Interval:
-    """A mean of rewards lies in their range."""
-    low, high = interval
-    return Interval(max(low, range_[0]), min(high, range_[1]))
 
 
 def _refusal(

@@ -33,6 +33,11 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def within(self, least: float, most: float) -> "Interval":
+        """The nearest of what can be: a mean of rewards lies in their range, an estimate of it by
+        weights need not."""
+        return Interval(*(min(max(end, least), most) for end in self))
+
 
 def grouped(group: npt.NDArray[np.int64] | None, *columns: Array) -> list[Array]:
     """Sums over the rows of each group; None: each row is a group."""

@@ -213,3 +213,12 @@ def test_cross_fitted_guesses_do_not_see_their_own_reward() -> None:
     shown, every = cross_fitted(rows, reward, rows[:, None], ridge=1e-6)
     assert every[:, 0] == pytest.approx(shown)
     assert np.corrcoef(shown, reward)[0, 1] < 0.1
+
+
+def test_an_interval_of_what_weights_overrate_is_cut_to_the_range_and_not_turned_round() -> None:
+    """Weights of 1.2 and rewards of 1 alone: IPS is 1.2, and both its ends lie above 1."""
+    overrated = estimate(columns([1.0] * 50, [0.5] * 50, [0.6] * 50))["ips"]
+    assert overrated.value == pytest.approx(1.2)
+    assert overrated.interval.low > 1
+    assert overrated.interval.within(0.0, 1.0) == Interval(1.0, 1.0)
+    assert Interval(-0.2, 0.7).within(0.0, 1.0) == Interval(0.0, 0.7)
