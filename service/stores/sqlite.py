@@ -33,6 +33,7 @@ from service.stores.base import (
     Snapshot,
 )
 from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Part, Removed, Taken
+from service.stores.sqlite_checkpoints import Checkpoints
 
 T = TypeVar("T")
 Identity = tuple[str, str]
@@ -55,6 +56,7 @@ class SqliteStore:
         self._lock: int | None = None
         self._reader = sqlite_file.Worker(self._path, sqlite_file.connect_to_read)
         self._writer = sqlite_file.Worker(self._path, sqlite_file.connect_to_write)
+        self._checkpoints = Checkpoints(self._path, self._writer)
 
     @classmethod
     def from_url(cls, url: str, *, readonly: bool = False) -> Self:
@@ -82,6 +84,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         await self._reader.close()
+        await self._checkpoints.close()
         await self._writer.close()
         if self._lock is not None:
             os.close(self._lock)
@@ -92,7 +95,9 @@ class SqliteStore:
         return [name for (name,) in rows]
 
     async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
-        return await self._write(partial(_commit, entries=entries))
+        outcomes = await self._write(partial(_commit, entries=entries))
+        self._checkpoints.committed(len(entries))
+        return outcomes
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
         rows = await self._reader.run(

@@ -30,7 +30,7 @@ LAYOUT = 2
 """Of the tables, in the file's header. Raised when an older Forage could not use the file."""
 STATEMENTS = 512  # prepared ones that a connection keeps: the writer has one a count of rows
 BUSY_S = 2.0  # nobody else writes; a person with a shell may, for a moment
-CHECKPOINT_PAGES = 4_000  # 16 MB of WAL: marks are random keys, so each page is written back less
+MOST_PAGES = 16_000  # of WAL, 64 MB: then a commit writes it back, if `Checkpoints` did not
 CACHE_KIB = 16_384
 SECRET_BYTES = 32
 
@@ -188,8 +188,20 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
             raise ConfigurationError(f"FORAGE_STORE: {path} lies on a file system without WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = ON")  # what was deleted is overwritten in the file
-        db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {MOST_PAGES}")
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def connect_to_write_back(path: Path) -> sqlite3.Connection:
+    """For checkpoints alone."""
+    db = _connect(path, "rw")
+    try:
+        db.execute("PRAGMA synchronous = FULL")  # what is written back is in the WAL for good
+        _layout(db, path)  # a checkpoint is of a file that was read
     except BaseException:
         db.close()
         raise
