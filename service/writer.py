@@ -35,6 +35,10 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.25
 
+SOME, ENOUGH, APART_SECONDS = 6, 32, 0.003
+"""After a commit of at least some entries the next begins so long after it began, or once enough
+entries wait: a commit costs as much as three decisions, whatever is in it."""
+
 T = TypeVar("T")
 
 
@@ -106,15 +110,16 @@ class _Waiting:
 class Writer(Follower):
     """Append and fold. After `append` returns, the event is durable and in the state.
 
-    committing        a commit is under way
-    between_commits   is called when one has ended, before the next is begun
+    committing        a commit is under way, or the pause after it
+    between_commits   is called when that has ended, before the next is begun
+    all_wait          whether nobody is left who might ask: then a pause brings nothing together
     """
 
     def __init__(self, store: Store, settings: Settings, telemetry: Telemetry) -> None:
         super().__init__(store, telemetry)
         self._settings = settings
         self._pending: list[_Waiting] = []
-        self._wake = asyncio.Event()
+        self._wake, self._enough = asyncio.Event(), asyncio.Event()
         self._buffer = Buffer(settings.buffer_decisions)
         self._slow = False  # a decision waited in vain for the commit that is under way
         self._patient: deque[_Waiting] = deque()  # rows that are waited for, the oldest first
@@ -124,6 +129,7 @@ class Writer(Follower):
         self.degraded = False
         self.committing = False
         self.between_commits: Callable[[], None] = lambda: None
+        self.all_wait: Callable[[], bool] = lambda: False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run in the background until `close`; a failure is logged, not lost."""
@@ -296,6 +302,8 @@ class Writer(Follower):
         else:
             self._pending.append(waiting)
             self._wake.set()
+            if len(self._pending) >= ENOUGH:
+                self.hurry()
         return waiting
 
     async def _write(self) -> None:
@@ -304,10 +312,24 @@ class Writer(Follower):
             self._wake.clear()
             batch, self._pending = self._pending, []
             if batch:
+                began = asyncio.get_running_loop().time()
                 self.committing = True
                 await self._commit(batch)
+                if len(batch) >= SOME:
+                    await self._pause(began + APART_SECONDS)
                 self.committing = False
                 self.between_commits()
+
+    async def _pause(self, until: float) -> None:
+        if len(self._pending) < ENOUGH and not self.all_wait():
+            self._enough.clear()
+            timer = asyncio.get_running_loop().call_at(until, self.hurry)
+            await self._enough.wait()
+            timer.cancel()
+
+    def hurry(self) -> None:
+        """End the pause that is under way."""
+        self._enough.set()
 
     async def _commit(self, batch: list[_Waiting]) -> None:
         start = perf_counter()

@@ -101,10 +101,15 @@ def judge(head: bytes, limit: int) -> Head | None:
 
 
 class Door:
-    """What the connections of a process share: judged heads, beginnings of answers, counts."""
+    """What the connections of a process share: judged heads, beginnings of answers, counts.
+
+    open, waiting   connections; those whose request of the hot path waits for its answer
+    """
 
     def __init__(self, services: Services) -> None:
         self.services = services
+        self.open = self.waiting = 0
+        services.journal.all_wait = self._all_wait
         self._limit = services.settings.max_body_bytes
         self._heads: dict[bytes, Head | None] = {}
         self._default: Any = None
@@ -126,6 +131,15 @@ class Door:
                 self._heads.clear()
             found = self._heads[data] = judge(data, self._limit)
             return found
+
+    def _all_wait(self) -> bool:
+        return self.waiting >= self.open
+
+    def asked(self) -> None:
+        """By one connection more."""
+        self.waiting += 1
+        if self._all_wait():
+            self.services.journal.hurry()
 
     def beginning(self, default: list[tuple[bytes, bytes]]) -> bytes:
         """Status line and uvicorn's own headers, which change once a second."""
@@ -186,6 +200,7 @@ class Wire(HttpToolsProtocol):
         if asked is None:
             return False
         self._busy = True
+        self._door.asked()
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         access = self._door.services.access
@@ -254,6 +269,7 @@ class Wire(HttpToolsProtocol):
 
     def _send(self, answer: bytes) -> None:
         self._busy = False
+        self._door.waiting -= 1
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -284,7 +300,12 @@ class Wire(HttpToolsProtocol):
         else:
             self._watch = self.loop.call_later(left, self._close_if_silent)
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._door.open += 1
+        super().connection_made(transport)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._door.open -= 1
         if self._watch is not None:
             self._watch.cancel()
         super().connection_lost(exc)

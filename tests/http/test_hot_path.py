@@ -13,8 +13,9 @@ from pydantic import ValidationError
 
 from service.http.fast import read_reward, read_select
 from service.http.schemas import RewardBody, SelectBody
-from service.http.wire import LATER_BYTES, Head, judge
-from tests.support.plug import Plug, head
+from service.http.wire import LATER_BYTES, Head, judge, protocol
+from service.writer import SOME
+from tests.support.plug import Connection, Plug, head
 from tests.support.properties import examples
 from tests.support.service import Wire
 
@@ -293,6 +294,30 @@ def test_a_client_that_floods_is_not_read_until_it_is_answered(wire: Wire, plug:
     wire.run(flood())
     assert {plug.receive().status_code for _ in range(count)} == {200}
     assert not plug.transport.paused
+
+
+def test_nobody_waits_for_others_where_every_connection_waits(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first answers the log pauses, for what else may come. Nothing else can."""
+    monkeypatch.setattr("service.writer.APART_SECONDS", 60.0)
+    http = protocol(wire.services)
+    connections = [Connection(wire.app, http, wire.run) for _ in range(SOME)]
+    gone = Connection(wire.app, http, wire.run)
+    body = b'{"context": {"persona": "cat"}, "policy": "linucb"}'
+
+    async def ask_all() -> None:
+        for connection in connections:
+            connection.protocol.data_received(head("/select", len(body), FAST) + body)
+
+    async def leave() -> None:
+        gone.protocol.connection_lost(None)
+
+    wire.run(leave())
+    for _ in range(3):
+        wire.run(ask_all())
+        answers = [one.receive().json() for one in connections]
+        assert all(answer["logged"] for answer in answers)  # it was waited for
 
 
 def test_a_body_that_is_too_large_goes_the_ordinary_way(plug: Plug) -> None:

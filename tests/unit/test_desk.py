@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from service import writer
 from service.desk import ENOUGH
 from service.engine import Answer, Question
 from service.stores.base import Entry, Outcome
 from service.stores.memory import MemoryStore
+from service.writer import SOME
 from tests.support.service import Wire, serving
 
 QUESTION = Question({"persona": "cat"}, policy="linucb")
@@ -136,3 +138,53 @@ def test_a_question_to_an_idle_service_is_decided_at_once(
     for _ in range(3):
         assert isinstance(asking.wire.run(ask()), Answer)
     assert asking.store.batches == [1, 1, 1]
+
+
+# -- the pause after a commit --------------------------------------------------------------------
+
+
+def test_after_a_commit_of_some_the_next_is_begun_once_enough_wait(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.desk.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.writer.APART_SECONDS", 60.0)
+    asking.store.gate.set()
+
+    async def ask() -> None:
+        await asyncio.gather(*(asking.ask() for _ in range(SOME)))
+        asked = [asking.ask()]
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert asking.store.batches == [SOME]
+        asked += [asking.ask() for _ in range(writer.ENOUGH - 1)]
+        await asyncio.gather(*asked)
+
+    asking.wire.run(ask())
+    assert asking.store.batches == [SOME, writer.ENOUGH]
+
+
+def test_after_a_commit_of_some_the_next_is_begun_in_time(asking: Asking) -> None:
+    asking.store.gate.set()
+
+    async def ask() -> None:
+        await asyncio.gather(*(asking.ask() for _ in range(SOME)))
+        await asking.ask()
+
+    asking.wire.run(ask())
+    assert asking.store.batches == [SOME, 1]
+
+
+@pytest.mark.parametrize(("first", "all_wait"), [(SOME - 1, False), (SOME, True)])
+def test_there_is_no_pause_after_a_few_or_where_all_wait(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch, first: int, all_wait: bool
+) -> None:
+    monkeypatch.setattr("service.writer.APART_SECONDS", 60.0)
+    asking.wire.services.journal.all_wait = lambda: all_wait
+    asking.store.gate.set()
+
+    async def ask() -> None:
+        await asyncio.gather(*(asking.ask() for _ in range(first)))
+        await asking.ask()
+
+    asking.wire.run(ask())
+    assert asking.store.batches == [first, 1]
