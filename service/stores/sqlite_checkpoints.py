@@ -4,8 +4,6 @@ import asyncio
 import logging
 import os
 import sqlite3
-import sys
-import threading
 from pathlib import Path
 
 from service.errors import StoreError
@@ -18,8 +16,6 @@ PAGES = 5_000
 
 COMMIT_PAGES = 14
 """Of a commit, about; and one of each entry."""
-
-NICENESS = 10
 
 
 class Checkpoints:
@@ -34,6 +30,7 @@ class Checkpoints:
     def __init__(self, path: Path, writer: Worker) -> None:
         self._path, self._writer = path, writer
         self._aside = Worker(path, connect_to_write_back)
+        self._opened = False
         self._database: int | None = None
         self._pages = 0
         self._running: asyncio.Task[None] | None = None
@@ -43,6 +40,7 @@ class Checkpoints:
         if self._running is not None:
             await self._running
         await self._aside.close()
+        self._opened = False
 
     def committed(self, entries: int) -> None:
         self._pages += COMMIT_PAGES + entries
@@ -52,8 +50,9 @@ class Checkpoints:
 
     async def _run(self) -> None:
         try:
-            if self._database is None:
+            if not self._opened:
                 await self._aside.open()
+                self._opened = True
             await self._aside.run(self._write_back)
             await self._aside.run(self._write_back)
             await self._writer.run(_write_back)
@@ -66,8 +65,6 @@ class Checkpoints:
         """And sync, which SQLite does only where nothing is left: the writer would have to."""
         _write_back(db)
         if self._database is None:
-            if sys.platform == "linux":  # elsewhere a thread has no priority of its own
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
             # Never closed: that would drop the locks that SQLite holds on the file (POSIX).
             self._database = os.open(self._path, os.O_RDWR)
         os.fsync(self._database)

@@ -9,6 +9,8 @@ import fcntl
 import os
 import secrets
 import sqlite3
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -32,6 +34,7 @@ STATEMENTS = 512  # prepared ones that a connection keeps: the writer has one a 
 BUSY_S = 2.0  # nobody else writes; a person with a shell may, for a moment
 MOST_PAGES = 16_000  # of WAL, 64 MB: then a commit writes it back, if `Checkpoints` did not
 CACHE_KIB = 16_384
+NICENESS = 10
 SECRET_BYTES = 32
 
 TABLES = f"""
@@ -197,7 +200,9 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
 
 
 def connect_to_write_back(path: Path) -> sqlite3.Connection:
-    """For checkpoints alone."""
+    """For checkpoints alone, and their thread: others go first."""
+    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
     db = _connect(path, "rw")
     try:
         db.execute("PRAGMA synchronous = FULL")  # what is written back is in the WAL for good
