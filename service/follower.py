@@ -150,6 +150,7 @@ class Follower:
     async def _read_up(self, live: Live) -> None:
         name = live.state.name
         records = await self.store.read(name, live.state.position - (live.last is not None), PAGE)
+        more = len(records) == PAGE
         if live.last is not None:
             if records and records[0].position == live.state.position:
                 whole = _is_folded(live, records.pop(0))
@@ -160,12 +161,15 @@ class Follower:
                     f"experiment {name}: the log has lost events up to position "
                     f"{live.state.position}, which are folded: start this process again"
                 )
-        while records:
+        while True:
             pace = Pace()
             for record in records:
                 await self.fold(live, record.position, decode_event(record.payload))
                 await pace.keep()
+            if not more:
+                return
             records = await self.store.read(name, live.state.position, PAGE)
+            more = len(records) == PAGE
 
     async def _is_trimmed(self, live: Live) -> bool:
         """Whether an origin stands for the event that was folded last."""
