@@ -49,6 +49,7 @@ class Live:
     recovered   it has been folded to the log's end once
     last        the event folded last, None before the first of this process
     saying      marks of changes that are on their way into the log
+    level_at    a commit of our own was begun then, and all that came before it has been folded
     """
 
     state: State
@@ -57,6 +58,7 @@ class Live:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     snapshot_position: int = 0
     saying: set[str] = field(default_factory=set)
+    level_at: float = 0.0
 
 
 class Follower:

@@ -152,13 +152,18 @@ class Journal(Writer):
             self.spawn(self.snapshot(live))
 
     async def _tail(self) -> None:
-        """Follow a log that other processes append to."""
+        """Follow a log that other processes append to. What commits of our own have just read up is
+        not looked for."""
         loop, discovered_at = asyncio.get_running_loop(), 0.0
         while True:
             try:
                 known = loop.time() < discovered_at + DISCOVER_SECONDS
-                await self.follow(seconds=DISCOVER_SECONDS, known=known)
-                self._followed_at = loop.time()
+                level_at = min((live.level_at for live in self.live.values()), default=0.0)
+                if known and loop.time() < level_at + TOGETHER_SECONDS:
+                    self._followed_at = level_at
+                else:
+                    await self.follow(seconds=DISCOVER_SECONDS, known=known)
+                    self._followed_at = loop.time()
                 if not known:
                     discovered_at = self._followed_at
                 await asyncio.sleep(TOGETHER_SECONDS)

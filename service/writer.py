@@ -332,7 +332,7 @@ class Writer(Follower):
         self._enough.set()
 
     async def _commit(self, batch: list[_Waiting]) -> None:
-        start = perf_counter()
+        start, begun = perf_counter(), asyncio.get_running_loop().time()
         outcomes: Sequence[Outcome | Exception]
         try:
             try:
@@ -340,7 +340,7 @@ class Writer(Follower):
             finally:
                 self._slow = False
             self.telemetry.append_seconds.observe(perf_counter() - start)
-            await self._fold_own(batch, committed)
+            await self._fold_own(batch, committed, begun)
         except Exception as fault:  # whatever it is: no request may wait for ever
             self._degrade(fault)
             outcomes = [fault] * len(batch)
@@ -348,7 +348,9 @@ class Writer(Follower):
             self._came(waiting, outcome)
         self._drop_answered()
 
-    async def _fold_own(self, batch: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
+    async def _fold_own(
+        self, batch: Sequence[_Waiting], outcomes: Sequence[Outcome], begun: float
+    ) -> None:
         """Fold what the log took, in slices. Positions that others filled in between are read
         first."""
         pace = Pace()
@@ -364,6 +366,7 @@ class Writer(Follower):
                     await self.fold(live, outcome.position, waiting.event)
                 elif outcome.position > live.state.position:
                     await self.read_up(live)
+                live.level_at = begun
             await pace.keep()
 
     def _degrade(self, fault: Exception) -> None:
