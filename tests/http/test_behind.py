@@ -33,3 +33,31 @@ def test_who_is_behind_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
         assert wire.get("/healthz").json()["status"] == "ok"
         store.stuck = False
         wire.until(lambda: wire.get("/readyz").status_code == 200)
+
+
+class Looked(MemoryStore):
+    shared = True
+    looks = 0
+
+    async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
+        self.looks += 1
+        await super().wait(positions, min(seconds, 0.01))
+
+
+def test_what_a_commit_has_read_up_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service.journal, "DISCOVER_SECONDS", 3_600.0)
+    store = Looked()
+    with serving(store) as wire:
+        live = wire.services.journal.live["shop"]
+        wire.until(lambda: store.looks > 1)
+        before, decision = live.level_at, wire.select()
+        wire.reward(decision, 1.0)
+        assert live.level_at > before
+        monkeypatch.setattr(service.journal, "TOGETHER_SECONDS", 0.005)
+        live.level_at = float("inf")  # as if a commit were always just over
+        wire.sleep(0.05)  # the look that was under way
+        looks = store.looks
+        wire.sleep(0.1)
+        assert store.looks == looks
+        live.level_at = 0.0
+        wire.until(lambda: store.looks > looks)
