@@ -364,9 +364,12 @@ class Writer(Follower):
             async with live.lock:
                 if outcome.position == live.state.position + 1:
                     await self.fold(live, outcome.position, waiting.event)
+                    live.level_at = begun
                 elif outcome.position > live.state.position:
                     await self.read_up(live)
-                live.level_at = begun
+                    live.level_at = begun
+                else:  # a look came first, or the log has lost events: a look will tell
+                    live.level_at = 0.0
             await pace.keep()
 
     def _degrade(self, fault: Exception) -> None:
