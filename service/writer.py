@@ -314,7 +314,7 @@ class Writer(Follower):
             if batch:
                 began = asyncio.get_running_loop().time()
                 self.committing = True
-                await self._commit(batch)
+                await self._commit(batch, began)
                 if len(batch) >= SOME:
                     await self._pause(began + APART_SECONDS)
                 self.committing = False
@@ -331,8 +331,8 @@ class Writer(Follower):
         """End the pause that is under way."""
         self._enough.set()
 
-    async def _commit(self, batch: list[_Waiting]) -> None:
-        start, begun = perf_counter(), asyncio.get_running_loop().time()
+    async def _commit(self, batch: list[_Waiting], began: float) -> None:
+        start = perf_counter()
         outcomes: Sequence[Outcome | Exception]
         try:
             try:
@@ -340,7 +340,7 @@ class Writer(Follower):
             finally:
                 self._slow = False
             self.telemetry.append_seconds.observe(perf_counter() - start)
-            await self._fold_own(batch, committed, begun)
+            await self._fold_own(batch, committed, began)
         except Exception as fault:  # whatever it is: no request may wait for ever
             self._degrade(fault)
             outcomes = [fault] * len(batch)
@@ -349,7 +349,7 @@ class Writer(Follower):
         self._drop_answered()
 
     async def _fold_own(
-        self, batch: Sequence[_Waiting], outcomes: Sequence[Outcome], begun: float
+        self, batch: Sequence[_Waiting], outcomes: Sequence[Outcome], began: float
     ) -> None:
         """Fold what the log took, in slices. Positions that others filled in between are read
         first."""
@@ -364,11 +364,11 @@ class Writer(Follower):
             async with live.lock:
                 if outcome.position == live.state.position + 1:
                     await self.fold(live, outcome.position, waiting.event)
-                    live.level_at = begun
+                    live.level_at = began
                 elif outcome.position > live.state.position:
                     await self.read_up(live)
-                    live.level_at = begun
-                else:  # a look came first, or the log has lost events: a look will tell
+                    live.level_at = began
+                elif live.level_at != began:  # nor has this commit read it up: a look will tell
                     live.level_at = 0.0
             await pace.keep()
 

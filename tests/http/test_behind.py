@@ -6,6 +6,9 @@ from collections.abc import Mapping
 import pytest
 
 import service.journal
+from service.events import ArmUpserted, encode_event
+from service.settlement import Outcome
+from service.stores.base import Append
 from service.stores.memory import MemoryStore
 from tests.support.service import serving
 
@@ -42,6 +45,30 @@ class Looked(MemoryStore):
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
         self.looks += 1
         await super().wait(positions, min(seconds, 0.01))
+
+
+def test_a_commit_of_several_reads_up_what_others_appended_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service.journal, "DISCOVER_SECONDS", 3_600.0)
+    monkeypatch.setattr(service.journal, "TOGETHER_SECONDS", 3_600.0)  # no look comes first
+    store = Looked()
+    with serving(store) as wire:
+        live = wire.services.journal.live["shop"]
+        wire.until(lambda: store.looks == 1)
+        wire.sleep(0.05)
+        tokens = [wire.select()["decision_id"] for _ in range(2)]
+        before, at = live.level_at, live.state.position
+
+        async def reward() -> None:
+            other = ArmUpserted(at=0.0, arm="ball", features={"kind": "toy"})
+            await store.commit([Append("shop", encode_event(other), {"other": ""})])
+            settle = wire.services.settlements.reward
+            await asyncio.gather(*(settle(Outcome(token, 1.0)) for token in tokens))
+
+        wire.run(reward())
+        assert live.state.position == at + 3
+        assert live.level_at > before
 
 
 def test_what_a_commit_has_read_up_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
