@@ -163,15 +163,20 @@ def test_after_a_commit_of_some_the_next_is_begun_once_enough_wait(
     assert asking.store.batches == [SOME, writer.ENOUGH]
 
 
-def test_after_a_commit_of_some_the_next_is_begun_in_time(asking: Asking) -> None:
+def batches_of(asking: Asking, first: int) -> list[int]:
+    """Of so many questions that come together, and one that comes once they are answered."""
     asking.store.gate.set()
 
     async def ask() -> None:
-        await asyncio.gather(*(asking.ask() for _ in range(SOME)))
+        await asyncio.gather(*(asking.ask() for _ in range(first)))
         await asking.ask()
 
     asking.wire.run(ask())
-    assert asking.store.batches == [SOME, 1]
+    return asking.store.batches
+
+
+def test_after_a_commit_of_some_the_next_is_begun_in_time(asking: Asking) -> None:
+    assert batches_of(asking, SOME) == [SOME, 1]
 
 
 @pytest.mark.parametrize(("first", "all_wait"), [(SOME - 1, False), (SOME, True)])
@@ -180,11 +185,4 @@ def test_there_is_no_pause_after_a_few_or_where_all_wait(
 ) -> None:
     monkeypatch.setattr("service.writer.APART_SECONDS", 60.0)
     asking.wire.services.journal.all_wait = lambda: all_wait
-    asking.store.gate.set()
-
-    async def ask() -> None:
-        await asyncio.gather(*(asking.ask() for _ in range(first)))
-        await asking.ask()
-
-    asking.wire.run(ask())
-    assert asking.store.batches == [first, 1]
+    assert batches_of(asking, first) == [first, 1]
