@@ -20,7 +20,7 @@ INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all install demo test slow check fix serve openapi reference attack bench learning statistics chaos e2e alerts drills clean help
+.PHONY: all install demo test sdk slow check fix serve openapi reference swagger-ui attack bench learning statistics chaos e2e alerts drills clean help
 
 all: check test  ## Check and test (the default)
 
@@ -39,9 +39,13 @@ $(INSTALLED): pyproject.toml
 demo: install  ## Install, start the service, let three policies learn a pet shop, write the report
 	@BIN=$(BIN) sh .ci/demo $(ARGS)
 
-test: install  ## Run the tests, in minutes (finds or installs a redis-server; ARGS=--cov: with branch coverage)
+test: install  ## Run the tests, in minutes (finds or installs redis-server and node; ARGS=--cov: with branch coverage)
 	@sh .ci/redis
+	@sh .ci/node
 	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not statistics and not browser' $(ARGS)
+
+sdk: install  ## Test the SDK in Node 18, 20 and 22, which npm installs into out/node
+	nodes=$$(sh .ci/node 18 20 22) && NODES="$$nodes" $(BIN)/python -m pytest -vv tests/sdk $(ARGS)
 
 slow: install  ## Run the long form of tests that `make test` has a short form of (minutes)
 	@sh .ci/redis
@@ -92,7 +96,10 @@ reference: install  ## Write the reference of experiment files anew
 	$(BIN)/python -m service.reference > docs/experiment.md.new
 	mv docs/experiment.md.new docs/experiment.md
 
-attack: install  ## Attack the pinned OpenAPI with 5,000 made-up requests and more (minutes)
+swagger-ui:  ## Fetch Swagger UI from npm anew (ARGS=5.36.0: another version)
+	sh .ci/swagger-ui $(ARGS)
+
+attack: install  ## Attack with 5,000 made-up and 20,000 hostile requests (ten minutes; ARGS=--only hostile)
 	$(BIN)/python -m tests.attack $(ARGS)
 
 bench: install  ## Run the benchmarks

@@ -12,8 +12,10 @@ http.catalogue  a million arms over HTTP (15 minutes, 6 GB)
 instructions  instructions of a request, and of a bare one (valgrind; 10 minutes)
 growth    how cost grows with arms, columns, catalogue and log (5 minutes, 4 GB)
 memory    resident memory of a serving process over a million selects
+stalls    how long one request keeps all others waiting (2 minutes)
 export    how fast `forage export` is, and what it holds in memory
 recovery  how long a start takes, and how far a second replica is behind
+poison    what ten hostile rewards do to a head, and what mends it (10 minutes)
 evaluation  off-policy estimates on the Open Bandit sample beside the published ones
 outage    Redis goes away under load
 learning  what our policies and other libraries learn (`make learning`)
@@ -39,9 +41,11 @@ NAMES: Final = (
     "http.catalogue",
     "instructions",
     "memory",
+    "stalls",
     "export",
     "recovery",
     "outage",
+    "poison",
     "evaluation",
     "learning",
 )

@@ -21,7 +21,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from service.evaluation.estimators import Logged, choose_threshold, effective_size, switch, terms_of
+from service.evaluation.estimators import (
+    Logged,
+    choose_threshold,
+    direct,
+    effective_size,
+    switch,
+    terms_of,
+)
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -31,7 +38,7 @@ SIMULATIONS, CHUNK = 200_000, 10_000
 SEED = 12_345
 THRESHOLDS = (1.0, 5.0, 10.0)
 PUBLISHED = {"DM": 0.157, "IPS": 0.311, "SNIPS": 0.312, "DR": 0.292, "Switch-DR": 0.258}
-NAMED = {"dm": "DM", "ips": "IPS", "snips": "SNIPS", "dr": "DR"}
+NAMED = {"ips": "IPS", "snips": "SNIPS", "dr": "DR"}
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,7 @@ def errors(log: Log, items: Array, chances: Array, truth: float) -> dict[str, fl
     """Relative, of each estimator on one sample."""
     columns = logged(log, items, chances)
     values = {NAMED[name]: each.value for name, each in terms_of(columns).items() if name in NAMED}
+    values["DM"] = direct(columns).value
     values["Switch-DR"] = switch(columns, choose_threshold(columns)).value
     for threshold in THRESHOLDS:
         values[f"Switch-DR ({threshold:g})"] = switch(columns, threshold).value

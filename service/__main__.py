@@ -1,5 +1,10 @@
 """forage: serve an experiment, train its nets, look after its log."""
 
+if __name__ == "__main__":  # python -m service
+    from service.program import run
+
+    run()  # it imports this file under its own name, and ends the process
+
 import argparse
 import asyncio
 import contextlib
@@ -21,6 +26,7 @@ from service.commands.parser import Parser, ending, fill, overview
 from service.commands.running import Command, run_until_stopped
 from service.errors import ConfigurationError, ForageError
 from service.faults import faults_of
+from service.interrupts import at_once
 from service.logs import log_to_stderr
 from service.settings import Settings
 
@@ -127,6 +133,13 @@ def _settings(options: dict[str, Any]) -> Settings:
         raise ConfigurationError("\n".join(lines)) from error
 
 
+def _serve(settings: Settings) -> int:
+    with at_once():  # what `serve` imports
+        import service.app
+        import service.services  # noqa: F401
+    return run_until_stopped(serve(settings))
+
+
 async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; then finish what was asked, save the state, and end with 0."""
     import uvicorn
@@ -150,6 +163,7 @@ async def serve(settings: Settings) -> int:
                 log_config=None,
                 access_log=False,
                 lifespan="off",
+                proxy_headers=False,  # whose request it is, `addresses` tells
                 timeout_graceful_shutdown=10,
                 http=cast(Any, protocol(services)),  # any that makes a protocol
             )
@@ -217,7 +231,10 @@ async def _keep_training(settings: Settings, port: int, access: "Access") -> Non
     if access.required:  # in the environment, which only this user can read; not in `ps`
         environment["FORAGE_KEY"] = access.lend("trainer", "admin")
     while True:
-        child = await asyncio.create_subprocess_exec(*command, env=environment)
+        # A session of its own: an interrupt at the terminal is for this process, which ends it.
+        child = await asyncio.create_subprocess_exec(
+            *command, env=environment, start_new_session=True
+        )
         try:
             status = await child.wait()
         except asyncio.CancelledError:
@@ -231,7 +248,7 @@ async def _keep_training(settings: Settings, port: int, access: "Access") -> Non
 SERVE = Command(
     "answer /select and /reward over HTTP",
     _serve_options,
-    lambda settings, options: run_until_stopped(serve(settings)),
+    lambda settings, options: _serve(settings),
     description="Answer /select and /reward until SIGTERM or an interrupt; then finish what was "
     "asked, save the state, and end. With nothing given it serves the Zooplus example from "
     "forage.db in this folder, with a trainer beside it; /docs describes every route.",
@@ -252,7 +269,3 @@ EXAMPLES = (
     "forage serve --experiment shop.toml",
     "forage doctor --url http://127.0.0.1:8000    # is all as it should be?",
 )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,16 +12,24 @@ import os
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from time import monotonic, time
+from typing import NamedTuple
 
 from limits import RateLimitItem
-from limits.storage import MemoryStorage
-from limits.strategies import SlidingWindowCounterRateLimiter
 
-from service.errors import ConfigurationError, Forbidden, TooManyRequests, Unauthorized
+from service.errors import (
+    ConfigurationError,
+    Forbidden,
+    ForeignOrigin,
+    Misdirected,
+    TooManyRequests,
+    Unauthorized,
+)
 from service.keys import Key, KeyScope, Ring, digest_of, loopback, mint, now, rate_of, read_keys
+from service.profile import FREE, Profile
+from service.question import Question
+from service.rates import Rates
 from service.settings import Settings
 from service.telemetry import Count, Telemetry
 
@@ -32,7 +40,10 @@ LOOK_SECONDS = 1.0
 
 BEARER = b"bearer "
 
-REASONS = ("missing", "wrong", "expired", "revoked", "scope", "experiment", "origin", "rate")
+REASONS = (
+    "missing", "wrong", "expired", "revoked", "scope", "experiment", "origin", "host", "profile",
+    "rate", "rate_address", "rate_unit",
+)  # fmt: skip
 """Why a request was refused, as `forage_refused_total` counts it."""
 
 UNGUARDED = """{host} can be reached from other hosts, so keys are required. Make one:
@@ -50,6 +61,7 @@ class Grant:
     experiments   these alone; None: all
     origins       of pages that may use the key; empty: it is not a browser's
     until         unix seconds
+    name          as the operator gave it, for people and the log
     """
 
     id: str
@@ -60,6 +72,8 @@ class Grant:
     until: float = math.inf
     revoked: bool = False
     rate: RateLimitItem | None = None
+    name: str = ""
+    profile: Profile = FREE
 
     def covers(self, experiment: str) -> bool:
         return self.experiments is None or experiment in self.experiments
@@ -72,6 +86,13 @@ class Grant:
         if experiment is None:
             raise Forbidden("this key is bound to experiments: name one of them")
         raise Forbidden("this key is bound to other experiments")
+
+
+class Caller(NamedTuple):
+    """Who asks. address: of the client, None where it cannot be told."""
+
+    grant: Grant
+    address: str | None = None
 
 
 GRANT: ContextVar[Grant | None] = ContextVar("GRANT", default=None)
@@ -134,7 +155,7 @@ class Access:
         self._ring: Ring[Grant] = Ring([])
         self._file: list[tuple[Key, Grant]] = []
         self._seen: tuple[int, ...] | None = None
-        self._next_look = 0.0
+        self._next_look = -math.inf
         self.path = path
         if path is not None:
             self._seen = _signature(path)
@@ -143,12 +164,12 @@ class Access:
             if path.stat().st_mode & 0o022:
                 logger.warning("%s: others may write it, and so make keys: chmod 600", path)
         self.nobody = Grant("", self._refused["experiment"])
+        self.rates = Rates()
 
     def admit(self, headers: Headers, scope: KeyScope) -> Grant:
         """What the key in the headers is good for, if that is the scope.
 
-        headers: as ASGI has them, names in lower case. Raises Unauthorized, Forbidden,
-        TooManyRequests.
+        headers: as ASGI has them, names in lower case. Raises Unauthorized, Forbidden.
         """
         if monotonic() >= self._next_look:
             self._look()
@@ -166,21 +187,50 @@ class Access:
         if scope not in grant.scopes:
             self._refused["scope"].inc()
             raise Forbidden(f"this key has no scope {scope!r}")
-        if grant.rate is not None:
-            self._hit(grant, grant.rate, 1, 1)
         return grant
 
-    def foreign_page(self) -> Forbidden:
-        """What a page is told that is of another origin, where no keys are asked for."""
+    def foreign_page(self) -> ForeignOrigin:
+        """The refusal of a page of another origin, counted."""
         self._refused["origin"].inc()
-        return Forbidden("this page is of another origin: list it in FORAGE_CORS_ORIGINS")
+        return ForeignOrigin("this page is of another origin: list it in FORAGE_CORS_ORIGINS")
 
-    def charge(self, batch: int) -> None:
-        """Count the rest of a batch against the rate of the key: one was when it was let in. Raises
-        TooManyRequests."""
-        grant = GRANT.get()
-        if batch > 1 and grant is not None and grant.rate is not None:
-            self._hit(grant, grant.rate, batch - 1, batch)
+    def misdirected(self) -> Misdirected:
+        """The refusal of a host that is not this service's, counted."""
+        self._refused["host"].inc()
+        return Misdirected("list the host that requests name in FORAGE_ALLOWED_HOSTS")
+
+    def charge(self, caller: Caller, cost: int, before: int = 0, unit: str | None = None) -> None:
+        """Count what a request costs against the rates of its unit, its address and its key: in
+        this order, so that what one visitor is refused is not taken from the others. Raises
+        TooManyRequests.
+
+        before: what of the cost was counted against address and key when the request came
+        """
+        grant, rest = caller.grant, cost - before
+        profile = grant.profile
+        if unit is not None and profile.unit is not None:
+            self._hit("unit", grant, profile.unit, unit, cost, cost)
+        if rest <= 0:
+            return
+        if caller.address is not None and profile.address is not None:
+            self._hit("address", grant, profile.address, caller.address, rest, cost)
+        if grant.rate is not None:
+            self._hit("key", grant, grant.rate, "", rest, cost)
+
+    def expect_batch(self, caller: Caller, length: int) -> None:
+        """Raises Forbidden where it is longer than the key may send."""
+        most = caller.grant.profile.batch
+        if length > most:
+            self._refused["profile"].inc()
+            raise Forbidden(f"this key sends at most {most} in a batch", path="requests")
+
+    def expect_allowed(self, caller: Caller, question: Question) -> None:
+        """Raises Forbidden where the key is not good for all that is asked."""
+        try:
+            caller.grant.profile.expect(question)
+        except Forbidden:
+            self._refused["profile"].inc()
+            raise
 
     def lend(self, name: str, scope: KeyScope) -> str:
         """A key that this process alone takes, for a process that it starts."""
@@ -211,23 +261,19 @@ class Access:
         self._refused[reason].inc()
         return Unauthorized(detail)
 
-    def _hit(self, grant: Grant, rate: RateLimitItem, cost: int, whole: int) -> None:
+    def _hit(
+        self, kind: str, grant: Grant, rate: RateLimitItem, who: str, rest: int, whole: int
+    ) -> None:
         """whole: of the request, what was counted of it before included."""
-        if self._limiter.hit(rate, grant.id, cost=cost):
+        seconds = self.rates.hit(kind, rate, (grant.id, who), rest)
+        if not seconds:
             return
-        self._refused["rate"].inc()
+        self._refused["rate" if kind == "key" else f"rate_{kind}"].inc()
         if whole > rate.amount:
             raise TooManyRequests(
-                f"so many at once never pass: the rate of this key is {rate}", rate.get_expiry()
+                f"so many at once never pass: the rate of this {kind} is {rate}", seconds
             )
-        again = self._limiter.get_window_stats(rate, grant.id).reset_time
-        raise TooManyRequests(f"the rate of this key is {rate}", max(1, math.ceil(again - time())))
-
-    @cached_property
-    def _limiter(self) -> SlidingWindowCounterRateLimiter:
-        """Two counts a key: a window that slides, whatever the rate, at no cost that grows with it.
-        In this process: a rate is of one replica, so that no request waits for another host."""
-        return SlidingWindowCounterRateLimiter(MemoryStorage())
+        raise TooManyRequests(f"the rate of this {kind} is {rate}", seconds)
 
     def _look(self) -> None:
         """Read the file where it is another than before; one that is broken changes nothing."""
@@ -262,6 +308,8 @@ class Access:
             key.expires.timestamp() if key.expires else math.inf,
             key.revoked is not None,
             rate_of(key.rate) if key.rate else None,
+            key.name,
+            key.limits,
         )
 
 

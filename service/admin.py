@@ -1,11 +1,14 @@
 """Changes to what is served: experiments, arms, versions. Each ends as an event in the log."""
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict
 from time import time
 from typing import Any
+
+import numpy as np
 
 from service.errors import Conflict, Damaged, Invalid, LogTooNew, NotFound, PreconditionFailed
 from service.events import (
@@ -18,22 +21,40 @@ from service.events import (
     VersionStaged,
     encode_event,
 )
-from service.experiment import Definition
-from service.features import Schema, View
+from service.experiment import LARGEST_REWARD, Definition
+from service.features import LARGEST_PRODUCT, Array, Schema, View
 from service.fold import State, read_artifact, read_meta
 from service.follower import Pace
+from service.footprint import expect_room, footprint_of
 from service.journal import Journal
 from service.policies.learner import Learner
 from service.policies.settings import Network
-from service.posterior import digest
+from service.policies.version import WIDE, Version
+from service.posterior import Health, digest
+from service.probing import expect_sound, rows_of
 from service.stores.base import Append, Known
 from service.tallies import interval
 from service.telemetry import Telemetry
 
+LEAST_ARTIFACT_BYTES = 4 * 2**20
+"""That any version may hold uncompressed; of a larger policy, what it is estimated to take."""
+
+
+SETTINGS = {
+    "alpha": (1e-9, 1e6),
+    "ridge": (1e-9, 1e9),
+    "noise": (1e-9, LARGEST_REWARD),
+    "scale": (1e-9, 1e6),
+}
+"""Smallest and largest value of settings whose products with features and rewards make scores: far
+beyond use, and far from overflow."""
+
 
 class Admin:
-    def __init__(self, journal: Journal, telemetry: Telemetry) -> None:
-        self._journal, self._telemetry = journal, telemetry
+    """memory_bytes: that an experiment may take, by an estimate."""
+
+    def __init__(self, journal: Journal, telemetry: Telemetry, memory_bytes: int) -> None:
+        self._journal, self._telemetry, self._memory_bytes = journal, telemetry, memory_bytes
 
     # -- experiments ---------------------------------------------------------------------------
 
@@ -46,10 +67,12 @@ class Admin:
         start that head from the prior (`fold.HEADLESS` lists those that do not).
         Raises Invalid, PreconditionFailed, or Conflict where another definition came between.
         """
-        self.check_arms(definition)
         state = await self._journal.discover(name)
         created = state.deleted
+        definition = definition.completed(None if created else state.definition)
+        self.check(definition)
         self._check_revision(state, if_match)
+        expect_room(self._memory_bytes, state, definition, len(definition.arms))
         same = not created and state.definition.features == definition.features
         event = ExperimentDefined(
             at=time(),
@@ -57,6 +80,7 @@ class Admin:
             schema_version=state.schema_version + (not same),
             definition=definition.model_dump(mode="json"),
         )
+        await asyncio.to_thread(_expect_foldable, name, event)
         await self._append_revision(state, event, event.revision)
         return await self._journal.discover(name), created
 
@@ -107,15 +131,24 @@ class Admin:
             raise PreconditionFailed("If-Match names another revision than the present one")
 
     @staticmethod
-    def check_arms(definition: Definition) -> None:
-        """What a definition cannot see of itself: its arms and widths. Raises Invalid."""
+    def check(definition: Definition) -> None:
+        """What a definition cannot see of itself (arms, widths), or an older log may hold (rewards
+        of any size). Raises Invalid."""
+        _expect_moderate(definition)
         schema = Schema(definition.features)
         for arm, features in definition.arms.items():
             schema.encode_arm(features, f"arms.{arm}")
         for name, policy in definition.policies.items():
             widths = {}
             if policy.sees_features:
-                widths["features"] = View(schema, definition.features_of(policy)).width
+                view = View(schema, definition.features_of(policy))
+                widths["features"] = view.width
+                if view.unbounded:
+                    raise Invalid(
+                        f"the product {view.unbounded[0]!r} may exceed {LARGEST_PRODUCT:g}: give "
+                        "its features a scale, a clip, or min and max",
+                        path=f"policies.{name}.features",
+                    )
             if isinstance(policy, Network) and policy.has_net:
                 widths |= {"hidden": max(policy.hidden), "embedding": policy.embedding}
             for setting, width in widths.items():
@@ -130,6 +163,9 @@ class Admin:
     async def upsert_arms(self, state: State, arms: Mapping[str, Mapping[str, Any]]) -> None:
         """Add arms or give them other features. All are checked before they are written, together:
         those of one call are one commit of the log."""
+        if new := len(arms.keys() - state.arms.keys()):
+            count = len(state.arms) + new
+            expect_room(self._memory_bytes, state, state.definition, count)
         pace, entries, own = Pace(), list[tuple[Append, AnyEvent]](), secrets.token_hex(16)
         for number, (arm, features) in enumerate(arms.items()):
             state.schema.encode_arm(features, f"arms.{arm}")
@@ -159,11 +195,12 @@ class Admin:
         where it was trained for another head or version than the next.
         """
         learner = find(state, policy)
-        if not learner.settings.has_net:
-            raise Invalid("has no net: nothing is trained for it", path="policy")
+        x = await rows_of(self._journal, state)
+        limit = max(footprint_of(state)[f"policies.{policy}"], LEAST_ARTIFACT_BYTES)
         try:
-            version = read_artifact(learner, artifact)
-            meta = read_meta(artifact)
+            version, meta = await asyncio.to_thread(
+                _judged, learner, artifact, limit, x, state.definition.reward.range
+            )
         except (Damaged, LogTooNew) as fault:
             raise Invalid(str(fault), path="artifact") from fault
         if (meta.get("born"), version.number) != learner.next_version or learner.staged:
@@ -201,16 +238,22 @@ class Admin:
 
     async def policies(self, state: State) -> list[dict[str, Any]]:
         counts = await self._journal.store.decision_counts(state.name)
-        return [self._status(state, learner, counts) for learner in state.learners.values()]
+        return [await self._status(state, learner, counts) for learner in state.learners.values()]
 
     async def policy(self, state: State, name: str) -> dict[str, Any]:
         counts = await self._journal.store.decision_counts(state.name)
-        return self._status(state, find(state, name), counts)
+        return await self._status(state, find(state, name), counts)
 
-    def _status(self, state: State, learner: Learner, counts: Mapping[str, int]) -> dict[str, Any]:
+    async def _status(
+        self, state: State, learner: Learner, counts: Mapping[str, int]
+    ) -> dict[str, Any]:
         tally = state.tallies[learner.name]
         watch = self._telemetry.watched.get((state.name, learner.name))
         version = learner.active
+        head = None
+        if version.head is not None:
+            health = await _health(version)
+            head = {**asdict(health), "digest": digest(version.head)}
         return {
             "name": learner.name,
             "kind": learner.settings.kind,
@@ -223,9 +266,7 @@ class Admin:
             "propensity_minimum": watch.minimum if watch else None,
             "entropy_mean": watch.entropy if watch else None,
             "model_version": f"{learner.name}/{version.number}@{state.position}",
-            "head": None
-            if version.head is None
-            else {**asdict(version.head.health()), "digest": digest(version.head)},
+            "head": head,
             "version": version.number,
             "staged": learner.staged.version.number if learner.staged else None,
             "training_due": learner.training_due,
@@ -233,6 +274,58 @@ class Admin:
             "trained_to": version.trained_to if version.number else None,
             "versions": learner.history,
         }
+
+
+async def _health(version: Version) -> Health:
+    """Of a wide head in a thread: its spectrum takes seconds."""
+    head = version.copied_head() if version.columns > WIDE else None
+    if head is not None:
+        return await asyncio.to_thread(head.health, version.usual)
+    assert version.head is not None
+    return version.head.health(version.usual)
+
+
+def _expect_moderate(definition: Definition) -> None:
+    """Raises Invalid for numbers with which sums or scores would overflow."""
+    rules = definition.reward
+    for setting, ends in (("range", rules.range), ("total", rules.total or ())):
+        for end in ends:
+            _expect_between(-LARGEST_REWARD, end, LARGEST_REWARD, f"reward.{setting}")
+    for name, policy in definition.policies.items():
+        for setting, (low, high) in SETTINGS.items():
+            value = getattr(policy, setting, None)
+            if isinstance(value, float) and value != 0:
+                _expect_between(low, value, high, f"policies.{name}.{setting}")
+
+
+def _expect_between(low: float, value: float, high: float, path: str) -> None:
+    if not low <= value <= high:
+        raise Invalid(f"must lie between {low:g} and {high:g}", path=path)
+
+
+def _expect_foldable(name: str, event: ExperimentDefined) -> None:
+    """Fold a definition into an empty state before the log has it. Raises Invalid where that fails,
+    whatever the cause is: no replica could serve it."""
+    try:
+        State(name).apply(1, event)
+    except Exception as fault:
+        raise Invalid(f"cannot be served: {fault}", path="policies") from fault
+
+
+def _judged(
+    learner: Learner, artifact: bytes, limit: int, x: Array, span: tuple[float, float]
+) -> tuple[Version, dict[str, Any]]:
+    """A version as it was handed over, and what its trainer says of it. Raises Damaged, LogTooNew,
+    or Invalid."""
+    with np.errstate(all="ignore"):  # what overflows is refused
+        meta = read_meta(artifact, limit)
+        if not learner.settings.has_net and not meta.get("without"):
+            raise Invalid(
+                "has no net: it takes no version but one that was rebuilt without decisions",
+                path="policy",
+            )
+        expect_sound(learner, read_artifact(learner, artifact, limit), x, span)
+        return read_artifact(learner, artifact, limit), meta
 
 
 def find(state: State, policy: str) -> Learner:

@@ -36,11 +36,20 @@ class Application(FastAPI):
 
 
 def create_app(services: Services) -> FastAPI:
-    app = Application(title="Forage", version=__version__, description=DESCRIPTION)
+    app = Application(
+        title="Forage",
+        version=__version__,
+        description=DESCRIPTION,
+        docs_url=None,  # FastAPI's pages load scripts from another host; ours is `web`'s
+        redoc_url=None,
+    )
     app.state.services = services
     settings = services.settings
     app.add_middleware(  # inside of what counts requests
-        access.Doorkeeper, access=services.access, origins=settings.cors_origins
+        access.Doorkeeper,
+        access=services.access,
+        hosts=services.hosts,
+        addresses=services.addresses,
     )
     app.add_middleware(
         Gate,
@@ -57,7 +66,9 @@ def create_app(services: Services) -> FastAPI:
     for prefix, router in (*experiments.SCOPED, *imports.SCOPED):
         app.include_router(router, prefix=prefix)
     web.install(app)
-    cors.install(app, settings.cors_origins)  # last of all middleware: outside of it
+    cors.install(
+        app, settings.cors_origins, services.hosts
+    )  # last of all middleware: outside of it
     app.openapi = lambda: openapi(app, services.access.required)  # type: ignore[method-assign]
     return app
 

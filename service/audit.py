@@ -8,7 +8,6 @@ Where events were trimmed or erased the fold goes on at the origin; of decisions
 they say by themselves is checked.
 """
 
-import json
 from array import array
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from service.chain import link_mark, read_link
 from service.errors import (
     ConfigurationError,
     Damaged,
@@ -35,16 +35,15 @@ from service.events import (
     Outcome,
     Tombstone,
     decode_decision,
-    decode_event,
     outcomes,
 )
 from service.findings import Finding, Findings
 from service.fold import State
 from service.follower import PAGE, Follower, Live
 from service.rederive import check_choice, check_decision, check_event, is_imported, is_whole, made
-from service.settlement import link_mark
+from service.replay import read_event, skipped_positions
 from service.stores import Store, open_store
-from service.stores.base import KeptRow, Mark
+from service.stores.base import KeptRow, Mark, Record
 from service.telemetry import Telemetry
 
 ROWS = 200
@@ -91,13 +90,15 @@ class Audit:
         self._oldest_closed = inf
         self._stones: set[int] = set()
         self._broken, self._begins = False, 0
-        self._derived, self._said = 0, 0.0
+        self._skips: frozenset[int] = frozenset()
+        self._derived, self._said = 0, -inf
 
     async def run(self) -> Findings:
         # Counts before rows: a service at work beside us only adds to the rows that are listed.
         counted = sum((await self._store.decision_counts(self._name)).values())
         removed = await self._store.removed(self._name)
         self._found.trimmed, self._found.erased = removed.trimmed, removed.erased
+        self._skips = await skipped_positions(self._store, self._name)
         await self._find_origin()
         async for row in self._rows.read_all():
             self._take_row(row)
@@ -105,7 +106,7 @@ class Audit:
         await self._derive(0)
         while records := await self._store.read(self._name, self._position, PAGE):
             for record in records:
-                await self._take_event(record.position, record.payload)
+                await self._take_event(record)
         await self._derive(None)
         for position in sorted(self._stones):
             what = "a tombstone that no erasure tells of"
@@ -177,13 +178,14 @@ class Audit:
 
     # -- events --------------------------------------------------------------------------------
 
-    async def _take_event(self, position: int, payload: bytes) -> None:
+    async def _take_event(self, record: Record) -> None:
+        position = record.position
         self._found.events += 1
         if position != self._position + 1:
             await self._skip(position)
         self._position = position
         try:
-            event = decode_event(payload)
+            event = read_event(record, self._skips)
         except StoreError as fault:
             self._break(position, str(fault))
         else:
@@ -262,16 +264,28 @@ class Audit:
             chain.append(found[identity])
         if chain[-1].position > position:
             return None
-        own: list[Any] = [outcome.settled.reward, isinstance(event, Expired)]
+        settled = outcome.settled
+        own: list[Any] = [outcome.learned, isinstance(event, Expired), settled.weight]
         before: list[Any] = [outcome.was, outcome.since]
-        what = f"reward of {arm}, by default, reward before, since; at position {position}"
+        what = f"reward of {arm}, by default, weight, reward before, since; at position {position}"
         derived: list[Any] = []
         with suppress(ValueError, LookupError, TypeError):  # a mark can be changed, too
-            derived += json.loads(chain[-1].value)
-            derived += [json.loads(chain[-2].value)[0], chain[0].position] if chain[1:] else before
+            known = read_link(chain[-1])
+            derived += [known.reward, known.default, known.weight]
+            derived += _before(chain) if chain[1:] else before
         if [*own, *before] == derived:
             return None
         return Finding("fields", event.decision, what, [*own, *before], derived)
+
+
+def _before(chain: list[Mark]) -> list[Any]:
+    """What had been learned of an arm before the last of its links, and since when: since the first
+    word after it was closed last."""
+    was, since = None, None
+    for link in chain[:-1]:
+        was = read_link(link).reward
+        since = None if was is None else since or link.position
+    return [was, since]
 
 
 def _differences(state: State, decision: Decision) -> list[Finding]:

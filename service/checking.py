@@ -97,8 +97,8 @@ def check(text: str, file: str, stem: str) -> Checked:
         say = "letters, digits, '_', '.' and '-', at most 64"
         findings.append(Finding("fault", lines.of(("name",)), "name", say))
     try:
-        definition = Definition.model_validate(content)
-        Admin.check_arms(definition)
+        definition = Definition.model_validate(content).completed()
+        Admin.check(definition)
     except ValidationError as error:
         findings += _faults(error, content, lines)
     except Invalid as fault:

@@ -9,7 +9,8 @@ import json
 import zipfile
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any
+from math import prod
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -21,8 +22,25 @@ MAGIC = b"forage1\n"
 SLICE = 512
 """Members that are written at a time: about a millisecond of arms with 32 features."""
 
+DIRECTORY = 2**20
+"""Bytes of the directory of an artifact's members: some 10,000."""
+
+_END = b"PK\x05\x06"
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 _DIGEST = 32
-_UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, OSError, EOFError)
+_UNREADABLE = (
+    LookupError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    OSError,
+    EOFError,
+    RecursionError,
+    MemoryError,
+)
 
 
 def pack(schema: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
@@ -52,14 +70,18 @@ def seal(text: bytes, arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     return MAGIC + hashlib.sha256(content).digest() + content
 
 
-def unpack(blob: bytes, schema: int) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Meta and arrays. Raises Damaged, Outdated where the blob has a schema below `schema`,
-    LogTooNew where it has one above."""
+def unpack(
+    blob: bytes, schema: int, limit: int | None = None
+) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Meta and arrays. Raises Damaged, also where they would be more bytes than `limit`, before any
+    is made; Outdated where the blob has a schema below `schema`, LogTooNew where it has one above.
+    """
     head, digest = blob[: len(MAGIC)], blob[len(MAGIC) : len(MAGIC) + _DIGEST]
     content = blob[len(MAGIC) + _DIGEST :]
     if head != MAGIC or hashlib.sha256(content).digest() != digest:
         raise Damaged("the checksum does not match: cut short or changed")
     try:
+        _expect_bounded(content, limit)
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         meta: dict[str, Any] = json.loads(arrays.pop("meta").tobytes())
@@ -71,3 +93,34 @@ def unpack(blob: bytes, schema: int) -> tuple[dict[str, Any], dict[str, npt.NDAr
     if written < schema:
         raise Outdated(f"written with schema {written}, this Forage reads {schema}")
     return meta, arrays
+
+
+def _expect_bounded(content: bytes, limit: int | None) -> None:
+    """Raises ValueError where members would be more bytes than the limit, or than they say: a
+    megabyte of zeros is a kilobyte. What a directory promises no read goes beyond, and what an
+    array takes its header says."""
+    end = content[-len(_END) - 18 :]
+    if end[: len(_END)] != _END:
+        raise ValueError("there is no directory of its members at its end")
+    directory = int.from_bytes(end[12:16], "little")
+    if limit is not None and directory > DIRECTORY:
+        raise ValueError(f"the directory of its members has {directory} bytes")
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        whole = sum(member.file_size for member in file.infolist())
+        if limit is not None and whole > limit:
+            raise ValueError(f"it holds {whole} bytes uncompressed, and may hold {limit}")
+        for member in file.infolist():
+            with file.open(member) as stream:
+                taken = _bytes_of(stream)
+            if taken > member.file_size:
+                raise ValueError(f"{member.filename} says that it is larger than it is")
+
+
+def _bytes_of(stream: IO[bytes]) -> int:
+    """That an array takes, by its header."""
+    version = np.lib.format.read_magic(stream)
+    read = _HEADERS.get(version)
+    if read is None:
+        raise ValueError("an array has a header of another version")
+    shape, _, dtype = read(stream)
+    return prod(shape) * dtype.itemsize

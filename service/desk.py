@@ -5,13 +5,18 @@ from collections.abc import Callable
 from time import perf_counter
 
 from service.access import GRANT, Grant
-from service.engine import Answer, Asked, Engine, Made, Question, decide
+from service.arms import are_many
+from service.engine import ASIDE_MS, Answer, Asked, Engine, Made, decide
 from service.journal import Journal
 from service.policies import together
+from service.question import Question
 from service.telemetry import Telemetry
 from service.writer import Held, tell
 
 Then = Callable[[Answer | Exception], None]
+
+TURN_MS = 5.0
+"""That decisions of one turn of the loop may take by their estimates; the rest has the next."""
 
 PATIENCE_SECONDS, ENOUGH = 0.002, 16
 """Longest that a question waits for a commit to end before it is decided, and how many do."""
@@ -49,16 +54,29 @@ class Desk:
             asyncio.get_running_loop().call_soon(self._decide)
 
     def _decide(self) -> None:
-        """Look up each; decide together what is asked of one policy about the same arms."""
+        """Decide what was asked, together what is asked of one policy about the same arms."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         if not self._asked:
             return
+        for group in self._groups():
+            try:
+                self._decide_group(group)
+            except Exception as fault:
+                for _, then in group:
+                    then(fault)
+
+    def _groups(self) -> list[list[tuple[Asked, Then]]]:
+        """What is asked of one policy about the same arms, looked up."""
         waiting, self._asked = self._asked, []
-        start = perf_counter()
+        start, spent = perf_counter(), 0.0
         groups: dict[tuple[int, int, bool], list[tuple[Asked, Then]]] = {}
-        for question, grant, then in waiting:
+        for place, (question, grant, then) in enumerate(waiting):
+            if spent > TURN_MS:
+                self._asked = waiting[place:]
+                asyncio.get_running_loop().call_soon(self._decide)
+                break
             before = GRANT.set(grant)
             try:
                 asked = self._look_up(question, then)
@@ -68,22 +86,20 @@ class Desk:
             finally:
                 GRANT.reset(before)
             if asked is not None:
+                spent += asked.ms
                 same = id(asked.learner), id(asked.candidates), asked.question.top_k == 1
                 groups.setdefault(same, []).append((asked, then))
         if known := sum(map(len, groups.values())):
             self._parse.observe((perf_counter() - start) / known, known)
-        for group in groups.values():
-            try:
-                self._decide_group(group)
-            except Exception as fault:
-                for _, then in group:
-                    then(fault)
+        return list(groups.values())
 
     def _look_up(self, question: Question, then: Then) -> Asked | None:
         """None: it has to be awaited."""
         state = self._engine.served(question.experiment)
-        asked = None if state is None else self._engine.look_up(state, question)
-        if asked is None or asked.learner.heavy or not asked.candidates.ids:
+        asked = None
+        if state is not None and (question.arms is None or not are_many(question.arms)):
+            asked = self._engine.look_up(state, question)
+        if asked is None or asked.ms > ASIDE_MS or not asked.candidates.ids:
             self._journal.spawn(tell(self._engine.select(question), then))
             return None
         return asked

@@ -15,7 +15,7 @@ from time import monotonic
 
 import numpy as np
 
-from service.events import Corrected, Learned, Settled, outcomes
+from service.events import Learned, Outcome, Settled, outcomes
 from service.experiment import Boolean, Categorical, Hashed, RewardRules, Vector
 from service.features import Array, Schema
 from service.fold import State
@@ -231,10 +231,11 @@ class PredictionDrift:
         self.predicted[slot], self.observed[slot] = predicted, reward
         self.count += 1
 
-    def revise(self, decision: str, arm: str, reward: float) -> None:
+    def revise(self, decision: str, arm: str, reward: float | None) -> None:
+        """None: as it was foretold."""
         slot = self._slots.get((decision, arm))
         if slot is not None:
-            self.observed[slot] = reward
+            self.observed[slot] = self.predicted[slot] if reward is None else reward
 
     def figures(self, rules: RewardRules) -> Calibration | None:
         """None before the window is full."""
@@ -261,11 +262,13 @@ class _Policy:
     rewards: RewardDrift
     predictions: PredictionDrift
 
-    def move(self, learner: Learner, decision: str, settled: Settled, was: float | None) -> None:
-        self.rewards.move(settled.reward, was)
+    def move(self, learner: Learner, decision: str, outcome: Outcome) -> None:
+        """What is withdrawn counts as what was foretold, and as the mean of all."""
+        settled, was, reward = outcome.settled, outcome.was, outcome.learned
+        self.rewards.move(self.rewards.long if reward is None else reward, was)
         predictions = self.predictions
         if was is not None:
-            predictions.revise(decision, settled.arm, settled.reward)
+            predictions.revise(decision, settled.arm, reward)
             return
         predictions.left -= 1
         if predictions.left <= 0:
@@ -307,12 +310,8 @@ class Drift:
             rewards = RewardDrift(tally.count, tally.total, tally.squares)
             predictions = PredictionDrift(self._rng, self._samples)
             watch = self._policies[key] = _Policy(learner.born, rewards, predictions)
-        if isinstance(event, Corrected):
-            for settled, was, _ in outcomes(event):
-                watch.move(learner, event.decision, settled, was)
-        else:
-            for settled in event.settled:
-                watch.move(learner, event.decision, settled, None)
+        for outcome in outcomes(event):
+            watch.move(learner, event.decision, outcome)
 
     def context(self, state: State) -> dict[str, float]:
         """Population stability index of each feature, where enough was seen."""

@@ -5,24 +5,35 @@ select: features -> scores -> probabilities -> choice -> token, decision row -> 
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
 from time import perf_counter, time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from service import arms
 from service.access import expect_granted
+from service.bounds import CHEAP_MS, Bounds
 from service.entropy import Entropy
-from service.errors import Conflict, Fault, Invalid, NotFound
-from service.events import Decided, Decision, Draft, Shown, decode_decision, encode_decision
+from service.errors import Conflict, Invalid, NoFiniteScores, NotFound, NotPositiveDefinite
+from service.events import (
+    Decided,
+    Decision,
+    Draft,
+    Shortlist,
+    Shown,
+    decode_decision,
+    encode_decision,
+)
 from service.features import Array
 from service.fold import State
 from service.journal import Journal
-from service.policies import rules
-from service.policies.candidates import LARGE, Candidates
+from service.policies import ranking, rules
+from service.policies.candidates import Candidates
 from service.policies.learner import Learner
+from service.question import InlineArm, Named, Question
 from service.retrieval import Retrieval
 from service.settings import Settings
 from service.stores.base import DecisionRow
@@ -32,29 +43,13 @@ from service.writer import Held
 
 _entropy = Entropy()
 
+FEW, SEARCHED = 100, 12
+"""Arms of a catalogue of which it does not matter how many are looked at; how many more are than a
+search is to find for one direction."""
 
-class InlineArm(msgspec.Struct, frozen=True):
-    """An arm outside the catalogue."""
-
-    id: str
-    features: dict[str, Any]
-
-
-class Question(msgspec.Struct, frozen=True):
-    """One request for a decision. experiment, policy, arms: None where left out.
-
-    key        the same one gives the same decision (None: each request is another)
-    deferred   it may never be shown: nothing is learned of it before it is activated
-    """
-
-    context: dict[str, Any]
-    experiment: str | None = None
-    policy: str | None = None
-    unit: str | None = None
-    arms: Sequence[str | InlineArm] | None = None
-    top_k: int = 1
-    key: str | None = None
-    deferred: bool = False
+ASIDE_MS = 5.0
+"""A decision that is estimated to take longer is made in another thread, so that no other request
+waits for it."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +60,11 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
-    """A question, and what it is about."""
+    """A question, and what it is about.
+
+    ms          that deciding it is estimated to take
+    shortlist   how the learner chose the candidates itself
+    """
 
     state: State
     question: Question
@@ -76,6 +75,8 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     context: Array
     id: str
     seed: int
+    ms: float
+    shortlist: Shortlist | None = None
 
 
 class Made(msgspec.Struct, frozen=True, gc=False):
@@ -111,24 +112,26 @@ class Engine:
         self._settings, self._telemetry = settings, telemetry
         self._splits: dict[str, _Split] = {}
         self._retrieval = Retrieval()
+        self._bounds = Bounds(settings)
 
     def served(self, name: str | None) -> State | None:
         """A served experiment; None where this process has not heard of it yet. Raises Invalid
-        where the name is needed, or Forbidden."""
+        where the name is needed, Forbidden, or Quarantined."""
         if name is not None:
             expect_granted(name)
             return self._journal.state(name)
-        states = list(self._journal.states.values())
-        if len(states) == 1:
-            expect_granted(states[0].name)
-            return states[0]
+        names = self._journal.names
+        if len(names) == 1:
+            expect_granted(names[0])
+            return self._journal.state(names[0])
         raise Invalid(
-            "name the experiment: there is more than one" if states else "there is none yet",
+            "name the experiment: there is more than one" if names else "there is none yet",
             path="experiment",
         )
 
     async def experiment(self, name: str | None) -> State:
-        """A served experiment. Raises NotFound, Invalid where the name is needed, or Forbidden."""
+        """A served experiment. Raises NotFound, Invalid where the name is needed, Forbidden, or
+        Quarantined."""
         state = self.served(name)
         if state is None:
             assert name is not None
@@ -165,59 +168,101 @@ class Engine:
             return False
         if question.policy not in (None, decision.policy):
             return False
-        arms = question.arms
-        if arms is None:
+        named = question.arms
+        if named is None:
             return True
-        inline = {arm.id: arm.features for arm in arms if isinstance(arm, InlineArm)}
-        ids = [arm.id if isinstance(arm, InlineArm) else arm for arm in arms]
+        inline = {arm.id: arm.features for arm in named if isinstance(arm, InlineArm)}
+        ids = [arm.id if isinstance(arm, InlineArm) else arm for arm in named]
         return (ids, inline) == (decision.arms, decision.inline)
 
     async def _decide(self, state: State, question: Question, own: str | None) -> Answer:
         """own: the id, where a key has it already."""
-        observe = self._telemetry.stages.labels
         start = perf_counter()
-        asked = self.look_up(state, question, own)
-        if not asked.candidates.ids:
-            asked = await self._retrieved(asked)
-        parsed = perf_counter()
-        observe("parse").observe(parsed - start)
-        if asked.learner.heavy:
-            p, slate = await self._decide_aside(asked)
-        else:
-            p, slate = decide(
-                asked.learner, asked.context, asked.candidates, question.top_k, asked.seed
-            )
+        if not arms.are_many(question.arms):
+            asked = self.look_up(state, question, own)
+            if not asked.candidates.ids:
+                asked = await self._retrieved(asked)
+            if asked.ms <= ASIDE_MS:
+                parsed = perf_counter()
+                chosen = decide(
+                    asked.learner, asked.context, asked.candidates, question.top_k, asked.seed
+                )
+                return await self._keep(asked, self._record_timed(asked, *chosen, start, parsed))
+        async with self._journal.live[state.name].lock:  # nothing is folded meanwhile
+            asked = await self._look_up_again(state.name, question, own)
+            parsed = perf_counter()
+            chosen = await asyncio.to_thread(
+                decide,
+                asked.learner, asked.context, asked.candidates, question.top_k, asked.seed,
+            )  # fmt: skip
+            made = self._record_timed(asked, *chosen, start, parsed)
+        return await self._keep(asked, made)
+
+    async def _look_up_again(self, name: str, question: Question, own: str | None) -> Asked:
+        """Under the lock, with as many arms as are named: what was looked up before it was had may
+        be another by now."""
+        state = await self.experiment(name)
+        found = None
+        if arms.are_many(question.arms):
+            assert question.arms is not None
+            found = await arms.find_many(state, question.arms, self._settings.max_arms)
+        asked = self.look_up(state, question, own, found)
+        return asked if asked.candidates.ids else await self._retrieved(asked)
+
+    def _record_timed(
+        self, asked: Asked, p: Array, slate: rules.Slate, start: float, parsed: float
+    ) -> Made:
+        """`record`, once decided, and how long all that took since."""
+        observe = self._telemetry.stages.labels
         scored = perf_counter()
-        observe("score").observe(scored - parsed)
         made = self.record(asked, p, slate)
+        observe("parse").observe(parsed - start)
+        observe("score").observe(scored - parsed)
+        observe("seal").observe(perf_counter() - scored)
+        return made
+
+    async def _keep(self, asked: Asked, made: Made) -> Answer:
+        """Answer once the row is in the log."""
         sealed = perf_counter()
-        observe("seal").observe(sealed - scored)
         held = await self._journal.keep(made.row, required=not made.whole)
-        observe("append").observe(perf_counter() - sealed)
+        self._telemetry.stages.labels("append").observe(perf_counter() - sealed)
         return self.answer(asked, made, held)
 
-    def look_up(self, state: State, question: Question, own: str | None = None) -> Asked:
+    def look_up(
+        self,
+        state: State,
+        question: Question,
+        own: str | None = None,
+        found: arms.Found | None = None,
+    ) -> Asked:
         """What a question is about, as the state has it. Raises Refused. Without candidates, where
         finding them takes long.
 
-        own: the decision's id, where a key has it already
+        own: the decision's id, where a key has it already; found: its arms, where they were
         """
         learner, assignment = self._assign(state, question)
-        seed = _entropy.getrandbits(63)
+        seed, shortlist = _entropy.getrandbits(63), None
         if question.arms is None and self._retrieval.applies(state, learner):
             context = state.schema.encode_context(question.context)
             candidates = self._retrieval.now(state, learner, context, seed)
             inline: dict[str, InlineArm] = {}
             most = len(candidates.ids) or len(state.rows)
+            if candidates.ids:
+                shortlist = self._retrieval.shortlist(state, learner)
         else:
-            candidates, inline = self.candidates(state, question.arms)
+            candidates, inline = found or arms.find(state, question.arms, self._settings.max_arms)
             context = state.schema.encode_context(question.context)
             most = len(candidates.ids)
         if not 1 <= question.top_k <= min(most, self._settings.max_top_k):
             raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
-        id_ = own or new_id()
+        id_, ms = own or new_id(), learner.effort_ms(len(candidates.ids), question.top_k)
+        if ms > CHEAP_MS:
+            ms += self._bounds.expect_fitting(
+                learner, candidates, question.top_k, question.arms, len(inline)
+            )
         return Asked(
-            state, question, learner, assignment, candidates, inline, context, id_, seed
+            state, question, learner, assignment, candidates, inline, context, id_, seed, ms,
+            shortlist,
         )  # fmt: skip
 
     async def _retrieved(self, asked: Asked) -> Asked:
@@ -227,10 +272,13 @@ class Engine:
         )
         if asked.question.top_k > len(found.ids):
             raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
-        return msgspec.structs.replace(asked, candidates=found)
+        ms = asked.learner.effort_ms(len(found.ids), asked.question.top_k)
+        self._bounds.expect_fitting(asked.learner, found, asked.question.top_k)
+        shortlist = self._retrieval.shortlist(asked.state, asked.learner)
+        return msgspec.structs.replace(asked, candidates=found, ms=ms, shortlist=shortlist)
 
     def record(self, asked: Asked, p: Array, slate: rules.Slate) -> Made:
-        """Token and row of a decision.
+        """Token and row of a decision. Raises Invalid where the row is too long.
 
         p: of the candidates, of the first slot. slate: what is shown.
         """
@@ -262,11 +310,16 @@ class Engine:
             reward_by=reward_by,
             accept_until=reward_by + reward.accept_seconds,
             deferred=question.deferred,
+            key=question.caller,
+            shortlist=asked.shortlist,
         )
         token, whole = self._seal(state.name, decision)
         waits = reward.default is not None and not question.deferred
         due = reward_by if waits else None
-        row = DecisionRow(state.name, asked.id, learner.name, encode_decision(decision), due)
+        payload = encode_decision(decision)
+        if question.arms is not None and len(payload) > self._bounds.decision_bytes:
+            raise self._bounds.too_long
+        row = DecisionRow(state.name, asked.id, learner.name, payload, due)
         first = slate.propensities[0]
         return Made(decision, token, whole, row, 0.0 if first == 1.0 else rules.entropy(p))
 
@@ -276,22 +329,14 @@ class Engine:
         if held.payload is not row.payload and held.payload != row.payload:
             return self._again(state, asked.question, held)  # the same key came twice at once
         first = decision.shown[0]
-        shown, arms = len(decision.shown), len(asked.candidates.ids)
+        shown, candidates = len(decision.shown), len(asked.candidates.ids)
         recent = (
-            decision.id, decision.at, first.arm, decision.model_version, shown, arms,
+            decision.id, decision.at, first.arm, decision.model_version, shown, candidates,
             first.propensity,
         )  # fmt: skip
         self._telemetry.decided(state.name, row.policy, first.propensity, made.entropy, recent)
         self._telemetry.drift.decided(state, asked.context)
         return Answer(decision, made.token, state.name, held.logged)
-
-    async def _decide_aside(self, asked: Asked) -> tuple[Array, rules.Slate]:
-        """In another thread, since it may take a second; nothing is folded meanwhile."""
-        async with self._journal.live[asked.state.name].lock:
-            return await asyncio.to_thread(
-                decide,
-                asked.learner, asked.context, asked.candidates, asked.question.top_k, asked.seed,
-            )  # fmt: skip
 
     def _assign(self, state: State, question: Question) -> tuple[Learner, float]:
         """The named policy, or one by its share of the traffic, sticky to the unit."""
@@ -309,6 +354,20 @@ class Engine:
         index = rules.choose(split.shares, point)
         return state.learners[split.names[index]], split.chances[index]
 
+    def offered(self, name: str | None) -> int:
+        """Arms that are looked at, at most, where a request names none."""
+        journal = self._journal
+        state = journal.state(name) if name else next(iter(journal.states.values()), None)
+        if state is None or len(state.rows) <= FEW:
+            return 0 if state is None else len(state.rows)
+        found = [
+            min(len(state.rows), SEARCHED * learner.retrieves)
+            if self._retrieval.applies(state, learner) and learner.retrieves
+            else len(state.rows)
+            for learner in state.learners.values()
+        ]
+        return max(found)
+
     def _split(self, state: State) -> _Split:
         """Put together once after the experiment changed."""
         split = self._splits.get(state.name)
@@ -320,58 +379,10 @@ class Engine:
             self._splits[state.name] = split
         return split
 
-    def candidates(
-        self, state: State, arms: Sequence[str | InlineArm] | None
-    ) -> tuple[Candidates, dict[str, InlineArm]]:
+    def candidates(self, state: State, named: Named | None) -> arms.Found:
         """The arms of a request, and those outside the catalogue. Raises Invalid that names each
         fault."""
-        if arms is None:
-            if not state.arms:
-                raise Invalid("the catalogue is empty: name arms with features", path="arms")
-            return state.candidates, {}
-        if not 1 <= len(arms) <= self._settings.max_arms:
-            raise Invalid(f"give 1 to {self._settings.max_arms} arms", path="arms")
-        named, large = tuple(arms), len(state.rows) > LARGE
-        selections = state.selections if large else state.candidates.selections
-        try:
-            found = selections.get(named)
-        except TypeError:  # one is outside the catalogue
-            return self._mixed(state, arms)
-        if found:
-            return found, {}
-        if large:
-            found, inline = self._mixed(state, arms)
-            selections.remember(named, found)
-            return found, inline
-        known = [*map(state.candidates.row_of.get, named)]  # type: ignore[arg-type]
-        if None in known or len(set(known)) < len(known):  # one is at fault
-            return self._mixed(state, arms)
-        return state.candidates.choose(named, known), {}  # type: ignore[arg-type]
-
-    def _mixed(
-        self, state: State, arms: Sequence[str | InlineArm]
-    ) -> tuple[Candidates, dict[str, InlineArm]]:
-        ids, rows, faults, inline = [], [], [], {}
-        for index, arm in enumerate(arms):
-            if isinstance(arm, InlineArm):
-                ids.append(arm.id)
-                inline[arm.id] = arm
-                if arm.id in state.rows:
-                    faults.append(Fault(f"arms.{index}", "is in the catalogue: give its id alone"))
-                else:
-                    rows.append(state.schema.encode_arm(arm.features, f"arms.{index}.features"))
-                continue
-            ids.append(arm)
-            row = state.rows.get(arm)
-            if row is None:
-                faults.append(Fault(f"arms.{index}", "is not in the catalogue"))
-            else:
-                rows.append(row)
-        if len(set(ids)) < len(ids):
-            faults.append(Fault("arms", "an arm is given twice"))
-        if faults:
-            raise Invalid("an arm cannot be shown", faults=faults)
-        return Candidates(tuple(ids), np.array(rows).reshape(len(rows), -1)), inline
+        return arms.find(state, named, self._settings.max_arms)
 
     def _seal(self, experiment: str, decision: Decision | Draft) -> tuple[str, bool]:
         """The token, and whether it holds what was shown (which stays in the row alone where the
@@ -390,14 +401,18 @@ def decide(
 ) -> tuple[Array, rules.Slate]:
     """Probabilities of the first slot and what is shown: all that chance has a part in.
 
-    The draw is from the probabilities that are logged, by the seed that is logged.
+    The draw is from the probabilities that are logged, by the seed that is logged. Raises
+    NoFiniteScores.
     """
     epsilon = learner.settings.epsilon
-    if top_k > 1:
-        scores = learner.score(context, candidates)
-        p = rules.floor(rules.probabilities(scores), epsilon)
-        return p, rules.rank(scores, top_k, epsilon, Random(seed))
-    p = rules.floor(learner.chances(context, candidates), epsilon)
+    try:
+        if top_k > 1:
+            scores = learner.score(context, candidates)
+            p = rules.expect_whole(rules.floor(rules.probabilities(scores), epsilon))
+            return p, ranking.rank(scores, top_k, epsilon, Random(seed))
+        p = rules.expect_whole(rules.floor(learner.chances(context, candidates), epsilon))
+    except (NotPositiveDefinite, FloatingPointError) as fault:
+        raise NoFiniteScores(learner.name) from fault
     index = int(p.argmax())
     if p[index] < 1:  # a sure choice needs no draw, which takes longer than all this
         index = rules.choose(p, rules.point_of(seed))

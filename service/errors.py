@@ -5,19 +5,28 @@ ForageError
 |  |- Invalid           422     the request is well-formed and wrong
 |  |- Unauthorized      401     no key, or not one that holds
 |  |- Forbidden         403     the key is not good for this
+|  |- ForeignOrigin     403     a page of an origin that no setting lists
+|  |- Misdirected       421     a host that this service does not answer for
 |  |- NotFound          404
 |  |- Conflict          409     the same identity with another value
 |  |- Busy              409     one of its kind is at work
+|  |- Exhausted         409     nothing more can be learned of this arm
 |  |- Gone              410     too late
 |  |- PreconditionFailed 412    another revision than If-Match named
+|  |- TooLarge          413     more bytes than the key may send
 |  `- TooManyRequests   429     more than the rate of the key
 |- StoreError                   the log or the snapshots
 |  |- StoreUnavailable          try again: nothing was acknowledged
+|  |  |- Quarantined     503     this experiment alone: an event of its log cannot be folded
+|  |  `- NoFiniteScores  503     this policy alone: its head or its settings have overflowed
 |  |- StoreLocked               another process holds the embedded database
 |  |- LogTooNew                 written by a newer Forage
 |  |- LogGap                    positions are missing
 |  |  `- LogLost                they were folded: it came back without its last writes
+|  |- FoldFailed                an event cannot be read or folded
+|  |- FoldedBeforeSkipped       an event that was folded here has been skipped since
 |  `- Damaged                   a checksum does not match
+|- NotLoggable                  an event that no replica could read back: it is not appended
 |- NotPositiveDefinite          a precision matrix lost its meaning
 `- ConfigurationError           a setting or an experiment file is wrong
 """
@@ -67,6 +76,18 @@ class Forbidden(Refused):
     title = "The key is not good for this"
 
 
+class ForeignOrigin(Refused):
+    status = 403
+    slug = "foreign-origin"
+    title = "This origin is not listed"
+
+
+class Misdirected(Refused):
+    status = 421
+    slug = "misdirected"
+    title = "This service does not answer for that host"
+
+
 class NotFound(Refused):
     status = 404
     slug = "not-found"
@@ -85,6 +106,12 @@ class Busy(Refused):
     title = "Another one is at work"
 
 
+class Exhausted(Refused):
+    status = 409
+    slug = "exhausted"
+    title = "Nothing more can be learned of this arm"
+
+
 class Gone(Refused):
     status = 410
     slug = "too-late"
@@ -95,6 +122,12 @@ class PreconditionFailed(Refused):
     status = 412
     slug = "precondition-failed"
     title = "The experiment has another revision"
+
+
+class TooLarge(Refused):
+    status = 413
+    slug = "too-large"
+    title = "The body is too large"
 
 
 class TooManyRequests(Refused):
@@ -117,6 +150,24 @@ class StoreUnavailable(StoreError):
     pass
 
 
+class Quarantined(StoreUnavailable):
+    """position: of the event that cannot be folded. reason: why, for people."""
+
+    def __init__(self, experiment: str, position: int, reason: str) -> None:
+        super().__init__(
+            f"experiment {experiment} is quarantined: the event at position {position} cannot be "
+            f"folded ({reason}); an operator has to run `forage repair`"
+        )
+        self.experiment, self.position, self.reason = experiment, position, reason
+
+
+class NoFiniteScores(StoreUnavailable):
+    def __init__(self, policy: str) -> None:
+        super().__init__(
+            f"policy {policy} gives no finite scores: look at its head and its settings"
+        )
+
+
 class StoreLocked(StoreError):
     pass
 
@@ -133,12 +184,27 @@ class LogLost(LogGap):
     pass
 
 
+class FoldFailed(StoreError):
+    def __init__(self, position: int, fault: Exception) -> None:
+        super().__init__(f"the event at position {position} cannot be folded: {fault}")
+        self.position = position
+        self.reason = str(fault) or type(fault).__name__
+
+
+class FoldedBeforeSkipped(StoreError):
+    pass
+
+
 class Damaged(StoreError):
     pass
 
 
 class Outdated(Damaged):
     """A snapshot or an artifact of a layout that this Forage no longer folds into."""
+
+
+class NotLoggable(ForageError):
+    pass
 
 
 class NotPositiveDefinite(ForageError):

@@ -12,13 +12,19 @@ from zlib import crc32
 
 import msgspec
 
-from service.errors import Damaged, LogTooNew
+from service.errors import Damaged, LogTooNew, NotLoggable
 
-SCHEMA = 5
+SCHEMA = 6
 """Of the records below. Raised when an older Forage could misread a newer record."""
 
 TWISTER = 4
 """The last schema whose choices were drawn by Python's generator under the seed."""
+
+UNTOLD = 5
+"""The last schema whose decisions do not say whether their candidates are a shortlist."""
+
+LEFT = 5
+"""The last schema whose late corrections a logistic head leaves to the next training."""
 
 
 class Event(
@@ -57,17 +63,26 @@ class ArmRemoved(Event, frozen=True, kw_only=True, tag="ArmRemoved"):
     arm: str
 
 
-class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One shown arm and what came of it.
 
     x        base features, context then arm, encoded
     inline   an arm outside the catalogue: no head of its own is made for it
+    weight   for how much of a settlement it counts (`service.influence`)
     """
 
     arm: str
     reward: float
     x: list[float]
     inline: bool = False
+    weight: float = 1.0
+
+
+def settle(arm: str, reward: float, x: list[float], inline: bool, weight: float) -> Settled:
+    """A settlement that the log writes without its weight where that is 1, as most are."""
+    if weight == 1.0:
+        return Settled(arm, reward, x, inline)
+    return Settled(arm, reward, x, inline, weight)
 
 
 class Learned(Event, frozen=True, kw_only=True):
@@ -75,7 +90,7 @@ class Learned(Event, frozen=True, kw_only=True):
 
     decision         short id
     schema_version   of the features `x`; other versions' heads do not fold it
-    settled          at least one arm; a slate settles as one event
+    settled          a slate settles as one event; empty where all that is left of it was not seen
     """
 
     decision: str
@@ -92,30 +107,45 @@ class Expired(Learned, frozen=True, kw_only=True, tag="Expired"):
     """The wait window closed without a reward: the default reward holds from here."""
 
 
-class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected"):
+class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected", omit_defaults=True):
     """A reward that changes what was learned: the real one after the default, or a further
     contribution under aggregation sum or last.
 
     was     the reward that each arm of `settled` had been learned with, in order; None: not yet
     since   the position of the first word on it: a head that began later does not hold it
+    at_once   a logistic head takes it in, too; False of schema LEFT and before
+    withdrawn   arms of `settled` that were not seen after all, as those below a late click: what
+                was learned of them, `was` and their reward here, is taken back
     """
 
     was: list[float | None]
     since: list[int | None]
+    at_once: bool = True
+    withdrawn: list[str] = []
 
 
 class Outcome(NamedTuple):
-    """One settled arm; was, since: as in `Corrected`, None where this is the first word on it."""
+    """One settled arm; was, since, at_once, withdrawn: as in `Corrected`. was is None where this is
+    the first word on it."""
 
     settled: Settled
     was: float | None = None
     since: int | None = None
+    at_once: bool = True
+    withdrawn: bool = False
+
+    @property
+    def learned(self) -> float | None:
+        """The reward that holds from here; None: none does."""
+        return None if self.withdrawn else self.settled.reward
 
 
 def outcomes(event: Learned) -> list[Outcome]:
     if isinstance(event, Corrected):
-        columns = zip(event.settled, event.was, event.since, strict=True)
-        return [Outcome(*column) for column in columns]
+        return [
+            Outcome(settled, was, since, event.at_once, settled.arm in event.withdrawn)
+            for settled, was, since in zip(event.settled, event.was, event.since, strict=True)
+        ]
     return [Outcome(settled) for settled in event.settled]
 
 
@@ -172,6 +202,16 @@ class Erased(Event, frozen=True, kw_only=True, tag="Erased"):
     positions: list[int]
 
 
+class Skipped(Event, frozen=True, kw_only=True, tag="Skipped"):
+    """The event at `position` changes nothing, on any replica: it cannot be folded.
+
+    reason   why, for people
+    """
+
+    position: int
+    reason: str
+
+
 class Tombstone(Event, frozen=True, kw_only=True, tag="Tombstone"):
     """Stands where an event of an erased decision stood. The rewards of the policy that it settled
     for the first time count where rewards are counted, and are learned from no more.
@@ -198,6 +238,7 @@ AnyEvent = (
     | VersionActivated
     | ChangeDetected
     | Erased
+    | Skipped
     | Tombstone
 )
 
@@ -209,6 +250,25 @@ class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     propensity: float
     x: list[float]
     inline: bool = False
+
+
+class Shortlist(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A policy chose the candidates itself, out of the catalogue: probabilities hold among them.
+
+    policy       whose head chose them; `model_version` of the decision names the head
+    method       "scan" (every arm was compared) or "index" (some lists of an inverted file)
+    catalogue    arms that it chose from
+    best         arms for each direction
+    directions   the mean of the head, and posterior draws
+    uniform      arms drawn uniformly beside them
+    """
+
+    policy: str
+    method: str
+    catalogue: int
+    best: int
+    directions: int
+    uniform: int
 
 
 Arms = TypeVar("Arms")
@@ -229,6 +289,10 @@ class Decided(
     slate            chance of the whole slate    reward_by, accept_until   unix seconds
     deferred         not shown, and not learned from, before it is activated
     twister          the choice was drawn as schema TWISTER and those before it did
+    key              the name of the API key that asked, '' where keys are off
+    shortlist        how the policy chose `arms`; None: the request named them, or they are the
+                     whole catalogue
+    untold           it is of schema UNTOLD or before: no `shortlist` says nothing
     """
 
     id: str
@@ -250,6 +314,9 @@ class Decided(
     accept_until: float
     deferred: bool = False
     twister: bool = False
+    key: str = ""
+    shortlist: Shortlist | None = None
+    untold: bool = False
 
 
 Decision = Decided[list[str], list[float]]
@@ -284,7 +351,15 @@ _decode_decision: Callable[[msgspec.Raw], Decision] = msgspec.json.Decoder(Decis
 
 
 def encode_event(event: AnyEvent) -> bytes:
+    """Raises NotLoggable for an event that would not be read back as it is: JSON has no infinite
+    number, and one such record would stop every fold that comes to it."""
     body = _encode(event)
+    try:
+        same = _decode_event(msgspec.Raw(body)) == event
+    except msgspec.DecodeError as fault:
+        raise NotLoggable(f"{type(event).__name__} cannot be read back: {fault}") from fault
+    if not same:
+        raise NotLoggable(f"{type(event).__name__} is read back as another event")
     return _encode(_EventRecord(SCHEMA, msgspec.Raw(body), crc32(body, SCHEMA)))
 
 
@@ -294,7 +369,10 @@ def decode_event(payload: bytes) -> AnyEvent:
     try:
         record = _decode_event_record(payload)
         _check(record.schema, record.event, record.crc)
-        return _decode_event(record.event)
+        event = _decode_event(record.event)
+        if record.schema <= LEFT and isinstance(event, Corrected):
+            event = msgspec.structs.replace(event, at_once=False)
+        return event
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise _unreadable(payload, fault) from fault
 
@@ -311,8 +389,9 @@ def decode_decision(payload: bytes) -> Decision:
         record = _decode_decision_record(payload)
         _check(record.schema, record.decision, record.crc)
         decision = _decode_decision(record.decision)
-        if record.schema <= TWISTER:
-            decision = msgspec.structs.replace(decision, twister=True)
+        if record.schema <= UNTOLD:
+            twister = record.schema <= TWISTER
+            decision = msgspec.structs.replace(decision, twister=twister, untold=True)
         return decision
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise _unreadable(payload, fault) from fault

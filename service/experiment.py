@@ -4,12 +4,12 @@ import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PositiveFloat, ValidationError, field_validator, model_validator
 
 from service.errors import ConfigurationError
-from service.faults import faults_of
+from service.faults import at_most, faults_of
 from service.policies.settings import (
     AnyPolicy,
     Featured,
@@ -27,22 +27,63 @@ ArmId = Annotated[str, Field(min_length=1, max_length=128)]
 Text = Annotated[str, Field(max_length=256)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
-Value = bool | Number | Text | list[Number]
-Values = Annotated[dict[str, Value], Field(max_length=256)]
+Value = bool | Number | Text | Annotated[list[Number], Field(fail_fast=True)]
+Values = Annotated[dict[str, Value], Field(max_length=256), at_most(256)]
+LARGEST_REWARD = 1e12
+"""Of a reward, and of a sum of them, either side of 0: a million rewards of it squared can be
+summed, and no product with a feature overflows."""
 CENTER = "What becomes 0."
 SCALE = "What becomes 1 above the center; policies learn best where usual values do."
 DEFAULT = "Holds where it is left out; without one it has to be there."
+CLIP = 10.0
+"""The clip of a number whose scale is declared and whose bounds are not: usual values lie well
+within it, and one of 1,000 scales would outweigh a million of them."""
 INTERCEPT = "intercept"
 CROSS = " x "
 
 
-class Numeric(Model):
+class Numbers(Model):
+    """What becomes of a number, or of each number of a list."""
+
+    center: Number = Field(0.0, description=CENTER)
+    scale: PositiveFloat = Field(1.0, description=SCALE)
+    min: Number | None = Field(None, description="Values below it are refused.")
+    max: Number | None = Field(None, description="Values above it are refused.")
+    clip: PositiveFloat | None = Field(
+        None,
+        description="Scales either side of the center that values are clipped to. Left out: "
+        f"{CLIP:g} where `scale` is given without both `min` and `max`, else none.",
+    )
+
+    @model_validator(mode="after")
+    def _bounds_hold(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError("min: must not be above max")
+        return self
+
+    def allows(self, value: float) -> bool:
+        """Whether it is within `min` and `max`."""
+        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+
+    def completed(self) -> Self:
+        """The same with the clip that follows from what was left out written out."""
+        bounded = self.min is not None and self.max is not None
+        if bounded or "clip" in self.model_fields_set or "scale" not in self.model_fields_set:
+            return self
+        return self.model_copy(update={"clip": CLIP})
+
+
+class Numeric(Numbers):
     """One column: (value - center) / scale. A missing value takes `default`, if there is one."""
 
     type: Literal["numeric"]
-    center: Number = Field(0.0, description=CENTER)
-    scale: PositiveFloat = Field(1.0, description=SCALE)
     default: Number | None = Field(None, description=DEFAULT)
+
+    @model_validator(mode="after")
+    def _default_is_allowed(self) -> Self:
+        if self.default is not None and not self.allows(self.default):
+            raise ValueError("default lies outside min and max")
+        return self
 
 
 class Boolean(Model):
@@ -88,13 +129,11 @@ class Hashed(Model):
     default: Text | None = Field(None, description=DEFAULT)
 
 
-class Vector(Model):
+class Vector(Numbers):
     """`size` columns: (value - center) / scale each."""
 
     type: Literal["vector"]
     size: Annotated[int, Field(ge=1, le=4_096)] = Field(description="Numbers in the list.")
-    center: Number = Field(0.0, description=CENTER)
-    scale: PositiveFloat = Field(1.0, description=SCALE)
 
 
 Feature = Annotated[Numeric | Boolean | Categorical | Hashed | Vector, Field(discriminator="type")]
@@ -130,6 +169,17 @@ class Features(Model):
             raise ValueError("a cross is given twice")
         return self
 
+    def completed(self) -> "Features":
+        """The same with every clip written out, as the log holds it."""
+        sides = {
+            side: {
+                name: one.completed() if isinstance(one, Numbers) else one
+                for name, one in features.items()
+            }
+            for side, features in (("context", self.context), ("arm", self.arm))
+        }
+        return self.model_copy(update=sides)
+
     def _known(self, names: Iterable[str], where: str) -> None:
         for name in names:
             if name not in self.context and name not in self.arm:
@@ -156,6 +206,12 @@ class RewardRules(Model):
     aggregation: Literal["first", "sum", "last"] = Field(
         "first", description="What several rewards of one arm come to."
     )
+    total: tuple[Number, Number] | None = Field(
+        None,
+        strict=False,
+        description="Smallest and largest sum of the rewards of one arm of one decision; a reward "
+        'that would pass it is refused. With aggregation "sum" alone; left out: the range.',
+    )
 
     @field_validator("default", mode="before")
     @classmethod
@@ -169,7 +225,18 @@ class RewardRules(Model):
             raise ValueError("range: the lower end must be below the upper")
         if self.default is not None and not low <= self.default <= high:
             raise ValueError("default lies outside range")
+        if self.total is not None:
+            if self.aggregation != "sum":
+                raise ValueError('total: only rewards with aggregation "sum" have one')
+            if self.total[0] > low or self.total[1] < high:
+                raise ValueError("total: it has to hold the range")
         return self
+
+    def completed(self) -> "RewardRules":
+        """With the total written out, as a definition is logged."""
+        if self.aggregation != "sum" or self.total is not None:
+            return self
+        return self.model_copy(update={"total": self.range})
 
 
 class Definition(Model):
@@ -197,6 +264,14 @@ class Definition(Model):
         if all(policy.share == 0 for policy in self.policies.values()):
             raise ValueError("policies: at least one needs a share above 0")
         return self
+
+    def completed(self, served: "Definition | None" = None) -> "Definition":
+        """The same with what is left to the service written out, as the log holds it. Features that
+        are served as they are given keep their meaning, and with it their heads."""
+        features = self.features
+        if served is None or features != served.features:
+            features = features.completed()
+        return self.model_copy(update={"features": features, "reward": self.reward.completed()})
 
     def _check_policy(self, policy: AnyPolicy) -> None:
         if counts := _counts_clicks(policy):

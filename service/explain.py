@@ -1,21 +1,28 @@
 """What one decision was and why: its row, re-derived as far as the present state allows."""
 
-import json
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
 from service.access import expect_granted, granted
+from service.chain import ERASED, activation_mark, link_mark, read_link
+from service.engine import ASIDE_MS
 from service.errors import Invalid, NotFound
 from service.events import Decision, decode_decision
 from service.fold import State
 from service.journal import Journal
 from service.policies.reasons import reasons
 from service.rederive import candidates_of, check_choice, is_imported, is_whole
-from service.settlement import ERASED, activation_mark, link_mark
+
+AT_ONCE = 50
+"""Candidates that are explained on the spot: a few milliseconds."""
+
+UNTOLD = {"mean": None, "width": None, "bonus": None, "draw_share": None, "moved": None}
+"""What is said of a candidate where nothing can be."""
 
 
 async def explain(journal: Journal, id: str, experiment: str | None) -> dict[str, Any]:
-    """Raises NotFound, Forbidden. experiment: None looks through all."""
+    """Raises NotFound, Forbidden, Quarantined. experiment: None looks through all."""
     if experiment is not None:
         expect_granted(experiment)
     for name, state in journal.states.items():
@@ -23,6 +30,9 @@ async def explain(journal: Journal, id: str, experiment: str | None) -> dict[str
             row = await journal.store.decision(name, id)
             if row is not None:
                 return await _explain(journal, state, decode_decision(row))
+    for name in journal.quarantined:
+        if experiment in (None, name) and granted(name):
+            journal.state(name)  # raises: it may be there
     raise NotFound("no experiment has a decision of this id", path="id")
 
 
@@ -37,11 +47,12 @@ async def _explain(journal: Journal, state: State, decision: Decision) -> dict[s
         "schema_version": decision.schema_version,
         "activated": await _activated(journal, state, decision),
         "at": datetime.fromtimestamp(decision.at, UTC),
+        "key": decision.key,
         "context": decision.context,
         "ranking": [{"arm": arm.arm, "propensity": arm.propensity} for arm in decision.shown],
         "slate_propensity": decision.slate,
         "seed": decision.seed,
-        "candidates": _candidates(state, decision),
+        "candidates": await _candidates(journal, state, decision),
         "choice_follows": choice_follows(decision),
         "same_head": decision.model_version.endswith(f"@{state.position}"),
         "learned": [
@@ -73,8 +84,11 @@ async def _learned(
         for mark, value in found.items():
             if value.value == ERASED:
                 continue
-            reward, default = json.loads(value.value)
-            learned[marks[mark]] = reward, default
+            known = read_link(value)
+            if known.reward is None:  # it was not seen
+                learned.pop(marks[mark], None)
+            else:
+                learned[marks[mark]] = known.reward, known.default
         arms, link = {marks[mark] for mark in found}, link + 1
     return learned
 
@@ -87,15 +101,22 @@ def choice_follows(decision: Decision) -> bool:
     return is_whole(decision) and not any(check_choice(decision))
 
 
-def _candidates(state: State, decision: Decision) -> list[dict[str, Any]]:
-    """Probability of each candidate, with the reasons that the head as it is now would have."""
+async def _candidates(journal: Journal, state: State, decision: Decision) -> list[dict[str, Any]]:
+    """Probability of each candidate, with the reasons that the head as it is now would have: in
+    another thread where they are many, so that no other request waits for them."""
+    learner, count = state.learners.get(decision.policy), len(decision.arms)
+    ms = 0.0 if learner is None else learner.effort_ms(count, len(decision.shown))
+    if count <= AT_ONCE and ms <= ASIDE_MS / 2:
+        return _reasoned(state, decision)
+    async with journal.live[state.name].lock:  # nothing is folded meanwhile
+        return await asyncio.to_thread(_reasoned, journal.live[state.name].state, decision)
+
+
+def _reasoned(state: State, decision: Decision) -> list[dict[str, Any]]:
     known = {arm.arm: arm.propensity for arm in decision.shown}  # of an imported one, perhaps all
     if decision.probabilities:
         known = dict(zip(decision.arms, decision.probabilities, strict=True))
-    found = [
-        {"arm": arm, "probability": known.get(arm), "mean": None, "width": None}
-        for arm in decision.arms
-    ]
+    found = [{"arm": arm, "probability": known.get(arm), **UNTOLD} for arm in decision.arms]
     learner = state.learners.get(decision.policy)
     if learner is None or state.schema_version != decision.schema_version:
         return found

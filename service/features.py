@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +23,17 @@ from service.experiment import (
     Feature,
     Features,
     Hashed,
+    Numbers,
     Numeric,
     Vector,
 )
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+
+LARGEST_PRODUCT = 1e60
+"""Of the numbers of a cross, on the side of the context and on that of the arm: the square of a
+row's square is a float, and no sum of them overflows."""
 
 ONE, ONE_ROW = np.ones(1), np.ones((1, 1))
 
@@ -49,8 +55,16 @@ def width(feature: Feature) -> int:
             return feature.size
 
 
+ORDINARY = 1e100
+"""Numbers, centers and scales up to it, and down to its inverse, that cannot overflow."""
+
+
 class _Step(NamedTuple):
-    """One feature of a plan. kind: the type that its value has to be of."""
+    """One feature of a plan.
+
+    kind        the type that its value has to be of
+    low, high   of a number: between them nothing is refused or clipped
+    """
 
     name: str
     kind: Any
@@ -58,6 +72,8 @@ class _Step(NamedTuple):
     default: Any
     center: float = 0.0
     scale: float = 1.0
+    low: float = 0.0
+    high: float = 1.0
     category: Categorical | Hashed | None = None
 
 
@@ -68,18 +84,37 @@ class _Block(NamedTuple):
     columns: slice
     center: float
     scale: float
+    low: float
+    high: float
 
 
-ORDINARY = 1e100
-"""Numbers, centers and scales up to it, and down to its inverse, that cannot overflow."""
+def _ordinary(feature: Numbers) -> tuple[float, float]:
+    """Ends between which a number is neither refused nor clipped, whatever rounding does."""
+    reach = (1 - 1e-9) * limit_of(feature) * feature.scale
+    low, high = max(feature.center - reach, -ORDINARY), min(feature.center + reach, ORDINARY)
+    least = low if feature.min is None else max(low, feature.min)
+    return least, high if feature.max is None else min(high, feature.max)
+
+
+def limit_of(feature: Numbers) -> float:
+    """How far from 0 a column of it may be."""
+    return LARGEST if feature.clip is None else min(feature.clip, LARGEST)
 
 
 class _Side:
     """The features of the context, or of an arm, side by side, in the order of their names: the
-    same definition written in another order has the same columns."""
+    same definition written in another order has the same columns.
+
+    clipped   how many values of each feature lay beyond its clip
+    """
 
     def __init__(self, features: Mapping[str, Feature]) -> None:
         self.features = features
+        self.clipped: dict[str, int] = {
+            name: 0
+            for name, feature in features.items()
+            if isinstance(feature, Numbers) and feature.clip is not None
+        }
         self.columns: dict[str, slice] = {}
         stop = 0
         for name, feature in sorted(features.items()):
@@ -102,7 +137,8 @@ class _Side:
             start, default = self.columns[name].start, getattr(feature, "default", None)
             match feature:
                 case Numeric(center=center, scale=scale):
-                    plan.append(_Step(name, float, start, default, center, scale))
+                    ends = _ordinary(feature)
+                    plan.append(_Step(name, float, start, default, center, scale, *ends))
                 case Boolean():
                     plan.append(_Step(name, bool, start, default))
                 case Categorical() | Hashed():
@@ -110,7 +146,8 @@ class _Side:
                 case Vector(center=center, scale=scale):
                     if abs(center) > ORDINARY or scale < 1 / ORDINARY:
                         return None
-                    self._vectors.append(_Block(name, self.columns[name], center, scale))
+                    block = _Block(name, self.columns[name], center, scale, *_ordinary(feature))
+                    self._vectors.append(block)
         return plan
 
     def encode(self, values: Mapping[str, Any], path: str) -> Array:
@@ -124,7 +161,7 @@ class _Side:
         if self._vectors and not plan:
             return self._encode_vectors(np.empty(self.width), values, 0)
         x, given = self._zeros.copy(), 0
-        for name, kind, start, default, center, scale, category in plan:
+        for name, kind, start, default, center, scale, low, high, category in plan:
             value: Any = values.get(name)
             if value is None:
                 value = default
@@ -138,19 +175,18 @@ class _Side:
                     return None
                 x[start + index] = 1.0
                 continue
-            scaled = (value - center) / scale
-            if not -LARGEST <= scaled <= LARGEST:
+            if not low <= value <= high:
                 return None
-            x[start] = scaled
+            x[start] = (value - center) / scale
         return self._encode_vectors(np.array(x), values, given)
 
     def _encode_vectors(self, x: Array, values: Mapping[str, Any], given: int) -> Array | None:
         """given: how many of the values are in x."""
-        for name, columns, center, scale in self._vectors:
+        for name, columns, center, scale, low, high in self._vectors:
             value: Any = values.get(name)
             if type(value) is not list or len(value) != columns.stop - columns.start:
                 return None
-            if not -ORDINARY <= min(value) <= max(value) <= ORDINARY:
+            if not low <= min(value) <= max(value) <= high:
                 return None
             own = x[columns]
             own[:] = value
@@ -162,7 +198,7 @@ class _Side:
         return x if given + len(self._vectors) == len(values) else None
 
     def _encode_any(self, values: Mapping[str, Any], path: str) -> Array:
-        x = np.zeros(self.width)
+        x, clipped = np.zeros(self.width), list[str]()
         faults = [
             Fault(f"{path}.{name}", "there is no such feature")
             for name in values.keys() - self.features.keys()
@@ -173,8 +209,12 @@ class _Side:
             message = "is missing" if value is None else self._encode(name, feature, value, columns)
             if message:
                 faults.append(Fault(f"{path}.{name}", message))
+            elif isinstance(feature, Numbers) and _clip(feature, columns):
+                clipped.append(name)
         if faults:
             raise Invalid("a feature is missing, unknown or of a wrong value", faults=faults)
+        for name in clipped:
+            self.clipped[name] += 1
         return x
 
     def _encode(self, name: str, feature: Feature, value: Any, columns: Array) -> str:
@@ -207,15 +247,32 @@ class _Side:
         return self._indexes[name].get(value, other)
 
 
-def _scale(feature: Numeric | Vector, value: Any, columns: Array) -> str:
+def _scale(feature: Numbers, value: Any, columns: Array) -> str:
     """Fill columns with numbers; what is wrong with them, or ''."""
+    given = np.asarray(value, dtype=float)
+    if feature.min is not None and not given.min() >= feature.min:
+        return f"must be at least {feature.min:g}"
+    if feature.max is not None and not given.max() <= feature.max:
+        return f"must be at most {feature.max:g}"
     with np.errstate(over="ignore"):
-        columns[:] = (np.asarray(value, dtype=float) - feature.center) / feature.scale
+        columns[:] = (given - feature.center) / feature.scale
+    if feature.clip is not None and np.isfinite(given).all():
+        return ""
     if not np.isfinite(columns).all():
         return "must be finite"
     if np.abs(columns).max() > LARGEST:
         return f"must lie within {LARGEST:g} of its center, in units of its scale"
     return ""
+
+
+def _clip(feature: Numbers, columns: Array) -> bool:
+    """Clip columns to what a feature allows; whether one lay beyond."""
+    if feature.clip is None:
+        return False
+    limit = limit_of(feature)
+    beyond = bool(np.abs(columns).max() > limit)
+    np.clip(columns, -limit, limit, out=columns)
+    return beyond
 
 
 def _bucket(name: str, value: str, buckets: int) -> int:
@@ -247,6 +304,12 @@ class Schema:
                 return name if width(feature) == 1 else f"{name}[{within}]"
         raise IndexError(f"there is no column {column}")
 
+    @property
+    def clipped(self) -> dict[str, int]:
+        """How many values of each feature lay beyond its clip, since the features were defined or
+        this process began."""
+        return self.context.clipped | self.arm.clipped
+
     def encode_context(self, values: Mapping[str, Any]) -> Array:  # (context.width,)
         return self.context.encode(values, "context")
 
@@ -256,13 +319,29 @@ class Schema:
         return self.arm.encode(values, path)
 
 
-def _products(values: Array, factors: Sequence[Index], width: int) -> Array:  # (..., width)
-    """A column each: the product of the columns of `values` that are its factors."""
+def reach(feature: Feature) -> float:
+    """The largest size of a column of it."""
+    if not isinstance(feature, Numbers):
+        return 1.0
+    found = limit_of(feature)
+    if feature.min is not None and feature.max is not None:
+        ends = feature.min - feature.center, feature.max - feature.center
+        found = min(found, max(abs(end) for end in ends) / feature.scale)
+    return found
+
+
+def _products(
+    values: Array, factors: Sequence[Index], width: int, *, bounded: bool = True
+) -> Array:  # (..., width)
+    """A column each: the product of the columns of `values` that are its factors. bounded: it
+    cannot be beyond LARGEST_PRODUCT; else it is clipped to that."""
     if not factors:
         return np.ones((*values.shape[:-1], width))
     found: Array = values.take(factors[0], axis=-1)
     for factor in factors[1:]:
         found *= values.take(factor, axis=-1)
+        if not bounded:
+            np.clip(found, -LARGEST_PRODUCT, LARGEST_PRODUCT, out=found)
     return found
 
 
@@ -283,6 +362,13 @@ class View:
         self.context_columns = self._columns_of(schema.context)
         self.arm_columns = self._columns_of(schema.arm)
         """Columns of the context's, and of an arm's, features that this view depends on."""
+        self.unbounded = [
+            name
+            for name, parts in zip(self.names, self._terms, strict=True)
+            if prod(reach(self._feature(part)) for part in parts) > LARGEST_PRODUCT
+        ]
+        """Crosses whose products may be too large to be made as they are. None is defined any more;
+        an older log may have some."""
 
     def _columns_of(self, side: _Side) -> npt.NDArray[np.intp]:
         names = {part for parts in self._terms for part in parts if part in side.features}
@@ -327,12 +413,13 @@ class View:
     def context_part(self, context: Array) -> Array:  # (..., context.width) -> (..., width)
         """What of each column is the context's: `design` is its product with `arm_part`."""
         ones = ONE if context.ndim == 1 else np.ones((*context.shape[:-1], 1))
-        return _products(np.concatenate((ones, context), axis=-1), self._factors[0], self.width)
+        values = np.concatenate((ones, context), axis=-1)
+        return _products(values, self._factors[0], self.width, bounded=not self.unbounded)
 
     def arm_part(self, arms: Array) -> Array:  # (n, arm.width) -> (n, width)
         """What of each column is the arm's, one row an arm."""
-        ones = np.ones((len(arms), 1))
-        return _products(np.hstack([ones, arms]), self._factors[1], self.width)
+        values = np.hstack([np.ones((len(arms), 1)), arms])
+        return _products(values, self._factors[1], self.width, bounded=not self.unbounded)
 
     def column_name(self, column: int) -> str:
         """What a column of the view says, for people: `persona=dog x category=toys`."""
@@ -385,6 +472,8 @@ class View:
         arms: Array,  # (n, arm.width)
     ) -> Array:  # (n, width)
         """Rows of what the policy sees, one an arm; a single context serves all arms."""
+        if self.unbounded:
+            return self.context_part(context) * self.arm_part(arms)
         rows = np.empty((len(arms), self.width))
         for index, parts in enumerate(self._terms):
             block = rows[:, self._stops[index] : self._stops[index + 1]]

@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from service import codec
-from service.errors import Damaged, Invalid, LogGap, NotPositiveDefinite, Outdated
+from service.errors import (
+    Damaged,
+    FoldedBeforeSkipped,
+    Invalid,
+    LogGap,
+    NotPositiveDefinite,
+    Outdated,
+)
 from service.events import (
     AnyEvent,
     ArmRemoved,
@@ -22,6 +29,7 @@ from service.events import (
     ExperimentDeleted,
     Learned,
     PolicyReset,
+    Skipped,
     Tombstone,
     VersionActivated,
     VersionStaged,
@@ -29,6 +37,7 @@ from service.events import (
 )
 from service.experiment import Definition
 from service.features import Array, Schema
+from service.influence import Influence
 from service.policies.candidates import Candidates, Selections
 from service.policies.learner import Learner, Staged
 from service.policies.version import Version, part
@@ -62,6 +71,8 @@ class State:
     changes   how many arms came, changed or went since it is that mapping
     changed   the last of these, in order
     selections   of a catalogue that is too large to make something of it as a whole
+    skips        positions of events that were passed over
+    influence    how large rows usually are
     """
 
     def __init__(self, name: str) -> None:
@@ -72,6 +83,7 @@ class State:
         self.deleted = True
         self.definition: Definition
         self.schema: Schema
+        self.influence: Influence
         self.arms: dict[str, dict[str, Any]] = {}
         self.learners: dict[str, Learner] = {}
         self.tallies: dict[str, Tally] = {}
@@ -81,13 +93,16 @@ class State:
         self.changed: list[str] = []
         self._candidates: Candidates | None = None
         self.selections = Selections()
+        self.skips: list[int] = []
 
     # -- the fold ------------------------------------------------------------------------------
 
     def apply(self, position: int, event: AnyEvent, artifact: bytes | None = None) -> None:
         """Fold one event. artifact: the blob that a `VersionStaged` names.
 
-        Raises LogGap where `position` is not the next one, or its event was erased.
+        Raises LogGap where `position` is not the next one, or its event was erased,
+        FoldedBeforeSkipped where it skips an event that this state holds. Whatever else it raises,
+        the state may hold a part of the event: only a replay can go on.
         """
         if position != self.position + 1:
             raise LogGap(
@@ -95,11 +110,24 @@ class State:
             )
         if isinstance(event, Tombstone):
             raise _erased(self.name, position)
-        self._change(position, event, artifact)
+        if isinstance(event, Skipped):
+            self._skip(position, event)
+        else:
+            self._change(position, event, artifact)
         for learner in self.learners.values():
             if learner.staged and learner.staged.folded_to == position - 1:
                 learner.staged.folded_to = position
         self.position = position
+
+    def _skip(self, position: int, event: Skipped) -> None:
+        """Pass over the event at this position (`replay.read_event`), or hear that an earlier one
+        had to be."""
+        if event.position == position:
+            self.skips.append(position)
+        elif event.position not in self.skips:
+            raise FoldedBeforeSkipped(
+                f"experiment {self.name}: position {event.position} was folded and then skipped"
+            )
 
     def catch_up(self, learner: Learner, position: int, event: AnyEvent) -> None:
         """Fold an event that the state already holds into a staged version that it came before.
@@ -110,7 +138,7 @@ class State:
         assert staged is not None
         assert staged.gone is not None
         assert position == staged.folded_to + 1 <= self.position
-        if position in staged.gone:
+        if position in staged.gone or position in self.skips:
             pass
         elif isinstance(event, Tombstone):
             raise _erased(self.name, position)
@@ -188,6 +216,10 @@ class State:
                 kept.configure(settings, position)
                 fresh = kept
             learners[name] = fresh
+        if same_features:
+            self.influence.look(definition)
+        else:
+            self.influence = Influence(schema, definition)
         self.definition, self.schema, self.learners = definition, schema, learners
         self.revision, self.schema_version = event.revision, event.schema_version
         self.tallies = {name: self.tallies.get(name, Tally(position)) for name in learners}
@@ -222,10 +254,13 @@ class State:
     def _settle(self, position: int, event: Learned) -> None:
         if event.schema_version != self.schema_version:
             return
-        if event.policy in self.tallies:
-            for outcome in outcomes(event):
-                self.tallies[event.policy].move(outcome)
-                self.arm_tallies[event.policy].move(outcome, self.arms)
+        tally, by_arm = self.tallies.get(event.policy), self.arm_tallies.get(event.policy)
+        for outcome in outcomes(event):
+            if tally is not None and by_arm is not None:
+                tally.move(outcome)
+                by_arm.move(outcome, self.arms)
+            if outcome.was is None:
+                self.influence.learn(outcome.settled)
         for learner in self.learners.values():
             learner.fold(position, event)
 
@@ -268,6 +303,8 @@ class State:
             arrays |= {f"{index}.{key}": array for key, array in own.items()}
         for index, by_arm in enumerate(self.arm_tallies.values()):
             arrays |= {f"arms.{index}.{key}": array for key, array in by_arm.arrays().items()}
+        if not self.deleted:
+            arrays |= {f"influence.{key}": own for key, own in self.influence.arrays().items()}
         meta = {
             "name": self.name,
             "position": self.position,
@@ -277,6 +314,7 @@ class State:
             "definition": None if self.deleted else self.definition.model_dump(mode="json"),
             "learners": learners,
             "tallies": {name: vars(tally) for name, tally in self.tallies.items()},
+            "skips": self.skips,
         }
         text, arms, position = codec.text_of(SNAPSHOT_SCHEMA, meta), dict(self.arms), self.position
         own = {name: array.copy(order="K") for name, array in arrays.items()}
@@ -299,6 +337,7 @@ class State:
             )
             state.arms = meta["arms"]
             state._encode_catalogue()
+            state.influence.restore(part(arrays, "influence."))
             for index, name in enumerate(meta["learners"]):
                 state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))
                 if by_arm := part(arrays, f"arms.{index}."):  # an older snapshot has none
@@ -306,6 +345,7 @@ class State:
         state.tallies = {name: Tally(**tally) for name, tally in meta["tallies"].items()}
         state.position, state.revision = meta["position"], meta["revision"]
         state.schema_version = meta["schema_version"]
+        state.skips = list(meta.get("skips", []))  # an older snapshot has none
         return state
 
 
@@ -351,9 +391,10 @@ def _same_head(kept: Learner, fresh: Learner) -> bool:
     return kept.settings.model_dump(exclude=HEADLESS) == fresh.settings.model_dump(exclude=HEADLESS)
 
 
-def read_artifact(learner: Learner, artifact: bytes) -> Version:
-    """The version that a trainer packed. Raises Damaged where it does not fit the policy."""
-    meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA)
+def read_artifact(learner: Learner, artifact: bytes, limit: int | None = None) -> Version:
+    """The version that a trainer packed. Raises Damaged where it does not fit the policy, or holds
+    more bytes than `limit`."""
+    meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)
     try:
         version = learner.restored(meta, arrays)
         phi = version.encoder(np.zeros((1, learner.view.width)))
@@ -367,9 +408,9 @@ def read_artifact(learner: Learner, artifact: bytes) -> Version:
     return version
 
 
-def read_meta(artifact: bytes) -> dict[str, Any]:
-    """What a trainer says of its artifact. Raises Damaged or LogTooNew."""
-    meta, _ = codec.unpack(artifact, SNAPSHOT_SCHEMA)
+def read_meta(artifact: bytes, limit: int | None = None) -> dict[str, Any]:
+    """What a trainer says of its artifact. Raises as `codec.unpack`."""
+    meta, _ = codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)
     return meta
 
 

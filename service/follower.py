@@ -8,17 +8,27 @@ from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
 
-from service.errors import Damaged, LogGap, LogLost, Outdated
+from service.errors import (
+    Damaged,
+    FoldedBeforeSkipped,
+    FoldFailed,
+    LogGap,
+    LogLost,
+    LogTooNew,
+    Outdated,
+    Quarantined,
+    StoreUnavailable,
+)
 from service.events import (
     AnyEvent,
     Erased,
     Tombstone,
     VersionActivated,
     VersionStaged,
-    decode_event,
 )
 from service.fold import State
 from service.policies.learner import Learner, Staged
+from service.replay import read_event, skipped_positions
 from service.stores import Store
 from service.stores.base import Record
 from service.telemetry import Telemetry
@@ -49,7 +59,10 @@ class Live:
     recovered   it has been folded to the log's end once
     last        the event folded last, None before the first of this process
     saying      marks of changes that are on their way into the log
-    level_at    a commit of our own was begun then, and all that came before it has been folded
+    level_at    all that was appended before then, by the loop's clock, has been folded: a commit of
+                our own began then; -inf: never, or nobody can tell any more
+    skips       positions of events that must not be folded
+    quarantine  why it is not folded any further, and so not served
     """
 
     state: State
@@ -58,12 +71,18 @@ class Live:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     snapshot_position: int = 0
     saying: set[str] = field(default_factory=set)
-    level_at: float = 0.0
+    level_at: float = -inf
+    skips: frozenset[int] = frozenset()
+    quarantine: Quarantined | None = None
 
 
 class Follower:
     """Recovers experiments from snapshot and tail, and follows their logs. Where a log has been cut
-    or erased ahead of it, it goes on from a newer snapshot."""
+    or erased ahead of it, it goes on from a newer snapshot.
+
+    An experiment whose log holds an event that cannot be folded is quarantined: it alone is neither
+    folded nor served, until the event is skipped.
+    """
 
     def __init__(self, store: Store, telemetry: Telemetry) -> None:
         self.store, self.telemetry = store, telemetry
@@ -71,41 +90,86 @@ class Follower:
 
     @property
     def states(self) -> dict[str, State]:
-        return {name: live.state for name, live in self.live.items() if not live.state.deleted}
+        """Of the experiments that are served."""
+        return {
+            name: live.state
+            for name, live in self.live.items()
+            if live.recovered and live.quarantine is None and not live.state.deleted
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """Of the experiments that are served, or would be but for a quarantine."""
+        return [
+            name
+            for name, live in self.live.items()
+            if live.quarantine is not None or not (live.recovered and live.state.deleted)
+        ]
+
+    @property
+    def quarantined(self) -> dict[str, Quarantined]:
+        return {name: live.quarantine for name, live in self.live.items() if live.quarantine}
 
     def state(self, name: str) -> State | None:
+        """Raises Quarantined, or StoreUnavailable while it is folded anew."""
         live = self.live.get(name)
-        return live.state if live and not live.state.deleted else None
+        if live is None:
+            return None
+        state = _served(live)
+        return None if state.deleted else state
 
     async def discover(self, name: str) -> State:
-        """The state of an experiment, recovered from the store, or empty where it has none."""
+        """The state of an experiment, recovered from the store, or empty where it has none. Raises
+        as `state`."""
+        return _served(await self.join(name))
+
+    async def join(self, name: str) -> Live:
+        """An experiment, recovered from the store if it is new here."""
         if name not in self.live:
             found = await self._recover(name)
-            found.recovered = True
-            if found.state.position == 0:  # any name may be asked for
-                return found.state
+            if found.state.position == 0 and found.quarantine is None:  # any name may be asked for
+                return found
             self.live.setdefault(name, found)
-        return self.live[name].state
+        return self.live[name]
 
     async def follow(self, seconds: float, *, known: bool = False) -> None:
         """Fold what has been appended, to any experiment, once some has or after `seconds`. known:
         to those that this process knows alone."""
-        positions = {name: live.state.position for name, live in self.live.items()}
+        served = [live.state for live in self.live.values() if live.quarantine is None]
+        positions = {state.name: state.position for state in served}
         await self.store.wait(positions, seconds)
         if not known:
             for name in await self.store.experiments():
-                await self.discover(name)
+                await self.join(name)
+            for name in self.quarantined:
+                await self.lift(name)
         for live in list(self.live.values()):
             async with live.lock:
                 await self.read_up(live)
 
     async def _recover(self, name: str) -> Live:
-        """Snapshot and tail."""
         live = Live(State(name))
-        await self._restore_newest(live)
         async with live.lock:  # a snapshot may fall due meanwhile, and reads the log too
-            await self.read_up(live)
+            await self._begin(live)
         return live
+
+    async def _begin(self, live: Live) -> None:
+        """Snapshot and tail; the caller holds the lock."""
+        live.state, live.last, live.quarantine = State(live.state.name), None, None
+        live.recovered, live.snapshot_position = False, 0
+        live.skips = await skipped_positions(self.store, live.state.name)
+        await self._restore_newest(live)
+        await self.read_up(live)
+        live.recovered = True
+
+    async def lift(self, name: str) -> bool:
+        """Fold a quarantined experiment anew if the event that it stopped at has been skipped."""
+        live = self.live[name]
+        async with live.lock:
+            stopped = live.quarantine
+            if stopped and stopped.position in await skipped_positions(self.store, name):
+                await self._begin(live)
+        return live.quarantine is None
 
     async def _restore_newest(self, live: Live) -> bool:
         """Put the newest whole snapshot in place of a state that is older; whether there was one. A
@@ -128,26 +192,41 @@ class Follower:
                     fault,
                 )
             else:
+                if any(one <= state.position and one not in state.skips for one in live.skips):
+                    continue  # it holds what has been skipped since
                 live.state, live.last, live.snapshot_position = state, None, snapshot.position
                 return True
         return False
 
     async def read_up(self, live: Live) -> None:
-        """Fold the log up to its end; the caller holds the lock.
+        """Fold the log up to its end, or up to an event that cannot be folded; the caller holds the
+        lock.
 
         Raises LogLost where the log no longer holds the event that was folded last: a Redis host
         may come back without its last writes, and numbers new ones as it had numbered them. Raises
         LogGap where it begins later, or with what was erased, and no snapshot does.
         """
-        try:
-            await self._read_up(live)
-        except LogLost:
-            raise
-        except (LogGap, Damaged) as fault:
-            if not await self._restore_newest(live):
+        while live.quarantine is None:
+            try:
+                await self._read_up(live)
+                return
+            except LogLost:
                 raise
-            logger.warning("%s; the snapshot at %d is taken", fault, live.state.position)
-            await self._read_up(live)
+            except FoldedBeforeSkipped as fault:
+                logger.warning("%s: the log is folded anew", fault)
+                await self._begin(live)
+            except (LogGap, FoldFailed) as fault:
+                if await self._restore_newest(live):
+                    logger.warning("%s; the snapshot at %d is taken", fault, live.state.position)
+                elif isinstance(fault, FoldFailed):
+                    self.stop(live, fault)
+                else:
+                    raise
+
+    def stop(self, live: Live, fault: FoldFailed) -> None:
+        """Quarantine an experiment; nothing else is touched."""
+        live.quarantine = Quarantined(live.state.name, fault.position, fault.reason)
+        logger.error("%s", live.quarantine, exc_info=fault.__cause__)
 
     async def _read_up(self, live: Live) -> None:
         name = live.state.name
@@ -166,12 +245,20 @@ class Follower:
         while True:
             pace = Pace()
             for record in records:
-                await self.fold(live, record.position, decode_event(record.payload))
+                await self._fold_record(live, record)
                 await pace.keep()
             if not more:
                 return
             records = await self.store.read(name, live.state.position, PAGE)
             more = len(records) == PAGE
+
+    async def _fold_record(self, live: Live, record: Record) -> None:
+        """Raises FoldFailed where it cannot be read or folded, whatever the cause is."""
+        try:
+            event = read_event(record, live.skips)
+        except Damaged as fault:
+            raise FoldFailed(record.position, fault) from fault
+        await self.fold(live, record.position, event)
 
     async def _is_trimmed(self, live: Live) -> bool:
         """Whether an origin stands for the event that was folded last."""
@@ -179,18 +266,29 @@ class Follower:
         return any(one.origin and one.position >= live.state.position for one in kept)
 
     async def fold(self, live: Live, position: int, event: AnyEvent) -> None:
-        """Apply one event; the caller holds the lock."""
+        """Apply one event; the caller holds the lock. Raises FoldFailed where that fails, and then
+        the state may hold a part of it."""
         state, artifact = live.state, None
-        if isinstance(event, VersionStaged):
-            artifact = await self.store.blob(state.name, event.artifact)
-            if artifact and hashlib.sha256(artifact).hexdigest() != event.artifact:
-                raise Damaged(f"artifact {event.artifact} has another content than its name says")
-        elif isinstance(event, VersionActivated):
-            learner = state.learners.get(event.policy)
-            if learner and learner.staged:
-                await self.catch_up(live, learner)
-        state.apply(position, event, artifact)
+        try:
+            if isinstance(event, VersionStaged):
+                artifact = await self._artifact(state.name, event.artifact)
+            elif isinstance(event, VersionActivated):
+                learner = state.learners.get(event.policy)
+                if learner and learner.staged:
+                    await self.catch_up(live, learner)
+            state.apply(position, event, artifact)
+        except (StoreUnavailable, LogGap, LogTooNew, FoldedBeforeSkipped):
+            raise
+        except Exception as fault:
+            raise FoldFailed(position, fault) from fault
         live.last = event
+
+    async def _artifact(self, name: str, digest: str) -> bytes | None:
+        """Raises Damaged where it has another content than its name says."""
+        artifact = await self.store.blob(name, digest)
+        if artifact and hashlib.sha256(artifact).hexdigest() != digest:
+            raise Damaged(f"artifact {digest} has another content than its name says")
+        return artifact
 
     async def catch_up(self, live: Live, learner: Learner) -> None:
         """Fold into a staged version, in slices, what the log took since its watermark.
@@ -213,7 +311,7 @@ class Follower:
                 if learner.staged is not staged or record.position > live.state.position:
                     break
                 if record.position == staged.folded_to + 1:
-                    event = decode_event(record.payload)
+                    event = read_event(record, live.skips)
                     live.state.catch_up(learner, record.position, event)
                 await pace.keep()
 
@@ -224,11 +322,11 @@ class Follower:
 
     async def erasures(self, name: str, after: int, before: float = inf) -> AsyncIterator[Erased]:
         """Those that the log tells of between two positions."""
-        pace = Pace()
+        pace, skips = Pace(), await skipped_positions(self.store, name)
         while after + 1 < before and (records := await self.store.read(name, after, PAGE)):
             after = records[-1].position
             for record in records:
-                event = decode_event(record.payload)
+                event = read_event(record, skips)
                 if record.position < before and isinstance(event, Erased):
                     yield event
                 await pace.keep()
@@ -238,5 +336,17 @@ def _is_folded(live: Live, record: Record) -> bool:
     """Whether this is the event that was folded last, or was before it was erased."""
     if record.position != live.state.position:
         return False
-    event = decode_event(record.payload)
+    try:
+        event = read_event(record, live.skips)
+    except Damaged as fault:
+        raise FoldFailed(record.position, fault) from fault
     return event == live.last or isinstance(event, Tombstone)
+
+
+def _served(live: Live) -> State:
+    """Raises as `Follower.state`."""
+    if (stopped := live.quarantine) is not None:
+        raise Quarantined(stopped.experiment, stopped.position, stopped.reason)
+    if not live.recovered:
+        raise StoreUnavailable(f"experiment {live.state.name} is being folded anew")
+    return live.state

@@ -6,7 +6,6 @@ An import may be repeated, in part or whole: the id that a visit brings is the i
 
 import asyncio
 import base64
-import json
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,21 +14,23 @@ from time import time
 from typing import Any, Literal
 
 from service.admin import find
-from service.engine import Engine, InlineArm
+from service.chain import ERASED, Link, link_mark, link_value, read_link
+from service.engine import Engine
 from service.errors import Conflict, Gone, Invalid, Refused
 from service.events import (
     Decision,
     Rewarded,
-    Settled,
     Shown,
     decode_decision,
     encode_decision,
     encode_event,
+    settle,
 )
 from service.fold import State
 from service.journal import Journal
+from service.question import InlineArm
 from service.rederive import IMPORTED
-from service.settlement import ERASED, link_mark
+from service.settlement import weight_of
 from service.stores.base import Append, Appended, DecisionRow, Mark
 from service.token import TokenSealer
 
@@ -173,14 +174,15 @@ class Importer:
 
     async def _learn(self, state: State, row: Decision, reward: float) -> bool:
         [shown] = row.shown
+        weight = weight_of(state, row.schema_version, shown.x)
         event = Rewarded(
             at=time(),
             decision=row.id,
             policy=row.policy,
             schema_version=row.schema_version,
-            settled=[Settled(shown.arm, reward, shown.x, shown.inline)],
+            settled=[settle(shown.arm, reward, shown.x, shown.inline, weight)],
         )
-        link = {link_mark(row.id, 0, shown.arm): json.dumps([reward, False])}
+        link = {link_mark(row.id, 0, shown.arm): link_value(Link(reward, False, weight))}
         # Kept for ever: an import may be repeated at any time.
         entry = Append(state.name, encode_event(event), link)
         return isinstance(await self._journal.append(entry, event), Appended)
@@ -204,7 +206,7 @@ def _compared(
     if earlier is not None and _content(row) != _content(earlier):
         raise Conflict("was imported before with another content, or for another policy", path="id")
     if reward is not None and mark is not None:
-        if json.loads(mark.value)[0] != reward:
+        if read_link(mark).reward != reward:
             raise Conflict("was imported before with another reward", path="reward")
         reward = None
     known = earlier is not None or mark is not None  # its row may have been trimmed since

@@ -8,13 +8,15 @@ import asyncio
 import logging
 from collections.abc import Collection
 from dataclasses import replace
+from math import inf
 from time import time
 
-from service.errors import LogGap, StoreError, StoreUnavailable
+from service.errors import Conflict, LogGap, NotFound, StoreError, StoreUnavailable
 from service.events import (
     AnyEvent,
     ChangeDetected,
     Learned,
+    Skipped,
     VersionActivated,
     VersionStaged,
     encode_event,
@@ -24,6 +26,7 @@ from service.follower import Live
 from service.policies.candidates import LARGE
 from service.policies.learner import Learner
 from service.presence import Presence
+from service.replay import skip_mark, skipped_positions
 from service.settings import Settings
 from service.stores import Store
 from service.stores.base import Append, Appended, Snapshot
@@ -81,7 +84,7 @@ class Journal(Writer):
         """Recover every experiment. Raises StoreError where the log cannot be read or trusted."""
         await self.store.open()
         for name in await self.store.experiments():
-            await self.discover(name)
+            await self.join(name)
         self._writer = asyncio.create_task(self._write())
         await self.presence.beat()
         if self.store.shared:
@@ -89,16 +92,42 @@ class Journal(Writer):
             self.spawn(self._tail())
             self.spawn(self.presence.beat_for_ever())
 
-    async def discover(self, name: str) -> State:
+    async def join(self, name: str) -> Live:
         known = name in self.live
-        state = await super().discover(name)
-        live = self.live.get(name)
-        if live and not known:
-            for learner in state.learners.values():
-                if learner.staged:
-                    self.spawn(self._bring_up(live, learner))
-            self._watch(live)
-        return state
+        live = await super().join(name)
+        if not known and name in self.live:
+            self._resume(live)
+        return live
+
+    async def lift(self, name: str) -> bool:
+        lifted = await super().lift(name)
+        if lifted:
+            self._resume(self.live[name])
+        return lifted
+
+    def _resume(self, live: Live) -> None:
+        """Go on with what a recovered state has begun."""
+        for learner in live.state.learners.values():
+            if learner.staged:
+                self.spawn(self._bring_up(live, learner))
+        self._watch(live)
+
+    async def skip(self, name: str, position: int) -> None:
+        """Let every replica pass over the event that an experiment is quarantined for.
+
+        Raises NotFound, Conflict where it is not quarantined for that event, StoreUnavailable.
+        """
+        live = await self.join(name)
+        if live.state.position == 0 and live.quarantine is None:
+            raise NotFound("there is no experiment of this name", path="experiment")
+        stopped = live.quarantine
+        if stopped is None or stopped.position != position:
+            raise Conflict("the experiment is not quarantined for an event at this position")
+        mark = skip_mark(len(await skipped_positions(self.store, name)))
+        event = Skipped(at=time(), position=position, reason=stopped.reason)
+        await self.append(Append(name, encode_event(event), {mark: str(position)}), event)
+        if not await self.lift(name):
+            logger.warning("experiment %s: another event cannot be folded", name)
 
     async def close(self) -> None:
         """Write what waits, snapshot what changed, let go of the store."""
@@ -106,6 +135,7 @@ class Journal(Writer):
         await self.presence.leave()
         if self._writer:
             self._wake.set()
+            self.hurry()
             await self._writer
         while self._tasks:  # wait_for (Python 3.11), which redis-py calls, may swallow one cancel
             for task in self._tasks:
@@ -118,12 +148,22 @@ class Journal(Writer):
                 for row in rows:
                     self._buffer.drop(row)
             for live in self.live.values():
-                await self.snapshot(live)
+                await self._last_snapshot(live)
         except StoreError as fault:
             logger.error("closing without a last snapshot: %s", fault)
         if self._buffer:
             logger.error("%d decisions that were answered are lost to the log", len(self._buffer))
         await self.store.close()
+
+    async def _last_snapshot(self, live: Live) -> None:
+        """A fault of one experiment, as a snapshot that no store can hold, stays its own: its log
+        is folded at the next start."""
+        try:
+            await self.snapshot(live)
+        except StoreError:
+            raise
+        except Exception:
+            logger.exception("experiment %s: closing without a last snapshot", live.state.name)
 
     def forget_unlogged(self, experiment: str, words: Collection[str]) -> list[bytes]:
         """Decisions that wait in memory and hold one of these words: they will not be logged."""
@@ -154,11 +194,12 @@ class Journal(Writer):
     async def _tail(self) -> None:
         """Follow a log that other processes append to. What commits of our own have just read up is
         not looked for."""
-        loop, discovered_at = asyncio.get_running_loop(), 0.0
+        loop, discovered_at = asyncio.get_running_loop(), -inf
         while True:
             try:
                 known = loop.time() < discovered_at + DISCOVER_SECONDS
-                level_at = min((live.level_at for live in self.live.values()), default=0.0)
+                served = [live for live in self.live.values() if live.quarantine is None]
+                level_at = min((live.level_at for live in served), default=-inf)
                 if known and loop.time() < level_at + TOGETHER_SECONDS:
                     self._followed_at = level_at
                 else:
@@ -240,7 +281,7 @@ class Journal(Writer):
                 if live.state.position == live.snapshot_position:
                     return
                 await self.read_up(live)  # raises where the state is ahead of its log
-                if live.state.staging:
+                if live.state.staging or live.quarantine is not None:
                     return
                 make = live.state.capture()
             await self._save(live, await asyncio.to_thread(make))
@@ -252,6 +293,7 @@ class Journal(Writer):
         staged. Raises StoreUnavailable."""
         async with live.lock:
             await self.read_up(live)
+            self.state(live.state.name)  # raises where it is quarantined
             if live.state.staging:
                 return None
             make = live.state.capture()

@@ -17,15 +17,17 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from limits import RateLimitItem, parse
+from msgspec import structs
 from pydantic import (
     AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
+    PositiveInt,
     ValidationError,
     field_validator,
     model_validator,
@@ -35,6 +37,7 @@ from service.errors import ConfigurationError
 from service.experiment import Name
 from service.faults import faults_of
 from service.origins import origin_of
+from service.profile import FREE, STRICT, Profile
 
 KeyScope = Literal["select", "reward", "admin", "metrics"]
 
@@ -51,12 +54,55 @@ PUBLIC: frozenset[KeyScope] = frozenset({"select", "reward"})
 Known = TypeVar("Known")
 
 
+class KeyProfile(BaseModel):
+    """What the file says of a key's `profile.Profile`; what it leaves out is as the key's kind has
+    it. Rates: "none" for none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    arms: Literal["catalogue", "any"] | None = None
+    policies: Literal["assigned", "named"] | None = None
+    top_k: PositiveInt | None = None
+    most_arms: PositiveInt | None = None
+    batch: PositiveInt | None = None
+    text: PositiveInt | None = None
+    body_bytes: PositiveInt | None = None
+    rate_per_address: str | None = None
+    rate_per_unit: str | None = None
+
+    @field_validator("rate_per_address", "rate_per_unit")
+    @classmethod
+    def _rates(cls, rate: str | None) -> str | None:
+        if rate is not None and rate != "none":
+            rate_of(rate)
+        return rate
+
+    def over(self, kind: Profile) -> Profile:
+        """The profile of its kind, with what is said here in place of it."""
+        said: dict[str, Any] = {
+            "top_k": self.top_k,
+            "arms": self.most_arms,
+            "batch": self.batch,
+            "text": self.text,
+            "body_bytes": self.body_bytes,
+            "inline": None if self.arms is None else self.arms == "any",
+            "named": None if self.policies is None else self.policies == "named",
+        }
+        rates: dict[str, RateLimitItem | None] = {}
+        for name, rate in (("address", self.rate_per_address), ("unit", self.rate_per_unit)):
+            if rate is not None:
+                rates[name] = None if rate == "none" else rate_of(rate)
+        given = {name: value for name, value in said.items() if value is not None} | rates
+        return structs.replace(kind, **given) if given else kind
+
+
 class Key(BaseModel):
     """What the file holds of one key.
 
     experiments   it is good for these alone; None: for all
     origins       it is a browser's, good in pages of these origins alone; empty: a server's
     rate          as of the library `limits`: "100/second", "5000 per hour"
+    profile       what a request with it may contain
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,6 +114,7 @@ class Key(BaseModel):
     experiments: tuple[Name, ...] | None = None
     origins: tuple[str, ...] = ()
     rate: str | None = None
+    profile: KeyProfile | None = None
     created: AwareDatetime
     expires: AwareDatetime | None = None
     revoked: AwareDatetime | None = None
@@ -97,6 +144,12 @@ class Key(BaseModel):
                 "metrics are of all experiments: a key with this scope is bound to none"
             )
         return self
+
+    @property
+    def limits(self) -> Profile:
+        """One with origins is public, and strict unless it says otherwise."""
+        kind = STRICT if self.origins else FREE
+        return kind if self.profile is None else self.profile.over(kind)
 
     def state(self, now: datetime) -> str:
         if self.revoked is not None:

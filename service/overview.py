@@ -55,6 +55,11 @@ class Overview:
             "experiments": [
                 self._experiment(state) for state in journal.states.values() if granted(state.name)
             ],
+            "quarantined": [
+                {"name": name, "position": each.position, "reason": each.reason}
+                for name, each in journal.quarantined.items()
+                if granted(name)
+            ],
         }
 
     def _experiment(self, state: State) -> dict[str, Any]:

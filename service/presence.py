@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections import deque
 from contextlib import suppress
+from math import inf
 from random import SystemRandom
 
 from service.errors import StoreUnavailable
@@ -35,7 +36,7 @@ class Presence:
         self._store = store
         self._ready_for: deque[str] = deque(maxlen=REMEMBERED)
         self._alive: dict[str, list[str]] = {}
-        self._until = 0.0
+        self._until = -inf
 
     @property
     def count(self) -> int:

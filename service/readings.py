@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 
 from service.fold import State
+from service.footprint import footprint_of
 from service.journal import Journal
 from service.policies.learner import Learner
 from service.policies.table import thompson, uniform
+from service.policies.version import WIDE
 from service.telemetry import Family, Telemetry
 
 Row = tuple[str, tuple[str, ...], float]
@@ -20,7 +22,9 @@ PROCESS = {
 }
 EXPERIMENT = {
     "forage_log_position": "Events folded.",
+    "forage_quarantined": "1 where an event cannot be folded and the experiment is not served.",
     "forage_snapshot_age_seconds": "Since the last snapshot.",
+    "forage_experiment_memory_bytes": "Of its heads, nets and arms, as estimated.",
     "forage_snapshot_lag_ratio": "Events since the last snapshot over those that make one due.",
 }
 POLICY = {
@@ -36,11 +40,13 @@ POLICY = {
     "forage_propensity_minimum": "Smallest propensity of a shown arm since the start.",
     "forage_head_smallest_eigenvalue": "Of A; it has to grow.",
     "forage_head_condition_number": "Of A; largest over smallest eigenvalue.",
+    "forage_head_dominance_ratio": "Largest eigenvalue of A over what as many usual rows make it.",
     "forage_model_version": "Trained version that serves; 0 is untrained.",
     "forage_trained_to_position": "Log position that the version was trained to.",
     "forage_training_overdue_seconds": "Since a training fell due that was not done; 0: none is.",
 }
 FEATURE = {
+    "forage_clipped_values_total": "Values of a feature that lay beyond its clip.",
     "forage_context_stability_index": "Of the latest contexts against those of the last day.",
 }
 
@@ -70,8 +76,13 @@ class Readings:
         yield "forage_follow_lag_seconds", (), journal.lag_seconds or 0.0
 
     def _experiments(self, states: dict[str, State]) -> Iterator[Row]:
+        quarantined = self._journal.quarantined
+        for name in {**states, **quarantined}:
+            yield "forage_quarantined", (name,), float(name in quarantined)
         for name, state in states.items():
             yield "forage_log_position", (name,), float(state.position)
+            taken = sum(footprint_of(state).values())
+            yield "forage_experiment_memory_bytes", (name,), float(taken)
             age = self._telemetry.snapshot_age(name)
             if age is not None:
                 yield "forage_snapshot_age_seconds", (name,), age
@@ -98,10 +109,13 @@ class Readings:
         if watch := self._telemetry.watched.get(key):
             yield "forage_selection_entropy_nats", watch.entropy
             yield "forage_propensity_minimum", watch.minimum
-        if version.head is not None:
-            health = version.head.health()
+        if version.head is not None and version.columns <= WIDE:
+            # A wider head's spectrum is left to `GET /policies`: a scrape holds up all else.
+            health = version.head.health(version.usual)
             yield "forage_head_smallest_eigenvalue", health.smallest_eigenvalue
             yield "forage_head_condition_number", health.condition_number
+            if health.dominance is not None:
+                yield "forage_head_dominance_ratio", health.dominance
         yield "forage_model_version", version.number
         yield "forage_trained_to_position", version.trained_to
         if learner.settings.has_net:
@@ -132,6 +146,8 @@ class Readings:
 
     def _features(self, states: dict[str, State]) -> Iterator[Row]:
         for name, state in states.items():
+            for feature, count in state.schema.clipped.items():
+                yield "forage_clipped_values_total", (name, feature), float(count)
             for feature, index in self._telemetry.drift.context(state).items():
                 yield "forage_context_stability_index", (name, feature), index
 

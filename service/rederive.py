@@ -203,6 +203,9 @@ def _difference(state: State, learner: Learner, decision: Decision) -> Finding |
             1.0 if decision.assignment == 1.0 else float(assigned),
         ),
     }
+    if (shortlist := decision.shortlist) is not None:
+        fields["policy of the shortlist"] = shortlist.policy, learner.name
+        fields["catalogue of the shortlist"] = shortlist.catalogue, len(state.rows)
     for name, (logged, derived) in fields.items():
         if logged != derived:
             return Finding("fields", decision.id, name, logged, derived)

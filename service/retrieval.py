@@ -24,6 +24,7 @@ from time import sleep
 
 import numpy as np
 
+from service.events import Shortlist
 from service.features import Array, View
 from service.fold import State
 from service.policies.candidates import Candidates
@@ -402,9 +403,14 @@ class Retriever:
     # -- the index -----------------------------------------------------------------------------
 
     @property
+    def indexed(self) -> bool:
+        """Some lists of a file are looked into; else every arm is looked at."""
+        return self._lists.centers is not None
+
+    @property
     def scans(self) -> bool:
         """A search takes long: every arm is looked at."""
-        return self._lists.centers is None and len(self._ids) > 4 * self._scanned
+        return not self.indexed and len(self._ids) > 4 * self._scanned
 
     @property
     def stale(self) -> bool:
@@ -579,6 +585,13 @@ class Retrieval:
             return _nothing(state)
         return _chosen(_search(held.retriever, learner, context, seed), state)
 
+    def shortlist(self, state: State, learner: Learner) -> Shortlist:
+        """How the candidates that were found just now were chosen."""
+        best = learner.retrieves
+        assert best is not None
+        method = "index" if self._held[state.name, learner.name].retriever.indexed else "scan"
+        return Shortlist(learner.name, method, len(state.rows), best, DRAWS + 1, _uniform(best))
+
     async def candidates(
         self, state: State, learner: Learner, context: Array, seed: int
     ) -> Candidates:
@@ -608,7 +621,12 @@ def _search(retriever: Retriever, learner: Learner, context: Array, seed: int) -
     count = learner.retrieves
     assert count is not None
     directions = learner.directions(context, DRAWS, seed)
-    return retriever.search(directions, count, count // 4 + 1, seed)
+    return retriever.search(directions, count, _uniform(count), seed)
+
+
+def _uniform(best: int) -> int:
+    """Arms that are drawn beside the best ones of each direction."""
+    return best // 4 + 1
 
 
 def _chosen(ids: Sequence[str], state: State) -> Candidates:

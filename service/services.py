@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.access import Access
+from service.addresses import Addresses
 from service.admin import Admin
+from service.connection import limits_of
+from service.connections import Connections
 from service.desk import Desk
 from service.engine import Engine
 from service.errors import ConfigurationError, Conflict, Invalid, StoreUnavailable
 from service.evaluation.running import Evaluations
 from service.experiment import load_definition
+from service.footprint import footprint_of
 from service.history import History
+from service.hosts import Hosts
 from service.importing import Importer
 from service.journal import Journal
 from service.overview import Overview
@@ -45,6 +50,9 @@ class Services:
     eraser: Eraser
     importer: Importer
     access: Access
+    hosts: Hosts
+    connections: Connections
+    addresses: Addresses
     history: History
     overview: Overview
     evaluations: Evaluations
@@ -67,6 +75,7 @@ async def open_services(settings: Settings, store: Store | None = None) -> Async
             settings, journal, settings.token_keys or [await journal.store.secret()]
         )
         telemetry.read(Readings(journal, telemetry))
+        _warn_of_large(services)
         await _define(services)
         journal.spawn(_expire(services))
         journal.spawn(services.retention.run())
@@ -89,26 +98,50 @@ def assemble(settings: Settings, journal: Journal, secrets: Sequence[bytes]) -> 
         engine,
         Desk(engine, journal, telemetry),
         Settlements(journal, sealer, telemetry),
-        Admin(journal, telemetry),
+        Admin(journal, telemetry, settings.experiment_memory_bytes),
         Retention(journal, settings, telemetry),
         Eraser(journal, sealer, telemetry),
         Importer(journal, engine, sealer),
         Access(settings.keys, telemetry),
+        Hosts(
+            settings.host,
+            settings.allowed_hosts,
+            settings.cors_origins,
+            keys=settings.keys is not None,
+        ),
+        Connections(limits_of(settings), settings.trusted_proxies, telemetry),
+        Addresses(settings.trusted_proxies),
         history,
         Overview(journal, history),
-        Evaluations(settings.store, settings.evaluation_seconds),
+        Evaluations(settings.store, settings.evaluation_seconds, settings.evaluation_queue),
     )
+
+
+def _warn_of_large(services: Services) -> None:
+    """Of what the log has, which is served whatever it takes."""
+    quota = services.settings.experiment_memory_bytes
+    for name, state in services.journal.states.items():
+        if (taken := sum(footprint_of(state).values())) > quota:
+            logger.warning(
+                "experiment %s takes some %d MiB of memory, more than the %d that one may take "
+                "(FORAGE_EXPERIMENT_MEMORY_BYTES): it is served, and may not grow",
+                name,
+                round(taken / 2**20),
+                quota // 2**20,
+            )
 
 
 async def _define(services: Services) -> None:
     """Define the experiments of the files that the log does not hold yet."""
     files = services.settings.experiments
-    if not files and not services.journal.states:
+    if not files and not services.journal.names:
         files = [EXAMPLE]
     for path in files:
         name, definition = load_definition(path)
+        if name in services.journal.quarantined:
+            continue
         state = services.journal.state(name)
-        if state is not None and state.definition != definition:
+        if state is not None and state.definition not in (definition, definition.completed()):
             logger.warning(
                 "%s: the log holds another definition of %s, which is served; change it with "
                 "PUT /experiments/%s",

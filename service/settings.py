@@ -15,6 +15,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.addresses import Network, network_of
+from service.hosts import host_of
 from service.origins import origin_of
 
 
@@ -91,15 +93,43 @@ class Settings(BaseSettings):
     evaluation_seconds: PositiveFloat = Field(
         120.0, description="Longest that an evaluation asked for over HTTP may take."
     )
+    evaluation_queue: PositiveInt = Field(
+        4, description="Evaluations of one experiment that wait for their turn, at most."
+    )
     buffer_decisions: PositiveInt = Field(
         10_000, description="Decisions kept in memory while the log is gone."
+    )
+    max_connections: PositiveInt | None = Field(
+        None,
+        description="Connections at a time. Left out: 4,096, or what the limit of open files "
+        "leaves room for.",
+    )
+    trusted_proxies: Annotated[list[Network], NoDecode] = Field(
+        [],
+        description="Networks of proxies in front of the service, comma-separated: 10.0.0.0/8,::1. "
+        "Their X-Forwarded-For or Forwarded says whose request it is, and one of them may have all "
+        "connections, where another address has half of them at most.",
+    )
+    max_head_bytes: PositiveInt = Field(
+        16_384, description="Of the line and the headers of a request."
     )
     max_body_bytes: PositiveInt = 1_048_576
     max_artifact_bytes: PositiveInt = Field(
         268_435_456, description="Of one trained version, as the trainer hands it over."
     )
+    experiment_memory_bytes: PositiveInt = Field(
+        536_870_912,
+        description="That an experiment may take, by an estimate from its definition and its arms.",
+    )
     max_arms: PositiveInt = Field(10_000, description="Arms in one request.")
     max_top_k: PositiveInt = 100
+    max_decision_bytes: PositiveInt = Field(
+        1_048_576,
+        description="Of one decision in the log, where the request names its arms.",
+    )
+    max_select_memory_bytes: PositiveInt = Field(
+        1_073_741_824, description="Memory that one decision may take, by an estimate."
+    )
     max_batch: PositiveInt = 1_000
     cors_origins: Annotated[list[str], NoDecode] = Field(
         [],
@@ -107,10 +137,24 @@ class Settings(BaseSettings):
         "Left out: only pages that the service serves itself.",
     )
 
+    allowed_hosts: Annotated[list[str], NoDecode] = Field(
+        [],
+        description="Hosts that requests may name, comma-separated: forage.example, "
+        "*.forage.example. Without keys any other is refused (421) but loopback and the address "
+        "listened on; with keys, where this is set.",
+    )
+
     @field_validator("experiments", mode="before")
     @classmethod
     def _split_paths(cls, value: object) -> object:
         return [part for part in value.split(",") if part] if isinstance(value, str) else value
+
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def _networks(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return [network_of(part) for part in value.split(",") if part.strip()]
 
     @field_validator("keys", "key", mode="before")
     @classmethod
@@ -129,6 +173,14 @@ class Settings(BaseSettings):
         if not isinstance(parts, list):
             return value
         return [origin_of(part) for part in parts if part.strip()]
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _hosts(cls, value: object) -> object:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list):
+            return value
+        return [host_of(part) for part in parts if part.strip()]
 
     @field_validator("token_keys", mode="before")
     @classmethod

@@ -1,40 +1,48 @@
 """What came of a decision: from a token to identities, an event and a status. Exactly once."""
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import time
-from typing import Any, Literal
+from typing import Literal
+from weakref import WeakValueDictionary
 
 from service.access import expect_granted, granted
-from service.errors import Conflict, Damaged, Gone, Invalid, NotFound, StoreUnavailable
+from service.chain import (
+    MOST_LINKS,
+    STRIDE,
+    ArmLink,
+    Settlement,
+    activation_mark,
+    link_mark,
+)
+from service.errors import (
+    Conflict,
+    Damaged,
+    Gone,
+    Invalid,
+    NotFound,
+    StoreUnavailable,
+)
 from service.events import (
     Corrected,
     Decision,
     Expired,
     Rewarded,
-    Settled,
     Shown,
     decode_decision,
     encode_event,
 )
-from service.experiment import RewardRules
+from service.experiment import LARGEST_REWARD, RewardRules
 from service.fold import State
 from service.journal import Journal
-from service.stores.base import Activation, Append, Appended, Known, Mark
+from service.stores.base import Activation, Append, Appended, Known
 from service.telemetry import Telemetry
 from service.token import Ticket, TokenSealer
 from service.writer import tell
 
 logger = logging.getLogger(__name__)
-
-OPEN_S = 30 * 86_400.0
-"""How much longer marks are kept of a decision that has arms left to settle."""
-
-ERASED = "null"
-"""What the links of an erased decision hold: nothing can be settled of it any more."""
 
 Status = Literal["accepted", "duplicate", "corrected"]
 ActivationStatus = Literal["activated", "duplicate"]
@@ -53,121 +61,10 @@ class Outcome:
     reward_id: str = ""
 
 
-def activation_mark(decision: str) -> str:
-    """The identity of a deferred decision's having been shown."""
-    return f"{decision}/activated"
-
-
-def link_mark(decision: str, link: int, arm: str) -> str:
-    """The identity of the `link`-th change of what is learned of a shown arm."""
-    return f"{decision}#{link}/{arm}"
-
-
-@dataclass(slots=True)
-class _Arm:
-    """One shown arm on its way to being settled.
-
-    Each has a chain of marks, one a change of what is learned of it. Two writers cannot take the
-    same link, so every event knows exactly what had been learned before it.
-    """
-
-    shown: Shown
-    reward: float
-    link: int = 0
-    was: float | None = None
-    since: int | None = None
-    was_default: bool = False
-
-    def total(self, rules: RewardRules) -> float:
-        """What is to be learned of it now."""
-        further = rules.aggregation == "sum" and self.was is not None and not self.was_default
-        return self.reward + (self.was or 0.0) if further else self.reward
-
-    def contribution_mark(self, decision: str, reward_id: str) -> str:
-        return f"{decision}={len(reward_id)}/{reward_id}/{self.shown.arm}"
-
-
-@dataclass(slots=True)
-class _Settlement:
-    """Arms of one decision that settle together.
-
-    closes      these are all of its arms: the decision is no longer due
-    reward_id   None for the default reward
-    """
-
-    decision: str
-    policy: str
-    schema_version: int
-    keep_until: float
-    arms: list[_Arm]
-    closes: bool
-    reward_id: str | None
-    rules: RewardRules
-
-    def event(self) -> Rewarded | Corrected | Expired:
-        body: dict[str, Any] = {
-            "at": time(),
-            "decision": self.decision,
-            "policy": self.policy,
-            "schema_version": self.schema_version,
-            "settled": [
-                Settled(arm.shown.arm, arm.total(self.rules), arm.shown.x, arm.shown.inline)
-                for arm in self.arms
-            ],
-        }
-        if self.reward_id is None:
-            return Expired(**body)
-        if all(arm.was is None for arm in self.arms):
-            return Rewarded(**body)
-        was, since = [arm.was for arm in self.arms], [arm.since for arm in self.arms]
-        return Corrected(**body, was=was, since=since)
-
-    def keep_until_at(self, now: float) -> float:
-        """How long its marks are needed: no reward comes after `accept_until`, but an outage may
-        be over later, and the default for what is left of the decision come only then."""
-        return max(self.keep_until, now) + (0.0 if self.closes else OPEN_S)
-
-    def marks(self) -> dict[str, str]:
-        """As JSON, written by hand: a number is as `repr` writes it."""
-        marks, default = {}, "true" if self.reward_id is None else "false"
-        for arm in self.arms:
-            link = f"[{arm.total(self.rules)!r}, {default}]"
-            marks[link_mark(self.decision, arm.link, arm.shown.arm)] = link
-            if self.reward_id is not None:
-                own = arm.contribution_mark(self.decision, self.reward_id)
-                marks[own] = repr(arm.reward)
-        return marks
-
-    def learn_of(self, known: Mapping[str, Mark]) -> None:
-        """Take in which marks were known: drop what is settled, move on along the chains.
-
-        Raises Conflict where the same contribution was given with another value, Gone where the
-        decision was erased.
-        """
-        left = []
-        for arm in self.arms:
-            if self.reward_id is not None:
-                own = known.get(arm.contribution_mark(self.decision, self.reward_id))
-                if own is not None and json.loads(own.value) != arm.reward:
-                    raise Conflict(
-                        f"arm {arm.shown.arm!r} of this decision has another reward under the "
-                        "same reward_id"
-                    )
-                if own is not None:
-                    continue
-            link = known.get(link_mark(self.decision, arm.link, arm.shown.arm))
-            if link is not None:
-                if link.value == ERASED:
-                    raise Gone("this decision was erased")
-                arm.was, arm.was_default = json.loads(link.value)
-                arm.since = link.position if arm.link == 0 else arm.since
-                arm.link += 1
-                if self.reward_id is None or not (
-                    arm.was_default or self.rules.aggregation != "first"
-                ):
-                    continue  # the first word holds
-            left.append(arm)
-        self.arms = left
+def weight_of(state: State, schema_version: int, x: Sequence[float]) -> float:
+    """For how much of a settlement the first word on an arm counts. Of other features than the
+    present ones nothing is learned."""
+    return state.influence.weight(x) if schema_version == state.schema_version else 1.0
 
 
 class Settlements:
@@ -176,6 +73,7 @@ class Settlements:
     def __init__(self, journal: Journal, sealer: TokenSealer, telemetry: Telemetry) -> None:
         self._journal, self._sealer, self._telemetry = journal, sealer, telemetry
         self._damaged: set[bytes] = set()
+        self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
     async def reward(self, outcome: Outcome) -> Status:
         """Raises Invalid, NotFound, Forbidden, Gone, Conflict, or StoreUnavailable: nothing was
@@ -211,14 +109,14 @@ class Settlements:
 
         self._journal.append_soon(entry, event, settled)
 
-    async def _go_on(self, state: State, settlement: _Settlement, known: Known) -> Status:
+    async def _go_on(self, state: State, settlement: Settlement, known: Known) -> Status:
         """After the first try of `reward_soon`."""
-        settlement.learn_of(known.marks)
-        return self._count(state, settlement, await self._settle(state, settlement))
+        settlement.learn_of(known.marks, state.skips)
+        return self._count(state, settlement, await self._settle_in_turn(state, settlement))
 
     def _settlement(
         self, state: State, ticket: Ticket, arms: list[Shown], outcome: Outcome
-    ) -> _Settlement:
+    ) -> Settlement:
         if state.deleted:
             raise Gone("the experiment of this decision was deleted")
         rules = state.definition.reward
@@ -226,18 +124,21 @@ class Settlements:
         rewards = _rewards(outcome, list(shown), rules)
         if time() > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")
-        return _Settlement(
+        told = [ArmLink(shown[arm], reward) for arm, reward in rewards.items()]
+        if outcome.cascade:
+            told += [ArmLink(arm, None) for arm in arms if arm.arm not in rewards]
+        return Settlement(
             ticket.id,
             ticket.policy,
             ticket.schema_version,
             ticket.accept_until,
-            [_Arm(shown[arm], reward) for arm, reward in rewards.items()],
-            len(rewards) == len(shown) or outcome.cascade,
+            told,
+            len(told) == len(shown),
             outcome.reward_id,
             rules,
         )
 
-    def _count(self, state: State, settlement: _Settlement, status: Status) -> Status:
+    def _count(self, state: State, settlement: Settlement, status: Status) -> Status:
         self._telemetry.rewards.labels(state.name, settlement.policy, status).inc()
         return status
 
@@ -273,6 +174,9 @@ class Settlements:
                 )
             )
             return "activated" if first else "duplicate"
+        for name in self._journal.quarantined:
+            if granted(name):
+                self._journal.state(name)  # raises: it may be there
         raise NotFound("no experiment has a decision of this id", path="id")
 
     async def _shown(self, ticket: Ticket) -> list[Shown]:
@@ -284,23 +188,62 @@ class Settlements:
             raise Gone("the row of this decision, which holds what it showed, is gone")
         return decode_decision(row).shown
 
-    async def _settle(self, state: State, settlement: _Settlement) -> Status:
-        while settlement.arms:
-            entry, event = _entry(state, settlement)
-            result = await self._journal.append(entry, event)
-            if isinstance(result, Appended):
-                late = any(arm.was_default for arm in settlement.arms)
-                return "corrected" if late else "accepted"
-            settlement.learn_of(result.marks)
+    async def _settle(self, state: State, settlement: Settlement) -> Status:
+        entry, event = _entry(state, settlement)
+        result = await self._journal.append(entry, event)
+        if isinstance(result, Appended):
+            return "accepted"
+        settlement.learn_of(result.marks, state.skips)
+        return await self._settle_in_turn(state, settlement)
+
+    async def _settle_in_turn(self, state: State, settlement: Settlement) -> Status:
+        """What the first try left over. Contributions to one decision go one after the other: of
+        those that try at once each commit would take one, and refuse the others."""
+        key = state.name, settlement.decision
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        async with lock:
+            while settlement.arms:
+                await self._find_ends(state, settlement)
+                entry, event = _entry(state, settlement)
+                result = await self._journal.append(entry, event)
+                if isinstance(result, Appended):
+                    late = any(arm.was_default for arm in settlement.arms)
+                    return "corrected" if late else "accepted"
+                settlement.learn_of(result.marks, state.skips)
         return "duplicate"
+
+    async def _find_ends(self, state: State, settlement: Settlement) -> None:
+        """Move arms to the ends of their chains, where a further reward may follow any other.
+        Raises Gone."""
+        arms = settlement.contributed
+        if not arms:
+            return
+
+        async def known(links: Iterable[tuple[ArmLink, int]]) -> None:
+            wanted = [
+                (arm, link, link_mark(settlement.decision, link, arm.shown.arm))
+                for arm, link in links
+            ]
+            found = await self._journal.store.marks(state.name, [each[2] for each in wanted])
+            for arm, link, identity in wanted:
+                if identity in found:
+                    arm.link = link
+                    arm.follow(found[identity], state.skips)
+
+        await known(
+            (arm, link) for arm in arms for link in range(arm.link + STRIDE, MOST_LINKS, STRIDE)
+        )
+        await known((arm, link) for arm in arms for link in range(arm.link, arm.link + STRIDE))
 
     async def expire(self, state: State, row: Decision) -> None:
         """Let the default reward hold for the arms of a decision that nobody has settled."""
         rules = state.definition.reward
         if rules.default is None:
             return
-        arms = [_Arm(shown, rules.default) for shown in row.shown]
-        settlement = _Settlement(
+        arms = [ArmLink(shown, rules.default) for shown in row.shown]
+        settlement = Settlement(
             row.id, row.policy, row.schema_version, row.accept_until, arms, True, None, rules
         )
         try:
@@ -337,15 +280,20 @@ def _shown_in(ticket: Ticket) -> list[Shown]:
     return [Shown(arm.arm, arm.propensity, arm.features(), arm.inline) for arm in ticket.shown]
 
 
-def _entry(state: State, settlement: _Settlement) -> tuple[Append, Rewarded | Corrected | Expired]:
-    """What the log is to take, and the event in it."""
-    event = settlement.event()
+def _entry(state: State, settlement: Settlement) -> tuple[Append, Rewarded | Corrected | Expired]:
+    """What the log is to take, and the event in it. The first word on an arm is weighed; a later
+    one has the weight of the first, as its mark says."""
+    for arm in settlement.arms:
+        if arm.was is None:
+            arm.weight = weight_of(state, settlement.schema_version, arm.shown.x)
+    now = time()
+    event = settlement.event(now)
     entry = Append(
         state.name,
         encode_event(event),
         settlement.marks(),
         settlement.decision if settlement.closes else None,
-        settlement.keep_until_at(time()),
+        settlement.keep_until_at(now),
     )
     return entry, event
 
@@ -370,6 +318,7 @@ def _rewards(outcome: Outcome, shown: list[str], rules: RewardRules) -> dict[str
     else:
         assert outcome.reward is not None
         rewards, path = {shown[0]: outcome.reward}, ""
+    low, high = max(low, -LARGEST_REWARD), min(high, LARGEST_REWARD)
     for arm, reward in rewards.items():
         if not low <= reward <= high:
             where = f"{path}{arm}" if path else "reward"

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Container, Iterable, Mapping, Sized
-from math import hypot, sqrt
+from math import hypot, isfinite, sqrt
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -30,12 +30,19 @@ class Tally:
         self.begins, self.count, self.total, self.squares = begins, count, total, squares
 
     def move(self, outcome: Outcome) -> None:
-        was, reward = outcome.was, outcome.settled.reward
         if outcome.since is not None and outcome.since < self.begins:
             return
-        self.count += was is None
-        self.total += reward - (was or 0.0)
-        self.squares += reward * reward - (was or 0.0) ** 2
+        was, reward = outcome.was or 0.0, outcome.learned or 0.0
+        self.count += counted(outcome)
+        self.total += reward - was
+        self.squares += reward * reward - was * was
+        if not isfinite(self.squares):
+            raise OverflowError(f"a reward of {reward:g} is too large to be counted")
+
+
+def counted(outcome: Outcome) -> int:
+    """By how much it changes the number of arms that are settled."""
+    return (outcome.was is None) - outcome.withdrawn
 
 
 def spread(tally: Tally, rules: RewardRules) -> tuple[float, float]:
@@ -94,16 +101,18 @@ class ArmTallies:
 
     def move(self, outcome: Outcome, catalogue: Catalogue) -> None:
         """Arms outside the catalogue, whose ids have no bound, are not counted by arm."""
-        settled, was, since = outcome
+        settled, since = outcome.settled, outcome.since
         if settled.inline or (since is not None and since < self.begins):
             return
         row = self.rows.get(settled.arm)
+        if row is None and outcome.withdrawn:
+            return
         if row is None:
             row = self._new_row(settled.arm, catalogue)
         if row < 0:
             return
-        reward, before = settled.reward, was or 0.0
-        self._counts[row] += was is None
+        reward, before = outcome.learned or 0.0, outcome.was or 0.0
+        self._counts[row] += counted(outcome)
         self._totals[row] += reward - before
         self._squares[row] += reward * reward - before * before
 

@@ -24,7 +24,8 @@ SECONDS = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.1
 
 
 class Family(NamedTuple):
-    """A gauge read when scraped: values by the values of its labels."""
+    """A gauge read when scraped, or a counter where its name ends in `_total`: values by the values
+    of its labels."""
 
     name: str
     text: str
@@ -68,9 +69,10 @@ class _Readings(Collector):
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return []
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         for name, text, labels, values in self._read():
-            family = GaugeMetricFamily(name, text, labels=labels)
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = kind(name, text, labels=labels)
             for label_values, value in values:
                 family.add_metric(label_values, value)
             yield family
@@ -214,6 +216,12 @@ class Telemetry:
         self.refused = Counts(
             "forage_refused_total",
             "Requests refused for their key, or for want of one.",
+            ["reason"],
+            registry,
+        )
+        self.closed = Counts(
+            "forage_connections_closed_total",
+            "Connections that the service ended, by reason.",
             ["reason"],
             registry,
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from service.experiment import CROSS, Definition, Numeric, is_disjoint
+from service.experiment import CROSS, Definition, Numbers, Numeric, is_disjoint
 from service.features import Schema, View
 from service.policies.settings import (
     AnyPolicy,
@@ -25,6 +25,7 @@ HEADS_BYTES = 1 << 30
 def unwise(definition: Definition) -> Iterator[Unwise]:
     """Keys and reason of each."""
     yield from _rewards(definition)
+    yield from _numbers(definition)
     yield from _traffic(definition)
     yield from _arms(definition)
     for name, policy in definition.policies.items():
@@ -46,6 +47,21 @@ def _rewards(definition: Definition) -> Iterator[Unwise]:
             ("reward", "wait_seconds"),
             "visitors take longer than this to click: clicks will come as corrections",
         )
+
+
+def _numbers(definition: Definition) -> Iterator[Unwise]:
+    """Numbers whose usual size nobody has said."""
+    features = definition.features
+    for side, of_side in (("context", features.context), ("arm", features.arm)):
+        for name, feature in of_side.items():
+            if not isinstance(feature, Numbers) or "scale" in feature.model_fields_set:
+                continue
+            if feature.clip is None and (feature.min is None or feature.max is None):
+                yield (
+                    ("features", side, name),
+                    "its usual size is not declared, so that any number is taken as it is: set "
+                    "scale, which clips values beyond ten scales, or clip, or min and max",
+                )
 
 
 def _traffic(definition: Definition) -> Iterator[Unwise]:

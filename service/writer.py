@@ -5,16 +5,17 @@ took, then wakes all. Where the log is gone or slow, decisions wait in memory.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from service.buffer import Buffer
-from service.errors import StoreError, StoreUnavailable
-from service.events import AnyEvent
+from service.errors import FoldFailed, Quarantined, StoreError, StoreUnavailable
+from service.events import AnyEvent, Skipped
 from service.fold import State
 from service.follower import PAGE, Follower, Live, Pace
 from service.settings import Settings
@@ -145,7 +146,10 @@ class Writer(Follower):
     # -- append --------------------------------------------------------------------------------
 
     async def append(self, entry: Append, event: AnyEvent) -> Appended | Known:
-        """Make an event durable and fold it. Raises StoreUnavailable: nothing is acknowledged."""
+        """Make an event durable and fold it. Raises StoreUnavailable: nothing is acknowledged. A
+        quarantined experiment takes what lifts the quarantine, and nothing else."""
+        if not isinstance(event, Skipped):
+            self.state(entry.experiment)
         outcome = await self._written(entry, event)
         assert isinstance(outcome, Appended | Known)
         return outcome
@@ -161,6 +165,7 @@ class Writer(Follower):
         then: Callable[[Appended | Known | StoreUnavailable], None],
     ) -> None:
         """`append`, for a caller who does not await. Raises StoreUnavailable."""
+        self.state(entry.experiment)
         self._expect_log()
         self._submit(entry, event, Call(then))
 
@@ -274,7 +279,8 @@ class Writer(Follower):
         elif waiting.row is not None:
             waiting.done.set_result(self._unlogged(waiting.row, comes=False))
         else:
-            waiting.done.set_exception(StoreUnavailable(str(outcome)))
+            known = isinstance(outcome, StoreUnavailable)
+            waiting.done.set_exception(outcome if known else StoreUnavailable(str(outcome)))
 
     async def held(self, experiment: str, decision: str) -> Held | None:
         """What stands under a decision's id. Raises StoreUnavailable."""
@@ -321,7 +327,7 @@ class Writer(Follower):
                 self.between_commits()
 
     async def _pause(self, until: float) -> None:
-        if len(self._pending) < ENOUGH and not self.all_wait():
+        if len(self._pending) < ENOUGH and not self._closing and not self.all_wait():
             self._enough.clear()
             timer = asyncio.get_running_loop().call_at(until, self.hurry)
             await self._enough.wait()
@@ -341,6 +347,8 @@ class Writer(Follower):
                 self._slow = False
             self.telemetry.append_seconds.observe(perf_counter() - start)
             await self._fold_own(batch, committed, began)
+            if stopped := self.quarantined:
+                outcomes = [_held_by(stopped, *each) for each in zip(batch, committed, strict=True)]
         except Exception as fault:  # whatever it is: no request may wait for ever
             self._degrade(fault)
             outcomes = [fault] * len(batch)
@@ -362,14 +370,19 @@ class Writer(Follower):
             if live is None:
                 live = self.live[name] = Live(State(name), recovered=True)
             async with live.lock:
+                if live.quarantine is not None:
+                    continue
                 if outcome.position == live.state.position + 1:
-                    await self.fold(live, outcome.position, waiting.event)
+                    try:
+                        await self.fold(live, outcome.position, waiting.event)
+                    except FoldFailed as fault:
+                        self.stop(live, fault)
                     live.level_at = began
                 elif outcome.position > live.state.position:
                     await self.read_up(live)
                     live.level_at = began
                 elif live.level_at != began:  # nor has this commit read it up: a look will tell
-                    live.level_at = 0.0
+                    live.level_at = -inf
             await pace.keep()
 
     def _degrade(self, fault: Exception) -> None:
@@ -404,3 +417,14 @@ class Writer(Follower):
                 self.degraded = False
                 self.telemetry.degraded.set(0)
                 logger.warning("the log can be written again")
+
+
+def _held_by(
+    stopped: Mapping[str, Quarantined], waiting: _Waiting, outcome: Outcome
+) -> Outcome | Quarantined:
+    """What to tell of an entry that the log took. An event at or after the one that its experiment
+    is quarantined for is not folded yet."""
+    fault = stopped.get(waiting.entry.experiment)
+    if fault is None or not isinstance(outcome, Appended) or isinstance(waiting.event, Skipped):
+        return outcome
+    return fault if outcome.position >= fault.position else outcome

@@ -113,7 +113,7 @@ class Worker:
 
     def _loop(self) -> None:
         clock, selector, waits = time.monotonic, self._selector, select.select
-        tick_at = told_at = 0.0
+        tick_at = told_at = -inf
         used: list[tuple[float, float]] = []  # seconds, and of the processor, where they count
         while True:
             now = clock()

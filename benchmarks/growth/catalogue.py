@@ -13,11 +13,12 @@ from benchmarks.floors import Work
 from benchmarks.growth.axes import kept
 from benchmarks.medians import Turn, medians_us, turn_of
 from benchmarks.retrieval import WIDTH, decided, policy, vectors
-from service.engine import Engine, Question, decide
+from service.engine import Engine, decide
 from service.events import ArmUpserted, ExperimentDefined, Rewarded, Settled
 from service.experiment import Definition
 from service.fold import State
 from service.journal import Journal
+from service.question import Question
 from service.retrieval import Retriever
 from service.settings import Settings
 from service.stores.memory import MemoryStore

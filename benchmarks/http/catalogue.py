@@ -163,7 +163,11 @@ class Shop:
 @contextmanager
 def shop(store: str, folder: Path) -> Iterator[Shop]:
     """The service on a store, started and ended as an operator does it."""
-    environment = {**QUIET, "FORAGE_EXPERIMENTS": ""}
+    environment = {
+        **QUIET,
+        "FORAGE_EXPERIMENTS": "",
+        "FORAGE_EXPERIMENT_MEMORY_BYTES": str(32 * 2**30),
+    }
     with forage(store, folder / "service.log", PATIENCE_S, **environment) as server:
         one = Shop(server)
         try:

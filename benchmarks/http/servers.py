@@ -17,7 +17,8 @@ import httpx
 from benchmarks.http.cases import CASES, POLICIES, STORES, Case, plan
 from simulator_client.load import measure
 from simulator_client.load_progress import Silent
-from tests.recovery.serving import Service, free_port, service
+from tests.recovery.serving import Service, service
+from tests.support.ports import free_port
 from tests.support.redis_server import redis_server
 
 SERVER_CORE: Final = 0

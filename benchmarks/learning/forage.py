@@ -22,13 +22,15 @@ from service.events import (
     VersionActivated,
     VersionStaged,
     encode_event,
+    settle,
 )
 from service.experiment import Definition
 from service.fold import State, changes_due, read_meta
 from service.policies.candidates import Candidates
 from service.policies.learner import Learner
+from service.settlement import weight_of
 from service.stores import Store
-from service.stores.base import Record
+from service.stores.base import Mark, Record
 from simulator_client.worlds import World
 
 EXPERIMENT = "bench"
@@ -51,12 +53,16 @@ class Log:
             self._records.append(Record(position, encode_event(self.events[position - 1])))
         return self._records[after:stop]
 
+    async def marks(self, experiment: str, identities: Sequence[str]) -> dict[str, Mark]:
+        """It has none: nothing is skipped."""
+        return {}
+
 
 class Forage:
     """An experiment of one policy, its state and its log: an `Agent`."""
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
-        parsed = Definition.model_validate(definition)
+        parsed = Definition.model_validate(definition).completed()
         (self._policy,) = parsed.policies
         self.log = Log()
         self.state = State(EXPERIMENT)
@@ -93,6 +99,13 @@ class Forage:
         row: list[float] = np.concatenate([self._context, features]).tolist()
         return row
 
+    def _settled(self, arm: str, reward: float) -> Settled:
+        """As the service settles it, with its weight."""
+        row = self._row(arm)
+        return settle(
+            arm, reward, row, False, weight_of(self.state, self.state.schema_version, row)
+        )
+
     def settle(self, feedback: Mapping[str, Any], chance: Chance) -> None:
         """What POST /reward does, and the training that falls due with it."""
         rewards = rewards_of(feedback, list(self._shown), self.state.definition)
@@ -102,7 +115,7 @@ class Forage:
                 decision=chance.decision,
                 policy=self._policy,
                 schema_version=self.state.schema_version,
-                settled=[Settled(arm, reward, self._row(arm)) for arm, reward in rewards.items()],
+                settled=[self._settled(arm, reward) for arm, reward in rewards.items()],
             )
         )
         if self.learner.training_due:

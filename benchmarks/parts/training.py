@@ -22,7 +22,8 @@ from service.settings import Settings
 from service.stores import open_store
 from service.stores.base import Append
 from service.training.fit import fit
-from service.training.trainer import collect, plan, train
+from service.training.settlements import collect
+from service.training.trainer import plan, train
 
 EXPERIMENT: Final = "bench"
 WINDOWS: Final = (1_000, 4_000, 16_000)

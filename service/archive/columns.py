@@ -29,6 +29,7 @@ COLUMNS = pa.schema(
         ("model_version", pa.string()),
         ("schema_version", pa.int64()),
         ("unit", pa.string()),
+        ("key", pa.string()),
         ("context", pa.string()),
         ("arms", pa.list_(pa.string())),
         ("inline", pa.string()),

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from service.archive.columns import Row, batch, day_of, schema_of
 from service.errors import ConfigurationError, Damaged
+from service.files import make_private
 
 GROUP_ROWS = 10_000
 """Of a row group at most: all of a file that is held in memory."""
@@ -84,7 +85,7 @@ class Folder:
 
     def _write_anew(self, path: Path, gone: pa.Array) -> None:
         draft, left = draft_of(path), 0
-        with _reader(path) as file, _writer(draft, self.schema) as writer:
+        with _reader(path) as file, _writer(draft, file.schema_arrow) as writer:
             for number in range(file.num_row_groups):
                 group = file.read_row_group(number)
                 kept = group.filter(pc.invert(pc.is_in(group.column("id"), gone)))
@@ -138,6 +139,7 @@ def _reader(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    make_private(path)
     return pq.ParquetWriter(path, schema, compression="zstd")
 
 

@@ -19,7 +19,8 @@ from service.archive.files import DAY_S, Drafts, Folder
 from service.archive.index import NOTHING, Change, Cursor, Index, change_of
 from service.archive.source import Source, digest
 from service.errors import ConfigurationError, Damaged
-from service.events import AnyEvent, Decision, Erased, Learned, decode_decision, decode_event
+from service.events import AnyEvent, Decision, Erased, Learned, decode_decision
+from service.replay import read_event
 from service.stores import Store
 from service.stores.base import KeptRow, Record
 
@@ -70,7 +71,7 @@ class Archive:
         self.name, self._say, self._clock = experiment, say, clock
         self._source = Source(store, experiment)
         self._folder, self._index, self._sizes = folder, index, sizes
-        self._newest, self._said = 0.0, 0.0
+        self._newest, self._said = 0.0, -math.inf
         self._damaged = set[int]()
         if index.cursor == Cursor() and folder.files("part"):
             raise ConfigurationError(
@@ -226,19 +227,19 @@ class Archive:
 
     async def _take_events(self) -> bool:
         """Take events up to the log's end; whether something was erased by them."""
-        erased = False
+        erased, skips = False, await self._source.skips()
         while records := await self._source.unread(self.cursor):
             cursor, changes, gone = self.cursor, list[tuple[int, Change]](), set[str]()
             begins, time = cursor.begins, cursor.time
             for record in records:
-                event = self._event(record)
+                event = self._event(record, skips)
                 time = max(time, event.at)
                 if isinstance(event, Learned):
                     changes.append((record.position, change_of(event)))
                 elif isinstance(event, Erased):
                     gone.update(event.decisions)
             if cursor.position == 0 and records[0].position > 1:
-                begins = self._begin_late(records[0])
+                begins = self._begin_late(records[0], skips)
             if gone:
                 erased = True
                 self.abandon()
@@ -258,15 +259,15 @@ class Archive:
             self._tell("events up to", last.position)
         return erased
 
-    def _event(self, record: Record) -> AnyEvent:
+    def _event(self, record: Record, skips: frozenset[int]) -> AnyEvent:
         try:
-            return decode_event(record.payload)
+            return read_event(record, skips)
         except Damaged as fault:
             raise Damaged(f"experiment {self.name}, position {record.position}: {fault}") from fault
 
-    def _begin_late(self, first: Record) -> float:
+    def _begin_late(self, first: Record, skips: frozenset[int]) -> float:
         """Where events were trimmed before the archive began: decisions before this lack some."""
-        begins = decode_event(first.payload).at + MARGIN_S
+        begins = read_event(first, skips).at + MARGIN_S
         logger.warning(
             "experiment %s: the log begins at position %d: decisions made before unix time %.0f "
             "are left out, for what came of them was trimmed",

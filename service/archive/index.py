@@ -17,6 +17,7 @@ import msgspec
 
 from service.errors import Damaged, LogTooNew
 from service.events import Expired, Learned, outcomes
+from service.files import make_private
 from service.stores.sqlite_file import ours, transaction
 
 APPLICATION = 0x466F4172  # "FoAr", in the file's header
@@ -66,13 +67,13 @@ class Cursor:
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True):
-    """What one event said of a decision. arms: each with what is learned of it from here on, and
-    whether something had been before."""
+    """What one event said of a decision. arms: each with what is learned of it from here on (None:
+    nothing any more), and whether something had been before."""
 
     decision: str
     at: float
     default: bool
-    arms: list[tuple[str, float, bool]]
+    arms: list[tuple[str, float | None, bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ _decode = msgspec.msgpack.Decoder(Change).decode
 
 def change_of(event: Learned) -> Change:
     arms = [
-        (outcome.settled.arm, outcome.settled.reward, outcome.was is not None)
+        (outcome.settled.arm, outcome.learned, outcome.was is not None)
         for outcome in outcomes(event)
     ]
     return Change(event.decision, event.at, isinstance(event, Expired), arms)
@@ -115,6 +116,9 @@ def joined(changes: Iterable[tuple[int, Change]]) -> Found:
     for position, change in changes:
         positions.append(position)
         for arm, reward, corrects in change.arms:
+            if reward is None:
+                rewards.pop(arm, None)
+                continue
             before = rewards[arm].corrections if arm in rewards else 0
             rewards[arm] = Reward(
                 arm, reward, change.default, change.at, position, before + corrects
@@ -133,6 +137,7 @@ class Index:
     def __init__(self, path: Path) -> None:
         self._path = path
         with ours(path):
+            make_private(path)
             self._db = sqlite3.connect(path, isolation_level=None)
             try:
                 self._open()

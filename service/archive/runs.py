@@ -16,6 +16,7 @@ from service.archive.files import Folder, Totals, totals
 from service.archive.flow import SIZES, Archive, Say, Sizes
 from service.archive.index import Index
 from service.errors import ConfigurationError, ForageError, NotFound, StoreLocked, StoreUnavailable
+from service.files import PRIVATE
 from service.stores import Store, open_store
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def held(folder: Path) -> Iterator[None]:
     """The folder is ours alone. Raises StoreLocked, or ConfigurationError where it cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / "_archive.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(folder / "_archive.lock", os.O_RDWR | os.O_CREAT, PRIVATE)
     except OSError as fault:
         raise ConfigurationError(f"{folder}: {fault.strerror}") from fault
     try:

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from service.archive.index import Cursor
 from service.errors import Damaged, LogGap
 from service.events import Tombstone, decode_decision, decode_event
+from service.replay import skipped_positions
 from service.stores import Store
 from service.stores.base import KeptRow, Record
 
@@ -26,6 +27,10 @@ class Source:
 
     async def rows(self, after: int, limit: int) -> list[KeptRow]:
         return await self._store.decisions(self.name, after, limit)
+
+    async def skips(self) -> frozenset[int]:
+        """Positions of the events that change nothing."""
+        return await skipped_positions(self._store, self.name)
 
     async def unread(self, cursor: Cursor) -> list[Record]:
         """Events after the cursor. The one at it is read as well: it is the one taken there."""

@@ -11,6 +11,8 @@ from service.commands import (
     init,
     keys,
     openapi,
+    rebuild,
+    repair,
     restore,
     train,
 )
@@ -28,6 +30,8 @@ COMMANDS = {
     "import": import_.COMMAND,
     "backup": backup.COMMAND,
     "restore": restore.COMMAND,
+    "repair": repair.COMMAND,
+    "rebuild": rebuild.COMMAND,
     "doctor": doctor.COMMAND,
     "keys": keys.COMMAND,
     "openapi": openapi.COMMAND,

@@ -5,8 +5,9 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from service.commands.running import INTERRUPTED, Command, progress
+from service.commands.running import Command, progress
 from service.errors import ConfigurationError
+from service.interrupts import INTERRUPTED
 from service.settings import Settings
 
 

@@ -4,7 +4,8 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from service.commands.running import INTERRUPTED, Command, progress
+from service.commands.running import Command, progress
+from service.interrupts import INTERRUPTED
 from service.settings import Settings
 
 

@@ -5,12 +5,14 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from service.commands.running import INTERRUPTED, Command, progress
+from service.commands.running import Command, progress
 from service.errors import ConfigurationError, Refused
+from service.interrupts import INTERRUPTED
 from service.settings import Settings
 
 SAY_SECONDS = 0.2
@@ -55,6 +57,11 @@ def add_options(parser: ArgumentParser) -> None:
         "--own-propensity",
         action="store_true",
         help="weights by the assigned policy's propensity, where chance assigned it, too",
+    )
+    parser.add_argument(
+        "--first-slot",
+        action="store_true",
+        help="of decisions of several arms, the value of their first slot (they are refused)",
     )
     parser.add_argument(
         "--confidence", type=_share, default=0.95, metavar="P", help="of the intervals (0.95)"
@@ -137,6 +144,7 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
         ),
         freeze=options["frozen"],
         own=options["own_propensity"],
+        first_slot=options["first_slot"],
         confidence=options["confidence"],
         **bounds,
     )
@@ -154,7 +162,7 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
 
 def _bar(say: Callable[[str], None]) -> Callable[[str, int, int | None], None]:
     """How far it is, a few times a second."""
-    said = 0.0
+    said = -inf
 
     def tell(doing: str, done: int, of: int | None) -> None:
         nonlocal said

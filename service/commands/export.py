@@ -5,8 +5,9 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from service.commands.running import INTERRUPTED, Command, progress, run_until_stopped
+from service.commands.running import Command, progress, run_until_stopped
 from service.errors import ConfigurationError
+from service.interrupts import INTERRUPTED
 from service.settings import Settings
 
 if TYPE_CHECKING:

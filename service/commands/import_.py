@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from service.commands.running import INTERRUPTED, Command, progress
+from service.commands.running import Command, progress
 from service.errors import ConfigurationError, StoreUnavailable
+from service.interrupts import INTERRUPTED
 from service.settings import Settings
 
 if TYPE_CHECKING:

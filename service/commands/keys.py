@@ -45,6 +45,7 @@ def add_options(parser: ArgumentParser) -> None:
         help="it is for browsers, in pages of these: https://shop.example",
     )
     add.add_argument("--rate", metavar="RATE", help='of requests: "100/second" (no limit)')
+    _add_profile(add)
     add.add_argument(
         "--expires", type=_time, metavar="WHEN", help="90d, 12h, or a day: 2030-01-31 (never)"
     )
@@ -53,6 +54,43 @@ def add_options(parser: ArgumentParser) -> None:
     revoke.add_argument("key", metavar="ID", help="its id, or its name where one alone has it")
     for each in actions.choices.values():  # before or after the action
         each.add_argument("--keys", metavar="FILE", default=SUPPRESS, help="as above")
+
+
+def _add_profile(add: ArgumentParser) -> None:
+    """What requests with the key may contain; in brackets what holds for a key with origins."""
+    add.add_argument(
+        "--arms", choices=("catalogue", "any"), help="arms that may be named (catalogue)"
+    )
+    add.add_argument(
+        "--policies", choices=("assigned", "named"), help="whether one may be named (assigned)"
+    )
+    for name, what in (
+        ("top-k", "arms that are ranked (20)"),
+        ("most-arms", "arms that are named (100)"),
+        ("max-batch", "requests of a batch (20)"),
+        ("max-text", "characters of an id, a unit or a string of the context (128)"),
+        ("max-body", "bytes of a request (16384)"),
+    ):
+        own = f"profile_{name}".replace("-", "_")  # the service has settings of some of the names
+        add.add_argument(f"--{name}", dest=own, type=int, metavar="N", help=f"at most: {what}")
+    for who, rate in (("address", "3000/minute"), ("unit", "300/minute")):
+        add.add_argument(
+            f"--rate-per-{who}", metavar="RATE", help=f'of each {who}, or "none" ({rate})'
+        )
+
+
+PROFILE = {
+    "arms": "arms",
+    "policies": "policies",
+    "profile_top_k": "top_k",
+    "profile_most_arms": "most_arms",
+    "profile_max_batch": "batch",
+    "profile_max_text": "text",
+    "profile_max_body": "body_bytes",
+    "rate_per_address": "rate_per_address",
+    "rate_per_unit": "rate_per_unit",
+}
+"""Fields of a key's profile, by the option that says them."""
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -92,12 +130,18 @@ def _add(path: Path, options: dict[str, Any]) -> int:
         name: options[name]
         for name in ("name", "scopes", "experiments", "origins", "rate", "expires")
     }
+    said = {field: options[option] for option, field in PROFILE.items()}
+    if profile := {field: value for field, value in said.items() if value is not None}:
+        chosen["profile"] = profile
     digest = digest_of(text.encode()).hex()
     try:
         key = Key(id=key_id, digest=digest, created=now(), **chosen)
     except ValidationError as error:
         faults = faults_of(error.errors(), chosen)
-        told = [f"--{each.path} {each.message}" if each.path else each.message for each in faults]
+        told = [
+            f"--{_option(each.path)} {each.message}" if each.path else each.message
+            for each in faults
+        ]
         raise ConfigurationError("\n".join(told)) from error
     if key.expires is not None and key.expires <= now():
         raise ConfigurationError("--expires has passed already")
@@ -112,12 +156,32 @@ def _add(path: Path, options: dict[str, Any]) -> int:
     return 0
 
 
+def _option(path: str) -> str:
+    """That said what lies at a path of the key."""
+    field = path.removeprefix("profile.")
+    by_field = {own: option for option, own in PROFILE.items()}
+    return by_field.get(field, field).removeprefix("profile_").replace("_", "-")
+
+
 def _list(path: Path, options: dict[str, Any]) -> int:
     from service.findings import aligned
     from service.keys import now, read_keys
 
     at = now()
-    rows = [["id", "name", "scopes", "experiments", "origins", "rate", "created", "expires", "is"]]
+    rows = [
+        [
+            "id",
+            "name",
+            "scopes",
+            "experiments",
+            "origins",
+            "rate",
+            "may",
+            "created",
+            "expires",
+            "is",
+        ]
+    ]
     rows += [
         [
             key.id,
@@ -126,6 +190,7 @@ def _list(path: Path, options: dict[str, Any]) -> int:
             ",".join(key.experiments or ["all"]),
             ",".join(key.origins) or "-",
             key.rate or "-",
+            key.limits.described,
             f"{key.created:%Y-%m-%d}",
             f"{key.expires:%Y-%m-%d}" if key.expires else "never",
             key.state(at),

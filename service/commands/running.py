@@ -1,6 +1,8 @@
 """What a command is, and what commands share: the event loop, an interrupt, a line of progress."""
 
+import asyncio
 import contextlib
+import signal
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Coroutine, Iterator
@@ -8,9 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.settings import Settings
-
-INTERRUPTED = 130
-"""Status of a command that was not finished: it has said nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +35,19 @@ class Command:
 
 
 def run_until_stopped(work: Coroutine[Any, Any, int]) -> int:
-    """Its status; an interrupt ends it in order."""
+    """Its status; 0 where an interrupt ended it in order. Further ones change nothing."""
     import uvloop
 
-    with contextlib.suppress(KeyboardInterrupt):
-        return uvloop.run(work)
+    async def until_stopped() -> int:
+        working = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, lambda: working.cancelling() or working.cancel())
+        with contextlib.suppress(asyncio.CancelledError):
+            return await working
+        return 0
+
+    with contextlib.suppress(KeyboardInterrupt):  # just before the loop listens, or after it ended
+        return uvloop.run(until_stopped())
     return 0
 
 

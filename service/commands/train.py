@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from service.commands.running import Command, run_until_stopped
+from service.interrupts import at_once
 from service.settings import Settings
 
 logger = logging.getLogger("forage")
@@ -18,7 +19,8 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(settings: Settings, options: dict[str, Any]) -> int:
-    from service.training.trainer import run
+    with at_once():  # torch alone takes a second or two
+        from service.training.trainer import run
 
     follow, parent = options["follow"], options["parent"]
     return run_until_stopped(

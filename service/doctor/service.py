@@ -19,6 +19,8 @@ QUIET = 1_000
 OVERDUE = 1.2
 """Training that fell due at n rewards and is not done at so many times n: nobody trains."""
 
+MEMORY = re.compile(r'^forage_experiment_memory_bytes\{experiment="([^"]*)"\} (\S+)$', re.MULTILINE)
+
 COUNTERS = {
     "forage_lost_decisions_total": (
         "decisions were lost while the log was gone",
@@ -35,23 +37,19 @@ async def examine_service(settings: Settings, url: str) -> list[Check]:
     headers = settings.key_headers
     try:
         async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, headers=headers) as client:
-            return [check async for check in _examine(client)]
+            return [check async for check in _examine(client, settings.experiment_memory_bytes)]
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as fault:
         say = f"{url} cannot be reached, or is no Forage ({type(fault).__name__})"
         return [Check("service", "fault", say, "start it: forage serve; or correct --url")]
 
 
-async def _examine(client: httpx.AsyncClient) -> AsyncIterator[Check]:
+async def _examine(client: httpx.AsyncClient, memory_bytes: int) -> AsyncIterator[Check]:
     before = time.time()
     answer = (await client.get("/healthz")).raise_for_status()
     after = time.time()
     health = answer.json()
-    say = f"Forage {health['version']} on {health['store']}: {health['durability']}"
-    if health["status"] == "ok":
-        yield Check("service", "ok", say)
-    else:
-        say = "it is degraded: the log cannot be written, and no reward is taken"
-        yield Check("service", "fault", say, "look at the store; docs/troubleshooting.md")
+    for check in _health(health):
+        yield check
     if health["version"] != __version__:
         say = f"it is version {health['version']}, and this is {__version__}"
         yield Check("version", "warning", say, "run the same version everywhere")
@@ -67,12 +65,28 @@ async def _examine(client: httpx.AsyncClient) -> AsyncIterator[Check]:
         say = f"experiments are not shown to us ({listed.status_code})"
         yield Check("experiments", "warning", say, "set FORAGE_KEY to a key of scope admin")
         return
+    if listed.status_code == 421:
+        say = "it does not answer for the host of --url"
+        yield Check("experiments", "warning", say, "list that host in FORAGE_ALLOWED_HOSTS")
+        return
     async for check in _experiments(client, listed.raise_for_status().json()["experiments"]):
         yield check
     metrics = await client.get("/metrics")
     if metrics.status_code == 200:
-        for check in _counters(metrics.text):
+        for check in (*_counters(metrics.text), *_memories(metrics.text, memory_bytes)):
             yield check
+
+
+def _health(health: Mapping[str, Any]) -> Iterator[Check]:
+    if health["status"] == "ok":
+        say = f"Forage {health['version']} on {health['store']}: {health['durability']}"
+        yield Check("service", "ok", say)
+    else:
+        say = "it is degraded: the log cannot be written, and no reward is taken"
+        yield Check("service", "fault", say, "look at the store; docs/troubleshooting.md")
+    if health.get("quarantined"):
+        say = f"{health['quarantined']} experiments are not served: an event cannot be folded"
+        yield Check("quarantine", "fault", say, "forage repair shows the event")
 
 
 async def _experiments(
@@ -133,6 +147,14 @@ def _counters(metrics: str) -> Iterator[Check]:
         values = re.findall(rf"^{metric}(?:\{{[^}}]*\}})? (\S+)$", metrics, re.MULTILINE)
         if count := sum(map(float, values)):
             yield Check("since its start", "warning", f"{count:,.0f} {say}", advice)
+
+
+def _memories(metrics: str, most: int) -> Iterator[Check]:
+    for name, taken in MEMORY.findall(metrics):
+        if float(taken) > most:
+            say = f"it takes some {float(taken) / 2**20:,.0f} MiB, and may take {most / 2**20:,.0f}"
+            advice = "raise FORAGE_EXPERIMENT_MEMORY_BYTES, or define it with fewer columns or arms"
+            yield Check(f"experiment {name}", "warning", say, advice)
 
 
 def _clock(date: str, before: float, after: float) -> Check:

@@ -47,7 +47,7 @@ def examine_sqlite(settings: Settings) -> Iterator[Check]:
         yield Check("store", "ok", f"{path} is not there yet: `forage serve` makes it")
         return
     yield from private(sqlite_file.key_of(path), "token secret")
-    yield from private(path, "database", secret=False)
+    yield from private(path, "database")
     yield _lock(path)
     try:
         with sqlite_file.ours(path), closing(sqlite_file.connect_to_read(path)) as db:

@@ -20,13 +20,15 @@ OTHERS = "(others)"
 @dataclass
 class _Policy:
     """chance: of the shown arm; bound: largest weight of an arm; earned: by the guess;
-    unsupported: what it would show that the log could not have, by arm."""
+    unsupported: what it would show that the log could not have, by arm; otherwise: decisions of
+    which it would have chosen other candidates."""
 
     chance: "array[float]" = field(default_factory=lambda: array("d"))
     bound: "array[float]" = field(default_factory=lambda: array("d"))
     earned: "array[float]" = field(default_factory=lambda: array("d"))
     missing: "array[float]" = field(default_factory=lambda: array("d"))
     unsupported: Counter[str] = field(default_factory=Counter)
+    otherwise: int = 0
 
 
 def _number(unit: str) -> int:
@@ -39,6 +41,7 @@ class Columns:
 
     slates   decisions of more than one arm, of which the first is looked at
     untold   decisions of which the log knows the chance of the shown arm alone
+    shortlists   decisions by the policy that chose their candidates itself
     """
 
     def __init__(self, policies: Sequence[str]) -> None:
@@ -47,6 +50,7 @@ class Columns:
         self._group, self._at = array("q"), array("d")
         self.slates = self.untold = 0
         self.logged_by: Counter[str] = Counter()
+        self.shortlists: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._reward)
@@ -62,8 +66,10 @@ class Columns:
         self.slates += len(decision.shown) > 1
         self.untold += visit.behaviour is None
         self.logged_by[decision.policy] += 1
+        self.shortlists[decision.policy] += visit.shortlist
         for name, own in self._policies.items():
             self._add(own, visit, visit.targets[name])
+            own.otherwise += name in visit.others
 
     def _add(self, own: _Policy, visit: Visit, target: npt.NDArray[np.float64]) -> None:
         own.chance.append(float(target[visit.shown]))
@@ -101,6 +107,10 @@ class Columns:
         own, count = self._policies[policy], max(len(self), 1)
         by_arm = {arm: mass / count for arm, mass in own.unsupported.most_common()}
         return float(np.sum(own.missing)) / count, by_arm
+
+    def otherwise(self, policy: str) -> int:
+        """Decisions of which a policy would have chosen other candidates."""
+        return self._policies[policy].otherwise
 
     @property
     def times(self) -> tuple[float, float]:

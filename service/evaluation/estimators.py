@@ -15,7 +15,7 @@ Each is a ratio of two sums, so one piece of code gives all of them intervals.
 IPS is unbiased where b > 0 wherever p > 0. So is DR, if q was fitted without the row's own reward
 (cross-fitted, or fitted to what came before the row); q may be wrong: that costs width, no bias.
 SNIPS has a bias that goes with 1 / effective sample size. DM is as wrong as q is, and Switch-DR is
-where it switches: the interval of DM knows nothing of that.
+where it switches. DM has no interval: how far its rows spread says nothing of how wrong q is.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,8 @@ from service.evaluation.intervals import (
 
 Array = npt.NDArray[np.float64]
 
-NAMES = ("ips", "snips", "dr", "switch_dr", "dm")
+NAMES = ("ips", "snips", "dr", "switch_dr")
+"""Estimators that have an interval. DM has none: no interval from the rows knows of its bias."""
 
 THRESHOLDS = 10
 """Candidates for the threshold of Switch-DR."""
@@ -160,7 +161,6 @@ def terms_of(log: Logged) -> dict[str, Terms]:
         "snips": snips(log),
         "dr": doubly_robust(log),
         "switch_dr": switch(log, choose_threshold(log)),
-        "dm": direct(log),
     }
 
 
@@ -171,17 +171,15 @@ def estimate(
     found = terms_of(log)
     pairs = [tuple(grouped(log.group, terms.top, terms.bottom)) for terms in found.values()]
     [weight] = grouped(log.group, log.weight)
-    [sizes] = grouped(log.group, np.ones_like(log.reward))
     rewards = _rewards_seen(log)
     bootstrap = Bootstrap(len(weight), np.random.default_rng(seed), resamples)
     resampled = bootstrap.intervals([(top, bottom) for top, bottom in pairs], confidence)
     estimates = {}
     for (name, terms), (top, bottom), third in zip(found.items(), pairs, resampled, strict=True):
-        effective = sizes if name == "dm" else weight
         estimates[name] = Estimate(
             terms.value,
             standard_error(top, bottom),
-            adjusted(top, bottom, effective, rewards, confidence),
+            adjusted(top, bottom, weight, rewards, confidence),
             third,
             bernstein(
                 top,

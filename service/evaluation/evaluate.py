@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from service.errors import ConfigurationError, Invalid, NotFound
 from service.evaluation.columns import Columns
-from service.evaluation.estimators import Estimate, Logged, effective_size, estimate
-from service.evaluation.intervals import Interval, adjusted, grouped, standard_error
+from service.evaluation.estimators import Estimate, direct, estimate
+from service.evaluation.intervals import Interval, adjusted, grouped
+from service.evaluation.refusals import LEAST_EFFECTIVE, MOST_UNSUPPORTED, Weights, refusal
 from service.evaluation.rows import Say, Selection, choose
 from service.evaluation.targets import GUESS, Added, with_policies
 from service.evaluation.walk import Walk
@@ -18,20 +18,8 @@ from service.follower import Follower
 from service.stores import Store, open_store
 from service.telemetry import Telemetry
 
-LEAST_EFFECTIVE = 50.0
-"""Decisions that an estimate has to rest on, in effect: below, 95 percent intervals of weighted
-means were seen to cover 70 percent."""
-
-MOST_UNSUPPORTED = 0.01
-"""The share of what a policy would show that the log may be unable to show: it makes a bias of at
-most as much of the range of rewards."""
-
-MEAN_WEIGHT_ERRORS = 5.0
-"""Weights have the mean 1 where the log supports the policy; so many standard errors below it do
-not come by chance."""
-
-SHOWN_ARMS = 5
-"""Arms without support that are named."""
+NOTHING = None, None
+"""What a log earned that tells nothing of it."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +30,7 @@ class Request:
     definitions   of policies that never ran, by name
     freeze        as they stood before the first of the decisions; else each as it learned
     own           weights by the propensity of the assigned policy alone
+    first_slot    of a slate, what its first slot earns; else slates are refused
     """
 
     experiment: str | None = None
@@ -50,6 +39,7 @@ class Request:
     selection: Selection = field(default_factory=Selection)
     freeze: bool = False
     own: bool = False
+    first_slot: bool = False
     confidence: float = 0.95
     least_effective: float = LEAST_EFFECTIVE
     most_unsupported: float = MOST_UNSUPPORTED
@@ -61,7 +51,8 @@ class PolicyValue:
 
     refused       why there is no estimate; None where there is one
     estimates     by estimator
-    effective     effective sample size     largest   weight    mean   weight
+    direct        by the guess alone (DM), without an interval: its bias is not known
+    otherwise     decisions of which it would have had other candidates
     unsupported   share of what it would show that the log could not, and by arm
     """
 
@@ -69,9 +60,9 @@ class PolicyValue:
     never_ran: bool
     refused: str | None
     estimates: Mapping[str, Estimate]
-    effective: float
-    largest: float
-    mean: float
+    direct: float | None
+    weights: Weights
+    otherwise: int
     unsupported: float
     unsupported_arms: Mapping[str, float]
 
@@ -80,9 +71,13 @@ class PolicyValue:
 class Evaluation:
     """Of one experiment.
 
-    logged     what the log itself earned a decision, and its interval
-    erased     events that policies could not learn from any more
-    left_out   decisions that were asked for and not evaluated, by reason
+    first_slot  values are of the first slot of each decision, not of the decision
+    logged      what the log itself earned a decision, and its interval; None where slates are
+                refused
+    slates      decisions of several arms
+    shortlists  decisions of which the policy chose the candidates itself
+    erased      events that policies could not learn from any more
+    left_out    decisions that were asked for and not evaluated, by reason
     """
 
     experiment: str
@@ -90,11 +85,13 @@ class Evaluation:
     since: float | None
     until: float | None
     frozen: bool
+    first_slot: bool
     confidence: float
     logged: float | None
     logged_interval: Interval | None
     logged_by: Mapping[str, int]
     slates: int
+    shortlists: int
     untold: int
     erased: int
     left_out: Mapping[str, int]
@@ -136,18 +133,22 @@ async def evaluate(store: Store, request: Request, say: Say | None = None) -> Ev
         low, high = min(low, float(rewards.min())), max(high, float(rewards.max()))
     values = [_value(columns, policy, (low, high), request) for policy in policies]
     first, last = columns.times if len(columns) else (None, None)
-    mean, interval = _earned(columns, policies[0], (low, high), request)
+    refused = columns.slates > 0 and not request.first_slot
+    counted = len(columns) > 0 and not refused
+    mean, interval = _earned(columns, policies[0], (low, high), request) if counted else NOTHING
     return Evaluation(
         experiment=name,
         decisions=len(columns),
         since=first,
         until=last,
         frozen=request.freeze,
+        first_slot=request.first_slot,
         confidence=request.confidence,
         logged=mean,
         logged_interval=interval,
         logged_by=dict(columns.logged_by.most_common()),
         slates=columns.slates,
+        shortlists=columns.shortlists.total(),
         untold=columns.untold,
         erased=len(chosen.erased),
         left_out=dict(left.most_common()),
@@ -202,9 +203,7 @@ def check_definitions(
 
 def _earned(
     columns: Columns, policy: str, range_: tuple[float, float], request: Request
-) -> tuple[float | None, Interval | None]:
-    if not len(columns):
-        return None, None
+) -> tuple[float, Interval]:
     log = columns.logged(policy, range_)
     ones = np.ones_like(log.reward)
     top, bottom = grouped(log.group, log.reward, ones)
@@ -217,11 +216,15 @@ def _value(
 ) -> PolicyValue:
     mass, by_arm = columns.unsupported(policy)
     log = columns.logged(policy, range_)
-    weight = log.weight
-    [by_group] = grouped(log.group, weight)
-    effective = min(effective_size(weight), effective_size(by_group))
-    mean = float(weight.mean()) if len(weight) else 0.0
-    refused = _refusal(log, mass, by_arm, effective, mean, request)
+    weights = Weights.of(log)
+    refused = refusal(
+        columns,
+        policy,
+        weights,
+        first_slot=request.first_slot,
+        least_effective=request.least_effective,
+        most_unsupported=request.most_unsupported,
+    )
     estimates = {} if refused else estimate(log, request.confidence)
     return PolicyValue(
         policy=policy,
@@ -235,42 +238,9 @@ def _value(
             )
             for name, each in estimates.items()
         },
-        effective=effective,
-        largest=float(weight.max()) if len(weight) else 0.0,
-        mean=mean,
+        direct=None if refused else direct(log).value,
+        weights=weights,
+        otherwise=columns.otherwise(policy),
         unsupported=mass,
         unsupported_arms=by_arm,
     )
-
-
-def _refusal(
-    log: Logged,
-    mass: float,
-    by_arm: Mapping[str, float],
-    effective: float,
-    mean: float,
-    request: Request,
-) -> str | None:
-    """Why the log cannot tell, in words; None where it can."""
-    if not len(log.reward):
-        return "there is no decision to evaluate on"
-    if mass > request.most_unsupported:
-        arms = [f"{arm} ({share:.1%})" for arm, share in list(by_arm.items())[:SHOWN_ARMS]]
-        more = f" and {len(by_arm) - SHOWN_ARMS} more" if len(by_arm) > SHOWN_ARMS else ""
-        return (
-            f"{mass:.1%} of what it would show had no chance of being shown in the log: "
-            f"{', '.join(arms)}{more}"
-        )
-    if effective < request.least_effective:
-        return (
-            f"the log tells as much of it as {effective:.0f} decisions of its own would; at least "
-            f"{request.least_effective:.0f} are needed (largest weight {log.weight.max():,.0f})"
-        )
-    top, bottom = grouped(log.group, log.weight, np.ones_like(log.weight))
-    error = standard_error(top, bottom)
-    if isfinite(error) and mean < 1 - request.most_unsupported - MEAN_WEIGHT_ERRORS * error:
-        return (
-            f"weights have the mean {mean:.3f}, which is 1 where the log holds all that a policy "
-            "would show: it would show much that was never shown"
-        )
-    return None

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from service.evaluation.estimators import NAMES, Estimate
 from service.evaluation.evaluate import Evaluation, PolicyValue
 from service.evaluation.intervals import Interval
+from service.evaluation.refusals import Weights
 from service.findings import aligned
 
-TITLES = {"ips": "IPS", "snips": "SNIPS", "dr": "DR", "switch_dr": "Switch-DR", "dm": "DM"}
+TITLES = {"ips": "IPS", "snips": "SNIPS", "dr": "DR", "switch_dr": "Switch-DR"}
+PER_DECISION, FIRST_SLOT = "reward_per_decision", "reward_of_first_slot"
 ARMS_AS_JSON = 100
 """Arms without support that are listed as JSON."""
 
@@ -21,10 +24,12 @@ def as_json(found: Evaluation) -> dict[str, Any]:
         "since": _time(found.since),
         "until": _time(found.until),
         "frozen": found.frozen,
+        "metric": FIRST_SLOT if found.first_slot else PER_DECISION,
         "confidence": found.confidence,
         "logged": {"value": found.logged, "interval": _ends(found.logged_interval)},
         "logged_by": dict(found.logged_by),
         "slates": found.slates,
+        "shortlists": found.shortlists,
         "untold": found.untold,
         "erased": found.erased,
         "left_out": dict(found.left_out),
@@ -37,12 +42,21 @@ def _policy_as_json(value: PolicyValue) -> dict[str, Any]:
         "policy": value.policy,
         "never_ran": value.never_ran,
         "refused": value.refused,
-        "effective_sample_size": value.effective,
-        "largest_weight": value.largest,
-        "mean_weight": value.mean,
+        **_weights_as_json(value.weights),
+        "other_candidates": value.otherwise,
         "unsupported": value.unsupported,
         "unsupported_arms": dict(list(value.unsupported_arms.items())[:ARMS_AS_JSON]),
         "estimates": {name: _estimate_as_json(each) for name, each in value.estimates.items()},
+        "direct_method": value.direct,
+    }
+
+
+def _weights_as_json(weights: Weights) -> dict[str, Any]:
+    return {
+        "effective_sample_size": weights.effective,
+        "largest_weight": weights.largest,
+        "mean_weight": weights.mean,
+        "mean_weight_error": weights.error if isfinite(weights.error) else None,
     }
 
 
@@ -68,9 +82,10 @@ def table(found: Evaluation) -> str:
     """What was evaluated on, a line for each policy and estimator, then what was refused."""
     lines = [_head(found)]
     if found.logged is not None:
-        lines.append(f"The log itself earned {found.logged:.4f} {_told(found.logged_interval)}.")
-    percent = f"{found.confidence:.0%}"
-    rows = [["policy", "estimator", "reward", percent, "bootstrap", "Bernstein", "ESS", "weight"]]
+        who = "The first slots of the log" if found.first_slot else "The log itself"
+        lines.append(f"{who} earned {found.logged:.4f} {_told(found.logged_interval)}.")
+    percent, metric = f"{found.confidence:.0%}", "slot 1" if found.first_slot else "reward"
+    rows = [["policy", "estimator", metric, percent, "bootstrap", "Bernstein", "ESS", "weight"]]
     for value in found.policies:
         rows += _rows(value)
     if len(rows) > 1:
@@ -106,9 +121,12 @@ def _rows(value: PolicyValue) -> list[list[str]]:
         if name in estimates:
             one, first = estimates[name], not rows
             intervals = [_told(each) for each in (one.interval, one.bootstrap, one.bernstein)]
-            size = [f"{value.effective:,.0f}", f"{value.largest:,.1f}"] if first else ["", ""]
+            weights = value.weights
+            size = [f"{weights.effective:,.0f}", f"{weights.largest:,.1f}"] if first else ["", ""]
             policy = value.policy if first else ""
             rows.append([policy, TITLES[name], f"{one.value:.4f}", *intervals, *size])
+    if value.direct is not None:
+        rows.append(["", "DM", f"{value.direct:.4f}", "no interval", *[""] * 4])
     return rows
 
 
@@ -119,7 +137,12 @@ def _told(interval: Interval | None) -> str:
 def _notes(found: Evaluation) -> list[str]:
     notes = []
     if found.slates:
-        notes.append(f"{found.slates:,} decisions showed several arms: their first place counts.")
+        notes.append(_of_slates(found))
+    if found.shortlists:
+        notes.append(
+            f"{found.shortlists:,} decisions chose from arms that their policy had retrieved: "
+            "what is estimated of it holds for those."
+        )
     if found.untold:
         notes.append(
             f"Of {found.untold:,} imported decisions only the shown arm's chance is known: what "
@@ -129,6 +152,14 @@ def _notes(found: Evaluation) -> list[str]:
         notes.append(f"{found.erased:,} events were erased: policies learned here without them.")
     notes += [f"{count:,} left out: {why}." for why, count in found.left_out.items()]
     return notes
+
+
+def _of_slates(found: Evaluation) -> str:
+    share = f"{found.slates / found.decisions:.1%}"
+    some = f"{found.slates:,} of {found.decisions:,} decisions ({share}) showed several arms"
+    if found.first_slot:
+        return f"{some}: all values are of slot 1, and no reward of the slots below is in them."
+    return f"{some}. --first-slot estimates what their first slot earns."
 
 
 def _sentence(text: str) -> str:

@@ -15,17 +15,18 @@ import numpy.typing as npt
 
 from service.errors import LogGap, LogTooNew, StoreError
 from service.events import (
+    AnyEvent,
     Decision,
     ExperimentDefined,
     Learned,
     Tombstone,
     decode_decision,
-    decode_event,
     outcomes,
 )
 from service.experiment import Definition
 from service.follower import PAGE
 from service.rederive import is_imported, is_whole, made
+from service.replay import read_event, skipped_positions
 from service.stores import Store
 from service.stores.base import KeptRow
 
@@ -84,12 +85,12 @@ class Rewards:
 
     async def read(self, store: Store, experiment: str, say: Say | None) -> None:
         """Raises LogTooNew, Damaged or LogGap where the events cannot be read."""
-        position = 0
+        position, skips = 0, await skipped_positions(store, experiment)
         while records := await store.read(experiment, position, PAGE):
             if not position:
                 self.begins = records[0].position - 1
             for record in records:
-                self._take(record.position, record.payload)
+                self._take(record.position, read_event(record, skips))
             position = records[-1].position
             if say:
                 say("rewards read", position, None)
@@ -97,8 +98,7 @@ class Rewards:
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
 
-    def _take(self, position: int, payload: bytes) -> None:
-        event = decode_event(payload)
+    def _take(self, position: int, event: AnyEvent) -> None:
         self.end = max(self.end, event.at)
         if isinstance(event, ExperimentDefined):
             self.default = Definition.model_validate(event.definition).reward.default
@@ -107,7 +107,8 @@ class Rewards:
         elif isinstance(event, Learned):
             for outcome in outcomes(event):
                 self._keys.append(hash((event.decision, outcome.settled.arm)))
-                self._values.append(outcome.settled.reward)
+                learned = outcome.learned
+                self._values.append(float("nan") if learned is None else learned)
                 self._positions.append(position)
 
     def of(self, decision: str, arm: str) -> tuple[float, int] | None:

@@ -1,4 +1,5 @@
-"""Evaluations that a service is asked for: each in a process of its own, one at a time."""
+"""Evaluations that a service is asked for: each in a process of its own, one at a time, and those
+of each experiment in its turn."""
 
 import asyncio
 import json
@@ -7,7 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from service.errors import Busy, Invalid, NotFound, StoreUnavailable
+from service.errors import Invalid, NotFound, StoreUnavailable
+from service.evaluation.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -16,26 +18,22 @@ class Evaluations:
     """Runs `service.evaluation.worker`: serving is not held up, and its memory does not grow.
 
     seconds   longest that one may take
+    waiting   of one experiment, at most
     """
 
-    def __init__(self, store: str, seconds: float) -> None:
+    def __init__(self, store: str, seconds: float, waiting: int) -> None:
         self._store, self._seconds = store, seconds
-        self._running = False
+        self.turns = Turns(waiting)
 
     async def run(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises Busy, Invalid, NotFound, or StoreUnavailable."""
+        """Once its turn has come. Raises Busy where too many of its experiment wait, Invalid,
+        NotFound, or StoreUnavailable."""
         if self._store.startswith("memory"):
             raise Invalid("no other process can read the log of a service on memory://")
-        if self._running:
-            raise Busy("this process evaluates already: ask again when that has ended")
-        self._running = True
-        try:
+        async with self.turns.turn(asked["experiment"]) as ahead:
             found = await self._ask(json.dumps({**asked, "store": self._store}).encode())
-        finally:
-            self._running = False
         if "evaluation" in found:
-            evaluation: dict[str, Any] = found["evaluation"]
-            return evaluation
+            return {**found["evaluation"], "waited_for": ahead}
         detail, path = found["detail"], found["path"]
         match found["refused"]:
             case "NotFound":

@@ -16,6 +16,7 @@ import numpy as np
 from service.engine import decide
 from service.errors import Invalid, LogGap, NotFound
 from service.evaluation.rows import EARLIER, UNREADABLE, Chosen, Reader, Say
+from service.evaluation.shortlists import chosen_otherwise, has_shortlist
 from service.evaluation.targets import Added, frozen, guesses
 from service.events import (
     AnyEvent,
@@ -23,7 +24,6 @@ from service.events import (
     Erased,
     ExperimentDefined,
     Tombstone,
-    decode_event,
 )
 from service.features import Array
 from service.fold import State
@@ -31,6 +31,7 @@ from service.follower import PAGE, Follower, Live
 from service.policies.candidates import Candidates
 from service.policies.learner import Learner
 from service.rederive import candidates_of, is_imported
+from service.replay import read_event, skipped_positions
 from service.stores import Store
 from service.telemetry import Telemetry
 
@@ -50,6 +51,8 @@ class Visit:
     propensity  the shown arm's
     targets     by policy, (K,) the chance that it would have shown each with
     guess       (K,) of each one's reward
+    shortlist   the policy that made it chose the arms itself
+    others      policies that would have chosen other arms
     """
 
     index: int
@@ -59,6 +62,8 @@ class Visit:
     propensity: float
     targets: Mapping[str, Array]
     guess: Array
+    shortlist: bool = False
+    others: frozenset[str] = frozenset()
 
     @property
     def arms(self) -> Sequence[str]:
@@ -123,11 +128,12 @@ class Walk:
         """Each position of the log, and the state there; None before an origin that a fold has to
         begin at, because what came before was trimmed."""
         origin = await self._origin()
+        skips = await skipped_positions(self._store, self._name)
         live: Live | None = Live(State(self._name))
         last = 0
         while records := await self._store.read(self._name, last, PAGE):
             for record in records:
-                position, event = record.position, decode_event(record.payload)
+                position, event = record.position, read_event(record, skips)
                 if position != last + 1:
                     if last or origin is None or position > origin.position + 1:
                         raise LogGap(
@@ -202,23 +208,27 @@ class Walk:
             propensity,
             {name: asked.chances(learners[name]) for name in self._policies},
             guesses(state, context, candidates),
+            has_shortlist(state, decision),
+            chosen_otherwise(state, decision, {name: learners[name] for name in self._policies}),
         )
 
     def _behaviour(self, state: State, asked: "_Asked") -> Array | None:
         """The chance of each arm to be shown, over the draw of the arm and, where chance assigned
         the policy, over that draw, too: sum_j share_j p_j (the balance heuristic; Agarwal et al.
-        2017 for many loggers)."""
+        2017 for many loggers). The draw of the arm alone, where another policy would have had other
+        arms to draw from."""
         decision = asked.decision
         if not decision.probabilities:
             return None
         own = np.array(decision.probabilities)
         if self._own or decision.assignment == SURE or is_imported(decision):
             return own
-        shared = [each for each in state.learners.values() if each.settings.share > 0]
-        total = sum(each.settings.share for each in shared)
-        if decision.policy not in {each.name for each in shared}:
+        shared = {n: each for n, each in state.learners.items() if each.settings.share > 0}
+        total = sum(each.settings.share for each in shared.values())
+        if decision.policy not in shared or chosen_otherwise(state, decision, shared):
             return own
-        return np.asarray(sum(each.settings.share / total * asked.chances(each) for each in shared))
+        mixed = [each.settings.share / total * asked.chances(each) for each in shared.values()]
+        return np.asarray(sum(mixed))
 
 
 class _Asked:

@@ -31,6 +31,7 @@ def request_of(asked: dict[str, Any]) -> Request:
         ),
         freeze=asked["frozen"],
         own=asked["own_propensity"],
+        first_slot=asked["slates"] == "first_slot",
         confidence=asked["confidence"],
     )
 

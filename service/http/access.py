@@ -1,13 +1,17 @@
 """Keys before every route: which scope a request needs, and the middleware that asks for it."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.access import GRANT, Access, Grant, Headers
+from service.access import GRANT, Access, Caller, Headers
+from service.addresses import Addresses
 from service.errors import Refused
+from service.hosts import Hosts
+from service.http.admission import AT_THE_DOOR, expect_short
+from service.http.gate import bounded, declared_by
 from service.http.problems import MEDIA_TYPE, refusal
 from service.keys import KeyScope
 
@@ -36,8 +40,9 @@ SCOPES: Final = (
     _row("POST", r"/reward(/batch)?", "reward"),
     _row("POST", r"/decisions/[^/]+/activate", "reward"),
     _row("GET HEAD", r"/metrics", "metrics"),
-    _row("GET HEAD", r"/(healthz|readyz|docs|docs/oauth2-redirect|redoc|openapi\.json)", FREE),
+    _row("GET HEAD", r"/(healthz|readyz|openapi\.json)", FREE),
     _row("GET HEAD", r"/|/(sdk|demo|console)(/.*)?", FREE),
+    _row("GET HEAD", r"/docs(/(docs\.js|vendor/[\w.-]+)?)?", FREE),
     _row(ANY, r"/(experiments|arms|policies|decisions)(/.*)?", "admin"),
     _row(ANY, r"/(units|import|status)(/.*)?", "admin"),
 )  # fmt: skip
@@ -60,63 +65,92 @@ def needs(method: str, path: str) -> Needed:
     return "admin" if row is None else row.needs
 
 
+CALLER: Final = "forage.caller"
+"""Under which a route finds, in the scope of its request, who asks."""
+
 SAFE: Final = {"GET", "HEAD", "OPTIONS"}
-FOREIGN: Final = {b"cross-site", b"same-site"}
-"""What a browser says in `Sec-Fetch-Site` of a request by a page of another origin."""
+PROBES: Final = {"/healthz", "/readyz"}
+"""What a balancer asks, by whatever name it knows the service: answered for any host, without the
+names of experiments."""
 
 
 class Doorkeeper:
     """ASGI middleware: in front of whatever looks at a request's content.
 
-    Without keys, whoever reaches the service may ask, and a page in a browser on this host reaches
-    it: one of another origin is refused what changes something, unless its origin is listed.
+    A request has to name a host of this service, a page has to be of an origin that may change
+    something, and where keys are asked for, a key has to be good for the route.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, origins: Iterable[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, access: Access, hosts: Hosts, addresses: Addresses) -> None:
         self._app, self._access = app, access
-        self._origins = frozenset(each.encode() for each in origins)
+        self._hosts, self._addresses = hosts, addresses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        if not self._access.required:
-            if self._is_foreign(scope):
-                await refusal(self._access.foreign_page())(scope, receive, send)
-            else:
-                await self._app(scope, receive, send)
-            return
         try:
-            grant = self._admit(scope)
+            caller = self._admit(scope)
         except Refused as fault:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             else:
                 await refusal(fault)(scope, receive, send)
             return
-        before = GRANT.set(grant)
-        try:
+        if caller is None:
             await self._app(scope, receive, send)
+            return
+        scope[CALLER] = caller
+        before = GRANT.set(caller.grant)
+        try:
+            await self._app(scope, bounded(receive, caller.grant.profile.body_bytes), send)
         finally:
             GRANT.reset(before)
 
-    def _is_foreign(self, scope: Scope) -> bool:
-        if scope.get("method", "GET") in SAFE:
-            return False
-        sent = dict(scope["headers"])
-        return sent.get(b"sec-fetch-site") in FOREIGN and sent.get(b"origin") not in self._origins
-
-    def _admit(self, scope: Scope) -> Grant:
-        needed = needs(scope.get("method", "GET"), scope["path"])
-        if needed == FREE:
-            return self._access.nobody
+    def _admit(self, scope: Scope) -> Caller | None:
+        """None: keys are off. Raises Refused."""
         headers: Headers = scope["headers"]
-        return self._access.admit(headers, needed)
+        method = scope.get("method", "GET")
+        if not self._hosts.serves(valued(headers, b"host")):
+            if method in SAFE and scope["path"] in PROBES:
+                return Caller(self._access.nobody)
+            raise self._access.misdirected()
+        caller = self._by_key(scope, method) if self._access.required else None
+        if method in SAFE or (caller is not None and caller.grant.origins):
+            return caller  # a key that lists origins was held against them
+        if is_foreign(self._hosts, scope):
+            raise self._access.foreign_page()
+        return caller
+
+    def _by_key(self, scope: Scope, method: str) -> Caller:
+        needed = needs(method, scope["path"])
+        if needed == FREE:
+            return Caller(self._access.nobody)
+        headers: Headers = scope["headers"]
+        peer: tuple[str, int] | None = scope.get("client")
+        grant = self._access.admit(headers, needed)
+        caller = Caller(grant, self._addresses.of(peer[0] if peer else None, headers))
+        expect_short(caller, declared_by(scope))
+        self._access.charge(caller, AT_THE_DOOR)
+        return caller
+
+
+def valued(headers: Headers, name: bytes) -> list[bytes]:
+    return [value for each, value in headers if each == name]
+
+
+def is_foreign(hosts: Hosts, scope: Scope) -> bool:
+    """Whether a page of another origin sent the request."""
+    headers = scope["headers"]
+    site = dict(headers).get(b"sec-fetch-site")
+    origins = valued(headers, b"origin")
+    return hosts.is_foreign(origins, valued(headers, b"host"), scope.get("scheme", "http"), site)
 
 
 DECLARED: Final = {
     401: "There is no key, or not one that holds.",
-    403: "The key is not good for this.",
+    403: "The key is not good for this, or the page is of an origin that is not listed.",
+    421: "The request names a host that is not this service's.",
     429: "More requests than the rate of the key: try again after `Retry-After` seconds.",
 }
 SCHEMES: Final = {

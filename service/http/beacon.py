@@ -9,18 +9,21 @@ counts as if it had been sent by itself. Without a preflight any page could send
 is neither the service's own nor listed is refused.
 """
 
-from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.errors import ForeignOrigin, Misdirected
 from service.experiment import NAME
-from service.http.problems import problem, respond
+from service.hosts import Hosts
+from service.http.access import is_foreign, valued
+from service.http.fast import UNREADABLE
+from service.http.gate import declared_by
+from service.http.problems import REFUSALS, cut_off, problem, refusal, respond
 
 PATH: Final = "/beacon"
 BYTES: Final = 65_536
@@ -38,14 +41,14 @@ class _Beacon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     key: str | None = None
     activate: list[_Activation] = []
-    rewards: list[Any] = []
+    rewards: list[msgspec.Raw] = []
 
 
 class Beacon:
     """ASGI middleware outside of whatever judges a request."""
 
-    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
-        self._app, self._origins = app, origins
+    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+        self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
@@ -55,41 +58,43 @@ class Beacon:
             await self._app(scope, receive, send)
 
     async def _open(self, scope: Scope, receive: Receive) -> Response:
-        headers = Headers(scope=scope)
-        origin = headers.get("origin")
-        own = origin is None or urlsplit(origin).netloc == headers.get("host")
-        if not own and origin not in self._origins:
-            return _refuse(403, "foreign-origin", "This origin is not listed", "see cors_origins")
+        if not self._hosts.serves(valued(scope["headers"], b"host")):
+            return refusal(Misdirected("list the host in FORAGE_ALLOWED_HOSTS"))
+        if is_foreign(self._hosts, scope):
+            return refusal(ForeignOrigin("list the origin in FORAGE_CORS_ORIGINS"))
         content = bytearray()
+        too_large = _refuse(413, *REFUSALS[413], f"at most {BYTES} bytes")
+        if declared_by(scope) > BYTES:
+            return too_large
         try:
             async for chunk in Request(scope, receive).stream():
                 content += chunk
                 if len(content) > BYTES:
-                    at_most = f"at most {BYTES} bytes"
-                    return _refuse(413, "too-large", "The body is too large", at_most)
-        except ClientDisconnect:  # nobody hears it, but it is no fault of ours
-            return _refuse(400, "cut-off", "The body is not whole", "the connection was cut")
+                    return too_large
+        except ClientDisconnect:
+            return cut_off()
         try:
             beacon = msgspec.json.decode(bytes(content), type=_Beacon)
-        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        except UNREADABLE as fault:
             return _refuse(422, "invalid", "The request is not valid", str(fault))
         if len(beacon.activate) + len(beacon.rewards) > ITEMS:
             return _refuse(422, "invalid", "The request is not valid", f"at most {ITEMS} items")
-        parts: list[tuple[str, str, Any]] = [
+        parts: list[tuple[str, str, bytes]] = [
             (
                 f"/decisions/{each.id}/activate",
                 f"experiment={each.experiment}" if each.experiment else "",
-                None,
+                b"",
             )
             for each in beacon.activate
         ]
-        parts += [("/reward", "", reward) for reward in beacon.rewards]
+        parts += [("/reward", "", bytes(reward)) for reward in beacon.rewards]
         statuses = [await self._pass(scope, beacon.key, *part) for part in parts]
         return JSONResponse({"statuses": statuses})
 
-    async def _pass(self, scope: Scope, key: str | None, path: str, query: str, body: Any) -> int:
+    async def _pass(
+        self, scope: Scope, key: str | None, path: str, query: str, content: bytes
+    ) -> int:
         """Have one request of a beacon answered; its status."""
-        content = b"" if body is None else msgspec.json.encode(body)
         dropped = {b"content-type", b"content-length", b"transfer-encoding"}
         if key is not None:
             dropped |= {b"authorization", b"x-api-key"}

@@ -30,6 +30,12 @@ class ExperimentHealth(BaseModel):
     mean_reward: float | None
 
 
+class Quarantine(BaseModel):
+    name: str
+    position: int = Field(description="Of the event.")
+    reason: str
+
+
 class ServiceStatus(BaseModel):
     """One process and what it serves."""
 
@@ -44,6 +50,10 @@ class ServiceStatus(BaseModel):
     processes: int = Field(description="Services that share the log and live.")
     waiting_decisions: int = Field(description="Answered, and not in the log yet.")
     experiments: list[ExperimentHealth]
+    quarantined: list[Quarantine] = Field(
+        description="Experiments that are not served, since their log holds an event that cannot "
+        "be folded."
+    )
 
 
 class RewardScale(BaseModel):

@@ -6,6 +6,7 @@ from typing import Final
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from service.hosts import Hosts
 from service.http.beacon import Beacon
 
 HEADERS: Final = ("Authorization", "Content-Type", "Idempotency-Key", "If-Match")
@@ -14,14 +15,14 @@ PREFLIGHT_SECONDS: Final = 7_200
 """How long a browser remembers a preflight; no browser keeps it longer."""
 
 
-def install(app: FastAPI, origins: Sequence[str]) -> None:
+def install(app: FastAPI, origins: Sequence[str], hosts: Hosts) -> None:
     """Answer preflights and name the origin in answers; and take beacons, from the same origins.
 
     Goes on last: a refusal by whatever lies inside has to be readable by the page as well.
     No credentials: a key goes in a header, so no answer depends on a cookie that another site could
     have the browser send.
     """
-    app.add_middleware(Beacon, origins=frozenset(origins))
+    app.add_middleware(Beacon, hosts=hosts)
     if origins:
         app.add_middleware(
             CORSMiddleware,

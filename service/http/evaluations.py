@@ -1,6 +1,6 @@
 """The route by which a console asks what policies would have earned on the log."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import AwareDatetime, BaseModel, Field
@@ -45,6 +45,11 @@ class EvaluationBody(Body):
         False,
         description="Weights by the assigned policy's propensity, where chance assigned it, too.",
     )
+    slates: Literal["refuse", "first_slot"] = Field(
+        "refuse",
+        description="Decisions of several arms: no estimate, or that of the value of their first "
+        "slot, which every value then is (`metric`).",
+    )
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
     def asked(self, experiment: str) -> dict[str, Any]:
@@ -62,12 +67,13 @@ class EvaluationBody(Body):
             "logged_by": self.logged_by,
             "frozen": self.frozen,
             "own_propensity": self.own_propensity,
+            "slates": self.slates,
             "confidence": self.confidence,
         }
 
 
 class EstimateAnswer(BaseModel):
-    value: float = Field(description="Reward a decision.")
+    value: float = Field(description="As `metric` says.")
     standard_error: float
     interval: Interval = Field(description="To be shown: Student's t on the effective sample.")
     bootstrap: Interval = Field(description="Bias-corrected and accelerated.")
@@ -81,17 +87,31 @@ class PolicyEvaluation(BaseModel):
     effective_sample_size: float
     largest_weight: float
     mean_weight: float = Field(description="1 but for chance, where the log supports the policy.")
+    mean_weight_error: float | None = Field(
+        description="Its standard error; null of fewer than two decisions."
+    )
+    other_candidates: int = Field(
+        description="Decisions of which it would have had other arms to choose from, since one of "
+        "the two policies retrieves them: where there are any, it is refused."
+    )
     unsupported: float = Field(
         description="Share of what it would show that had no chance in the log."
     )
     unsupported_arms: dict[str, float] = Field(description="The same by arm, largest first.")
     estimates: dict[str, EstimateAnswer] = Field(
-        description="By estimator: ips, snips, dr, switch_dr, dm. Empty where refused."
+        description="By estimator: ips, snips, dr, switch_dr. Empty where refused."
+    )
+    direct_method: float | None = Field(
+        description="The model of rewards alone, for reference: its bias is not known, so that it "
+        "has no interval. Null where refused."
     )
 
 
 class LoggedValue(BaseModel):
-    value: float | None = Field(description="Mean reward of the decisions as they were made.")
+    value: float | None = Field(
+        description="Mean of `metric` over the decisions as they were made; null where there are "
+        "none, or slates are refused."
+    )
     interval: Interval | None
 
 
@@ -101,20 +121,28 @@ class EvaluationAnswer(BaseModel):
     since: str | None = Field(description="Of the first of them.")
     until: str | None = Field(description="Of the last.")
     frozen: bool
+    metric: Literal["reward_per_decision", "reward_of_first_slot"] = Field(
+        description="What every value is of."
+    )
     confidence: float
     logged: LoggedValue
     logged_by: dict[str, int] = Field(description="Decisions by the policy that made them.")
-    slates: int = Field(description="Of several arms: the first place was evaluated.")
+    slates: int = Field(description="Decisions of several arms.")
+    shortlists: int = Field(
+        description="Decisions whose candidates their policy retrieved from the catalogue."
+    )
     untold: int = Field(description="Imported with the chance of the shown arm alone.")
     erased: int = Field(description="Events that were erased, and not learned from here.")
     left_out: dict[str, int] = Field(description="Decisions that were left out, by reason.")
     policies: list[PolicyEvaluation]
+    waited_for: int = Field(description="Evaluations that had their turn first.")
 
 
 @router.post("/experiments/{experiment}/evaluations", responses=problems(400, 404, 409, 503))
 async def evaluate(body: EvaluationBody, state: Named, core: Core) -> EvaluationAnswer:
     """Estimate what policies would have earned on the log: live ones, or definitions that never
-    ran. It takes seconds to minutes, in a process of its own; while one is at work another is
+    ran. It takes seconds to minutes, in a process of its own, one at a time: those of each
+    experiment have their turns in between those of others. Where too many of one wait, another is
     refused (409), and one that takes too long is ended (422)."""
     found = await core.evaluations.run(body.asked(state.name))
     return EvaluationAnswer.model_validate(found)

@@ -10,20 +10,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from service.engine import Answer, InlineArm, Question
+from service.engine import Answer
 from service.experiment import NAME
+from service.question import Id, InlineArm, Question, Text, Values
 from service.settlement import Outcome, Status
 
 Name = Annotated[str, Meta(pattern=NAME.replace("$", r"\Z"))]  # Python's $ lets a line end there
-Id = Annotated[str, Meta(min_length=1, max_length=128)]
-Text = Annotated[str, Meta(max_length=256)]
-Value = bool | float | Text | list[float]
-Values = Annotated[dict[str, Value], Meta(max_length=256)]
-
-
-class _Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: Id
-    features: Values = {}
 
 
 class _Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,18 +25,13 @@ class _Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: Name | None = None
     unit: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     context: Values = {}
-    arms: Annotated[list[Id | _Arm], Meta(min_length=1)] | None = None
+    arms: Annotated[list[Id | InlineArm], Meta(min_length=1)] | None = None
     top_k: Annotated[int, Meta(ge=1)] = 1
     deferred: bool = False
 
     def question(self) -> Question:
-        arms: list[str | InlineArm] | None = self.arms  # type: ignore[assignment]
-        if arms is not None and _Arm in set(map(type, arms)):
-            arms = [
-                arm if isinstance(arm, str) else InlineArm(arm.id, arm.features) for arm in arms
-            ]
         return Question(
-            self.context, self.experiment, self.policy, self.unit, arms, self.top_k, None,
+            self.context, self.experiment, self.policy, self.unit, self.arms, self.top_k, None,
             self.deferred,
         )  # fmt: skip
 
@@ -97,6 +84,9 @@ class _SelectAnswer(msgspec.Struct):
     accept_until: datetime
 
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises of a body: of one nested too deep, RecursionError."""
+
 _decode_select = msgspec.json.Decoder(_Select).decode
 _decode_reward = msgspec.json.Decoder(_Reward).decode
 _encode = msgspec.json.Encoder().encode
@@ -109,7 +99,7 @@ def read_select(body: bytes) -> Question | None:
     """None: not for here."""
     try:
         return _decode_select(body).question()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 
@@ -117,7 +107,7 @@ def read_reward(body: bytes) -> Outcome | None:
     """None: not for here."""
     try:
         return _decode_reward(body).outcome()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

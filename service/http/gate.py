@@ -36,17 +36,19 @@ class Gate:
             await send(message)
 
         try:
-            if _declared(scope) > limit:
+            if declared_by(scope) > limit:
                 answer = respond(problem(413, *REFUSALS[413], f"at most {limit} bytes"))
                 await answer(scope, receive, watch)
             else:
-                await self._app(scope, _bounded(receive, limit), watch)
+                await self._app(scope, bounded(receive, limit), watch)
         finally:
             route = getattr(scope.get("route"), "path", "unmatched")
             self._telemetry.requests.labels(route, _method(scope), str(status)).inc()
 
 
 VERSIONS = re.compile(r"/experiments/[^/]+/policies/[^/]+/versions")
+LENGTH_DIGITS = 18
+"""Of an integer of 64 bits. Python reads no integer of more than 4,300 digits."""
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 
 
@@ -55,14 +57,18 @@ def _method(scope: Scope) -> str:
     return method if method in METHODS else "other"
 
 
-def _declared(scope: Scope) -> int:
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit():
-            return int(value)
-    return 0
+def declared(length: bytes) -> int:
+    """What a `Content-Length` says; more than any bound where no body could have that length."""
+    return int(length) if length.isdigit() and len(length) <= LENGTH_DIGITS else 10**LENGTH_DIGITS
 
 
-def _bounded(receive: Receive, limit: int) -> Receive:
+def declared_by(scope: Scope) -> int:
+    return max(
+        (declared(v) for name, v in scope["headers"] if name == b"content-length"), default=0
+    )
+
+
+def bounded(receive: Receive, limit: float) -> Receive:
     read = 0
 
     async def bounded() -> Message:

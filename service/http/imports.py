@@ -6,7 +6,6 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends
 from pydantic import AwareDatetime, BaseModel, Field
 
-from service.engine import InlineArm
 from service.errors import Invalid, Refused
 from service.experiment import ArmId, Name, Number, Values
 from service.fold import State
@@ -15,6 +14,7 @@ from service.http.problems import problem_of
 from service.http.routes import Core, problems
 from service.http.schemas import ArmBody, Body, Problem
 from service.importing import Status, Visit
+from service.question import InlineArm
 
 Chance = Annotated[float, Field(ge=0, le=1)]
 
@@ -29,14 +29,14 @@ class VisitBody(Body):
         description="When it was: ISO 8601 with its zone, or unix seconds."
     )
     context: Values = Field({}, description="Features of the user and the moment, by name.")
-    arms: Annotated[list[ArmId | ArmBody], Field(min_length=1)] | None = Field(
+    arms: Annotated[list[ArmId | ArmBody], Field(min_length=1, fail_fast=True)] | None = Field(
         None, description="What could have been shown. Left out: the shown arm alone."
     )
     arm: ArmId = Field(description="What was shown.")
     propensity: Annotated[float, Field(gt=0, le=1)] = Field(
         description="Chance with which it was shown."
     )
-    probabilities: list[Chance] | None = Field(
+    probabilities: Annotated[list[Chance], Field(fail_fast=True)] | None = Field(
         None, description="Of all arms, in their order, where they are known."
     )
     reward: Number | None = Field(None, description="Left out: not known; nothing is learned.")
@@ -59,7 +59,7 @@ class VisitBody(Body):
 
 class ImportBody(Body):
     policy: Name = Field(description="That learns from the rewards.")
-    visits: Annotated[list[VisitBody], Field(min_length=1)]
+    visits: Annotated[list[VisitBody], Field(min_length=1, fail_fast=True)]
     skip_refused: bool = Field(
         False, description="Go on after a visit that is refused; else it is the last one taken up."
     )

@@ -8,10 +8,18 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from structlog.contextvars import bound_contextvars
 
-from service.errors import Fault, Refused, StoreUnavailable, TooManyRequests
+from service.errors import (
+    Fault,
+    NoFiniteScores,
+    Quarantined,
+    Refused,
+    StoreUnavailable,
+    TooManyRequests,
+)
 from service.faults import FAULTS, faults_of
 from service.http import request_id
 from service.http.schemas import Problem, ProblemFault
@@ -53,6 +61,10 @@ def _bounded(text: str) -> str:
 
 
 def problem_of(fault: Refused | StoreUnavailable) -> Problem:
+    if isinstance(fault, Quarantined):
+        return problem(503, "quarantined", "The experiment is quarantined", str(fault))
+    if isinstance(fault, NoFiniteScores):
+        return problem(503, "no-finite-scores", "The policy cannot decide", str(fault))
     if isinstance(fault, StoreUnavailable):
         return problem(
             503, "log-unavailable", "The log cannot be written", "nothing was changed: try again"
@@ -103,6 +115,13 @@ def bug(fault: Exception) -> Response:
         )
 
 
+def cut_off() -> Response:
+    """Nobody reads it, but it is no fault of the service."""
+    return respond(
+        problem(400, "cut-off", "The body is not whole", "the connection ended within it")
+    )
+
+
 def _methods(request: Request) -> set[str]:
     """Of the path: each route has its own, and Starlette tells those of the first alone."""
     return {
@@ -133,6 +152,10 @@ def install(app: FastAPI) -> None:
         if fault.status_code == 405:
             answer.headers["Allow"] = ", ".join(sorted(_methods(request)))
         return answer
+
+    @app.exception_handler(ClientDisconnect)
+    async def _cut(request: Request, fault: ClientDisconnect) -> Response:
+        return cut_off()
 
     @app.exception_handler(Exception)
     async def _bug(request: Request, fault: Exception) -> Response:

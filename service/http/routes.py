@@ -1,35 +1,43 @@
 """The routes that decide and learn, and those that say how the service is."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service import __version__
-from service.access import granted
+from service.access import Caller, granted
 from service.errors import Invalid, Refused, StoreUnavailable
 from service.experiment import Name
 from service.explain import explain
+from service.http.access import CALLER
+from service.http.admission import (
+    AT_THE_DOOR,
+    admit_batch,
+    admit_one_of_batch,
+    admit_question,
+)
+from service.http.fast import write_answer, write_status
 from service.http.problems import problem_of
 from service.http.schemas import (
     ActivationAnswer,
     DecisionAnswer,
     Health,
-    Problem,
     Readiness,
     RewardAnswer,
     RewardBatchAnswer,
     RewardBatchBody,
     RewardBody,
-    RewardItem,
     SelectAnswer,
     SelectBatchAnswer,
     SelectBatchBody,
     SelectBody,
-    SelectItem,
 )
+from service.http.writing import written
+from service.question import Question
 from service.services import Services
 
 
@@ -38,9 +46,15 @@ async def services(request: Request) -> Services:  # a plain def would cost a th
     return found
 
 
+async def caller(request: Request) -> Caller | None:
+    """None: keys are off."""
+    found: Caller | None = request.scope.get(CALLER)
+    return found
+
+
 Asked = TypeVar("Asked")
-Item = TypeVar("Item")
 Core = Annotated[Services, Depends(services)]
+Who = Annotated[Caller | None, Depends(caller)]
 
 Key = Annotated[
     str | None,
@@ -77,11 +91,18 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 router = APIRouter()
 
 
+def name_of(who: Caller | None) -> str:
+    """Of the key that a request came with; '' where keys are off."""
+    return "" if who is None else who.grant.name
+
+
 @router.post("/select", tags=["decide"], responses=problems(400, 404, 409, 503))
-async def select(body: SelectBody, core: Core, key: Key = None) -> SelectAnswer:
+async def select(body: SelectBody, core: Core, who: Who, key: Key = None) -> SelectAnswer:
     """Choose which arm to show. The answer's propensity is the chance with which it was chosen."""
     with core.telemetry.stage("select"):
-        return SelectAnswer.of(await core.engine.select(body.question(key)))
+        question = body.question(key, name_of(who))
+        admit_question(core, who, question, AT_THE_DOOR)
+        return SelectAnswer.of(await core.engine.select(question))
 
 
 @router.post("/reward", tags=["decide"], responses=problems(400, 404, 409, 410, 503))
@@ -91,63 +112,72 @@ async def reward(body: RewardBody, core: Core) -> RewardAnswer:
         return RewardAnswer(status=await core.settlements.reward(body.outcome()))
 
 
-@router.post("/select/batch", tags=["decide"], responses=problems(400))
-async def select_batch(body: SelectBatchBody, core: Core) -> SelectBatchAnswer:
+@router.post(
+    "/select/batch", tags=["decide"], responses=problems(400), response_model=SelectBatchAnswer
+)
+async def select_batch(body: SelectBatchBody, core: Core, who: Who) -> Response:
     """Several decisions at once; each is answered or refused for itself."""
+    _expect_batch(core, len(body.requests))
+    questions = [request.question(caller=name_of(who)) for request in body.requests]
+    admit_batch(core, who, questions)
 
-    async def one(request: SelectBody) -> SelectItem:
-        return SelectItem(
-            status=200, answer=SelectAnswer.of(await core.engine.select(request.question()))
-        )
+    async def one(question: Question) -> bytes:
+        admit_one_of_batch(core, who, question)
+        return write_answer(await core.engine.select(question))
 
-    return SelectBatchAnswer(
-        results=await _each(
-            core, body.requests, one, lambda p: SelectItem(status=p.status, problem=p)
-        )
-    )
+    return await _each(questions, one)
 
 
-@router.post("/reward/batch", tags=["decide"], responses=problems(400))
-async def reward_batch(body: RewardBatchBody, core: Core) -> RewardBatchAnswer:
+@router.post(
+    "/reward/batch", tags=["decide"], responses=problems(400), response_model=RewardBatchAnswer
+)
+async def reward_batch(body: RewardBatchBody, core: Core, who: Who) -> Response:
     """Several rewards at once; each is accepted or refused for itself."""
+    _expect_batch(core, len(body.requests))
+    admit_batch(core, who, [None] * len(body.requests))
 
-    async def one(request: RewardBody) -> RewardItem:
-        status = await core.settlements.reward(request.outcome())
-        return RewardItem(status=200, answer=RewardAnswer(status=status))
+    async def one(request: RewardBody) -> bytes:
+        return write_status(await core.settlements.reward(request.outcome()))
 
-    return RewardBatchAnswer(
-        results=await _each(
-            core, body.requests, one, lambda p: RewardItem(status=p.status, problem=p)
-        )
-    )
+    return await _each(body.requests, one)
 
 
-async def _each(
-    core: Services,
-    requests: list[Asked],
-    one: Callable[[Asked], Awaitable[Item]],
-    refuse: Callable[[Problem], Item],
-) -> list[Item]:
-    """All at once, so that they share a commit of the log."""
-    if len(requests) > core.settings.max_batch:
+def _expect_batch(core: Services, length: int) -> None:
+    if length > core.settings.max_batch:
         raise Invalid(f"at most {core.settings.max_batch} requests", path="requests")
-    core.access.charge(len(requests))
 
-    async def guarded(request: Asked) -> Item:
+
+async def _each(requests: Sequence[Asked], one: Callable[[Asked], Awaitable[bytes]]) -> Response:
+    """All under way at once, so that they share commits of the log; but one begins in a turn of the
+    loop, so that other requests have theirs between. Answered as `SelectBatchAnswer` and
+    `RewardBatchAnswer` say."""
+
+    async def guarded(request: Asked) -> dict[str, Any]:
         try:
-            return await one(request)
+            answer = msgspec.Raw(await one(request))
         except (Refused, StoreUnavailable) as fault:
-            return refuse(problem_of(fault))
+            problem = problem_of(fault)
+            return {"status": problem.status, "answer": None, "problem": problem.model_dump()}
+        return {"status": 200, "answer": answer, "problem": None}
 
-    return list(await asyncio.gather(*(guarded(request) for request in requests)))
+    begun = []
+    for request in requests:
+        begun.append(asyncio.ensure_future(guarded(request)))
+        await asyncio.sleep(0)
+    results = await asyncio.gather(*begun)
+    content = await written({"results": results}, "results")
+    return Response(content, media_type="application/json")
 
 
-@router.get("/decisions/{id}", tags=["decide"], responses=problems(404, 503))
+@router.get(
+    "/decisions/{id}", tags=["decide"], responses=problems(404, 503), response_model=DecisionAnswer
+)
 async def decision(
     id: str, core: Core, experiment: Annotated[Name | None, Query()] = None
-) -> DecisionAnswer:
+) -> Response:
     """What was decided, and why."""
-    return DecisionAnswer.model_validate(await explain(core.journal, id, experiment))
+    found = await explain(core.journal, id, experiment)
+    return Response(await written(found, "candidates"), media_type="application/json")
 
 
 @router.post("/decisions/{id}/activate", tags=["decide"], responses=problems(404, 409, 410, 503))
@@ -167,6 +197,7 @@ async def healthz(core: Core) -> Health:
         version=__version__,
         store=core.settings.store.partition("://")[0],
         durability=core.journal.store.durability,
+        quarantined=len(core.journal.quarantined),
     )
 
 

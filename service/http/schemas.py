@@ -5,18 +5,32 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from service.engine import Answer, InlineArm, Question
+from service.engine import Answer
 from service.experiment import ArmId, Definition, Name, Number, Text, Values
+from service.faults import at_most
 from service.policies.settings import whole
+from service.question import InlineArm, Question
 from service.settlement import ActivationStatus, Outcome, Status
 
 Token = Annotated[str, Field(min_length=1, max_length=1_024)]
+
+
+MEMBERS = 64
+"""Of a body, at most: more than any takes."""
 
 
 class Body(BaseModel):
     """What is sent: "1" and true are no numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_members(cls, given: Any) -> Any:
+        """Of a hundred thousand that are unknown, each would be a fault of its own."""
+        if isinstance(given, dict) and len(given) > MEMBERS:
+            raise ValueError(f"has {len(given)} members, more than any body here takes")
+        return given
 
 
 class ArmBody(Body):
@@ -41,7 +55,7 @@ class SelectBody(Body):
         None, description="Who the decision is for; stored only as a keyed hash."
     )
     context: Values = Field({}, description="Features of the user and the moment, by name.")
-    arms: Annotated[list[ArmId | ArmBody], Field(min_length=1)] | None = Field(
+    arms: Annotated[list[ArmId | ArmBody], Field(min_length=1, fail_fast=True)] | None = Field(
         None, description="Ids of catalogue arms, or arms with features. Left out: all active arms."
     )
     top_k: Annotated[int, Field(ge=1), BeforeValidator(whole)] = Field(
@@ -53,7 +67,7 @@ class SelectBody(Body):
         "POST /decisions/{id}/activate.",
     )
 
-    def question(self, key: str | None = None) -> Question:
+    def question(self, key: str | None = None, caller: str = "") -> Question:
         arms: list[str | InlineArm] | None = None
         if self.arms is not None:
             arms = [
@@ -62,7 +76,7 @@ class SelectBody(Body):
             ]
         return Question(
             self.context, self.experiment, self.policy, self.unit, arms, self.top_k,
-            key=key, deferred=self.deferred,
+            key=key, deferred=self.deferred, caller=caller,
         )  # fmt: skip
 
 
@@ -128,9 +142,13 @@ class RewardBody(Body):
 
     decision_id: Token
     reward: Number | None = None
-    rewards: Annotated[dict[ArmId, Number], Field(min_length=1, max_length=100)] | None = None
+    rewards: (
+        Annotated[dict[ArmId, Number], Field(min_length=1, max_length=100), at_most(100)] | None
+    ) = None
     feedback: Literal["cascade"] | None = Field(
-        None, description="The ranking was looked at from the top down to `clicked`."
+        None,
+        description="The ranking was looked at from the top down to `clicked`: arms below it are "
+        "not learned from, and a default that was learned of them is taken back.",
     )
     clicked: ArmId | None = None
     reward_id: Text = Field("", description="Tells contributions apart (aggregation sum, last).")
@@ -184,11 +202,11 @@ class Problem(BaseModel):
 
 
 class SelectBatchBody(Body):
-    requests: Annotated[list[SelectBody], Field(min_length=1)]
+    requests: Annotated[list[SelectBody], Field(min_length=1, fail_fast=True)]
 
 
 class RewardBatchBody(Body):
-    requests: Annotated[list[RewardBody], Field(min_length=1)]
+    requests: Annotated[list[RewardBody], Field(min_length=1, fail_fast=True)]
 
 
 class SelectItem(BaseModel):
@@ -249,7 +267,7 @@ class ArmList(BaseModel):
 
 
 class ArmsBody(Body):
-    arms: Annotated[dict[ArmId, Values], Field(min_length=1, max_length=10_000)]
+    arms: Annotated[dict[ArmId, Values], Field(min_length=1, max_length=10_000), at_most(10_000)]
 
 
 class FeaturesBody(Body):
@@ -261,6 +279,10 @@ class HeadHealth(BaseModel):
     condition_number: float
     effective_count: float
     noise: float
+    dominance: float | None = Field(
+        description="Largest eigenvalue of A over what as many rows of the usual size could make "
+        "it: at most about 1. At 100 a few rows outweigh all others. null: too few rows yet."
+    )
     digest: str = Field(description="Of all its bits: replicas at one position have the same.")
 
 
@@ -341,6 +363,7 @@ class DecisionAnswer(BaseModel):
         description="Whether a deferred decision was shown; null: it was not deferred."
     )
     at: datetime
+    key: str = Field(description="Name of the API key that asked; empty where keys are off.")
     context: dict[str, Any]
     ranking: list[Ranked]
     slate_propensity: float
@@ -364,6 +387,10 @@ class Health(BaseModel):
     version: str
     store: str
     durability: str = Field(description="What an acknowledged write survives.")
+    quarantined: int = Field(
+        description="Experiments that are not served, since their log holds an event that cannot "
+        "be folded."
+    )
 
 
 class Readiness(BaseModel):

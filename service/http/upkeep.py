@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from service.access import expect_granted
@@ -60,6 +60,30 @@ async def delete_unit(
             for name, one in gone.items()
         }
     )
+
+
+class Skip(Body):
+    position: int = Field(ge=1, le=MOST, description="Of the event that cannot be folded.")
+
+
+class SkipAnswer(BaseModel):
+    served: bool = Field(description="false: another event cannot be folded.")
+
+
+def _granted_name(experiment: Annotated[Name, Path()]) -> str:
+    """Of an experiment that may be quarantined, and is then not found by its state."""
+    expect_granted(experiment)
+    return experiment
+
+
+@router.post("/experiments/{experiment}/skips", responses=problems(400, 404, 409, 503))
+async def post_skip(
+    experiment: Annotated[str, Depends(_granted_name)], body: Skip, core: Core
+) -> SkipAnswer:
+    """Pass over the event that a quarantined experiment stopped at, on every replica, and serve the
+    experiment again. The event stays in the log; what it said is not learned."""
+    await core.journal.skip(experiment, body.position)
+    return SkipAnswer(served=experiment not in core.journal.quarantined)
 
 
 @router.get("/experiments/{experiment}/readers", responses=problems(404, 503))

@@ -1,4 +1,4 @@
-"""Pages and scripts for a browser: the SDK, the demo shop, the console.
+"""Pages and scripts for a browser: the SDK, the demo shop, the console, Swagger UI.
 
 Every file of a folder is a route of its own, read and compressed once: no path of a request ever
 meets the disk, and what there is not is a 404 like any other.
@@ -20,6 +20,7 @@ WEB: Final = Path(__file__).parents[1] / "web"
 FOLDERS: Final[dict[str, str]] = {
     "/sdk": "sdk",
     "/demo": "demo",
+    "/docs": "docs",
     "/": "console",
 }
 """Where a folder under service/web is served. Its index.html answers at the path itself."""

@@ -1,10 +1,10 @@
 """The hot path: /select and /reward from the socket to the engine and back, without a framework, a
 task or a turn of the loop between.
 
-`Wire` is uvicorn's HTTP protocol with a short cut. A request that came whole, in one piece, whose
-head was judged before and whose body reads at once, is answered by callbacks. Whatever is unusual
-in any way (a header with a meaning, a body in parts, a field that is not as it should be) goes the
-ordinary way, through uvicorn and FastAPI; both answer alike.
+`Wire` is uvicorn's HTTP protocol within bounds, with a short cut. A request that came whole, in one
+piece, whose head was judged before and whose body reads at once, is answered by callbacks. Whatever
+is unusual in any way (a header with a meaning, a body in parts, a field that is not as it should
+be) goes the ordinary way, through uvicorn and FastAPI; both answer alike.
 """
 
 import asyncio
@@ -15,14 +15,20 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+import msgspec
 
-from service.access import GRANT
-from service.engine import Answer, Question
+from service.access import GRANT, Caller
+from service.connection import BETWEEN
+from service.engine import Answer
 from service.errors import Refused, StoreUnavailable
+from service.hosts import Hosts
+from service.http.admission import AT_THE_DOOR, admit_question, expect_short
+from service.http.bounded import BoundedProtocol
 from service.http.fast import read_reward, read_select, write_answer, write_status
+from service.http.gate import declared
 from service.http.problems import bug, refusal
 from service.keys import KeyScope
+from service.question import Question
 from service.services import Services
 from service.settlement import Outcome
 
@@ -74,9 +80,10 @@ class _Parsed:
         self.whole = True
 
 
-def judge(head: bytes, limit: int) -> Head | None:
-    """A head that is for the hot path: one body of JSON, of at most `limit` bytes, and no header
-    that is not known to mean nothing here. By the same parser as the ordinary way."""
+def judge(head: bytes, limit: int, hosts: Hosts) -> Head | None:
+    """A head that is for the hot path: one body of JSON, of at most `limit` bytes, a host of this
+    service, and no header that is not known to mean nothing here. By the same parser as the
+    ordinary way."""
     parsed = _Parsed()
     parser = httptools.HttpRequestParser(parsed)
     try:
@@ -88,16 +95,18 @@ def judge(head: bytes, limit: int) -> Head | None:
         return None
     if parser.get_http_version() != "1.1" or not parser.should_keep_alive():
         return None
+    if not hosts.serves([value for name, value in parsed.headers if name == b"host"]):
+        return None
     credentials = tuple(header for header in parsed.headers if header[0] in KEYS)
     known = PLAIN | KEYS
     found = [(name, value) for name, value in parsed.headers if name not in known]
     if sorted(name for name, _ in found) != [b"content-length", b"content-type"]:
         return None
     fields = dict(found)
-    length = fields[b"content-length"]
-    if fields[b"content-type"] != JSON or not length.isdigit() or int(length) > limit:
+    length = declared(fields[b"content-length"])
+    if fields[b"content-type"] != JSON or length > limit:
         return None
-    return Head(path, int(length), credentials)
+    return Head(path, length, credentials)
 
 
 class Door:
@@ -110,7 +119,7 @@ class Door:
         self.services = services
         self.open = self.waiting = 0
         services.journal.all_wait = self._all_wait
-        self._limit = services.settings.max_body_bytes
+        self._limit, self._hosts = services.settings.max_body_bytes, services.hosts
         self._heads: dict[bytes, Head | None] = {}
         self._default: Any = None
         self._beginning = b""
@@ -129,7 +138,7 @@ class Door:
                 return None
             if len(self._heads) >= HEADS:
                 self._heads.clear()
-            found = self._heads[data] = judge(data, self._limit)
+            found = self._heads[data] = judge(data, self._limit, self._hosts)
             return found
 
     def _all_wait(self) -> bool:
@@ -150,22 +159,21 @@ class Door:
         return self._beginning
 
 
-class Wire(HttpToolsProtocol):
+class Wire(BoundedProtocol):
     """One connection.
 
     _busy     a request of the hot path waits for its answer
-    _within   the parser of the ordinary way is within a message
     _later    what came meanwhile
     """
 
     def __init__(self, *options: Any, door: Door, **named: Any) -> None:
-        super().__init__(*options, **named)
+        super().__init__(*options, connections=door.services.connections, **named)
         self._door = door
-        self._busy = self._within = self._last = False
+        self._busy = self._last = False
         self._later = b""
         self._path = ""
-        self._start = self._heard = 0.0
-        self._watch: asyncio.TimerHandle | None = None
+        self._address: str | None = None
+        self._start = 0.0
 
     # -- in ------------------------------------------------------------------------------------
 
@@ -174,20 +182,13 @@ class Wire(HttpToolsProtocol):
             self._later += data
             if len(self._later) > LATER_BYTES:
                 self.flow.pause_reading()
-        elif self._within or not self._is_idle() or not self._take(data):
+        elif not self._is_idle() or not self._take(data):
             super().data_received(data)
 
     def _is_idle(self) -> bool:
         """Nothing of the ordinary way is under way."""
-        return (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
-
-    def on_message_begin(self) -> None:
-        self._within = True
-        super().on_message_begin()
-
-    def on_message_complete(self) -> None:
-        self._within = False
-        super().on_message_complete()
+        bounds = self.bounds
+        return not bounds.pending and bounds.stage in BETWEEN and not self.flow.write_paused
 
     def _take(self, data: bytes) -> bool:
         """Whether it was one whole request for the hot path, which is under way now."""
@@ -196,27 +197,54 @@ class Wire(HttpToolsProtocol):
         if head is None or len(data) != end + head.length:
             return False
         self._path, self._start = head.path, perf_counter()
-        asked = (read_select if head.path == "/select" else read_reward)(data[end:])
-        if asked is None:
-            return False
+        caller = refused = asked = None
+        if self._door.services.access.required:
+            caller, refused = self._admit(head)
+        if refused is None:
+            asked = (read_select if head.path == "/select" else read_reward)(data[end:])
+            if asked is None:
+                return False
         self._busy = True
         self._door.asked()
-        if self.timeout_keep_alive_task is not None:
-            self._unset_keepalive_if_required()
-        access = self._door.services.access
+        self.bounds.asked()
         try:
-            if not access.required:
+            if asked is None:
+                raise refused or AssertionError
+            if caller is None:
                 self._hand_over(asked)
                 return True
-            scope: KeyScope = "select" if head.path == "/select" else "reward"
-            before = GRANT.set(access.admit(head.credentials, scope))
+            if isinstance(asked, Question):
+                asked = msgspec.structs.replace(asked, caller=caller.grant.name)
+            before = GRANT.set(caller.grant)
             try:
+                self._charge(asked, caller)
                 self._hand_over(asked)
             finally:
                 GRANT.reset(before)
         except Exception as fault:
             self._failed(fault)
         return True
+
+    def _admit(self, head: Head) -> tuple[Caller | None, Refused | None]:
+        """Who asks, or why it is refused, before its body is read."""
+        services = self._door.services
+        scope: KeyScope = "select" if head.path == "/select" else "reward"
+        try:
+            grant = services.access.admit(head.credentials, scope)
+            if self._address is None:
+                self._address = services.addresses.of(self.client[0] if self.client else None, ())
+            caller = Caller(grant, self._address)
+            expect_short(caller, head.length)
+        except Refused as fault:
+            return None, fault
+        return caller, None
+
+    def _charge(self, asked: Question | Outcome, caller: Caller) -> None:
+        services = self._door.services
+        if isinstance(asked, Question):
+            admit_question(services, caller, asked)
+        else:
+            services.access.charge(caller, AT_THE_DOOR)
 
     def _hand_over(self, asked: Question | Outcome) -> None:
         services = self._door.services
@@ -260,15 +288,11 @@ class Wire(HttpToolsProtocol):
         telemetry, path, status = self._door.services.telemetry, self._path, response.status_code
         telemetry.stages.labels(path[1:]).observe(perf_counter() - self._start)
         telemetry.requests.labels(path, "POST", str(status)).inc()
-        headers = [*self.server_state.default_headers, *response.raw_headers]
-        if self._last:
-            headers.append((b"connection", b"close"))
-        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-        line = STATUS_LINE[status]
-        self._send(b"%b%b\r\n%b" % (line, lines, bytes(response.body)))
+        self._send(self.rendered(response, last=self._last))
 
     def _send(self, answer: bytes) -> None:
         self._busy = False
+        self.bounds.answered()
         self._door.waiting -= 1
         self.server_state.total_requests += 1
         if self.transport.is_closing():
@@ -277,9 +301,6 @@ class Wire(HttpToolsProtocol):
         if self._last:
             self.transport.close()
             return
-        self._heard = self.loop.time()
-        if self._watch is None:
-            self._watch = self.loop.call_later(self.timeout_keep_alive, self._close_if_silent)
         if self._later:
             later, self._later = self._later, b""
             self.flow.resume_reading()
@@ -287,27 +308,12 @@ class Wire(HttpToolsProtocol):
 
     # -- the connection ------------------------------------------------------------------------
 
-    def _close_if_silent(self) -> None:
-        """One timer for all requests of a connection, where uvicorn starts one after each."""
-        self._watch = None
-        left = self._heard + self.timeout_keep_alive - self.loop.time()
-        if self._busy or self._within or not self._is_idle():
-            left = self.timeout_keep_alive
-        if self.timeout_keep_alive_task is not None or self.transport.is_closing():
-            return  # the ordinary way has a timer of its own
-        if left <= 0:
-            self.transport.close()
-        else:
-            self._watch = self.loop.call_later(left, self._close_if_silent)
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._door.open += 1
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._door.open -= 1
-        if self._watch is not None:
-            self._watch.cancel()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil
+from math import ceil, inf, sqrt
 from random import Random
 from typing import Any
 
@@ -16,12 +16,13 @@ from service.features import Array, Schema, View
 from service.networks import Network, cold_network, dropout_masks
 from service.policies.candidates import Candidates
 from service.policies.change import Detector
+from service.policies.effort import Prices, prices
 from service.policies.encoder import ROW_SQUARE, Encoder
 from service.policies.memory import Memory
 from service.policies.rules import Scores, probabilities
 from service.policies.settings import AnyPolicy, Gradient, McDropout, NeuralGlmTs, Static
 from service.policies.settings import Network as NetworkSettings
-from service.policies.table import FAMILIES, scale_of
+from service.policies.table import FAMILIES, greedy, scale_of, ucb, uniform
 from service.policies.version import Version, part
 from service.posterior import Bank, Head, RidgeHead
 from service.posterior.rows import Rows, Whole
@@ -111,7 +112,8 @@ class Learner:
         self.settings = settings
         self.bank_seed: int = getattr(settings, "bank", 0)
         self.heavy = isinstance(settings, Gradient) and settings.form == "full"
-        """Whether its scores may take long enough to keep other requests waiting."""
+        """Whether its scores may take long whatever is asked."""
+        self._prices: tuple[Version, Prices] | None = None
         self._per_arm = settings.per_arm
 
     # -- parts ---------------------------------------------------------------------------------
@@ -214,6 +216,31 @@ class Learner:
 
     # -- score ---------------------------------------------------------------------------------
 
+    @property
+    def prices(self) -> Prices:
+        """What the active version asks of a decision."""
+        if self._prices is None or self._prices[0] is not self.active:
+            self._prices = self.active, prices(self.active, self._ranked_draws)
+        return self._prices[1]
+
+    @property
+    def _ranked_draws(self) -> int:
+        """Rows of a table of scores; 0 where they are means, which need no widths."""
+        rule, settings = self.family.rule, self.settings
+        if rule is greedy or rule is uniform:
+            return 0
+        if rule is ucb or getattr(settings, "rule", "thompson") != "thompson":
+            return 1
+        return getattr(settings, "members", self.active.bank.draws)
+
+    def effort_ms(self, arms: int, slots: int) -> float:
+        """That a decision is estimated to take."""
+        if self.heavy:
+            return inf
+        head, known = self.active.head, self._prices
+        own = known[1] if known is not None and known[0] is self.active else self.prices
+        return own.ms(arms, slots, 0 if head is None else head.stale)
+
     def score(self, context: Array, candidates: Candidates) -> Scores:
         """Scores of the distinct candidates under the active version."""
         version, settings = self.active, self.settings
@@ -308,11 +335,12 @@ class Learner:
             self.staged.version.fold(position, event.decision, found)
 
     def _watch(self, detector: Detector, position: int, found: list[Outcome]) -> None:
-        for settled, was, _ in found:
-            if was is None:
-                x = np.array(settled.x)
+        for outcome in found:
+            settled = outcome.settled
+            if outcome.was is None:
+                x, root = np.array(settled.x), sqrt(settled.weight)
                 mean = self.active.mean(self.active.phi(x[None]), [settled.arm])
-                detector.observe(position, x, settled.reward - float(mean[0]))
+                detector.observe(position, root * x, root * (settled.reward - float(mean[0])))
 
     def change(self, position: int, event: ChangeDetected) -> None:
         """The world changed: forget what that made stale, and have the net trained anew soon."""

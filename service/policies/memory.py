@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from service.events import Settled
 from service.posterior.base import Array, pack_names, unpack_names
 
 
@@ -24,6 +25,7 @@ class Memory:
         self.keys: list[str] = []
         self.arms: list[str] = []
         self.rewards: list[float] = []
+        self.weights: list[float] = []
         self._x = np.empty((64, width))
         self._row_of: dict[tuple[str, str], int] = {}
 
@@ -34,23 +36,41 @@ class Memory:
     def x(self) -> Array:  # (n, width)
         return self._x[: len(self)]
 
-    def add(self, position: int, key: str, arm: str, x: list[float], reward: float) -> None:
+    def add(self, position: int, key: str, settled: Settled) -> None:
         row = len(self)
         if row == len(self._x):
             self._x = np.concatenate([self._x, np.empty_like(self._x)])
-        self._x[row] = x
-        self._row_of[key, arm] = row
+        self._x[row] = settled.x
+        self._row_of[key, settled.arm] = row
         self.positions.append(position)
         self.keys.append(key)
-        self.arms.append(arm)
-        self.rewards.append(reward)
+        self.arms.append(settled.arm)
+        self.rewards.append(settled.reward)
+        self.weights.append(settled.weight)
+
+    def copy(self) -> "Memory":
+        twin = Memory(self._x.shape[1], self.limit)
+        twin.restore(self.arrays())
+        return twin
 
     def holds(self, key: str, arm: str) -> bool:
         return (key, arm) in self._row_of
 
-    def revise(self, key: str, arm: str, reward: float) -> None:
-        """What was learned of a settlement that is held is now `reward`."""
-        self.rewards[self._row_of[key, arm]] = reward
+    def revise(self, key: str, arm: str, reward: float | None) -> None:
+        """What was learned of a settlement that is held is now `reward`; None: it is let go."""
+        if reward is None:
+            self._remove(self._row_of.pop((key, arm)))
+        else:
+            self.rewards[self._row_of[key, arm]] = reward
+
+    def _remove(self, row: int) -> None:
+        """Rows after it move up: a few, mostly, since corrections come soon."""
+        self._x[row : len(self) - 1] = self._x[row + 1 : len(self)]
+        columns = self.positions, self.keys, self.arms, self.rewards, self.weights
+        for column in columns:
+            del column[row]
+        for place in range(row, len(self)):
+            self._row_of[self.keys[place], self.arms[place]] = place
 
     @property
     def overfull(self) -> bool:
@@ -90,6 +110,7 @@ class Memory:
         self.keys = [self.keys[row] for row in rows]
         self.arms = [self.arms[row] for row in rows]
         self.rewards = [self.rewards[row] for row in rows]
+        self.weights = [self.weights[row] for row in rows]
         self._row_of = {
             pair: row for row, pair in enumerate(zip(self.keys, self.arms, strict=True))
         }
@@ -105,11 +126,14 @@ class Memory:
             "keys": pack_names(self.keys),
             "arms": pack_names(self.arms),
             "rewards": np.array(self.rewards, float),
+            "weights": np.array(self.weights, float),
             "x": self.x,
         }
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
         self.positions, self.rewards = arrays["positions"].tolist(), arrays["rewards"].tolist()
+        weights = arrays.get("weights", np.ones(len(self)))  # an older snapshot has none
+        self.weights = weights.tolist()
         self.keys, self.arms = unpack_names(arrays["keys"]), unpack_names(arrays["arms"])
         self._x = np.array(arrays["x"], float).reshape(len(self), self._x.shape[1])
         self.keep(np.ones(len(self), bool))

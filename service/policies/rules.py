@@ -8,7 +8,6 @@ propensity, the arm is drawn from those shares, and what is logged is what was d
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import perm
 from random import Random
 
 import numpy as np
@@ -92,8 +91,11 @@ def _sums(draws: int, count: int) -> Array:  # (draws + 1,)
     return np.concatenate(([0.0], np.cumsum(np.full(draws, 1.0 / count))))
 
 
-def _tied(scores: Array, best: Array) -> npt.NDArray[np.bool_]:
-    return np.asarray(scores >= best - TIE * np.abs(best))
+def expect_whole(p: Array) -> Array:  # (..., K)
+    """The same. Raises FloatingPointError where a row does not sum to 1: its scores were none."""
+    if not abs(p.sum() - p.size // p.shape[-1]) < 0.5:
+        raise FloatingPointError("the probabilities of a decision do not sum to 1")
+    return p
 
 
 def floor(p: Array, epsilon: float) -> Array:
@@ -125,76 +127,6 @@ class Slate(Struct, frozen=True):
     arms: list[int]
     propensities: list[float]
     chance: float
-
-
-def rank(scores: Scores, size: int, epsilon: float, rng: Random) -> Slate:
-    """Draw one of the M rankings, or with chance epsilon a uniform permutation; its top `size`.
-
-    Ties of a ranking are permuted uniformly, and the probabilities count every such permutation, so
-    they are exact for the draw that was made: p(slate) = (1 - epsilon) mean_j P(slate | draw j)
-    + epsilon (K - k)! / K!.
-    """
-    table = scores.arms
-    candidates = table.shape[1]
-    drawn = rng.randrange(len(table))
-    key = table[drawn] if rng.random() >= epsilon else np.zeros(candidates)
-    shown = _permute_ties(key, size, rng)
-
-    tops = _tops(table, size)
-    if tops is not None:
-        hits = tops == shown  # (M, size)
-        shares = (1 - epsilon) * hits.mean(axis=0) + epsilon / candidates
-        whole = float(hits.all(axis=1).mean())
-        permuted = 1 / perm(candidates, size)
-        return Slate(shown, shares.tolist(), (1 - epsilon) * whole + epsilon * permuted)
-
-    reached = np.ones(len(table))
-    left = table.copy()
-    uniform = 1.0
-    for slot, arm in enumerate(shown):
-        tied = _tied(left, left.max(axis=1, keepdims=True))
-        reached *= np.where(tied[:, arm], 1 / tied.sum(axis=1), 0.0)
-        left[:, arm] = -np.inf
-        uniform /= candidates - slot
-    return Slate(
-        shown,
-        [_in_slot(table, arm, slot, epsilon) for slot, arm in enumerate(shown)],
-        float((1 - epsilon) * reached.mean() + epsilon * uniform),
-    )
-
-
-def _tops(table: Array, size: int) -> npt.NDArray[np.intp] | None:  # (M, K) -> (M, size)
-    """The first `size` arms of every ranking; None where a tie leaves them open."""
-    wanted = min(size + 1, table.shape[1])
-    found = np.argpartition(table, -wanted, axis=1)[:, -wanted:]
-    values = np.take_along_axis(table, found, axis=1)
-    order = np.argsort(-values, axis=1)
-    values = np.take_along_axis(values, order, axis=1)
-    if _tied(values[:, 1:], values[:, :-1]).any():
-        return None
-    return np.asarray(np.take_along_axis(found, order, axis=1)[:, :size])
-
-
-def _permute_ties(key: Array, size: int, rng: Random) -> list[int]:
-    """Indexes of the `size` largest, equals in random order, one slot at a time."""
-    left = key.copy()
-    shown: list[int] = []
-    for _ in range(size):
-        tied = np.flatnonzero(_tied(left, left.max()))
-        arm = int(tied[rng.randrange(len(tied))])
-        shown.append(arm)
-        left[arm] = -np.inf
-    return shown
-
-
-def _in_slot(table: Array, arm: int, slot: int, epsilon: float) -> float:
-    """The marginal chance of an arm in a slot over the rankings and the permutations of ties."""
-    own = table[:, [arm]]
-    margin = TIE * np.maximum(np.abs(own), np.abs(table))
-    above = (table > own + margin).sum(axis=1)
-    level = (np.abs(table - own) <= margin).sum(axis=1)
-    share = np.where((above <= slot) & (slot < above + level), 1 / level, 0.0)
-    return float((1 - epsilon) * share.mean() + epsilon / table.shape[1])
 
 
 def entropy(p: Sequence[float] | Array) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from service.errors import NoFiniteScores, NotPositiveDefinite
 from service.features import Array
 from service.policies import rules
 from service.policies.candidates import Candidates, Design
@@ -32,9 +33,13 @@ def decide(
 ) -> list[tuple[Array, Slate]]:
     """As `engine.decide` of each, for one arm: probabilities, and what is shown.
 
-    contexts: (context.width,) each.
+    contexts: (context.width,) each. Raises NoFiniteScores.
     """
-    p = rules.floor(_chances(learner, np.array(contexts), candidates), learner.settings.epsilon)
+    try:
+        chances = _chances(learner, np.array(contexts), candidates)
+        p = rules.expect_whole(rules.floor(chances, learner.settings.epsilon))
+    except (NotPositiveDefinite, FloatingPointError) as fault:
+        raise NoFiniteScores(learner.name) from fault
     points = [rules.point_of(seed) for seed in seeds]
     found = []
     for own, index in zip(p, _choose(p, points).tolist(), strict=True):

@@ -8,18 +8,28 @@ import numpy.typing as npt
 
 from service.events import Outcome
 from service.features import Array, View
+from service.influence import SURPRISE
 from service.policies.encoder import Encoder
 from service.policies.memory import Memory
 from service.policies.settings import PolicySettings
-from service.posterior import Bank, Head
+from service.posterior import Bank, Head, LogisticHead
+from service.posterior.base import pack_names, unpack_names
+
+WIDE = 512
+"""Columns of a head beyond which its spectrum takes longer than others should wait."""
 
 NEGLIGIBLE = 1e-12
 """A settlement that decayed to this share of itself is no longer corrected."""
 
 
+MEASURED = 30
+"""Rows from which on their usual size is known."""
+
+
 class Version:
     """Scores come from its head and its bank of draws; settlements move the head alone.
 
+    columns      of the rows that the head sees
     trained_to   log position that the encoder was trained to, and the head rebuilt to
     rewards      the policy's rewards at that position: what the next training's due count grows
                  from
@@ -28,6 +38,9 @@ class Version:
     settled      settlements folded, which the decays are counted by
     decays       log positions of the decays that still matter
     doubt        by how much more the head errs, in squares, on rows that its net was not fitted to
+    sizes        how many rows were folded, and the sum of their squares, none of them counted for
+                 more than SURPRISE times the mean before it
+    without      decisions that nothing is learned of, whatever is still said of them
     """
 
     def __init__(
@@ -46,12 +59,16 @@ class Version:
         self._make_head, self.predicts = make_head, predicts
         self.head = make_head(encoder) if make_head else None
         self.memory = memory
+        self._weighs = view.width > 0  # a head that counts clicks is moved by no row
+        self.columns = encoder.features(view.width)
         self._decay_every = settings.decay_every
         self._share = settings.gamma**settings.decay_every
         self._windowed = settings.window is not None
         self.trained_to = self.rewards = self.begins = self.settled = 0
         self.decays: list[int] = []
         self.doubt = 1.0
+        self.sizes = 0, 0.0
+        self.without: frozenset[str] = frozenset()
 
     # -- score ---------------------------------------------------------------------------------
 
@@ -76,30 +93,59 @@ class Version:
 
     def fold(self, position: int, key: str, outcomes: Sequence[Outcome]) -> None:
         """The outcomes of one decision, `key`, settled at one log position."""
-        if self.head is None or not outcomes:
+        if self.head is None or not outcomes or key in self.without:
             return
         for outcome in outcomes:
             settled = outcome.settled
             phi = self.phi(np.array([settled.x]))
             offset = float(self.offset(phi)[0]) if self.predicts else 0.0
+            own = settled.weight if self._weighs else 1.0
             if outcome.was is None:
                 if self.memory is not None:
-                    self.memory.add(position, key, settled.arm, settled.x, settled.reward)
-                self.head.observe(settled.arm, phi[0], settled.reward - offset, key)
+                    self.memory.add(position, key, settled)
+                self.head.observe(settled.arm, phi[0], settled.reward - offset, key, own)
+                self._measure(phi[0], own)
                 self.settled += 1
                 continue
-            weight = self._weight(key, outcome)
-            if weight:
-                self.head.revise(
-                    settled.arm, phi[0], outcome.was - offset, settled.reward - offset, key, weight
-                )
+            left = self._left(key, outcome)
+            weight = own * left
+            if weight and outcome.withdrawn:
+                self.head.withdraw(settled.arm, phi[0], outcome.was - offset, key, left, own)
+            elif weight:
+                if isinstance(self.head, LogisticHead) and not outcome.at_once:
+                    weight = 0.0
+                was, reward = outcome.was - offset, settled.reward - offset
+                self.head.revise(settled.arm, phi[0], was, reward, key, weight)
         self._forget(position, sum(one.was is None for one in outcomes))
 
-    def _weight(self, key: str, outcome: Outcome) -> float:
-        """What the head still holds of the settlement that a correction is about."""
+    def _measure(self, phi: Array, weight: float) -> None:  # (m,)
+        """Take in the size of a row, its gradient left out."""
+        if self._weighs:
+            row, (count, total) = phi[: self.columns], self.sizes
+            square = weight * float(row.dot(row))
+            most = SURPRISE * max(1.0, (1.0 + total) / (1 + count))
+            self.sizes = count + 1, total + min(square, most)
+
+    def copied_head(self) -> Head | None:
+        """Made anew from its sums, for a thread: the fold goes on meanwhile, and a head keeps what
+        it derives from them."""
+        if self.head is None or self._make_head is None:
+            return None
+        copied = self._make_head(self.encoder)
+        copied.restore(self.head.arrays())
+        return copied
+
+    @property
+    def usual(self) -> float | None:
+        """The usual square of a row, where it is known."""
+        count, total = self.sizes
+        return max(1.0, total / count) if count >= MEASURED else None
+
+    def _left(self, key: str, outcome: Outcome) -> float:
+        """What share the head still holds of the settlement that a correction is about."""
         settled, since = outcome.settled, outcome.since
         if self.memory is not None and self.memory.holds(key, settled.arm):
-            self.memory.revise(key, settled.arm, settled.reward)
+            self.memory.revise(key, settled.arm, outcome.learned)
             return 1.0
         if since is None or since < self.begins:
             return 0.0
@@ -144,16 +190,20 @@ class Version:
         if self._make_head is None:
             return
         self.head = self._make_head(self.encoder)
-        self.begins, self.settled, self.decays = begins, 0, []
+        self.begins, self.settled, self.decays, self.sizes = begins, 0, [], (0, 0.0)
+        if not len(memory):
+            return
         phi = self.phi(memory.x)
         rewards = np.array(memory.rewards) - self.offset(phi)
+        weights = memory.weights if self._weighs else [1.0] * len(memory)
         errors = []
         for position, rows in memory.events():
             for row in rows:
                 arm = memory.arms[row]
                 if unseen is not None and row >= unseen:
                     errors.append(self._error(phi[[row]], arm, rewards[row]))
-                self.head.observe(arm, phi[row], rewards[row], memory.keys[row])
+                self.head.observe(arm, phi[row], rewards[row], memory.keys[row], weights[row])
+                self._measure(phi[row], weights[row])
             self.settled += len(rows)
             if self._share < 1:
                 self._forget(position, len(rows))
@@ -183,6 +233,8 @@ class Version:
             "settled": self.settled,
             "decays": self.decays,
             "doubt": self.doubt,
+            "sizes": self.sizes,
+            "without": len(self.without),
             "outputs": list(encoder.outputs),
             "gradient_scale": encoder.gradient_scale,
         }
@@ -192,6 +244,8 @@ class Version:
             arrays["output.weight"], arrays["output.bias"] = encoder.output
         if self.head is not None:
             arrays |= {f"head.{name}": array for name, array in self.head.arrays().items()}
+        if self.without:
+            arrays["without"] = pack_names(sorted(self.without))
         if self.memory is not None:
             arrays |= {f"memory.{name}": array for name, array in self.memory.arrays().items()}
         return meta, arrays
@@ -206,6 +260,10 @@ class Version:
         self.begins, self.settled = int(meta["begins"]), int(meta["settled"])
         self.decays = [int(position) for position in meta["decays"]]
         self.doubt = float(meta["doubt"])
+        if "without" in arrays:
+            self.without = frozenset(unpack_names(arrays["without"]))
+        count, total = meta.get("sizes", (0, 0.0))  # an older snapshot has none
+        self.sizes = int(count), float(total)
 
 
 def part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:

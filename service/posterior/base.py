@@ -42,6 +42,24 @@ KEPT_PLACES = 2**24
 callers' to choose, without end."""
 
 
+REMOVABLE = 1e10
+"""Squared length of a row, in units of lambda, up to which it is taken out of A again: rounding
+then leaves A off by 1e-6 lambda. The sum 1 + 1e17 has lost the 1."""
+
+LEFT = 1e-9
+"""Settlements that rounding leaves where none are."""
+
+
+def removable(phi: Array, ridge: float, weight: float) -> bool:
+    return bool(weight * (phi @ phi) <= REMOVABLE * ridge)
+
+
+def fewer(count: float, weight: float) -> float:
+    """A count of settlements without one of this weight."""
+    left = count - weight
+    return left if left > LEFT else 0.0
+
+
 class Rows:
     """Rows of a table by name, from 1 on; row 0 stands for every name that has none."""
 
@@ -162,12 +180,13 @@ class Bank:
 @dataclass(frozen=True, slots=True)
 class Health:
     """smallest_eigenvalue, condition_number: of A, over the directions that rewards came from;
-    effective_count: settlements held; noise: of a reward."""
+    effective_count: settlements held; noise: of a reward; dominance: `service.linalg.dominance`."""
 
     smallest_eigenvalue: float
     condition_number: float
     effective_count: float
     noise: float
+    dominance: float | None = None
 
 
 def digest(head: "Head") -> str:
@@ -199,8 +218,16 @@ class Head(Protocol):
         """Settlements that the head of each arm holds, and the noise of their rewards."""
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array: ...  # (M, n)
-    def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
-        """One settlement. key: of its decision, for heads that weigh settlements by chance."""
+
+    @property
+    def stale(self) -> int:
+        """Matrices that have to be factorised before it can say anything."""
+
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        """One settlement. key: of its decision, for heads that weigh settlements by chance. weight:
+        for how much of a settlement it counts in the sums, by the size of its row."""
 
     def revise(
         self,
@@ -211,8 +238,21 @@ class Head(Protocol):
         key: str = "",
         weight: float = 1.0,
     ) -> None:
-        """The reward of an observation changed; A does not. weight: what is left of it after the
-        decays since."""
+        """The reward of an observation changed; A does not. weight: that of the observation times
+        what the decays since have left of it."""
+
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        """An observation never was. left: what the decays since have left of it; own: the weight
+        that it was observed with. Sums are what they were without it, but for rounding, and stay
+        as they are where that would leave nothing of the prior (`removable`)."""
 
     def decay(self, share: float) -> None:
         """What is held counts for `share` of itself from now on; the prior stays whole."""
@@ -221,7 +261,9 @@ class Head(Protocol):
         """What is left unexplained is `factor` times as large: the noise was learned from residuals
         of a net that had seen these very rewards."""
 
-    def health(self) -> Health: ...
+    def health(self, usual: float | None = None) -> Health:
+        """usual: the usual square of a row, where it is known."""
+
     def arrays(self) -> dict[str, Array]:
         """All of its state, exactly, for a snapshot; `restore` is the inverse."""
 

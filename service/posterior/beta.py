@@ -120,13 +120,29 @@ class BetaHead:
         if self._won is not None:
             self._changed.add(arm)
 
-    def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
-        self._add(arm, reward, 1 - reward)
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        self._add(arm, weight * reward, weight * (1 - reward))
 
     def revise(
         self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
     ) -> None:
         self._add(arm, weight * (reward - was), weight * (was - reward))
+
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        weight = left * own
+        self._add(arm, -weight * was, -weight * (1 - was))
+        row = self._table[self._rows.by_name[arm]]
+        np.maximum(row, 1.0, out=row)
 
     def decay(self, share: float) -> None:
         counts = self._counts
@@ -145,6 +161,8 @@ class BetaHead:
 
     def _of(self, arms: Sequence[str]) -> Array:  # (n, 2)
         return self._table[self._rows.of(arms)]
+
+    stale = 0
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
         counts = self._of(arms)
@@ -238,7 +256,8 @@ class BetaHead:
     def distrust(self, factor: float) -> None:
         """There is no noise to be learned."""
 
-    def health(self) -> Health:
+    def health(self, usual: float | None = None) -> Health:
+        """No row weighs more than another."""
         totals = self._counts.sum(axis=1)
         if not len(totals):
             totals = np.array([2.0])

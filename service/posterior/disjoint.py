@@ -4,10 +4,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.linalg import inverse_root, spectrum
+from service.linalg import dominance, inverse_root, spectrum
 from service.posterior import wins
-from service.posterior.base import Array, Bank, Health, pack_names, unpack_names
-from service.posterior.ridge import learned_noise
+from service.posterior.base import (
+    Array,
+    Bank,
+    Health,
+    fewer,
+    pack_names,
+    removable,
+    unpack_names,
+)
+from service.posterior.ridge import learned_noise, weighted
 from service.posterior.rows import Index
 
 COMMON_NOISE = 4.0
@@ -51,8 +59,11 @@ class DisjointRidgeHead:
                 wide[: len(narrow)] = narrow
         return row
 
-    def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
         row = self._row(arm)
+        phi, reward = weighted(phi, reward, weight)
         self.A[row] += np.multiply.outer(phi, phi)
         self.n[row] += 1
         self._move(row, phi, 0.0, reward, 1.0)
@@ -61,6 +72,23 @@ class DisjointRidgeHead:
         self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
     ) -> None:
         self._move(self._row(arm), phi, was, reward, weight)
+
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        weight = left * own
+        row = self._rows.get(arm)
+        if row is None or not removable(phi, self._ridge, weight):
+            return
+        self.A[row] -= weight * np.multiply.outer(phi, phi)
+        self.n[row] = fewer(float(self.n[row]), left)
+        self._move(row, phi, was, 0.0, weight)
 
     def _move(self, row: int, phi: Array, was: float, reward: float, weight: float) -> None:
         self.b[row] += weight * (reward - was) * phi
@@ -97,6 +125,15 @@ class DisjointRidgeHead:
             by_arm = float(((rr[met] - explained[met]) / n[met]).mean()) if met.any() else 0.0
             self._noise = max(common, float(np.sqrt(max(by_arm, 0.0))))
         self._stale.clear()
+
+    @property
+    def count(self) -> int:
+        """Of the heads."""
+        return len(self._rows)
+
+    @property
+    def stale(self) -> int:
+        return len(self._stale)
 
     @property
     def noise(self) -> float:
@@ -138,12 +175,19 @@ class DisjointRidgeHead:
 
         return wins.independent(bank.places(arms), value)
 
-    def health(self) -> Health:
-        """The smallest of all arms' that have rewards, the largest of their condition numbers."""
-        ends = [spectrum(self.A[row], self._ridge) for row in self._rows.values()]
+    def health(self, usual: float | None = None) -> Health:
+        """The smallest of all arms' that have rewards, the largest of their condition numbers and
+        dominances."""
+        rows = len(self._rows)
+        ends = [spectrum(self.A[row], self._ridge) for row in range(rows)]
         smallest = min((low for low, _, _ in ends), default=self._ridge)
         condition = max((each for _, each, _ in ends), default=1.0)
-        return Health(smallest, condition, float(self.n[: len(self._rows)].sum()), self.noise)
+        shares = [
+            dominance(largest, self._ridge, n, usual) or 0.0
+            for (_, _, largest), n in zip(ends, self.n[:rows].tolist(), strict=True)
+        ]
+        share = None if usual is None else max(shares, default=0.0)
+        return Health(smallest, condition, float(self.n[:rows].sum()), self.noise, share)
 
     def arrays(self) -> dict[str, Array]:
         rows = len(self._rows)

@@ -6,8 +6,8 @@ from math import e, factorial
 
 import numpy as np
 
-from service.posterior.base import Array, Bank, Health
-from service.posterior.ridge import RidgeHead, solution
+from service.posterior.base import Array, Bank, Health, removable
+from service.posterior.ridge import RidgeHead, solution, weighted
 
 POISSON = np.cumsum([1 / (e * factorial(count)) for count in range(20)])
 """P(w <= 0), P(w <= 1), ... of a Poisson variable of mean 1; P(w > 19) is below 2^-53."""
@@ -67,8 +67,11 @@ class EnsembleHead:
         self._stale = np.ones(members, bool)  # of these
         self._derived: Array | None = None  # (N, m)
 
-    def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
         self._derived = None
+        phi, reward = weighted(phi, reward, weight)
         weights = times(key, arm, self._members)
         self._stale |= weights > 0
         outer = np.multiply.outer(phi, phi)
@@ -88,6 +91,25 @@ class EnsembleHead:
         self.b += np.multiply.outer(moved, phi)
         self._once.revise(arm, phi, was, reward, weight=weight)
 
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        weight = left * own
+        weights = weight * times(key, arm, self._members)
+        if not removable(phi, self._ridge, float(weights.max())):
+            return
+        self._derived = None
+        self._stale |= weights > 0
+        self.A -= weights[:, None, None] * np.multiply.outer(phi, phi)
+        self.b -= np.multiply.outer(weights * was, phi)
+        self._once.withdraw(arm, phi, was, key, left, own)
+
     def decay(self, share: float) -> None:
         """A_i <- g A_i + (1 - g) lambda I, b_i by g: the prior, randomised, is not forgotten."""
         self._derived = None
@@ -101,6 +123,15 @@ class EnsembleHead:
     def distrust(self, factor: float) -> None:
         self._derived = None
         self._once.distrust(factor)
+
+    @property
+    def count(self) -> int:
+        """Of the members."""
+        return self._members
+
+    @property
+    def stale(self) -> int:
+        return int(np.count_nonzero(self._stale))
 
     @property
     def members(self) -> Array:  # (N, m)
@@ -128,9 +159,9 @@ class EnsembleHead:
     def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
         return self._once.evidence(arms)
 
-    def health(self) -> Health:
+    def health(self, usual: float | None = None) -> Health:
         """Of the ridge head that counts every settlement once."""
-        return self._once.health()
+        return self._once.health(usual)
 
     def arrays(self) -> dict[str, Array]:
         once = {f"once.{name}": array for name, array in self._once.arrays().items()}

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from service.errors import ConfigurationError
 from service.gradients import Layout
-from service.posterior.base import Array, Bank, Health
+from service.posterior.base import Array, Bank, Health, removable
 from service.posterior.gradient_full import Full
 from service.posterior.gradient_rows import Covariance, cholesky, distinct
 from service.posterior.gradient_sketch import Diagonal, LowRank
@@ -42,7 +42,8 @@ class GradientHead:
         noise: float | None,
         rank: int,
     ) -> None:
-        self._size = size
+        self._size, self._layout, self._ridge = size, layout, ridge
+        self.rank = rank if form == "low_rank" else 0
         self._ridge_head = RidgeHead(size, ridge, noise)
         self._covariance = _covariance(layout, form, ridge, rank)
 
@@ -56,6 +57,10 @@ class GradientHead:
         return self._ridge_head.evidence(arms)
 
     @property
+    def stale(self) -> int:
+        return self._ridge_head.stale
+
+    @property
     def _noise(self) -> float:
         return self._ridge_head.posterior.noise
 
@@ -64,20 +69,41 @@ class GradientHead:
         that are named by the first arm of each."""
         first, of = distinct(phi)
         rows = phi[first]
-        factor = cholesky(self._covariance.covariance(rows[:, self._size :]))
+        gradients = rows[:, self._size :]
+        prior = self._layout.squares(gradients) / self._ridge
+        factor = cholesky(self._covariance.covariance(gradients), prior)
         normals = bank.columns([arms[index] for index in first])
         drawn = self.mean(rows, arms) + self._noise * (normals @ factor.T)
         return np.asarray(drawn[:, of])
 
-    def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
-        self._ridge_head.observe(arm, phi[: self._size], reward, key)
-        self._covariance.observe(phi[self._size :])
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        """A row of factors is no row of J, which is their product: its weight is how often J
+        counts."""
+        self._ridge_head.observe(arm, phi[: self._size], reward, key, weight)
+        self._covariance.observe(phi[self._size :], weight)
 
     def revise(
         self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
     ) -> None:
         """Rewards are not in Z."""
         self._ridge_head.revise(arm, phi[: self._size], was, reward, key, weight)
+
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        """Z may hold the row for longer (`Covariance.withdraw`)."""
+        weight = left * own
+        if removable(phi, self._ridge, weight):
+            self._ridge_head.withdraw(arm, phi[: self._size], was, key, left, own)
+            self._covariance.withdraw(phi[self._size :], weight)
 
     def decay(self, share: float) -> None:
         """Raises ConfigurationError where a full Z has outgrown its kernel (`Full.decay`)."""
@@ -87,11 +113,14 @@ class GradientHead:
     def distrust(self, factor: float) -> None:
         self._ridge_head.distrust(factor)
 
-    def health(self) -> Health:
+    def health(self, usual: float | None = None) -> Health:
         """Eigenvalues of Z over the directions that rewards were seen in; the others have lambda
-        for ever."""
+        for ever. dominance: of the last layer, which has the means."""
         smallest, largest = self._covariance.spectrum()
-        return Health(smallest, largest / smallest, self._ridge_head.n, self._noise)
+        last = self._ridge_head.health(usual)
+        return Health(
+            smallest, largest / smallest, last.effective_count, last.noise, last.dominance
+        )
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {

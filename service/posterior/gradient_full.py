@@ -1,5 +1,6 @@
 """Z itself, exactly: by the kernel of the distinct rows, or as a p x p inverse beyond p of them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from scipy.linalg import blas, lapack
 
 from service.errors import ConfigurationError, NotPositiveDefinite
 from service.gradients import Layout
+from service.linalg import JITTERS
 from service.posterior.base import Array
 from service.posterior.gradient_rows import (
     Base,
@@ -32,12 +34,18 @@ CHUNK = 256
 Index = npt.NDArray[np.int64]
 
 
-def _factored(matrix: Array) -> Array:  # (n, n) -> (n, n), of which the lower triangle is L
-    """In place. No jitter: lambda is on the diagonal. Raises NotPositiveDefinite."""
-    factor, failed = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
-    if failed or not np.isfinite(factor[-1, -1]):  # LAPACK lets a NaN pass, to the last entry
-        raise NotPositiveDefinite(len(matrix), 0.0)
-    return np.asarray(factor)
+def _factored(make: Callable[[], Array]) -> Array:  # (n, n), of which the lower triangle is L
+    """Of the matrix that is made, in place. lambda is on its diagonal, so that no jitter is needed
+    but where rows are so large that lambda is lost to rounding: then the smallest of JITTERS, as
+    shares of the diagonal, that will do. Raises NotPositiveDefinite."""
+    for jitter in JITTERS:
+        matrix = make()
+        if jitter:
+            matrix[np.diag_indices_from(matrix)] *= 1 + jitter
+        factor, failed = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
+        if not failed and np.isfinite(factor[-1, -1]):  # LAPACK lets a NaN pass, to the last entry
+            return np.asarray(factor)
+    raise NotPositiveDefinite(len(matrix), JITTERS[-1])
 
 
 class _Dual(Projected):
@@ -50,13 +58,17 @@ class _Dual(Projected):
     def __init__(self, layout: Layout, ridge: float, rows: Array, counts: Array) -> None:
         super().__init__(layout, ridge)
         self._rows, self._root = rows, np.sqrt(counts)
+        self._factor = _factored(self._matrix)
+
+    def _matrix(self) -> Array:  # (n, n), of which the lower triangle is filled
+        rows, root = self._rows, self._root
         matrix = np.empty((len(rows), len(rows)), order="F")
         for start in range(0, len(rows), CHUNK):
             stop = min(start + CHUNK, len(rows))
-            part = layout.gram(rows[start:stop], rows[:stop])
-            matrix[start:stop, :stop] = part * np.outer(self._root[start:stop], self._root[:stop])
-        matrix[np.diag_indices_from(matrix)] += ridge
-        self._factor = _factored(matrix)
+            part = self.layout.gram(rows[start:stop], rows[:stop])
+            matrix[start:stop, :stop] = part * np.outer(root[start:stop], root[:stop])
+        matrix[np.diag_indices_from(matrix)] += self.floor
+        return matrix
 
     def project(self, rows: Array) -> Array:  # (n, F) -> (n, n_rows)
         kernel = self.layout.gram(self._rows, rows)
@@ -72,15 +84,19 @@ class _Primal:
     """
 
     def __init__(self, layout: Layout, ridge: float, rows: Array, counts: Array) -> None:
-        self._layout = layout
+        self._layout, self._ridge = layout, ridge
         size = layout.parameters
-        Z = np.zeros((size, size), order="F")
-        for start in range(0, len(rows), CHUNK):
-            root = np.sqrt(counts[start : start + CHUNK])
-            dense = layout.dense(rows[start : start + CHUNK]) * root[:, None]
-            Z = blas.dsyrk(1.0, dense.T, beta=1.0, c=Z, lower=1, overwrite_c=1)
-        Z[np.diag_indices_from(Z)] += ridge
-        self._inverse, _ = lapack.dpotri(_factored(Z), lower=1, overwrite_c=1)
+
+        def make() -> Array:
+            Z = np.zeros((size, size), order="F")
+            for start in range(0, len(rows), CHUNK):
+                root = np.sqrt(counts[start : start + CHUNK])
+                dense = layout.dense(rows[start : start + CHUNK]) * root[:, None]
+                Z = blas.dsyrk(1.0, dense.T, beta=1.0, c=Z, lower=1, overwrite_c=1)
+            Z[np.diag_indices_from(Z)] += ridge
+            return Z
+
+        self._inverse, _ = lapack.dpotri(_factored(make), lower=1, overwrite_c=1)
         for start in range(0, size, CHUNK):  # both triangles, without another p x p
             stop = min(start + CHUNK, size)
             self._inverse[:start, start:stop] = self._inverse[start:stop, :start].T
@@ -93,10 +109,13 @@ class _Primal:
         known = dense @ self._inverse
         inner = known @ dense.T
         inner[np.diag_indices_from(inner)] += 1.0
-        half = solve(cholesky(inner), known)
+        half = solve(cholesky(inner, weights * self.prior(rows)), known)
         self._inverse = blas.dgemm(
             -1.0, half, half, beta=1.0, c=self._inverse, trans_a=1, overwrite_c=1
         )
+
+    def prior(self, rows: Array) -> Array:
+        return np.asarray(self._layout.squares(rows) / self._ridge)
 
     def lift(self, rows: Array) -> Array:  # (n, F) -> (n, 2 p): J and J P
         dense = self._layout.dense(rows)
@@ -163,6 +182,11 @@ class Full:
         if self.primal != was_primal or len(self._pending) > self._capacity:
             self._fold(anew=not was_primal)
 
+    def withdraw(self, row: Array, times: float) -> None:
+        """A base that holds the row holds it until it is next made."""
+        self._seen.take_away(row, times)
+        self._stale = True
+
     def _fold(self, anew: bool) -> None:
         """Pending rows become the base's: of a new one, or as a block of the inverse's."""
         counts = self._seen.counts
@@ -174,10 +198,11 @@ class Full:
         self._held, self._pending, self._posterior = counts.copy(), {}, None
 
     def _weights(self, rows: Index) -> Array:
-        """What each of these rows counts beyond what the base holds of it."""
+        """What each of these rows counts beyond what the base holds of it; 0 where that is more
+        than it counts, since some of it was withdrawn."""
         held = np.zeros(len(self._seen))
         held[: len(self._held)] = self._held
-        return np.asarray(self._seen.counts[rows] - held[rows])
+        return np.maximum(self._seen.counts[rows] - held[rows], 0.0)
 
     def decay(self, share: float) -> None:
         """Raises ConfigurationError beyond `dual_limit` rows: all of the inverse would change."""

@@ -11,17 +11,13 @@ from scipy.linalg import lapack
 
 from service.errors import NotPositiveDefinite
 from service.gradients import Layout
-from service.linalg import JITTERS
+from service.linalg import JITTERS, ROUNDING
 from service.posterior.base import Array
 
 GRID = 36
 """Rows that agree to 2^-36 of their largest number are one. The same x encoded by itself and in a
 batch differs by 2^-51 or so, and one number of 400 falls on two sides of a grid line in fewer than
 a hundredth of the rows; a row that does is only kept twice."""
-
-SEEN = 1e-10
-"""Eigenvalues of sum J J^T under this share of the largest are rounding: no reward was seen in
-their directions."""
 
 
 class Covariance(Protocol):
@@ -32,6 +28,9 @@ class Covariance(Protocol):
     """
 
     def observe(self, row: Array, times: float = 1.0) -> None: ...  # (F,)
+    def withdraw(self, row: Array, times: float) -> None:
+        """It was seen so many times less, as far as Z can still tell."""
+
     def covariance(self, rows: Array) -> Array:  # (n, F) -> (n, n)
         """J Z^-1 J^T."""
 
@@ -100,6 +99,12 @@ class Rows:
         self._counts[index] += times
         return index
 
+    def take_away(self, row: Array, times: float) -> None:
+        """Nothing of a row that it does not have."""
+        index = self._place.get(names(row[None])[0])
+        if index is not None:
+            self._counts[index] = max(self._counts[index] - times, 0.0)
+
     def _reserve(self, capacity: int) -> None:
         rows, counts = self.rows, self.counts
         self._rows, self._counts = np.empty((capacity, rows.shape[1])), np.zeros(capacity)
@@ -124,6 +129,8 @@ class Base(Protocol):
     def lift(self, rows: Array) -> Array: ...  # (n, F) -> (n, q)
     def product(self, left: Array, right: Array) -> Array: ...  # (n, q), (k, q) -> (n, k)
     def squares(self, lifted: Array) -> Array: ...  # (n, q) -> (n,)
+    def prior(self, rows: Array) -> Array:  # (n, F) -> (n,)
+        """J J^T / lambda, from which the squares are differences: the size of their rounding."""
 
 
 class Projected:
@@ -147,6 +154,9 @@ class Projected:
         kernel -= left[:, width:] @ right[:, width:].T
         kernel /= self.floor
         return kernel
+
+    def prior(self, rows: Array) -> Array:
+        return np.asarray(self.layout.squares(rows) / self.floor)
 
     def squares(self, lifted: Array) -> Array:
         width = self.layout.width
@@ -183,7 +193,7 @@ class Woodbury:
         self._root = np.sqrt(weights)
         scaled = self._gram[: self._size, : self._size] * np.outer(self._root, self._root)
         scaled[np.diag_indices_from(scaled)] += 1.0
-        self._factor = cholesky(scaled)
+        self._factor = cholesky(scaled, weights * self._base.prior(rows))
 
     def covariance(self, rows: Array) -> Array:  # (n, F) -> (n, n)
         lifted = self._base.lift(rows)
@@ -203,9 +213,12 @@ class Woodbury:
         return solve(self._factor, self._root[:, None] * known)
 
 
-def cholesky(matrix: Array) -> Array:  # (n, n) -> (n, n) lower
+def cholesky(matrix: Array, scale: Array | None = None) -> Array:  # (n, n), (n,) -> (n, n) lower
     """L L^T = A for a matrix that is semidefinite by construction, with the smallest of JITTERS (of
     its mean diagonal) that will do.
+
+    scale   of each entry of the diagonal, what it is a difference from: where rows are so large
+            that rounding left nothing of the difference, JITTERS are shares of that
 
     Silent, unlike `service.linalg.inverse_root`: covariances of more arms than there are directions
     are singular, and a share of 1e-12 moves a draw by a millionth of its width.
@@ -218,6 +231,17 @@ def cholesky(matrix: Array) -> Array:  # (n, n) -> (n, n) lower
             shifted[np.diag_indices_from(shifted)] += jitter * mean + np.finfo(float).tiny
         factor, failed = lapack.dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
         if not failed:
+            return np.asarray(factor)
+    return _factor_scaled(matrix, np.zeros(len(matrix)) if scale is None else scale)
+
+
+def _factor_scaled(matrix: Array, scale: Array) -> Array:  # (n, n), (n,) -> (n, n) lower
+    """Raises NotPositiveDefinite."""
+    for jitter in JITTERS[1:]:
+        shifted = matrix.copy(order="F")
+        shifted[np.diag_indices_from(shifted)] += jitter * scale
+        factor, failed = lapack.dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
+        if not failed and np.isfinite(factor[-1, -1]):  # LAPACK lets a NaN pass, to the last entry
             return np.asarray(factor)
     raise NotPositiveDefinite(len(matrix), JITTERS[-1])
 
@@ -233,7 +257,11 @@ def solve(factor: Array, right: Array) -> Array:  # (n, n) lower, (n, k) -> (n, 
 def seen(gram: Array, floor: float) -> tuple[float, float]:
     """Ends of floor I + sum J J^T over what rewards were seen in, from the Gram matrix of those."""
     values = np.linalg.eigvalsh(gram) if len(gram) else np.zeros(1)
-    values = values[values > SEEN * values[-1]]
+    largest = float(values[-1])
+    doubt = ROUNDING * len(values) * largest
+    if doubt > floor:  # which directions rewards were seen in cannot be told: then all count
+        return floor + max(float(values[0]), 0.0), floor + largest
+    values = values[values > doubt]
     if not len(values):
         return floor, floor
-    return floor + float(values[0]), floor + float(values[-1])
+    return floor + float(values[0]), floor + largest

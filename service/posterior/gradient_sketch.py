@@ -34,6 +34,11 @@ class Diagonal:
         squares *= times * np.count_nonzero(squares)
         self._sums += squares
 
+    def withdraw(self, row: Array, times: float) -> None:
+        squares = np.square(self._layout.dense(row[None])[0])
+        squares *= times * np.count_nonzero(squares)
+        self._sums = np.maximum(self._sums - squares, 0.0)
+
     def covariance(self, rows: Array) -> Array:
         half = self._half(rows)
         return half @ half.T
@@ -70,7 +75,7 @@ class _Sketched(Projected):
         self._sketch = sketch
         inner = sketch @ sketch.T
         inner[np.diag_indices_from(inner)] += floor
-        self._factor = cholesky(inner)
+        self._factor = cholesky(inner, np.diagonal(inner))
 
     def project(self, rows: Array) -> Array:  # (n, F) -> (n, r)
         return solve(self._factor, self._sketch @ self.layout.dense(rows).T).T
@@ -103,6 +108,11 @@ class LowRank:
         if len(self._pending) == self.rank and row not in self._pending:
             self._shrink()
         self._pending.add(row, times)
+        self._stale = True
+
+    def withdraw(self, row: Array, times: float) -> None:
+        """From the buffer; the sketch holds what it holds."""
+        self._pending.take_away(row, times)
         self._stale = True
 
     def _weighted(self) -> Array:  # (r + k, p)

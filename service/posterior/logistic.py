@@ -6,9 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from service.linalg import inverse_root, spectrum, widths
-from service.posterior.base import Array, Bank, Health, pack_names, unpack_names
+from service.linalg import dominance, inverse_root, spectrum, widths
+from service.posterior.base import (
+    Array,
+    Bank,
+    Health,
+    fewer,
+    pack_names,
+    removable,
+    unpack_names,
+)
 from service.posterior.gaussian import Gaussian
+from service.posterior.ridge import solution
 
 CONVERGED = 1e-12
 """Newton decrement, in nats, at which one more full step is exact to rounding."""
@@ -28,6 +37,7 @@ class _Pending:
     arm: str
     phi: Array  # (m,)
     reward: float
+    weight: float
 
 
 class LogisticHead:
@@ -83,6 +93,12 @@ class LogisticHead:
     | Newton step with Boehning's bound, sigma 1, c = 0     | .014 / .005 | .4975 (.4747) |
     | ridge head, noise learned                             | .472 / .528 | .5039 (.5002) |
 
+    A correction of a reward that a step took in is a step of its own. Where every click comes late
+    (20 to 500 settlements after its default of 0; 5 to 30 columns, 0.1 to 30 percent clicks, 12
+    streams each) the excess log loss is 0.009 to 0.10 nats, that of clicks in time 0.009 to 0.065,
+    and that of a head which leaves them to the next training 0.06 to 2.5. The plain Newton step in
+    place of the implicit one: up to 0.19, since it overshoots where F is small.
+
     A stream of the ranking world has .01 or .9, by when its first clicks come: the standard error
     of a mean of 12 is .08.
 
@@ -101,40 +117,89 @@ class LogisticHead:
         self._pending: list[_Pending] = []
         self._derived: Gaussian | None = None
 
-    def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        """weight: of its log loss. A share of a row with the whole reward would be another claim,
+        and a share of the reward another chance."""
         self._derived = None
-        self.A += np.multiply.outer(phi, phi)
+        self.A += weight * np.multiply.outer(phi, phi)
         self.n += 1
-        self._pending.append(_Pending(key, arm, np.array(phi), reward))
+        self._pending.append(_Pending(key, arm, np.array(phi), reward, weight))
         if len(self._pending) >= self._batch:
             self._take_in()
 
     def revise(
         self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
     ) -> None:
-        """In place while the observation waits for its minibatch to fill.
-
-        Later it does nothing: what a step took in cannot be taken back exactly. The next training
-        takes the correction in, since it rebuilds the head over the rewards as they are by then.
-        """
+        """In place while the observation waits for its minibatch to fill; later by a step of its
+        own, of the change of its gradient. weight 0: in place alone."""
         for waiting in reversed(self._pending):
             if (waiting.key, waiting.arm) == (key, arm):
                 waiting.reward = reward
                 return
+        if weight:
+            self._change(phi, was, reward, weight)
+
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        """Sigma and n exactly, unless the row is too long; beta, where a step took the observation
+        in, as if it had been foretold exactly."""
+        weight = left * own
+        if not removable(phi, self._ridge, weight):
+            return
+        self._derived = None
+        waiting = [n for n, one in enumerate(self._pending) if (one.key, one.arm) == (key, arm)]
+        self.A -= weight * np.multiply.outer(phi, phi)
+        self.n = fewer(self.n, left)
+        if waiting:
+            del self._pending[waiting[-1]]
+        else:
+            self._change(phi, was, None, weight)
+
+    def _change(self, phi: Array, was: float, reward: float | None, weight: float) -> None:
+        """An observation that a step took in had another reward; None: it never was. Its gradient
+        (p - r) phi is linear in r: what the observation says of F stays, and beta moves as by one
+        that was foretold, p = r, and came out higher by as much."""
+        self._derived = None
+        toward, away = solution(self.F, np.array([phi, self.g]).T).T
+        self._clicks += weight * ((reward or 0.0) - was)
+        if reward is None:
+            self._taken = fewer(self._taken, weight)
+            self._clicks = min(max(self._clicks, 0.0), self._taken)
+        base, beta = self._rebased(away)
+        logit = np.array([base + phi @ beta])
+        p = expit(logit)
+        change = (p if reward is None else reward) - was
+        gram = np.array([[weight * (phi @ toward)]])
+        dual, _ = implicit_step(gram, logit, p + change)
+        self.base, self.beta = base, beta + weight * dual[0] * toward
+
+    def _rebased(self, away: Array) -> tuple[float, Array]:  # F^-1 g
+        """c and beta once the counts of clicks have changed."""
+        base = float(np.log((self._clicks + 0.5) / (self._taken - self._clicks + 0.5)))
+        return base, self.beta - (base - self.base) * away
 
     def _take_in(self) -> None:
         """One step over the pending minibatch."""
         phi = np.array([waiting.phi for waiting in self._pending])
         rewards = np.array([waiting.reward for waiting in self._pending])
+        weights = np.array([waiting.weight for waiting in self._pending])
         root = inverse_root(self.F)
-        self._clicks += float(rewards.sum())
-        self._taken += len(rewards)
-        base = float(np.log((self._clicks + 0.5) / (self._taken - self._clicks + 0.5)))
-        beta = self.beta - (base - self.base) * (root.T @ (root @ self.g))
+        self._clicks += float((weights * rewards).sum())
+        self._taken += float(weights.sum())
+        base, beta = self._rebased(root.T @ (root @ self.g))
         half = phi @ root.T
-        dual, logits = implicit_step(half @ half.T, base + phi @ beta, rewards)
+        dual, logits = implicit_step(half @ half.T, base + phi @ beta, rewards, weights)
         p = expit(logits)
-        curvature = p * (1 - p)
+        curvature = weights * p * (1 - p)
         self.base, self.beta = base, beta + root.T @ (half.T @ dual)
         self.F += (curvature[:, None] * phi).T @ phi
         self.g += curvature @ phi
@@ -153,6 +218,10 @@ class LogisticHead:
         self.n *= share
         self._clicks, self._taken = share * self._clicks, share * self._taken
         self._information *= share
+
+    @property
+    def stale(self) -> int:
+        return int(self._derived is None)
 
     @property
     def posterior(self) -> Gaussian:
@@ -185,10 +254,11 @@ class LogisticHead:
     def distrust(self, factor: float) -> None:
         """There is no noise to be learned."""
 
-    def health(self) -> Health:
+    def health(self, usual: float | None = None) -> Health:
         """noise: sigma, 2 where a click is as likely as none."""
-        smallest, condition, _ = spectrum(self.A, self._ridge)
-        return Health(smallest, condition, self.n, self.posterior.noise)
+        smallest, condition, largest = spectrum(self.A, self._ridge)
+        share = dominance(largest, self._ridge, self.n, usual)
+        return Health(smallest, condition, self.n, self.posterior.noise, share)
 
     def arrays(self) -> dict[str, Array]:
         waiting = self._pending
@@ -201,6 +271,7 @@ class LogisticHead:
             "scalars": np.array([self.base, self.n, self._clicks, self._taken, self._information]),
             "pending.phi": np.array([one.phi for one in waiting]).reshape(-1, len(self.beta)),
             "pending.rewards": np.array([one.reward for one in waiting]),
+            "pending.weights": np.array([one.weight for one in waiting]),
             "pending.names": names,
         }
 
@@ -210,26 +281,32 @@ class LogisticHead:
         scalars = arrays["scalars"].tolist()
         self.base, self.n, self._clicks, self._taken, self._information = scalars
         names = iter(unpack_names(arrays["pending.names"]))
-        rows = zip(arrays["pending.phi"], arrays["pending.rewards"].tolist(), strict=True)
+        rewards = arrays["pending.rewards"]
+        weights = arrays.get("pending.weights", np.ones(len(rewards)))  # an older snapshot has none
+        rows = zip(arrays["pending.phi"], rewards.tolist(), weights.tolist(), strict=True)
         self._pending = [
-            _Pending(next(names), next(names), phi.copy(), reward) for phi, reward in rows
+            _Pending(next(names), next(names), phi.copy(), reward, weight)
+            for phi, reward, weight in rows
         ]
         self._derived = None
 
 
-def implicit_step(gram: Array, base: Array, rewards: Array) -> tuple[Array, Array]:
-    """(a, eta), (k,) each, where a = r - expit(eta) and eta = base + G a.
+def implicit_step(
+    gram: Array, base: Array, rewards: Array, weights: Array | float = 1.0
+) -> tuple[Array, Array]:
+    """(a, eta), (k,) each, where a = w (r - expit(eta)) and eta = base + G a.
 
-    With G = phi F^-1 phi^T (k, k), beta + F^-1 phi^T a minimises the log loss of the k rewards plus
-    |beta+ - beta|_F^2 / 2. Newton on a; steps are halved until that sum falls, which it does from
-    every start (Boyd & Vandenberghe 2004, section 9.5.3).
+    With G = phi F^-1 phi^T (k, k), beta + F^-1 phi^T a minimises the weighted log loss of the k
+    rewards plus |beta+ - beta|_F^2 / 2. Newton on a; steps are halved until that sum falls, which
+    it does from every start (Boyd & Vandenberghe 2004, section 9.5.3).
     """
     dual, logits = np.zeros_like(base), base
-    loss = _loss(dual, logits, base, rewards)
+    loss = _loss(dual, logits, base, rewards, weights)
     for _ in range(ITERATIONS):
         p = expit(logits)
-        left = rewards - p - dual
-        step = np.linalg.solve(np.eye(len(p)) + (p * (1 - p))[:, None] * gram, left)
+        left = weights * (rewards - p) - dual
+        curvature = weights * p * (1 - p)
+        step = _solved(np.eye(len(p)) + curvature[:, None] * gram, left)
         moved = gram @ step
         decrement = float(left @ moved)
         if decrement < CONVERGED:
@@ -237,7 +314,7 @@ def implicit_step(gram: Array, base: Array, rewards: Array) -> tuple[Array, Arra
         share = 1.0
         for _ in range(BACKTRACKS):
             tried = dual + share * step, logits + share * moved
-            reached = _loss(*tried, base, rewards)
+            reached = _loss(*tried, base, rewards, weights)
             if reached <= loss - 0.25 * share * decrement:
                 break
             share /= 2
@@ -245,7 +322,15 @@ def implicit_step(gram: Array, base: Array, rewards: Array) -> tuple[Array, Arra
     return dual, logits
 
 
-def _loss(dual: Array, logits: Array, base: Array, rewards: Array) -> float:
+def _solved(matrix: Array, right: Array) -> Array:  # (k, k), (k,) -> (k,)
+    """By least squares where rows so large that their own 1 is lost to rounding are alike."""
+    try:
+        return np.asarray(np.linalg.solve(matrix, right))
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.lstsq(matrix, right)[0])
+
+
+def _loss(dual: Array, logits: Array, base: Array, rewards: Array, weights: Array | float) -> float:
     """Log loss in nats, and half the squared length of the step."""
-    fit = np.logaddexp(0.0, logits).sum() - rewards @ logits
+    fit = (weights * np.logaddexp(0.0, logits)).sum() - (weights * rewards) @ logits
     return float(fit + 0.5 * dual @ (logits - base))

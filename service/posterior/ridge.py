@@ -1,25 +1,44 @@
 """The Bayesian linear head: one `(A, b, rr, n)` for all arms."""
 
 from collections.abc import Sequence
-from math import isfinite
+from math import isfinite, sqrt
 
 import numpy as np
 from scipy.linalg import lapack
 
-from service.linalg import inverse_root, spectrum, widths
-from service.posterior.base import KEPT_DRAWS, NOISE_RATE, NOISE_SHAPE, Array, Bank, Health
+from service.linalg import dominance, inverse_root, spectrum, widths
+from service.posterior.base import (
+    KEPT_DRAWS,
+    NOISE_RATE,
+    NOISE_SHAPE,
+    Array,
+    Bank,
+    Health,
+    fewer,
+    removable,
+)
 from service.posterior.gaussian import USES, Gaussian
 
 
 def learned_noise(rr: float, explained: float, n: float) -> float:
     """sigma_hat: b_n / (a_n - 1) with a_n = a0 + n/2, b_n = b0 + (rr - b^T mu)/2.
 
-    Before the first reward, where a_n - 1 is 0, the noise is that of the first unit reward.
+    Before the first reward, where a_n - 1 is 0, the noise is that of the first unit reward; so it
+    is where all rewards together count for less than a double can add to a0.
     """
-    if n == 0:
+    degrees = NOISE_SHAPE + n / 2 - 1
+    if degrees <= 0:
         return 1.0
     rate = NOISE_RATE + max(rr - explained, 0.0) / 2
-    return float(np.sqrt(rate / (NOISE_SHAPE + n / 2 - 1)))
+    return float(np.sqrt(rate / degrees))
+
+
+def weighted(phi: Array, reward: float, weight: float) -> tuple[Array, float]:  # (m,)
+    """A row and its reward, whose squares and product count for `weight` of their own."""
+    if weight == 1.0:
+        return phi, reward
+    root = sqrt(weight)
+    return root * phi, root * reward
 
 
 class RidgeHead:
@@ -33,8 +52,11 @@ class RidgeHead:
         self._derived: Gaussian | None = None
         self._solved: Array | None = None
 
-    def observe(self, arm: str, phi: Array, reward: float, key: str = "") -> None:
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
         self._derived = self._solved = None
+        phi, reward = weighted(phi, reward, weight)
         self.A += phi[:, None] * phi
         self.b += reward * phi
         self.rr += reward * reward
@@ -46,6 +68,24 @@ class RidgeHead:
         self._derived = self._solved = None
         self.b += weight * (reward - was) * phi
         self.rr += weight * (reward * reward - was * was)
+
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        weight = left * own
+        if not removable(phi, self._ridge, weight):
+            return
+        self._derived = self._solved = None
+        self.A -= weight * (phi[:, None] * phi)
+        self.b -= weight * was * phi
+        self.rr -= weight * was * was
+        self.n = fewer(self.n, left)
 
     def decay(self, share: float) -> None:
         """A <- g A + (1 - g) lambda I, and b, rr, n by g: the prior is not forgotten."""
@@ -59,6 +99,10 @@ class RidgeHead:
         explained = float(self.b @ self.posterior.mean)
         self.rr += (factor - 1) * max(self.rr - explained, 0.0)
         self._derived = self._solved = None
+
+    @property
+    def stale(self) -> int:
+        return int(self._derived is None and self._solved is None)
 
     @property
     def posterior(self) -> Gaussian:
@@ -112,9 +156,10 @@ class RidgeHead:
         drawn = away * posterior.noise * posterior.root.T.dot(normals.T)
         return np.column_stack([posterior.mean, posterior.mean[:, None] + drawn])
 
-    def health(self) -> Health:
-        smallest, condition, _ = spectrum(self.A, self._ridge)
-        return Health(smallest, condition, self.n, self.posterior.noise)
+    def health(self, usual: float | None = None) -> Health:
+        smallest, condition, largest = spectrum(self.A, self._ridge)
+        share = dominance(largest, self._ridge, self.n, usual)
+        return Health(smallest, condition, self.n, self.posterior.noise, share)
 
     def arrays(self) -> dict[str, Array]:
         return {"A": self.A, "b": self.b, "scalars": np.array([self.rr, self.n])}

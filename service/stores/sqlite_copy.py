@@ -7,12 +7,11 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from service.errors import ConfigurationError, Damaged, StoreError
+from service.files import make_private
 from service.stores import sqlite_file
 from service.stores.keeping import Instant, KeptMark, Part, Removed
 
 PAGES = 256  # of 4 KiB, a step: after each it is said how far it is
-OTHERS = ("", "-wal", "-shm", "-journal")
-"""What SQLite would take for a part of the database, lay it there before it came."""
 
 Done = Callable[[int, int], None]
 """Takes how many pages are copied, and how many there are."""
@@ -132,6 +131,8 @@ def image(source: Path, target: Path, done: Done | None = None) -> None:
     with sqlite_file.ours(source), closing(sqlite_file.connect_to_read(source)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT name FROM experiments LIMIT 1").fetchall()
+        with sqlite_file.ours(target):
+            make_private(target)
         with sqlite_file.ours(target), closing(sqlite3.connect(target)) as writer:
             reader.backup(
                 writer,
@@ -159,7 +160,7 @@ def check_free(path: Path) -> None:
     """Raises ConfigurationError where there is something already, or no folder for it."""
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder of {path} does not exist")
-    for suffix in OTHERS:
+    for suffix in sqlite_file.BESIDE:
         other = path.with_name(path.name + suffix)
         if other.exists():
             raise ConfigurationError(f"{other} exists, and nothing is written over: move it away")

@@ -1,7 +1,8 @@
 """The files of the embedded store: the database and its tables, the lock, the secret, the threads.
 
 `forage.db` is the database, `forage.db.lock` is held by the one service that writes it, and
-`forage.db.key` is the secret, readable by its owner alone.
+`forage.db.key` is the secret. All are readable by their owner alone; SQLite gives what it lays
+beside a database (`-wal`, `-shm`, `-journal`) the database's mode.
 """
 
 import asyncio
@@ -24,12 +25,15 @@ from service.errors import (
     StoreLocked,
     StoreUnavailable,
 )
+from service.files import PRIVATE, create_private, keep_private
 
 T = TypeVar("T")
 
 APPLICATION = 0x466F7267  # "Forg", in the file's header: tells our files from any other
 LAYOUT = 2
 """Of the tables, in the file's header. Raised when an older Forage could not use the file."""
+BESIDE = ("", "-wal", "-shm", "-journal")
+"""What SQLite takes for parts of a database, by what follows its name."""
 STATEMENTS = 512  # prepared ones that a connection keeps: the writer has one a count of rows
 BUSY_S = 2.0  # nobody else writes; a person with a shell may, for a moment
 MOST_PAGES = 16_000  # of WAL, 64 MB: then a commit writes it back, if `Checkpoints` did not
@@ -181,9 +185,13 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def connect_to_write(path: Path) -> sqlite3.Connection:
-    db = _connect(path, "rwc")
+    create_private(path)
+    db = _connect(path, "rw")
     try:
-        if _layout(db, path) == 0:
+        layout = _layout(db, path)
+        for suffix in BESIDE:
+            keep_private(path.with_name(path.name + suffix))  # it is ours
+        if layout == 0:
             db.executescript(TABLES)
         if _layout(db, path) == 1:
             db.executescript(UPGRADE)
@@ -257,7 +265,8 @@ def hold(path: Path) -> int:
     if not path.parent.is_dir():
         raise ConfigurationError(f"FORAGE_STORE: the folder of {path} does not exist")
     with ours(path):
-        held = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        held = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, PRIVATE)
+        keep_private(Path(f"{path}.lock"))
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -277,6 +286,8 @@ def secret(path: Path, *, create: bool) -> bytes:
     key = key_of(path)
     if create and not key.exists():
         keep_secret(path, secrets.token_bytes(SECRET_BYTES))
+    if create:
+        keep_private(key)
     try:
         found = key.read_bytes()
     except FileNotFoundError as error:
@@ -301,7 +312,7 @@ def keep_secret(path: Path, content: bytes) -> None:
 
 
 def _write_new(path: Path, content: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
     try:
         os.write(file, content)
         os.fsync(file)

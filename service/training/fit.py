@@ -58,8 +58,10 @@ def fit(
     reward: Array,  # (n,)
     plan: Plan,
     seed: int,
+    weights: Array | None = None,  # (n,) for how much of a row each counts; None: all whole
 ) -> Fitted:
     """The loss is of the shown arm's output; the latest share of the rows stops the descent."""
+    weights = np.ones(len(reward)) if weights is None else weights
     torch.manual_seed(seed)
     body = _body(plan)
     head = nn.Linear(plan.sizes[-1], int(column.max()) + 1)
@@ -70,11 +72,13 @@ def fit(
     columns = torch.tensor(column)
     targets = torch.tensor((reward - center) / scale, dtype=torch.float32)
     split = max(1, round(len(rows) * (1 - plan.training.validation)))
-    best = _descend(body, head, rows, columns, targets, split, plan)
+    counted = torch.tensor(weights, dtype=torch.float32)
+    best = _descend(body, head, rows, columns, targets, counted, split, plan)
 
     network = Network(_layers(body), plan.rectified)
     weight, bias = _arrays(head)
-    size = float(np.sqrt(np.square(network(x)).sum(axis=1).mean())) or 1.0
+    squares = np.square(network(x)).sum(axis=1)
+    size = float(np.sqrt((weights * squares).sum() / weights.sum())) or 1.0
     last_weight, last_bias = network.layers[-1]
     network = Network(
         [*network.layers[:-1], (last_weight / size, last_bias / size)], plan.rectified
@@ -128,6 +132,7 @@ def _descend(
     rows: torch.Tensor,
     columns: torch.Tensor,
     targets: torch.Tensor,
+    weights: torch.Tensor,
     split: int,
     plan: Plan,
 ) -> tuple[int, float]:
@@ -143,7 +148,8 @@ def _descend(
     def loss(chosen: Any) -> torch.Tensor:
         outputs = head(body(rows[chosen]))
         own = outputs.gather(1, columns[chosen][:, None])[:, 0]
-        return criterion(own, targets[chosen])
+        counted = weights[chosen]
+        return (counted * criterion(own, targets[chosen], reduction="none")).sum() / counted.sum()
 
     held_out = slice(split, None) if split < len(rows) else slice(None)
     best, kept, bad, passes = float("inf"), [p.detach().clone() for p in parameters], 0, 0

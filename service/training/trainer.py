@@ -8,7 +8,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil
 
 import httpx
@@ -16,50 +15,21 @@ import numpy as np
 import torch
 
 from service.errors import ConfigurationError, StoreUnavailable
-from service.events import (
-    AnyEvent,
-    ChangeDetected,
-    Erased,
-    ExperimentDefined,
-    Learned,
-    Outcome,
-    PolicyReset,
-    Tombstone,
-    decode_event,
-)
-from service.fold import State, is_change_of, pack_artifact
-from service.follower import PAGE, Follower
+from service.fold import State, pack_artifact
+from service.follower import Follower
 from service.policies.learner import Learner
-from service.policies.memory import Memory
 from service.policies.settings import Network as NetworkSettings
 from service.policies.settings import Static
 from service.stores import Store, open_store
 from service.telemetry import Telemetry
 from service.training.fit import Plan, fit
+from service.training.settlements import collect
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
 RETRY_SECONDS = 1.0
 ACTIVATION_SECONDS = 30.0
-
-
-BIRTHS = (ExperimentDefined, PolicyReset)
-"""Events from which on a policy's head holds what was settled, where they have its revision."""
-
-
-@dataclass
-class History:
-    """A policy's settlements in log order, up to a count of rewards, reached at `watermark`.
-
-    begins   log position from which on none is missing: where the policy was born, later since when
-             a change of the world holds
-    """
-
-    memory: Memory
-    begins: int = 0
-    rewards: int = 0
-    watermark: int = 0
 
 
 async def run(
@@ -142,53 +112,6 @@ def due_count(learner: Learner) -> int:
     return count
 
 
-async def collect(store: Store, state: State, learner: Learner, count: int) -> History:
-    """Read a policy's settlements since its head was born, up to `count` rewards, as they were
-    corrected until then; without those that a window or a change of the world made stale."""
-    history, position = None, 0
-    while records := await store.read(state.name, position, PAGE):
-        for record in records:
-            position = record.position
-            event = decode_event(record.payload)
-            if isinstance(event, BIRTHS) and event.revision == learner.born:
-                history = History(Memory(state.schema.width, learner.settings.window), position)
-            elif history is not None:
-                _take(history, position, event, state, learner)
-                if history.rewards >= count:
-                    history.watermark = position
-                    history.memory.trim()
-                    return history
-    raise StoreUnavailable("the log ends before the rewards that it should hold")
-
-
-def _take(history: History, position: int, event: AnyEvent, state: State, learner: Learner) -> None:
-    """What an event says of a policy's settlements."""
-    if isinstance(event, ChangeDetected) and is_change_of(event, learner):
-        history.memory.drop(event.columns, event.since)
-        history.begins = max(history.begins, event.since)
-    elif isinstance(event, Erased):
-        history.memory.forget(event.decisions)
-    elif not isinstance(event, Learned | Tombstone) or event.schema_version != state.schema_version:
-        pass
-    elif isinstance(event, Learned):
-        _remember(history, position, event.decision, learner.outcomes(event))
-    elif learner.learns_from(event.policy):
-        unseen = event.inline if learner.settings.per_arm else 0
-        history.rewards += event.rewards - unseen
-
-
-def _remember(history: History, position: int, key: str, found: list[Outcome]) -> None:
-    memory = history.memory
-    for settled, was, _ in found:
-        if was is None:
-            memory.add(position, key, settled.arm, settled.x, settled.reward)
-            history.rewards += 1
-        elif memory.holds(key, settled.arm):
-            memory.revise(key, settled.arm, settled.reward)
-    if memory.overfull:
-        memory.trim()
-
-
 def plan(learner: Learner) -> Plan:
     """The net of a policy."""
     settings = learner.settings
@@ -214,14 +137,16 @@ async def train(store: Store, state: State, learner: Learner) -> bytes | None:
     if not len(memory):
         return None
     x, rewards = learner.view.rows(memory.x), np.array(memory.rewards)
+    weights = np.array(memory.weights)
     arms = sorted(set(memory.arms)) if learner.disjoint else []
     column = np.array([arms.index(arm) if arms else 0 for arm in memory.arms], dtype=np.int64)
-    fitted = fit(x, column, rewards, plan(learner), seed=number)
+    fitted = fit(x, column, rewards, plan(learner), seed=number, weights=weights)
     encoder = learner.trained(fitted.network, fitted.output, tuple(arms))
     if learner.takes_gradients:
-        encoder = encoder.scaled(x)
+        encoder = encoder.scaled(x, weights)
     version = learner.version(number, encoder)
     version.trained_to, version.rewards = history.watermark, history.rewards
+    version.without = learner.active.without
     begins = version.trained_to + 1 if learner.settings.window else history.begins
     version.refold(memory, begins, fitted.unseen)
     rows = len(memory)

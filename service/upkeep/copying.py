@@ -9,13 +9,14 @@ meanwhile, the copy counts for nothing.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from time import monotonic
 from typing import TypeVar
 
+from service.chain import activation_mark, link_mark
 from service.errors import LogGap, StoreError
 from service.events import Erased, decode_decision, decode_event
 from service.findings import aligned
-from service.settlement import activation_mark, link_mark
 from service.stores import Store
 from service.stores.base import KeptRow, Record, Snapshot
 from service.stores.keeping import Instant, KeptMark, Part
@@ -59,7 +60,7 @@ class Progress:
     """Says how far it is, now and then."""
 
     def __init__(self, say: Say | None) -> None:
-        self._say, self._said = say, 0.0
+        self._say, self._said = say, -inf
 
     def tell(self, line: str) -> None:
         if self._say and monotonic() > self._said + SAY_SECONDS:

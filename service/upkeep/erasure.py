@@ -21,7 +21,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import time
 
-from service.errors import Damaged, StoreUnavailable
+from service.chain import ERASED, OPEN_S, link_mark
+from service.errors import Damaged, Quarantined, StoreUnavailable
 from service.events import (
     Decision,
     Erased,
@@ -29,13 +30,12 @@ from service.events import (
     Tombstone,
     VersionStaged,
     decode_decision,
-    decode_event,
     encode_event,
     outcomes,
 )
 from service.follower import PAGE, Live, Pace
 from service.journal import Journal
-from service.settlement import ERASED, OPEN_S, link_mark
+from service.replay import read_event, skipped_positions
 from service.stores.base import Activation, Append
 from service.stores.keeping import Erasure
 from service.telemetry import Telemetry
@@ -82,7 +82,15 @@ class Eraser:
         store = self._journal.store
         hashes = self._sealer.unit_hashes(unit)
         names = [experiment] if experiment is not None else await store.experiments()
-        return {name: await self._erase_from(name, hashes) for name in names}
+        gone, stopped = dict[str, Gone](), None
+        for name in names:
+            try:
+                gone[name] = await self._erase_from(name, hashes)
+            except Quarantined as fault:  # the others need not wait for its repair
+                stopped = fault
+        if stopped is not None:
+            raise stopped
+        return gone
 
     async def _erase_from(self, name: str, hashes: list[str]) -> Gone:
         await self._journal.discover(name)
@@ -174,10 +182,11 @@ class Eraser:
         """Tombstones for what they settled; and the artifacts, which may hold it: they are not
         needed once there is an origin after them."""
         found, position, pace = _Found(), 0, Pace()
+        skips = await skipped_positions(self._journal.store, name)
         while records := await self._journal.store.read(name, position, PAGE):
             position = records[-1].position
             for record in records:
-                event = decode_event(record.payload)
+                event = read_event(record, skips)
                 if isinstance(event, VersionStaged):
                     found.artifacts.append(event.artifact)
                 elif isinstance(event, Learned) and event.decision in decisions:

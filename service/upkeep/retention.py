@@ -11,12 +11,13 @@ from math import inf
 from time import time
 
 from service.errors import Damaged, StoreError, StoreUnavailable
-from service.events import VersionStaged, decode_decision, decode_event
+from service.events import VersionStaged, decode_decision
 from service.fold import State
 from service.follower import PAGE, Live, Pace
 from service.journal import Journal
 from service.policies.learner import Learner
 from service.policies.settings import Static
+from service.replay import read_event, skipped_positions
 from service.settings import Settings
 from service.stores.base import Snapshot
 from service.stores.keeping import Cut, Erasure, Taken
@@ -70,7 +71,8 @@ class Retention:
         if self._settings.retention_days is None:
             return 0
         horizon = time() - self._settings.retention_days * DAY_S
-        return sum([await self._trim(live, horizon) for live in list(self._journal.live.values())])
+        served = [live for live in self._journal.live.values() if live.quarantine is None]
+        return sum([await self._trim(live, horizon) for live in served])
 
     async def _trim(self, live: Live, horizon: float) -> int:
         store, name = self._journal.store, live.state.name
@@ -133,11 +135,12 @@ class Retention:
         reach = max([one.position for one in await self._candidates(name)], default=0)
         needed = min([*(one.position for one in taken), *_needed(live.state)], default=inf)
         limit, pace = min(reach, needed), Pace()
+        skips = await skipped_positions(store, name)
         while walked.position < limit and (
             records := await store.read(name, walked.position, PAGE)
         ):
             for record in records:
-                event = decode_event(record.payload)
+                event = read_event(record, skips)
                 if record.position > limit or event.at >= horizon:
                     limit = walked.position
                     break
@@ -175,7 +178,7 @@ class Retention:
         """Take a snapshot where the lack of one is all that old events wait for: with little
         traffic the next would come after many days."""
         after = await self._journal.store.read(live.state.name, reach, 1)
-        if after and decode_event(after[0].payload).at < horizon:
+        if after and read_event(after[0], frozenset(live.state.skips)).at < horizon:
             await self._journal.snapshot(live)
 
 

@@ -1,1 +1,2 @@
-"""schemathesis against the pinned OpenAPI: `make attack`, and a short form as a test."""
+"""`make attack`: schemathesis against the pinned OpenAPI, then hostile families against a service
+with two tenants. A short form of each is a test."""

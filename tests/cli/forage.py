@@ -22,6 +22,7 @@ import httpx
 
 from service.__main__ import main
 from tests.support.process import as_it_was, unmeasured
+from tests.support.service import PATIENCE_S
 
 START_S = 60.0
 STOP_S = 30.0
@@ -127,15 +128,19 @@ class Serving:
 
 
 @contextmanager
-def serving(folder: Path, *options: str, **settings: str) -> Iterator[Serving]:
-    """`forage serve` in a folder, on a free port, without a trainer."""
+def serving(
+    folder: Path, *options: str, files: int | None = None, **settings: str
+) -> Iterator[Serving]:
+    """`forage serve` in a folder, on a free port, without a trainer. files: that it may open."""
     log = folder / "service.log"
     command = [sys.executable, "-m", "service", "serve", "--port", "0", "--trainer", "off"]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, *options],
             cwd=folder,
-            env=environment(**settings),
+            env=environment(**{"FORAGE_SELECT_LOG_SECONDS": f"{PATIENCE_S}", **settings}),
             stdout=output,
             stderr=output,
         )

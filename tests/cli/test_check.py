@@ -149,8 +149,8 @@ def test_what_is_not_toml_is_told_with_its_line(text: str, line: int) -> None:
         ),
         (
             "[arms]",
-            'price = { type = "numeric", default = 1 }\n[arms]\nnew = { category = "toy", '
-            "price = 900 }",
+            'price = { type = "numeric", scale = 1, default = 1 }\n[arms]\n'
+            'new = { category = "toy", price = 900 }',
             13,
             "features.arm.price",
             "center and scale",
@@ -209,3 +209,15 @@ def test_what_cannot_be_read_is_said(
     status, told = run(str(path), capsys=capsys)
     assert status == 1
     assert ("not UTF-8" if content else "No such file") in told
+
+
+@pytest.mark.parametrize(
+    ("setting", "times"),
+    [("scale = 2.0", 0), ("clip = 3.0", 0), ("center = 1.0", 1), ("min = 0.0", 1)],
+)
+def test_a_number_of_no_declared_size_is_unwise(setting: str, times: int) -> None:
+    found = changed(
+        'type = "categorical"\nvalues = ["cat", "dog"]', f'type = "numeric"\n{setting}'
+    ).findings
+    assert [each.path for each in found] == ["features.context.persona"] * times
+    assert all("its usual size is not declared" in each.message for each in found)

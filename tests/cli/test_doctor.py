@@ -67,6 +67,15 @@ def test_a_running_service_is_healthy(zoo: Serving, capsys: pytest.CaptureFixtur
     assert {"clock", "ready", "service", "disk", "file system"} <= found.keys()
 
 
+def test_a_service_that_does_not_answer_for_the_host_says_which_setting(
+    zoo: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = zoo.url.replace("127.0.0.1", "0.0.0.0")  # noqa: S104 (to connect there is loopback)
+    _, found = examined("--store", store_of(zoo), "--url", url, capsys=capsys)
+    assert "FORAGE_ALLOWED_HOSTS" in (found["experiments"].advice or "")
+    assert found["service"].level == "ok"
+
+
 def test_it_changes_nothing(zoo: Serving, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(f"/proc/{zoo.pid}/cwd").resolve()
     files = ("forage.db", "forage.db.key", "forage.db.lock")
@@ -138,7 +147,7 @@ def test_faults_of_the_files_are_found(resting: Path, capsys: pytest.CaptureFixt
     assert status == 1
     assert "free" in found["lock"].message
     assert found["token secret"].advice == f"chmod 600 {resting}/forage.db.key"
-    assert found["database"].advice == f"chmod go-w {resting}/forage.db"
+    assert found["database"].advice == f"chmod 600 {resting}/forage.db"
     with closing(sqlite3.connect(resting / "forage.db")) as db:
         db.execute("PRAGMA journal_mode = DELETE")
         db.execute("PRAGMA user_version = 99")

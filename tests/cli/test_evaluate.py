@@ -54,6 +54,12 @@ def test_json_takes_the_place_of_the_table_or_goes_to_a_file(folder: Path) -> No
     assert random["estimates"]["snips"]["interval"][0] < random["estimates"]["snips"]["value"]
 
 
+def test_the_first_slot_is_asked_for_by_name(folder: Path) -> None:
+    ended = forage("evaluate", "--policies", "random", "--first-slot", folder=folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "The first slots of the log earned 0." in ended.stdout
+
+
 def test_what_the_log_cannot_tell_is_said_and_the_status_is_1(folder: Path) -> None:
     """Of 50 arms that chance showed, a policy that is sure would have shown few of the same."""
     ended = forage("evaluate", "--policies", "random", "--definition", "sure.toml", folder=folder)

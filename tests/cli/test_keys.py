@@ -1,6 +1,7 @@
 """forage keys, and a service that asks for them: as processes of their own."""
 
 import asyncio
+import json
 import re
 import stat
 import time
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from msgspec import structs
 
 from service.__main__ import main
+from service.keys import read_keys
+from service.profile import FREE, STRICT
 from tests.cli.forage import Serving, expect_refusal, forage, serving, started
 
 KEY = re.compile(r"fk_[0-9a-f]{16}_[0-9a-f]{64}")
@@ -64,6 +68,23 @@ def test_a_key_is_revoked_by_its_id_or_by_a_name_that_it_alone_has(
     assert capsys.readouterr().out.count("revoked") == 2
 
 
+def test_a_profile_is_said_by_options_and_kept_in_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "keys.json"
+    page = ["--scopes", "select", "--experiments", "a", "--origins", "https://shop.example"]
+    add(path, capsys, "--name", "page", *page)
+    add(path, capsys, "--name", "wide", *page, "--arms", "any", "--rate-per-unit", "none")
+    add(path, capsys, "--name", "narrow", "--scopes", "select", "--top-k", "3", "--max-body", "99")
+    limits = {key.name: key.limits for key in read_keys(path)}
+    assert limits["page"] == STRICT
+    assert limits["wide"] == structs.replace(STRICT, inline=True, unit=None)
+    assert limits["narrow"] == structs.replace(FREE, top_k=3, body_bytes=99)
+    assert "profile" not in json.loads(path.read_text())["keys"][0]
+    assert main(["keys", "list", "--keys", str(path)]) == 0
+    assert "top_k=3" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -72,6 +93,8 @@ def test_a_key_is_revoked_by_its_id_or_by_a_name_that_it_alone_has(
         ("--scopes admin --experiments a --origins https://shop.example", "only select and reward"),
         ("--scopes select --experiments a --origins http://shop.example", "--origins"),
         ("--scopes select --rate often", "--rate"),
+        ("--scopes select --rate-per-unit often", "--rate-per-unit"),
+        ("--scopes select --max-batch 0", "--max-batch"),
         ("--scopes select --expires 2001-01-01", "has passed already"),
     ],
 )

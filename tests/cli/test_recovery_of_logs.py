@@ -91,9 +91,13 @@ def test_a_database_laid_out_by_a_newer_forage_is_refused(
     assert "newer Forage" in line
 
 
-def test_a_record_that_cannot_be_read_is_refused(folder: Path, db: sqlite3.Connection) -> None:
+def test_a_record_that_cannot_be_read_stops_its_experiment_alone(
+    folder: Path, db: sqlite3.Connection
+) -> None:
     append(db, b'{"schema":1,"event":{"type":"Rewarded"}}')
-    assert "cannot be read" in expect_refusal(forage("serve", "--port", "0", folder=folder))
+    with serving(folder) as running:
+        assert running.get("/healthz")["quarantined"] == 1
+        assert "cannot be read" in running.said
 
 
 def test_a_gap_in_the_log_is_refused(folder: Path, db: sqlite3.Connection) -> None:

@@ -3,10 +3,10 @@
 import asyncio
 
 from service.audit import Audit
-from service.engine import Question
 from service.events import decode_decision
 from service.experiment import Definition
 from service.journal import Journal
+from service.question import Question
 from service.services import assemble
 from service.settings import Settings
 from service.settlement import Outcome

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from service.audit import audit_store
-from service.engine import Answer, Question
+from service.chain import activation_mark, link_mark
+from service.engine import Answer
 from service.events import Learned, decode_decision, decode_event
 from service.experiment import Definition
 from service.fold import State
 from service.journal import Journal
+from service.question import Question
 from service.services import Services, assemble
 from service.settings import Settings
-from service.settlement import Outcome, activation_mark, link_mark
+from service.settlement import Outcome
 from service.stores import Store, open_store, sqlite_copy
 from service.stores.keeping import KeptMark
 from service.telemetry import Telemetry

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from service.chain import activation_mark
 from service.errors import ConfigurationError, LogGap, StoreError
 from service.events import Decision, Erased, Shown, encode_decision, encode_event
-from service.settlement import activation_mark
 from service.stores import Store, open_store, redis_copy
 from service.stores.base import Activation, DecisionRow, Record, Snapshot
 from service.stores.keeping import Cut, KeptMark, Part

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.page import DOCS, blocks
 from tests.docs.session import Session, expect, shape
 
-SDK = DOCS.parent / "service" / "web" / "sdk" / "forage.js"
+SDK = DOCS.parent / "service" / "web" / "sdk"
 
 
 @pytest.mark.timeout(400)
@@ -24,8 +24,8 @@ def test_the_script_of_the_quick_start_uses_what_the_sdk_has(tmp_path: Path) -> 
     [page] = [block for block in blocks(DOCS / "quickstart.md") if block.language == "html"]
     [script] = re.findall(r"<script type=\"module\">\n(.*?)</script>", page.text, re.DOTALL)
     [(names, address)] = re.findall(r"import \{ (.*) \} from \"(.*)\";", script)
-    assert address.endswith("/sdk/forage.js")
-    source = SDK.read_text(encoding="utf-8")
+    assert address == "./loader.js"
+    source = (SDK / "loader.js").read_text(encoding="utf-8")
     for name in names.split(", "):
         assert f"export function {name}(" in source
     for call in re.findall(r"forage\.(\w+)\(", script):

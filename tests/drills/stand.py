@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,19 +14,13 @@ from typing import Any
 import httpx
 import yaml
 
+from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
 CONFIG = ROOT / "deploy" / "prometheus" / "prometheus.yml"
 START_S = 90.0
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 class Stand:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.forage import serving, started
-from tests.recovery.serving import free_port
+from tests.support.ports import free_port
 
 from .test_sdk import PAGE, answering, connect, pages_of
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 
-def browser_key(folder: Path, origin: str) -> str:
+def browser_key(folder: Path, origin: str, *profile: str) -> str:
     """A key for pages of `origin`, in the folder's keys.json."""
     made = started(
         "keys", "add", "--keys", str(folder / "keys.json"), "--name", "shop-web",
-        "--scopes", "select,reward", "--experiments", "zooplus", "--origins", origin,
+        "--scopes", "select,reward", "--experiments", "zooplus", "--origins", origin, *profile,
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     [key] = [word for word in made.stdout.split() if word.startswith("fk_")]
@@ -38,7 +38,7 @@ def test_the_shop_asks_for_a_key_and_goes_on_with_it(
 ) -> None:
     console.expected = ["401"]
     port = free_port()
-    key = browser_key(tmp_path, f"http://127.0.0.1:{port}")
+    key = browser_key(tmp_path, f"http://127.0.0.1:{port}", "--policies", "named")
     with serving(tmp_path, "--port", str(port), **keyed(tmp_path)) as service:
         page.goto(f"{service.url}/demo")
         assert "wants a key" in page.get_by_role("alert").inner_text()
@@ -58,7 +58,7 @@ def test_a_page_with_its_key_decides_rewards_and_leaves(
         settings = {**keyed(tmp_path), "FORAGE_CORS_ORIGINS": origin}
         with serving(tmp_path, **settings) as service:
             page.goto(origin)
-            connect(page, service.url, key=key, experiment="zooplus", deferred=True)
+            connect(page, service.url, key=key, policy=None, experiment="zooplus", deferred=True)
             decision = page.evaluate("sdk.select()")
             assert decision["fallback"] is False, decision
             assert page.evaluate("(d) => sdk.reward(d, 1)", decision) == "accepted"
@@ -69,5 +69,5 @@ def test_a_page_with_its_key_decides_rewards_and_leaves(
             page.goto(f"{origin}/elsewhere")
             page.unroute(f"{service.url}/decisions/**")
             page.wait_for_timeout(1_000)  # a beacon brings no answer
-            connect(page, service.url, key=key, experiment="zooplus")
+            connect(page, service.url, key=key, policy=None, experiment="zooplus")
             assert page.evaluate("(d) => sdk.reward(d, 1)", late) == "duplicate"

@@ -141,8 +141,11 @@ def test_a_keyboard_is_enough(service: Serving, page: "Page") -> None:
 
 def test_a_shopper_clicks_by_itself_until_it_is_stopped(service: Serving, page: "Page") -> None:
     page.goto(f"{service.url}/demo")
+    page.wait_for_selector(f"{ON} .offer")  # before, nothing listens to the button
     page.get_by_role("button", name="Let a shopper click").click()
-    page.wait_for_selector("#offers[data-page='4']", timeout=60_000)
+    page.wait_for_function(
+        "() => Number(document.querySelector('#offers').dataset.page) >= 4", timeout=60_000
+    )
     page.get_by_role("button", name="Stop the shopper").click()
     page.wait_for_timeout(1_500)
     before = page.get_attribute("#offers", "data-page")

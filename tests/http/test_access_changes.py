@@ -133,12 +133,10 @@ def test_above_its_rate_a_key_is_told_when_to_come_again(wire: Wire, keys: Keys)
     assert 'forage_refused_total{reason="rate"} 3.0' in text
 
 
-def test_the_rate_comes_back_with_time(
-    wire: Wire, keys: Keys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rate_comes_back_with_time(wire: Wire, keys: Keys) -> None:
     keys.add("slow", "admin", rate="2/second")
     at = [now().timestamp()]
-    monkeypatch.setattr("limits.storage.memory.time.time", lambda: at[0])
+    wire.services.access.rates.clock = lambda: at[0]
     passed = []
     for _ in range(40):  # 8 a second, for 5 seconds
         passed.append(status(wire, keys, "slow") == 200)

@@ -67,7 +67,7 @@ def test_of_many_arms_all_or_none_are_taken(wire: Wire) -> None:
 def test_arms_named_again_are_what_they_are_now(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    monkeypatch.setattr("service.engine.LARGE", 1 if large else 20_000)
+    monkeypatch.setattr("service.arms.LARGE", 1 if large else 20_000)
     core, named = wire.services, ["mouse", "kibble"]
 
     def asked() -> Candidates:

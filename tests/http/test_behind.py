@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from math import inf
 
 import pytest
 
@@ -12,25 +13,32 @@ from service.stores.base import Append
 from service.stores.memory import MemoryStore
 from tests.support.service import serving
 
+pytestmark = pytest.mark.usefixtures("uptime")  # on a host that was booted just now, too
+
 
 class Stuck(MemoryStore):
     shared = True
-    stuck = False
+    stuck = waits = False
 
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
-        while self.stuck:  # noqa: ASYNC110
+        while self.stuck:
+            self.waits = True
             await asyncio.sleep(0.01)
         await super().wait(positions, min(seconds, 0.02))
 
 
 def test_who_is_behind_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.journal, "BEHIND_SECONDS", 0.2)
+    monkeypatch.setattr(service.journal, "BEHIND_SECONDS", 60.0)
     store = Stuck()
     with serving(store) as wire:
-        wire.sleep(0.4)
+        journal = wire.services.journal
+        begun = journal._followed_at
+        wire.until(lambda: journal._followed_at != begun)
         assert wire.get("/readyz").status_code == 200
         store.stuck = True
-        wire.sleep(0.4)
+        wire.until(lambda: store.waits)
+        assert journal._followed_at is not None
+        journal._followed_at -= 61
         answer = wire.get("/readyz")
         assert (answer.status_code, answer.json()["ready"]) == (503, False)
         assert wire.get("/healthz").json()["status"] == "ok"
@@ -81,10 +89,10 @@ def test_what_a_commit_has_read_up_is_not_looked_for(monkeypatch: pytest.MonkeyP
         wire.reward(decision, 1.0)
         assert live.level_at > before
         monkeypatch.setattr(service.journal, "TOGETHER_SECONDS", 0.005)
-        live.level_at = float("inf")  # as if a commit were always just over
+        live.level_at = inf  # as if a commit were always just over
         wire.sleep(0.05)  # the look that was under way
         looks = store.looks
         wire.sleep(0.1)
         assert store.looks == looks
-        live.level_at = 0.0
+        live.level_at = -inf
         wire.until(lambda: store.looks > looks)

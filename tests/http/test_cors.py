@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from service.hosts import Hosts
 from service.http.beacon import Beacon
 from service.origins import origin_of
 from service.settings import Settings
@@ -150,7 +151,7 @@ def test_the_key_inside_a_beacon_becomes_the_header_of_its_parts() -> None:
         await Response(status_code=401)(scope, receive, send)
 
     async def leave() -> httpx.Response:
-        transport = httpx.ASGITransport(Beacon(judge, frozenset()))
+        transport = httpx.ASGITransport(Beacon(judge, Hosts("forage")))
         async with httpx.AsyncClient(transport=transport, base_url="http://forage") as client:
             content = {"key": "public-1", "activate": [{"id": "a"}], "rewards": [{}]}
             forged = {"Authorization": "Bearer other"}
@@ -219,7 +220,7 @@ def test_a_beacon_that_was_cut_off_is_no_bug() -> None:
         raise AssertionError
 
     scope = {"type": "http", "method": "POST", "path": "/beacon", "headers": []}
-    asyncio.run(Beacon(never, frozenset())(scope, receive, send))
+    asyncio.run(Beacon(never, Hosts("forage"))(scope, receive, send))
     assert said[0]["status"] == 400
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from service.errors import StoreUnavailable
@@ -15,6 +17,7 @@ from service.stores.keeping import Erasure
 from service.stores.memory import MemoryStore
 from tests.support.redis_server import redis_server
 from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.wall import Wall
 
 WINDOWED = {"kind": "linucb", "window": 100}
 
@@ -75,16 +78,16 @@ def test_a_parameter_that_is_not_known_is_refused() -> None:
         assert erase(wire, "ann")["shop"]["decisions"] == 1
 
 
-def test_nothing_can_be_settled_of_what_was_erased() -> None:
+def test_nothing_can_be_settled_of_what_was_erased(wall: Wall) -> None:
     """Neither again, nor otherwise, nor for the first time; and nothing expires."""
-    with serving(expiry_seconds=0.02) as wire:
-        wire.redefine(reward={"wait_seconds": 0.5, "accept_seconds": 60})
+    with serving() as wire:
+        wire.redefine(reward={"wait_seconds": 60, "accept_seconds": 600})
         rewarded = visit(wire, "ann")
         waiting = visit(wire, "ann", reward=None)
         slate = wire.select(unit="ann", policy="linucb", top_k=2)
         wire.reward(slate, rewards={slate["ranking"][1]["arm"]: 1.0})
         assert erase(wire, "ann")["shop"]["decisions"] == 3
-        wire.sleep(0.7)
+        wall.pass_by(wire, 60)
         for decision in (rewarded, waiting):
             for reward in (1.0, 0.0):
                 body = {"decision_id": decision["decision_id"], "reward": reward}
@@ -177,23 +180,33 @@ def test_decisions_that_wait_in_memory_go_too() -> None:
 
 
 class Slow(MemoryStore):
-    """pause: so long takes a commit."""
+    """A commit ends once it is let."""
 
-    pause = 0.0
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = asyncio.Event()
+        self.free.set()
 
     async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
-        await asyncio.sleep(self.pause)
+        await self.free.wait()
         return await super().commit(entries)
 
 
 def test_decisions_on_their_way_into_a_slow_log_go_too() -> None:
     store = Slow()
     with serving(store, select_log_seconds=0.05) as wire:
-        store.pause = 0.4
+        store.free.clear()
         waiting = wire.select(unit="ann", policy="linucb")
         assert not waiting["logged"]
-        assert erase(wire, "ann")["shop"]["decisions"] == 1
-        wire.sleep(0.6)
+
+        async def erase_and_let() -> httpx.Response:
+            erasing = asyncio.create_task(wire.client.delete("/units/ann"))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            store.free.set()
+            return await erasing
+
+        assert wire.run(erase_and_let()).json()["erased"]["shop"]["decisions"] == 1
         expect_problem(wire.get(f"/decisions/{waiting['id']}"), 404)
 
 
@@ -216,17 +229,18 @@ class Broken(MemoryStore):
             raise StoreUnavailable("a reader holds the log")
 
 
-def test_what_is_half_erased_gets_no_default_and_does_not_hold_up_the_others() -> None:
+def test_what_is_half_erased_gets_no_default_and_does_not_hold_up_the_others(wall: Wall) -> None:
     store = Broken()
-    with serving(store, expiry_seconds=0.02) as wire:
-        wire.redefine(reward={"wait_seconds": 0.3, "accept_seconds": 60})
+    with serving(store) as wire:
+        wire.redefine(reward={"wait_seconds": 60, "accept_seconds": 600})
         for unit in ("ann", "ben"):
             visit(wire, unit, reward=None)
         store.broken = True
         expect_problem(wire.delete("/units/ann"), 503)
-        wire.until(lambda: wire.policy("linucb")["rewards"] == 1)
-        wire.sleep(0.1)
-        assert wire.policy("linucb")["rewards"] == 1
+        wall.skip(60)
+        for _ in range(2):
+            wire.run(wire.services.settlements.expire_due())
+            assert wire.policy("linucb")["rewards"] == 1
 
 
 def test_a_damaged_row_of_the_unit_goes_too() -> None:
@@ -291,7 +305,10 @@ def fill(wire: Wire, policy: str) -> list[bytes]:
 
 
 def found_in(folder: Path, word: bytes) -> bool:
-    return any(word in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    """A file may be renamed meanwhile: then all are looked at again."""
+    while True:
+        with suppress(FileNotFoundError):
+            return any(word in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("policy", ["linucb", "windowed"])
@@ -317,7 +334,7 @@ def test_a_search_through_redis_and_its_files_finds_nothing(tmp_path: Path) -> N
             assert [word for word in words if found_in(tmp_path, word)] == words
             assert erase(wire, "ann") == {"shop": {"decisions": 10, "events": 10}}
             wire.until(lambda: not any(found_in(tmp_path, word) for word in words))
-            assert found_in(tmp_path, b"27.1828")
+            wire.until(lambda: found_in(tmp_path, b"27.1828"))  # in the file that took its place
             server.restart()
             wire.until(lambda: wire.get("/readyz").status_code == 200)
             assert wire.policy("windowed")["rewards"] == 30

@@ -34,11 +34,18 @@ def test_live_policies_are_estimated_with_intervals(wire: Wire) -> None:
     assert set(by_name) == {"linucb", "lints", "named_only"}
     lints = by_name["lints"]
     assert lints["refused"] is None
-    assert set(lints["estimates"]) == {"ips", "snips", "dr", "switch_dr", "dm"}
+    assert set(lints["estimates"]) == {"ips", "snips", "dr", "switch_dr"}
+    assert 0 <= lints["direct_method"] <= 1
+    assert (found["metric"], found["slates"]) == ("reward_per_decision", 0)
     for each in lints["estimates"].values():
         low, high = each["interval"]
         assert 0 <= low <= high <= 1
         assert low <= min(max(each["value"], 0.0), 1.0) <= high  # weights may overrate what is seen
+
+
+def test_the_value_of_the_first_slot_is_told_by_that_name(wire: Wire) -> None:
+    found = wire.post(PATH, {"policies": ["lints"], "slates": "first_slot"}).json()
+    assert found["metric"] == "reward_of_first_slot"
 
 
 def test_a_definition_that_never_ran_is_estimated(wire: Wire) -> None:
@@ -52,6 +59,7 @@ def test_what_cannot_be_told_is_refused_in_words_and_answered(wire: Wire) -> Non
     found = wire.post(PATH, {"policies": ["lints"], "decisions": 20}).json()
     assert "at least 50 are needed" in found["policies"][0]["refused"]
     assert found["policies"][0]["estimates"] == {}
+    assert found["policies"][0]["direct_method"] is None
 
 
 @pytest.mark.parametrize(
@@ -65,6 +73,7 @@ def test_what_cannot_be_told_is_refused_in_words_and_answered(wire: Wire) -> Non
         ({"policies": []}, 422, "policies"),
         ({"confidence": 1}, 422, "confidence"),
         ({"since": "yesterday"}, 422, "since"),
+        ({"slates": "first"}, 422, "slates"),
         ({"surprise": 1}, 422, "surprise"),
     ],
 )
@@ -80,13 +89,22 @@ def test_there_is_no_evaluation_of_what_is_not_there(wire: Wire) -> None:
     assert wire.post("/experiments/mall/evaluations", {}).status_code == 404
 
 
-def test_one_is_at_work_at_a_time(wire: Wire) -> None:
+def test_one_is_at_work_at_a_time_and_others_wait_for_it(wire: Wire) -> None:
     async def both() -> list[int]:
         asked = [wire.client.post(PATH, json={"policies": ["lints"]}) for _ in range(2)]
+        return [answer.json()["waited_for"] for answer in await asyncio.gather(*asked)]
+
+    assert sorted(wire.run(both())) == [0, 1]
+
+
+def test_of_one_experiment_few_wait(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire.services.evaluations.turns, "_most", 1)
+
+    async def three() -> list[int]:
+        asked = [wire.client.post(PATH, json={"policies": ["lints"]}) for _ in range(3)]
         return sorted(answer.status_code for answer in await asyncio.gather(*asked))
 
-    assert wire.run(both()) == [200, 409]
-    assert wire.post(PATH, {"policies": ["lints"]}).status_code == 200
+    assert wire.run(three()) == [200, 200, 409]
 
 
 def test_one_that_takes_too_long_is_ended_and_another_can_be_asked(wire: Wire) -> None:
@@ -109,7 +127,7 @@ def test_a_caller_who_goes_away_ends_it(wire: Wire) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
     wire.run(leave())
-    assert not wire.services.evaluations._running
+    assert not wire.services.evaluations.turns.busy
 
 
 def test_a_log_in_memory_has_no_other_reader() -> None:

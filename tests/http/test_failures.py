@@ -5,7 +5,8 @@ import logging
 import httpx
 import pytest
 
-from service.engine import Answer, Engine, Question
+from service.engine import Answer, Engine
+from service.question import Question
 from tests.support.service import Wire, expect_problem
 
 

@@ -7,7 +7,6 @@ import httpx
 import pytest
 
 from service.stores.memory import MemoryStore
-from service.writer import RETRY_SECONDS
 from tests.http.test_log_gone import Disk
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 
@@ -134,7 +133,7 @@ def test_while_the_log_is_gone_a_key_holds_in_the_process_and_later_in_the_log()
         expect_same(first, again)
         assert (first["logged"], again["logged"]) == (False, False)
         disk.full = False
-        wire.sleep(2.5 * RETRY_SECONDS)
+        wire.until(lambda: not wire.services.journal.degraded)
         later = asked(wire, "k")
         expect_same(first, later)
         assert later["logged"] is True

@@ -7,9 +7,9 @@ import pytest
 from service.errors import StoreUnavailable
 from service.stores.base import Entry, Outcome, Record
 from service.stores.memory import MemoryStore
-from service.writer import RETRY_SECONDS
 from tests.http.test_decisions import EMBEDDED, PHOTO
 from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.wall import Wall
 
 CAT = {"persona": "cat"}
 
@@ -51,7 +51,7 @@ def wire(disk: Disk) -> Iterator[Wire]:
 
 def returns(wire: Wire, disk: Disk) -> None:
     disk.full = False
-    wire.sleep(2.5 * RETRY_SECONDS)
+    wire.until(lambda: not wire.services.journal.degraded)
 
 
 def reward(wire: Wire, decision: Json) -> Json:
@@ -176,14 +176,17 @@ def test_what_can_only_be_told_by_the_log_is_unavailable(wire: Wire, disk: Disk)
     assert wire.select()["logged"] is False
 
 
-def test_default_rewards_wait_for_the_log(disk: Disk) -> None:
+def test_default_rewards_wait_for_the_log(
+    disk: Disk, wall: Wall, caplog: pytest.LogCaptureFixture
+) -> None:
     with serving(disk, expiry_seconds=0.01) as wire:
-        wire.redefine(reward={"wait_seconds": 0.2})
+        wire.redefine(reward={"wait_seconds": 60})
         decision = wire.select(policy="linucb")
         disk.gone = True
-        wire.sleep(0.3)
-        disk.gone = False
+        wall.skip(60)
+        wire.until(lambda: "default rewards wait for the log" in caplog.text)
         assert wire.policy("linucb")["rewards"] == 0
+        disk.gone = False
         wire.until(lambda: wire.policy("linucb")["rewards"] == 1)
         assert wire.reward(decision, 1.0) == "corrected"
 

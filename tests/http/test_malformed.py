@@ -4,12 +4,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from service.http.beacon import BYTES
+from tests.support.plug import Plug, head
 from tests.support.properties import examples
-from tests.support.service import Wire, expect_problem, paths, serving
+from tests.support.service import Wire, expect_problem, filled, paths, serving
 
 JSON = {"Content-Type": "application/json"}
 BODIES = [
@@ -167,6 +170,66 @@ def test_a_key_is_told_short_and_whole(wire: Wire, key: str) -> None:
     [where] = paths(problem)
     assert where.startswith("context.")
     assert len(where) <= 200
+
+
+NESTED = ["[", '{"a":', '{"context":', '{"requests":[', '{"rewards":[', '{"context":{"persona":[']
+
+
+@pytest.mark.parametrize("depth", [100, 900, 1_100, 20_000, 200_000])
+@pytest.mark.parametrize("opening", NESTED)
+def test_no_depth_of_a_body_is_a_fault_of_the_service(wire: Wire, opening: str, depth: int) -> None:
+    """On every route: unclosed, and closed."""
+    open_ended = opening + "[" * depth
+    pairs = {"[": "]", "{": "}"}
+    closed = open_ended + "".join(pairs[each] for each in reversed(open_ended) if each in pairs)
+    asked = [
+        (method.upper(), filled(path, "shop"))
+        for path, methods in wire.app.openapi()["paths"].items()
+        for method, operation in methods.items()
+        if "requestBody" in operation and not path.endswith("/versions")
+    ]
+    assert len(asked) > 10
+    for method, path in asked:
+        for body in (open_ended, closed):
+            answer = send(wire, method, path, body)
+            expect_problem(answer, answer.status_code)
+            assert answer.status_code in refusals(depth, closed=body is closed)
+    for body in (open_ended, closed):
+        answer = beacon(wire, body)
+        if answer.status_code == 200:  # one item, refused for itself
+            assert answer.json()["statuses"] in ([400], [422])
+        else:
+            expect_problem(answer, 413 if len(body) > BYTES else 422)
+
+
+def refusals(depth: int, *, closed: bool) -> set[int]:
+    """The statuses that may refuse such a body.
+
+    Python's parser stops at the depth that the stack of its caller leaves it: near the limit of
+    1,000 frames, both are right.
+    """
+    if not closed or depth > 1_000:
+        return {400}
+    return {422} if depth < 500 else {400, 422}
+
+
+def beacon(wire: Wire, body: str) -> httpx.Response:
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(wire.app), base_url="http://forage")
+    return wire.run(client.post("/beacon", content=body))
+
+
+LENGTHS = [b"0" * 5_000 + b"5", b"9" * 5_000, b"9" * 19, b"18446744073709551616"]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("path", ["/select", "/arms", "/beacon", "/nothing"])
+def test_no_length_is_a_fault_of_the_service(wire: Wire, path: str, length: bytes) -> None:
+    """On both ways in."""
+    for more in (b"", b"X-More: 1\r\n"):
+        plug = Plug(wire)
+        request = head(path, 5, JSON).replace(b"Content-Length: 5", b"Content-Length: " + length)
+        plug.send(request.replace(b"\r\n\r\n", b"\r\n" + more + b"\r\n") + b"12345")
+        assert plug.receive().status_code in (400, 404, 413)
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

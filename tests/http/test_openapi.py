@@ -39,7 +39,7 @@ def test_the_document_is_the_pinned_one() -> None:
 
 def test_the_service_tells_the_document(wire: Wire) -> None:
     assert wire.get("/openapi.json").json() == openapi()
-    page = wire.get("/docs")
+    page = wire.get("/docs/")
     assert page.status_code == 200
     assert "/openapi.json" in page.text
 

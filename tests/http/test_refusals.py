@@ -31,7 +31,6 @@ CAT = {"persona": "cat"}
         ({"context": {"persona": "cat", "age": "SECRETVALUE"}}, 422, ["context.age"]),
         ({"context": {"persona": "cat", "age": True}}, 422, ["context.age"]),
         ({"context": {"persona": "cat", "age": [1.0]}}, 422, ["context.age"]),
-        ({"context": {"persona": "cat", "age": 1e300}}, 422, ["context.age"]),
         ({"context": {"persona": "cat", "member": "yes"}}, 422, ["context.member"]),
         ({"context": {"persona": "cat", "member": 1}}, 422, ["context.member"]),
         ({"context": {"persona": "cat", "category": "toy"}}, 422, ["context.category"]),

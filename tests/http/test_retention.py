@@ -11,6 +11,7 @@ import service.upkeep.retention
 from service.stores.base import Record
 from service.stores.memory import MemoryStore
 from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.wall import Wall
 
 DAY_S = 86_400.0
 SHORT = {"wait_seconds": 60.0, "accept_seconds": 600.0}
@@ -101,15 +102,12 @@ def test_open_decisions_and_those_after_them_stay(later: list[float]) -> None:
         assert wire.reward(still_open, 1.0) == "accepted"
 
 
-def test_a_decision_whose_default_reward_is_due_stays_until_it_is_settled(
-    later: list[float],
-) -> None:
+def test_a_decision_whose_default_reward_is_due_stays_until_it_is_settled(wall: Wall) -> None:
     store = MemoryStore()
     with serving(store, retention_days=0.001) as wire:
-        wire.redefine(reward={"wait_seconds": 0.01, "accept_seconds": 0.01})
+        wire.redefine(reward=SHORT)
         wire.select(policy="linucb")
-        later.append(DAY_S)
-        wire.sleep(0.05)
+        wall.skip(DAY_S)
         trim(wire)
         assert kept(store)[1] == 1
         wire.run(wire.services.settlements.expire_due())
@@ -137,15 +135,14 @@ def test_a_reader_is_waited_for(later: list[float]) -> None:
         assert kept(store) == (list(range(8, 13)), 0)
 
 
-def test_a_reader_that_comes_late_is_waited_for_from_then_on(later: list[float]) -> None:
+def test_a_reader_that_comes_late_is_waited_for_from_then_on(wall: Wall) -> None:
     """What was found old before it came, and could not go yet, stays too."""
     store = MemoryStore()
     with serving(store, retention_days=1.0) as wire:
-        wire.redefine(reward={"wait_seconds": 0.05, "accept_seconds": 0.05})
+        wire.redefine(reward=SHORT)
         wire.select(policy="linucb")
         teach(wire, 5)
-        later.append(2 * DAY_S)
-        wire.sleep(0.15)
+        wall.skip(2 * DAY_S)
         trim(wire)
         assert kept(store)[1] == 6  # the first is due
         wire.put("/experiments/shop/readers/archive", {"position": 0, "row": 0})

@@ -58,6 +58,17 @@ def test_a_cascade_without_a_click_was_looked_at_to_the_end(wire: Wire, body: Js
     assert learned(wire, decision) == dict.fromkeys(arms, 0.0)
 
 
+def test_a_second_cascade_settles_nothing_that_the_first_left_unseen(wire: Wire) -> None:
+    decision = wire.select(policy="linucb", top_k=3)
+    first, _, third = (slot["arm"] for slot in decision["ranking"])
+    click = {"feedback": "cascade", "clicked": first, "reward_id": "one"}
+    assert wire.reward(decision, **click) == "accepted"
+    other = {"feedback": "cascade", "clicked": third, "reward_id": "two"}
+    assert wire.reward(decision, **other) == "duplicate"
+    assert learned(wire, decision) == {first: 1.0}
+    assert wire.policy("linucb")["head"]["effective_count"] == 1
+
+
 def test_a_cascade_of_one_arm_is_a_click_or_none(wire: Wire) -> None:
     decision = wire.select()
     assert wire.reward(decision, feedback="cascade", clicked=decision["arm"]) == "accepted"

@@ -2,6 +2,9 @@
 
 import asyncio
 import hashlib
+import io
+import tracemalloc
+import zipfile
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -181,6 +184,77 @@ def test_an_artifact_that_does_not_fit_the_policy_is_refused(
     teach(wire)
     content = pack_artifact({"version": 1, "trained_to": 2}, arrays)
     assert paths(expect_problem(hand_over(wire, content), 422)) == ["artifact"]
+
+
+def sealed(content: bytes) -> bytes:
+    """As the codec does it, of whatever content."""
+    return codec.MAGIC + hashlib.sha256(content).digest() + content
+
+
+@pytest.mark.no_cover  # what measures coverage allocates as well
+def test_an_artifact_is_judged_by_what_it_holds_uncompressed(wire: Wire) -> None:
+    """50 MB of zeros in 50 kB, beside a version that fits."""
+    teach(wire)
+    meta, arrays = codec.unpack(artifact(wire), SNAPSHOT_SCHEMA)
+    text = np.frombuffer(codec.text_of(SNAPSHOT_SCHEMA, meta), np.uint8)
+    body = io.BytesIO()
+    members: dict[str, Any] = {"meta": text, **arrays, "more": np.zeros(6_250_000)}
+    np.savez_compressed(body, **members)
+    assert len(body.getvalue()) < 60_000
+    tracemalloc.start()
+    try:
+        problem = expect_problem(hand_over(wire, sealed(body.getvalue())), 422)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert paths(problem) == ["artifact"]
+    assert "uncompressed" in problem["detail"]
+    assert peak < 10e6
+
+
+def test_an_array_that_says_it_is_larger_than_it_is_is_not_made(wire: Wire) -> None:
+    teach(wire)
+    member, body = io.BytesIO(), io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    np.lib.format.write_array_header_1_0(member, header)
+    with zipfile.ZipFile(body, "w") as file:
+        file.writestr("meta.npy", member.getvalue())
+    problem = expect_problem(hand_over(wire, sealed(body.getvalue())), 422)
+    assert "says that it is larger than it is" in problem["detail"]
+
+
+def test_a_directory_of_very_many_members_is_not_read(wire: Wire) -> None:
+    teach(wire)
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w") as file:
+        for number in range(25_000):
+            file.writestr(str(number), b"")
+    problem = expect_problem(hand_over(wire, sealed(body.getvalue())), 422)
+    assert "directory" in problem["detail"]
+
+
+@pytest.mark.parametrize("place", ["net.weight0", "net.weight1", "output.weight", "head.b"])
+@pytest.mark.parametrize("size", [1e9, 1e100, 1e300, np.inf, np.nan])
+def test_what_would_break_every_later_fold_is_not_staged(
+    wire: Wire, place: str, size: float
+) -> None:
+    """Told by rows as the log has them: one of zeros makes nothing of such weights."""
+    teach(wire)
+    meta, arrays = codec.unpack(artifact(wire), SNAPSHOT_SCHEMA)
+    arrays[place] = np.full_like(arrays[place], size)
+    problem = expect_problem(hand_over(wire, pack_artifact(meta, arrays)), 422)
+    assert paths(problem) == ["artifact"]
+    assert wire.policy("net")["staged"] is None
+    assert hand_over(wire, artifact(wire)).status_code == 202
+
+
+def test_rows_that_somebody_sent_to_prevent_it_do_not_keep_a_version_out(wire: Wire) -> None:
+    """A third of the settlements are of features a million times too large."""
+    teach(wire, 8)
+    for _ in range(4):
+        odd = wire.select(policy="net", context={"persona": "cat", "age": 9e9})
+        wire.reward(odd, 1.0)
+    assert hand_over(wire, artifact(wire)).status_code == 202
 
 
 def test_an_artifact_that_does_not_say_what_head_it_is_for_is_refused(wire: Wire) -> None:

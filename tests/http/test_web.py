@@ -1,6 +1,7 @@
 """Pages, scripts and their headers; the SDK's size; the demo's catalogue is the example's."""
 
 import gzip
+import hashlib
 import json
 import re
 import tomllib
@@ -17,12 +18,17 @@ from tests.support.service import Wire, expect_problem
 
 SDK = WEB / "sdk"
 SDK_BYTES = 4_096
+IMPORT = b"import(/* webpackIgnore: true */ /* @vite-ignore */ url)"
+"""Of the SDK, by its loader, which no bundler may resolve."""
 
 
-def test_the_sdk_is_under_4_kb_compressed_and_stands_alone() -> None:
-    source = (SDK / "forage.js").read_bytes()
-    assert len(gzip.compress(source, 9, mtime=0)) < SDK_BYTES
-    assert not re.search(rb"^\s*import\b|\bimport\(|\brequire\(", source, re.MULTILINE)
+@pytest.mark.parametrize(("module", "most_bytes"), [("forage.js", SDK_BYTES), ("loader.js", 2_048)])
+def test_the_sdk_is_small_and_stands_alone(module: str, most_bytes: int) -> None:
+    source = (SDK / module).read_bytes()
+    assert len(gzip.compress(source, 9, mtime=0)) < most_bytes
+    assert not re.search(rb"^\s*import\b|\brequire\(", source, re.MULTILINE)
+    imports = re.findall(rb"\bimport\(.*\)", source)
+    assert imports == ([] if module == "forage.js" else [IMPORT])
 
 
 def test_the_package_can_be_published_as_it_is() -> None:
@@ -30,20 +36,31 @@ def test_the_package_can_be_published_as_it_is() -> None:
     assert package["version"] == __version__
     assert package["type"] == "module"
     assert "dependencies" not in package
-    named = {package["main"], package["types"], *package["exports"]["."].values()}
+    exported = [path for each in package["exports"].values() for path in each.values()]
+    named = {package["main"], package["types"], *exported}
     for file in [*package["files"], *named]:
         assert (SDK / file).is_file()
 
 
-def test_every_export_and_method_has_a_type() -> None:
-    source, types = (SDK / "forage.js").read_text(), (SDK / "forage.d.ts").read_text()
-    for name in re.findall(r"^export (?:async )?function (\w+)", source, re.MULTILINE):
-        assert f"export function {name}(" in types
-    made = re.search(r"return \{ (select,.*) \};", source)
+@pytest.mark.parametrize("module", ["forage", "loader"])
+def test_every_export_has_a_type(module: str) -> None:
+    source, types = ((SDK / f"{module}.{kind}").read_text() for kind in ("js", "d.ts"))
+    [name] = re.findall(r"^export (?:async )?function (\w+)", source, re.MULTILINE)
+    assert f"export function {name}(" in types
+
+
+def methods(module: str) -> set[str]:
+    """Of what a module's function returns."""
+    made = re.search(r"  return \{\s+(select,.*?)\};", (SDK / module).read_text(), re.DOTALL)
     assert made
-    names = [each.partition(":")[0].strip() for each in made[1].split(",")]
-    assert len(names) > 5
-    for name in names:
+    return {each.partition(":")[0].strip() for each in made[1].split(",")} - {""}
+
+
+def test_every_method_has_a_type_and_the_loader_has_all() -> None:
+    types = (SDK / "forage.d.ts").read_text()
+    assert len(methods("forage.js")) > 5
+    assert methods("loader.js") == methods("forage.js")
+    for name in methods("forage.js"):
         assert re.search(rf"^  {name}\(", types, re.MULTILINE), name
 
 
@@ -92,10 +109,47 @@ def test_the_demo_is_a_page_that_runs_nothing_of_others(wire: Wire) -> None:
 def test_no_page_asks_another_host(folder: str) -> None:
     for file in (WEB / folder).rglob("*"):
         if file.suffix in (".html", ".css", ".js", ".svg"):
-            text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+            text = file.read_text().replace("http://www.w3.org/", "")  # names of XML
             assert not re.search(r"(src|href|url\(|import|fetch\()\W{0,3}(https?:)?//\w", text), (
                 file
             )
+
+
+def test_every_page_is_of_this_service_alone(wire: Wire) -> None:
+    """Whatever it loads: a script of another host would be one of the console's origin."""
+    pages = []
+    for route in wire.app.routes:
+        path = getattr(route, "path", "{")
+        if "{" in path or "GET" not in getattr(route, "methods", ()):
+            continue
+        answer = wire.get(path, follow_redirects=True)
+        if answer.headers.get("content-type", "").startswith("text/html"):
+            pages.append(answer.url.path)
+            policy = answer.headers["content-security-policy"]
+            assert policy == wire.get("/").headers["content-security-policy"]
+            assert "unsafe" not in policy
+            assert "http" not in policy
+            assert not re.search(r"(https?:)?//\w", answer.text), path
+            assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\son\w+=", answer.text)
+            for named in re.findall(r"(?:src|href)=\"([^\"#]+)\"", answer.text):
+                found = wire.get(str(answer.url.join(named)), follow_redirects=True)
+                assert found.status_code == 200, named
+    assert {"/", "/demo/", "/docs/"} <= set(pages)
+    for path in ("/redoc", "/docs/oauth2-redirect"):
+        expect_problem(wire.get(path), 404)
+
+
+def test_swagger_ui_is_the_package_that_is_noted() -> None:
+    vendor = WEB / "docs" / "vendor"
+    version, *sums = (vendor / "swagger-ui.VERSION.txt").read_text().splitlines()
+    assert re.fullmatch(r"swagger-ui-dist \d+\.\d+\.\d+", version)
+    noted = dict(reversed(line.split()) for line in sums)
+    assert noted == {
+        name: hashlib.sha256((vendor / name).read_bytes()).hexdigest()
+        for name in ("swagger-ui-bundle.js", "swagger-ui.css")
+    }
+    assert "Apache License" in (vendor / "swagger-ui.LICENSE.txt").read_text()
+    assert "SmartBear" in (vendor / "swagger-ui.NOTICE.txt").read_text()
 
 
 @pytest.mark.parametrize("path", ["/sdk/", "/sdk/..%2f..%2fapp.py", "/demo/../app.py", "/demo/no"])

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,19 +18,13 @@ from service.follower import Follower
 from service.stores import open_store
 from service.stores.base import Snapshot
 from service.telemetry import Telemetry
+from tests.support.ports import free_port
 from tests.support.process import unmeasured
 
 START_S = 60.0
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
-def eventually(found: Callable[[], Any], seconds: float = 60.0) -> Any:
+def eventually(found: Callable[[], Any], seconds: float = 300.0) -> Any:
     """What `found` gives once it gives something."""
     deadline = time.monotonic() + seconds
     while not (value := found()):

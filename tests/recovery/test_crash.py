@@ -19,6 +19,9 @@ from service.stores import open_store
 from tests.recovery.serving import Service, eventually, folded, replaying, service
 from tests.support.redis_server import redis_server
 
+pytestmark = pytest.mark.timeout(600)  # processes that start, on a machine that may be busy
+REPLAY_S = 300.0
+
 POLICIES = ["linucb", "linucb_disjoint", "lints", "neural_linear_ts", "popularity"]
 
 
@@ -113,7 +116,7 @@ def test_killed_under_a_replay_a_service_loses_and_doubles_nothing(
             assert replay.poll() is None
             serving.kill()
             serving.start()
-        output, _ = replay.communicate(timeout=90)
+        output, _ = replay.communicate(timeout=REPLAY_S)
         assert replay.returncode == 0, output
         expect_all_once(tmp_path, store, [serving], course.visits)
         assert serving.stop() == 0
@@ -132,7 +135,7 @@ def test_two_services_on_one_redis_end_with_equal_heads(course: Course, tmp_path
         service(tmp_path, redis.url) as right,
         replaying(tmp_path, f"{left.url},{right.url}", *course.options(seed=3)) as replay,
     ):
-        output, _ = replay.communicate(timeout=90)
+        output, _ = replay.communicate(timeout=REPLAY_S)
         assert replay.returncode == 0, output
         summary = json.loads((tmp_path / "summary.json").read_text())
         path = f"/experiments/{summary['experiment']}"

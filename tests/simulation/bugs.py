@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from unittest import mock
 
+from service.chain import Settlement
 from service.events import AnyEvent
 from service.fold import State
 from service.follower import Live
 from service.journal import Journal
 from service.policies.learner import Learner
-from service.settlement import _Settlement
 from service.stores.base import Append, Appended, Entry, Known, Mark, Outcome, Snapshot
 from service.upkeep.erasure import Eraser
 from service.writer import _Waiting
@@ -67,27 +67,27 @@ def snapshot_without_position_check() -> Iterator[None]:
 @contextmanager
 def retry_without_identity() -> Iterator[None]:
     """Every attempt to settle has identities of its own."""
-    right, attempts = _Settlement.marks, count()
+    right, attempts = Settlement.marks, count()
 
-    def marks(self: _Settlement) -> dict[str, str]:
+    def marks(self: Settlement) -> dict[str, str]:
         attempt = next(attempts)
         return {f"{identity}/{attempt}": value for identity, value in right(self).items()}
 
-    with mock.patch.object(_Settlement, "marks", marks):
+    with mock.patch.object(Settlement, "marks", marks):
         yield
 
 
 @contextmanager
 def expiry_that_races_a_reward() -> Iterator[None]:
     """A default reward looks for its own mark alone, not for the reward's."""
-    right = _Settlement.marks
+    right = Settlement.marks
 
-    def marks(self: _Settlement) -> dict[str, str]:
+    def marks(self: Settlement) -> dict[str, str]:
         if self.reward_id is not None:
             return right(self)
         return {f"{self.decision}!expired": json.dumps([0.0, True])}
 
-    with mock.patch.object(_Settlement, "marks", marks):
+    with mock.patch.object(Settlement, "marks", marks):
         yield
 
 

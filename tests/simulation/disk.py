@@ -7,9 +7,9 @@ from contextvars import Context
 from random import Random
 from typing import Any, Literal
 
+from service.chain import ERASED
 from service.errors import StoreUnavailable
 from service.events import AnyEvent, decode_decision, decode_event
-from service.settlement import ERASED
 from service.stores.base import Appended, Entry, Outcome, Snapshot
 from service.stores.keeping import Cut, Erasure
 from service.stores.memory import MemoryStore

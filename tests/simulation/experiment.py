@@ -25,13 +25,15 @@ POLICIES: dict[str, dict[str, Any]] = {
 def definition_of(aggregation: str, revision: int = 0) -> Definition:
     """Each revision is of other heads than the one before."""
     policies = {name: {**one, "ridge": 1.0 + revision % 2} for name, one in POLICIES.items()}
-    reward = {
+    reward: dict[str, Any] = {
         "range": [0, 1],
         "default": DEFAULT,
         "aggregation": aggregation,
         "wait_seconds": WAIT_S,
         "accept_seconds": ACCEPT_S,
     }
+    if aggregation == "sum":
+        reward["total"] = [0, 100]
     return Definition.model_validate(shop(**policies) | {"reward": reward})
 
 

@@ -8,10 +8,10 @@ import pytest
 
 import service.engine
 import service.settlement
-from service.engine import Question
 from service.events import outcomes
 from service.fold import State
 from service.journal import Journal
+from service.question import Question
 from service.services import Services, assemble
 from service.settings import Settings
 from service.settlement import Outcome

@@ -11,8 +11,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from service.engine import Question
 from service.errors import ForageError, Refused, StoreUnavailable
+from service.question import Question
 from service.settlement import Outcome
 from tests.simulation.audit import Audit
 from tests.simulation.clock import Clock, VirtualLoop, injected

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -174,8 +175,14 @@ def test_where_nobody_listens_any_more_requests_are_refused() -> None:
 
 
 def test_no_answer_in_time_is_an_error_that_took_so_long() -> None:
-    with LoadServer(stalling(1, 1.5)).running() as server:
+    over = threading.Event()
+
+    def hold(path: str, number: int) -> None:
+        over.wait()
+
+    with LoadServer(hold).running() as server:
         counted = loaded(server, rate=40.0, timeout_s=0.3)
+        over.set()
     assert set(counted.errors) == {("select", "timeout")}
     assert counted.errors["select", "timeout"] == len(counted.latencies["select"])
     assert beyond(counted.latencies["select"], 0.3) == len(counted.latencies["select"])

@@ -11,12 +11,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from service.engine import Question
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import Estimate, estimate
 from service.evaluation.rows import Selection, choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import Walk
+from service.question import Question
 from service.services import Services
 from service.settlement import Outcome
 from service.stores.memory import MemoryStore

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from service.engine import decide
-from service.policies import rules
+from service.policies import ranking
 from service.policies.candidates import Candidates
 from tests.statistics.shop import FLOOR, POLICIES, context_of, frozen
 from tests.statistics.test_propensities import LEVEL, fit_of
@@ -53,7 +53,7 @@ def sampled(name: str, epsilon: float, draws: int = 64, count: int = SLATES) -> 
     scores = learner.score(context, candidates)
     sample = Sample()
     for seed in range(count):
-        slate = rules.rank(scores, SIZE, epsilon, Random(seed))
+        slate = ranking.rank(scores, SIZE, epsilon, Random(seed))
         if seed < 100:  # scored anew each time, it is the same
             assert decide(learner, context, candidates, SIZE, seed)[1] == slate
         arms = tuple(slate.arms)

@@ -74,7 +74,7 @@ def used(**settings: Any) -> Iterator[Wire]:
         for _ in range(2):
             wire.post("/select", {"context": {"persona": "cat"}}, headers={"Idempotency-Key": "k"})
         for policy in ("linucb", "lints", "net"):
-            for _ in range(25):
+            for _ in range(30):  # from so many rows on their usual size is known
                 wire.reward(wire.select(policy=policy), 1.0)
         _settle_more(wire, "lints", 1_000)
         wire.select(unit="ann")

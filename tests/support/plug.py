@@ -28,11 +28,12 @@ END = b"\r\n\r\n"
 class _Transport(asyncio.Transport):
     """Keeps what is written."""
 
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+    def __init__(self, peer: str) -> None:
+        super().__init__({"peername": (peer, 1), "sockname": ("127.0.0.1", 2)})
         self.sent = b""
         self.written = asyncio.Event()
-        self.closed = self.paused = False
+        self.closed = self.paused = self.ended = False
+        self.unread = 0
 
     def write(self, data: Any) -> None:
         self.sent += bytes(data)
@@ -44,6 +45,15 @@ class _Transport(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    def abort(self) -> None:
+        self.closed = True
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
     def pause_reading(self) -> None:
         self.paused = True
 
@@ -54,10 +64,10 @@ class _Transport(asyncio.Transport):
 class Connection:
     """A client's connection to an application under uvicorn, on the loop that `run` is of."""
 
-    def __init__(self, app: Any, http: Any, run: Run) -> None:
+    def __init__(self, app: Any, http: Any, run: Run, peer: str = "127.0.0.1") -> None:
         self._run = run
         config = uvicorn.Config(app, http=http, lifespan="off", log_config=None)
-        self.transport = _Transport()
+        self.transport = _Transport(peer)
 
         async def connect() -> Served:
             config.load()

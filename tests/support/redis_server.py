@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,7 +13,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-START_S = 10.0
+from tests.support.ports import free_port
+
+START_S = 60.0
 
 
 class RedisServer:
@@ -24,9 +25,7 @@ class RedisServer:
         program = shutil.which("redis-server")
         if program is None:
             raise RuntimeError("these tests need redis-server: apt-get install redis-server")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._log = folder / "redis.log"
         self._command = [program, "--bind", "127.0.0.1", "--port", str(self.port)]

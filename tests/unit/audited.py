@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from service.audit import Audit
-from service.engine import InlineArm, Question
 from service.events import Decision, decode_decision, decode_event
 from service.experiment import Definition
 from service.findings import Findings
@@ -17,6 +16,7 @@ from service.journal import Journal
 from service.networks import cold_network
 from service.policies.learner import Learner
 from service.policies.rules import Scores
+from service.question import InlineArm, Question
 from service.services import Services, assemble
 from service.settings import Settings
 from service.settlement import Outcome

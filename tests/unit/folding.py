@@ -165,6 +165,30 @@ class Log:
         )
         self.write(shown.event)
 
+    def withdraw(self, shown: Shown, arm: str) -> None:
+        """An arm of a decision was not seen after all."""
+        event = shown.event
+        [gone] = [one for one in event.settled if one.arm == arm]
+        self.write(
+            Corrected(
+                at=0.0,
+                decision=event.decision,
+                policy=event.policy,
+                schema_version=event.schema_version,
+                settled=[gone],
+                was=[gone.reward],
+                since=[shown.since],
+                withdrawn=[arm],
+            )
+        )
+        shown.event = Rewarded(
+            at=0.0,
+            decision=event.decision,
+            policy=event.policy,
+            schema_version=event.schema_version,
+            settled=[one for one in event.settled if one.arm != arm],
+        )
+
     def stage(self, policy: str, lag: int = 0) -> None:
         """A version whose head was rebuilt up to `lag` events ago, by a net of random weights."""
         learner = self.state.learners[policy]

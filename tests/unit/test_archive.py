@@ -63,6 +63,7 @@ def test_a_row_comes_back_as_it_was_decided(tmp_path: Path) -> None:
             "id": "decision-0000000000005",
             "at": datetime(2026, 1, 1, 10, 0, 0, 250_000, UTC),
             "policy": "lints",
+            "key": "",
             "assignment": 0.25,
             "model_version": "lints/0@5",
             "schema_version": 1,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from service.events import Decision, encode_decision
-from service.policies import rules
+from service.policies import ranking
 from service.rederive import drawn_arm
 from service.stores.memory import MemoryStore
 from tests.unit.audited import (
@@ -35,7 +35,7 @@ def seed(decision: Decision) -> Decision:
     size, alike = len(decision.shown), scores([0.0] * len(decision.arms))
     for bit in range(63):
         changed = msgspec.structs.replace(decision, seed=decision.seed ^ (1 << bit))
-        ranked = rules.rank(alike, size, 0.0, Random(changed.seed)).arms
+        ranked = ranking.rank(alike, size, 0.0, Random(changed.seed)).arms
         drawn = [decision.arms[index] for index in ranked] if size > 1 else [drawn_arm(changed)]
         if drawn != [arm.arm for arm in decision.shown]:
             return changed

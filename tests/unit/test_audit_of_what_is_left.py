@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from service.audit import Audit
-from service.engine import Question
 from service.events import decode_event
 from service.findings import Findings
+from service.question import Question
 from service.services import Services
 from service.settlement import Outcome
 from service.stores.keeping import Cut

@@ -10,7 +10,8 @@ import torch
 from service.events import ChangeDetected, Expired
 from service.fold import State, changes_due, read_artifact
 from service.posterior import Head
-from service.training.trainer import collect, train
+from service.training.settlements import collect
+from service.training.trainer import train
 from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of
 
 CROSSED = {"kind": "lints", "draws": 16, "change": True, "features": ["pet x kind"]}

@@ -1,11 +1,17 @@
-"""A close ends every task, also one that a cancellation passes by."""
+"""A close ends every task, also one that a cancellation passes by, and the pause of the writer."""
 
 import asyncio
+from collections.abc import Sequence
+
+import pytest
 
 from service.journal import Journal
 from service.settings import Settings
 from service.stores import open_store
+from service.stores.base import DecisionRow, Entry, Outcome
+from service.stores.memory import MemoryStore
 from service.telemetry import Telemetry
+from service.writer import SOME
 
 
 def test_close_ends_also_where_a_cancellation_is_swallowed() -> None:
@@ -32,3 +38,41 @@ def test_close_ends_also_where_a_cancellation_is_swallowed() -> None:
 
     asyncio.run(run())
     assert swallowed == 2
+
+
+class Gated(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        self.begun.set()
+        await self.gate.wait()
+        return await super().commit(entries)
+
+
+@pytest.mark.parametrize("in_commit", [False, True])
+def test_close_does_not_wait_for_the_pause_after_a_commit(
+    monkeypatch: pytest.MonkeyPatch, in_commit: bool
+) -> None:
+    """Whether the pause has begun by then, or would begin with the end of the commit."""
+    monkeypatch.setattr("service.writer.APART_SECONDS", 60.0)
+
+    async def run() -> None:
+        store = Gated()
+        journal = Journal(store, Settings(store="memory://"), Telemetry())
+        await journal.open()
+        rows = [DecisionRow("shop", f"{number}", "linucb", b"{}") for number in range(SOME)]
+        kept = [asyncio.create_task(journal.keep(row, required=True)) for row in rows]
+        await store.begun.wait()
+        if not in_commit:
+            store.gate.set()
+            await asyncio.gather(*kept)
+        async with asyncio.timeout(5):
+            closing = asyncio.create_task(journal.close())
+            await asyncio.sleep(0.01)
+            store.gate.set()
+            await closing
+        assert all(held.logged for held in await asyncio.gather(*kept))
+
+    asyncio.run(run())

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from service import writer
 from service.desk import ENOUGH
-from service.engine import Answer, Question
+from service.engine import Answer
+from service.question import Question
 from service.stores.base import Entry, Outcome
 from service.stores.memory import MemoryStore
 from service.writer import SOME
@@ -186,3 +188,26 @@ def test_there_is_no_pause_after_a_few_or_where_all_wait(
     monkeypatch.setattr("service.writer.APART_SECONDS", 60.0)
     asking.wire.services.journal.all_wait = lambda: all_wait
     assert batches_of(asking, first) == [first, 1]
+
+
+def test_what_would_take_too_long_together_is_decided_in_several_turns(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no time for a turn, each question has its own, in their order."""
+    monkeypatch.setattr("service.desk.TURN_MS", 0.0)
+
+    desk, sizes = asking.wire.services.desk, []
+    whole = desk._decide_group
+
+    def decide_group(group: list[Any]) -> None:
+        sizes.append(len(group))
+        whole(group)
+
+    monkeypatch.setattr(desk, "_decide_group", decide_group)
+    asking.store.gate.set()
+
+    async def ask() -> list[Answer | Exception]:
+        return await asyncio.gather(*(asking.ask() for _ in range(ENOUGH)))
+
+    assert all(isinstance(answer, Answer) for answer in asking.wire.run(ask()))
+    assert sizes == [1] * ENOUGH

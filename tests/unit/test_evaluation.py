@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine import Question
 from service.errors import ConfigurationError, Invalid, NotFound
 from service.evaluation.evaluate import Evaluation, Request, evaluate
 from service.evaluation.report import as_json, table
@@ -18,6 +17,7 @@ from service.evaluation.targets import Added
 from service.evaluation.walk import ABSENT, Visit, Walk
 from service.events import decode_decision
 from service.importing import Visit as Imported
+from service.question import Question
 from service.services import Services
 from service.settlement import Outcome
 from service.stores.keeping import Cut
@@ -93,7 +93,8 @@ def test_a_policy_is_worth_on_a_log_of_its_own_what_the_log_earned() -> None:
     store = played(visits(80, policy="lints"))
     [value] = found(store, policies=["lints"]).policies
     logged = found(store, policies=["lints"]).logged
-    assert (value.effective, value.largest, value.mean) == (80.0, 1.0, 1.0)
+    weights = value.weights
+    assert (weights.effective, weights.largest, weights.mean, weights.error) == (80, 1, 1, 0)
     assert value.estimates["ips"].value == value.estimates["snips"].value == logged
 
 
@@ -301,15 +302,6 @@ def test_a_decision_that_was_never_shown_is_left_out() -> None:
     assert result.left_out == {UNKNOWN: 1}
 
 
-def test_of_a_slate_the_first_place_counts() -> None:
-    store = played(visits(60, policy="lints", top_k=3))
-    result = found(store, policies=["lints"])
-    assert result.slates == 60
-    assert result.policies[0].largest == pytest.approx(1.0)
-    for visit in walked(store, "lints"):
-        assert visit.arms[visit.shown] == visit.decision.shown[0].arm
-
-
 def test_every_kind_of_policy_is_evaluated_over_changes_of_features_and_a_deletion() -> None:
     """Inline arms, slates, a trained version, other features, a deletion: what is left in the log
     of the policies that were there."""
@@ -320,7 +312,9 @@ def test_every_kind_of_policy_is_evaluated_over_changes_of_features_and_a_deleti
             await services.settlements.expire(state_of(services), decode_decision(row.payload))
 
     asyncio.run(live(store, expire))
-    result = found(store, policies=["linucb", "watcher", "neural"], least_effective=1.0)
+    result = found(
+        store, policies=["linucb", "watcher", "neural"], least_effective=1.0, first_slot=True
+    )
     assert result.decisions > 80
     assert result.left_out[ABSENT] > 0
     assert set(result.logged_by) >= {"linucb", "watcher", "neural"}

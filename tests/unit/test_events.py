@@ -30,6 +30,7 @@ from service.events import (
     Rewarded,
     Settled,
     Shown,
+    Skipped,
     Tombstone,
     VersionActivated,
     VersionStaged,
@@ -221,7 +222,7 @@ def old_log() -> list[tuple[AnyEvent, bytes | None]]:
     return [(event, artifact if isinstance(event, VersionStaged) else None) for event in read]
 
 
-LATER = {ChangeDetected, Erased, PolicyReset, Tombstone}
+LATER = {ChangeDetected, Erased, PolicyReset, Skipped, Tombstone}
 """Events that schema 1 had not."""
 
 

@@ -97,3 +97,14 @@ def test_one_reward_is_enough_to_fit() -> None:
     training = Training(epochs=2)
     found = fit(ROWS[:1], ONE_COLUMN[:1], REWARDS[:1], Plan([3, 4, 2], training), seed=0)
     assert found.network.width == 2
+
+
+def test_a_row_of_a_million_that_counts_for_little_leaves_the_net_as_good() -> None:
+    """Unweighted it would be all that the loss and the scale of the features are made of."""
+    rows, rewards, weights = ROWS.copy(), REWARDS.copy(), np.ones(len(ROWS))
+    rows[::50, 0], rewards[::50], weights[::50] = 1e6, 0.0, 1e-12
+    training = Training.model_validate({"learning_rate": 1e-2})
+    plan = Plan([3, 16, 4], training)
+    found = fit(rows, ONE_COLUMN, rewards, plan, seed=3, weights=weights)
+    assert np.square(found.network(ROWS)).sum(axis=1).mean() == pytest.approx(1.0, rel=0.1)
+    assert np.abs(predicted(found)[:, 0] - REWARDS).max() < 0.25

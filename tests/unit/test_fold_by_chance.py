@@ -53,6 +53,7 @@ settling = st.tuples(
     st.just("settle"), st.sampled_from(list(POLICIES)), indexes, rewards, st.booleans(), indexes
 )
 corrections = st.tuples(st.just("correct"), indexes, rewards)
+withdrawals = st.tuples(st.just("withdraw"), indexes)
 staging = st.tuples(st.just("stage"), st.sampled_from(NETS), st.integers(0, 6))
 activations = st.tuples(st.just("activate"), st.sampled_from(NETS))
 definitions = st.tuples(
@@ -64,8 +65,8 @@ catalogue = st.tuples(
     st.sampled_from(["upsert", "remove"]), st.sampled_from(["toy1", "bed2", "new"]), indexes
 )
 operations = st.lists(
-    settling | settling | corrections | staging | activations | changes | definitions | catalogue
-    | st.just(("delete",)),
+    settling | settling | corrections | withdrawals | staging | activations | changes
+    | definitions | catalogue | st.just(("delete",)),
     min_size=1,
     max_size=25,
 )  # fmt: skip
@@ -80,8 +81,16 @@ def settle(log: Log, policy: str, arm: int, reward: float, default: bool, age: i
 
 
 def correct(log: Log, which: int, reward: float) -> None:
-    if log.settled:
-        log.correct(log.settled[which % len(log.settled)], reward)
+    known = [shown for shown in log.settled if shown.event.settled]
+    if known:
+        log.correct(known[which % len(known)], reward)
+
+
+def withdraw(log: Log, which: int) -> None:
+    known = [shown for shown in log.settled if shown.event.settled]
+    if known:
+        shown = known[which % len(known)]
+        log.withdraw(shown, shown.event.settled[-1].arm)
 
 
 def stage(log: Log, policy: str, lag: int) -> None:
@@ -106,6 +115,7 @@ OPERATIONS = {
     "define": lambda log, change: log.define(changed(change)),
     "settle": settle,
     "correct": correct,
+    "withdraw": withdraw,
     "stage": stage,
     "activate": activate,
     "change": change,

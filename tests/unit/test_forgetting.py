@@ -19,7 +19,8 @@ from service.fold import State, read_artifact
 from service.policies.version import NEGLIGIBLE
 from service.posterior import BetaHead, DisjointRidgeHead, EnsembleHead, RidgeHead
 from service.posterior.ensemble import times
-from service.training.trainer import collect, train
+from service.training.settlements import collect
+from service.training.trainer import train
 from tests.unit.folding import NET, POLICIES, Log, bits, head_of, replay, shop, store_of
 
 GAMMA = {"gamma": 0.9, "decay_every": 3}
@@ -49,17 +50,21 @@ class Row:
 def weighted(log: Log, every: int = 1, share: float = 1.0) -> list[Row]:
     """All settlements of a log with what each is to count, from the records alone."""
     rows: dict[tuple[str, str], Row] = {}
+    count = 0
     for event, _ in log.records:
         if not isinstance(event, Learned):
             continue
-        before = len(rows)
-        for settled, was, _ in outcomes(event):
-            pair = event.decision, settled.arm
-            if was is None:
+        before = count
+        for outcome in outcomes(event):
+            settled, pair = outcome.settled, (event.decision, outcome.settled.arm)
+            if outcome.was is None:
                 rows[pair] = Row(*pair, settled.x, settled.reward)
+                count += 1
+            elif outcome.withdrawn:
+                del rows[pair]
             else:
                 rows[pair].reward = settled.reward
-        decays = len(rows) // every - before // every
+        decays = count // every - before // every
         for row in rows.values():
             row.weight *= share**decays
     return list(rows.values())

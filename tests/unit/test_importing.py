@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from service.audit import Audit
-from service.engine import Question, decide
+from service.engine import decide
 from service.errors import Gone, Refused
 from service.events import decode_decision
 from service.experiment import Definition
 from service.fold import State, read_artifact
 from service.importing import COMMIT, Status, Visit, decision_id
 from service.journal import Journal
+from service.question import Question
 from service.services import Services, assemble
 from service.settings import Settings
 from service.settlement import Outcome

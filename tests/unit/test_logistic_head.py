@@ -164,13 +164,80 @@ def test_a_correction_of_what_is_pending_equals_having_seen_the_other_reward() -
     assert digest(revised) == digest(straight)
 
 
-def test_a_correction_of_what_was_taken_in_waits_for_the_next_training() -> None:
-    head = observed(3, 16, 0)
+def test_a_correction_of_what_was_taken_in_is_a_step_by_hand() -> None:
+    """One miss, phi 1, ridge 1, batch 1, corrected to a click: c becomes log 3 and moves beta by
+    -g dc / F; then a = 1 + p - expit(eta + a / F), p the chance before, and beta moves by a / F."""
+    head = LogisticHead(1, ridge=1.0, batch=1)
+    head.observe("a", ONE[0], 0.0, "d")
+    F, g, beta, base = head.F[0, 0], head.g[0], head.beta[0], head.base
+    assert base == pytest.approx(-np.log(3))
+    sigma, A = head.health().noise, head.A.copy()
+    head.revise("a", ONE[0], 0.0, 1.0, "d")
+    assert head.base == pytest.approx(np.log(3))
+    before = beta - g * 2 * np.log(3) / F
+    moved = float(head.beta[0]) - before
+    p = expit(np.log(3) + before)
+    assert moved * F == pytest.approx(1 + p - expit(np.log(3) + before + moved), abs=1e-9)
+    assert (head.F[0, 0], head.health().noise) == (F, sigma)
+    assert np.array_equal(head.A, A)
+
+
+def late(fix: bool, delay: int = 60) -> tuple[float, float]:
+    """Excess log loss of 300 rows, where each click comes `delay` settlements after its default,
+    and where all come in time."""
+    rng = np.random.default_rng(2)
+    weights = np.array([1.0, -1.0, 0.5, 0.0])
+    phi, rows = rng.standard_normal((600, 4)), rng.standard_normal((300, 4))
+    rewards, truth = clicks(phi, weights, rng), expit(rows @ weights)
+    heads = late_head, straight = LogisticHead(4, 1.0, 16), LogisticHead(4, 1.0, 16)
+    for number in range(len(phi) + delay):
+        if number < len(phi):
+            late_head.observe("a", phi[number], 0.0, str(number))
+            straight.observe("a", phi[number], float(rewards[number]), str(number))
+        due = number - delay
+        if fix and due >= 0 and rewards[due]:
+            late_head.revise("a", phi[due], 0.0, 1.0, str(due))
+    losses = []
+    for head in heads:
+        p = np.clip(head.mean(rows, "a" * 300), 1e-12, 1 - 1e-12)
+        loss = -(truth * np.log(p / truth) + (1 - truth) * np.log((1 - p) / (1 - truth)))
+        losses.append(float(loss.mean()))
+    return losses[0], losses[1]
+
+
+def test_clicks_that_all_come_late_teach_nearly_what_they_teach_in_time() -> None:
+    """Excess log loss 0.003 in time and 0.002 late; 3.1 where late ones are left out."""
+    missed, _ = late(fix=False)
+    found, in_time = late(fix=True)
+    assert in_time < 0.01
+    assert found < 0.03
+    assert missed > 1.0
+
+
+def test_a_correction_and_its_opposite_nearly_cancel() -> None:
+    head = observed(3, 70, 0)
     phi = np.array([1.0, -2.0, 0.5])
-    before = digest(head)
-    head.revise("a", phi, 0.0, 1.0, "d3")  # in a step
-    head.revise("other arm", phi, 0.0, 1.0, "d15")  # pending, but of another arm
-    assert digest(head) == before
+    base, beta = head.base, head.beta.copy()
+    head.revise("a", phi, 0.0, 1.0, "d3")
+    moved = float(np.abs(head.beta - beta).max())
+    assert moved > 0.05
+    head.revise("a", phi, 1.0, 0.0, "d3")
+    assert head.base == pytest.approx(base)
+    assert float(np.abs(head.beta - beta).max()) < 0.2 * moved
+
+
+def test_what_is_left_of_a_settlement_is_corrected_by_as_much() -> None:
+    """Of weight 0 nothing; of half a weight about half of it."""
+    phi, moved = np.array([1.0, -2.0, 0.5]), []
+    before = digest(observed(3, 70, 0))
+    for weight in (0.0, 0.5, 1.0):
+        head = observed(3, 70, 0)
+        start = head.mean(phi[None], ["a"])[0]
+        head.revise("a", phi, 0.0, 1.0, "d3", weight)
+        moved.append(float(logit(head.mean(phi[None], ["a"])[0]) - logit(start)))
+        assert (digest(head) == before) == (weight == 0)
+    assert moved[0] == 0
+    assert 0.4 * moved[2] < moved[1] < 0.7 * moved[2]
 
 
 def test_decay_forgets_the_counts_and_keeps_the_prior_and_beta() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.events import AnyEvent, decode_event
+from service.events import AnyEvent, Corrected, Expired, decode_event, encode_event
 from service.fold import State
-from tests.unit.folding import bits, replay
+from tests.unit.folding import Log, bits, head_of, replay, shop
 
 DATA = Path(__file__).parents[1] / "data"
 OTHER_FEATURES = {1: {"net"}}
@@ -65,3 +65,22 @@ def test_an_old_log_goes_on_from_a_snapshot_anywhere(schema: int) -> None:
         if not state.staging:
             state = State.restore(state.snapshot())
         assert bits(replay(records, state, eager=True)) == bits(whole)
+
+
+def test_a_late_correction_of_an_older_log_is_left_to_the_next_training() -> None:
+    """Of schema 5 and before: the head of then held the default, and decisions were made with it.
+    The same record of this schema is taken in."""
+    log = Log()
+    log.define(shop(glm={"kind": "neural_glm_ts", "hidden": [4], "embedding": 2, "batch": 1}))
+    shown = log.settle("glm", {"food1": 0.0}, kind=Expired)
+    by_default = head_of(log.state, "glm")
+    log.correct(shown, 1.0)
+    assert head_of(log.state, "glm") != by_default
+    record = json.loads(encode_event(log.records[-1][0]))
+    assert "at_once" not in record["event"]
+    for schema, changed in ((5, False), (6, True)):
+        old = json.dumps({"schema": schema, "event": record["event"]}).encode()
+        event = decode_event(old)
+        assert isinstance(event, Corrected)
+        state = replay([*log.records[:-1], (event, None)])
+        assert (head_of(state, "glm") != by_default) == changed

@@ -45,7 +45,9 @@ def test_a_snapshot_that_falls_due_while_a_log_is_recovered_waits_for_its_end(
         journal = Journal(store, settings, Telemetry())
         with caplog.at_level(logging.ERROR):
             await journal.open()
-            await asyncio.sleep(0.01)
+            async with asyncio.timeout(30):
+                while not await store.snapshots("shop"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
         state = journal.state("shop")
         assert state is not None
         assert state.snapshot() == log.state.snapshot()

@@ -7,7 +7,8 @@ import torch
 
 from service.errors import StoreUnavailable
 from service.fold import State, read_artifact
-from service.training.trainer import collect, train
+from service.training.settlements import collect
+from service.training.trainer import train
 from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of
 
 POLICIES = {

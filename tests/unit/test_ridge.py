@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import NotPositiveDefinite
-from service.posterior import NOISE_RATE, NOISE_SHAPE, Bank, RidgeHead, digest
+from service.posterior import NOISE_RATE, NOISE_SHAPE, Bank, DisjointRidgeHead, RidgeHead, digest
 
 ONE = np.array([[1.0]])
 sizes = st.integers(1, 8)
@@ -82,6 +82,17 @@ def test_before_the_first_reward_the_noise_is_1_and_a_fixed_one_stays() -> None:
     fixed = RidgeHead(1, 1.0, 0.25)
     fixed.observe("a", ONE[0], 100.0)
     assert fixed.posterior.noise == 0.25
+
+
+@pytest.mark.parametrize("head", [RidgeHead(1, 1.0, None), DisjointRidgeHead(1, 1.0, None)])
+def test_rewards_that_are_all_but_forgotten_leave_the_noise_of_the_prior(
+    head: RidgeHead | DisjointRidgeHead,
+) -> None:
+    """gamma 0.1 leaves 1e-20 of 20 settlements: 1 + 1e-20 / 2 - 1 is 0."""
+    head.observe("a", np.array([1.0]), 1.0)
+    head.decay(1e-20)
+    assert head.noise == 1.0
+    assert np.isfinite(head.width(ONE, ["a"])).all()
 
 
 def test_the_learned_noise_of_10000_rewards_is_that_of_the_world() -> None:

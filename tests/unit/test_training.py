@@ -12,7 +12,8 @@ from service.events import Expired
 from service.fold import State, read_artifact
 from service.posterior import Head
 from service.posterior.gradient import FORMS
-from service.training.trainer import History, collect, due_count, train
+from service.training.settlements import History, collect
+from service.training.trainer import due_count, train
 from tests.unit.folding import Log, bits, replay, shop, store_of
 
 NET = {

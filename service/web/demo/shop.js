@@ -1,5 +1,5 @@
 /* The shop's window. Everything that it asks of Forage goes through the SDK. */
-import { createForage } from "../sdk/forage.js";
+import { loadForage } from "../sdk/loader.js";
 import { Journal } from "./journal.js";
 import { drawAll, fallenBack, notice, offerOf, option, persona as personaOf, show } from "./view.js";
 
@@ -24,7 +24,7 @@ let page = { decision: null, left: new Map(), stops: [], number: 0 };
 let shopper = null; // whoever clicks for you
 
 function connect() {
-  return createForage({
+  return loadForage({
     url: new URL("..", import.meta.url),
     key: sessionStorage.getItem("forage-key"),
     experiment: shop.experiment,

@@ -1,11 +1,22 @@
-/** Forage in the browser: decisions that never wait, rewards that arrive. Types: forage.d.ts. */
+/**
+ * Forage in the browser, and in Node from 18 on: decisions that never wait, rewards that arrive.
+ * Types: forage.d.ts.
+ */
 
 const SEEN_MS = 1000, SEEN_SHARE = 0.5;
 const SEND_MS = 10_000, FIRST_PAUSE_MS = 300, LONGEST_PAUSE_MS = 30_000;
 const SERVER_FAULTS = 5, QUEUE_ITEMS = 500, BEACON_ITEMS = 50;
+const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
 
-const random = () =>
-  Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(36)).join("");
+/** Unique, not secret: Node 18 has no global `crypto`. */
+const random = () => {
+  const drawn = new Uint32Array(4).map(() => Math.random() * 2 ** 32);
+  return Array.from(globalThis.crypto?.getRandomValues(drawn) ?? drawn, (n) => n.toString(36)).join("");
+};
+
+/** Without what is left undefined: an option of before holds. */
+const given = (request) =>
+  Object.fromEntries(Object.entries(request).filter(([, value]) => value !== undefined));
 
 /** Halved at random: pages that failed together do not come back together. */
 const pauseMs = (tries, firstMs) =>
@@ -14,7 +25,7 @@ const pauseMs = (tries, firstMs) =>
 export function createForage(options) {
   const {
     url, key = null, fallback = null, budgetMs = 200, persist = false,
-    onError = (fault) => fault.reason === "http" && console.warn("forage:", fault.message),
+    onError: tell = (fault) => fault.reason === "http" && console.warn("forage:", fault.message),
     ...common
   } = options;
   const base = String(url).replace(/\/+$/, "");
@@ -23,8 +34,20 @@ export function createForage(options) {
   const shelf = `forage:${base}:`, own = shelf + random();
   let sending = false, wake = () => {};
 
-  async function post(path, body, headers, timeoutMs, keepalive) {
+  const onError = (fault) => {
+    try {
+      tell(fault);
+    } catch (error) {
+      console.error("forage: onError:", error); // it must not keep the page from its fallback
+    }
+  };
+
+  /** wanted: what every answer of the service to this has. */
+  async function post(path, body, wanted, timeoutMs, headers, keepalive) {
     const fault = Object.assign(new Error(), { reason: "network", problem: null, again: true });
+    const ending = new AbortController();
+    // AbortSignal.timeout would want whole milliseconds, and is not in every browser.
+    const timer = setTimeout(() => ending.abort(), Math.min(timeoutMs, LONGEST_TIMER_MS));
     let response, answer;
     try {
       response = await fetch(base + path, {
@@ -33,21 +56,24 @@ export function createForage(options) {
           "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }), ...headers,
         },
         body: body && JSON.stringify(body),
-        signal: AbortSignal.timeout(Math.max(1, timeoutMs)),
+        signal: ending.signal,
         credentials: "omit",
         keepalive,
       });
       answer = await response.json().catch((error) => {
         if (response.ok) throw error;
       });
+      if (response.ok && answer?.[wanted] === undefined) throw new Error("no answer of Forage's");
       if (response.ok) return answer;
     } catch (error) {
-      if (/Timeout|Abort/.test(error.name)) fault.reason = "timeout";
-      fault.message = `${path}: ${error.message}`;
+      if (ending.signal.aborted) fault.reason = "timeout";
+      fault.message = `${path}: ${ending.signal.aborted ? "no answer in time" : error.message}`;
       throw fault;
+    } finally {
+      clearTimeout(timer);
     }
     const { status } = response;
-    const where = answer?.errors?.map((each) => ` ${each.path}: ${each.message}`).join(";") ?? "";
+    const where = answer?.errors?.map?.((each) => ` ${each.path}: ${each.message}`).join(";") ?? "";
     throw Object.assign(fault, {
       reason: "http",
       status,
@@ -59,7 +85,7 @@ export function createForage(options) {
   }
 
   async function select(request = {}) {
-    const asked = { budgetMs, fallback, ...common, ...request };
+    const asked = { budgetMs, fallback, ...common, ...given(request) };
     const { topK, idempotencyKey = random(), deferred = false } = asked;
     const { experiment, policy, unit, context, arms } = asked;
     const until = performance.now() + asked.budgetMs;
@@ -68,7 +94,7 @@ export function createForage(options) {
     for (let tries = 0; ; tries++) {
       try {
         const headers = { "Idempotency-Key": idempotencyKey };
-        const answer = await post("/select", body, headers, left(), false);
+        const answer = await post("/select", body, "ranking", left(), headers, false);
         return {
           ...answer,
           arms: answer.ranking.map((each) => each.arm),
@@ -103,7 +129,9 @@ export function createForage(options) {
   function adopt() {
     try {
       for (const name of Object.keys(localStorage).filter((each) => each.startsWith(shelf))) {
-        queue.push(...JSON.parse(localStorage[name]));
+        try {
+          queue.push(...JSON.parse(localStorage[name]));
+        } catch {} // broken: it must not keep the others
         delete localStorage[name];
       }
     } catch {}
@@ -131,7 +159,7 @@ export function createForage(options) {
         const path = item.reward
           ? "/reward"
           : `/decisions/${item.id}/activate?experiment=${encodeURIComponent(item.experiment)}`;
-        ({ status } = await post(path, item.reward, {}, SEND_MS, true));
+        ({ status } = await post(path, item.reward, "status", SEND_MS, {}, true));
       } catch (fault) {
         if (fault.again && !(fault.status === 500 && tries >= SERVER_FAULTS)) {
           const pause = Math.max(fault.afterMs ?? 0, pauseMs(tries++, FIRST_PAUSE_MS));
@@ -158,7 +186,7 @@ export function createForage(options) {
         activate: part.filter((item) => !item.reward).map(({ id, experiment }) => ({ id, experiment })),
         rewards: part.flatMap((item) => item.reward ?? []),
       };
-      if (!navigator.sendBeacon?.(`${base}/beacon`, JSON.stringify(content))) return;
+      if (!globalThis.navigator?.sendBeacon?.(`${base}/beacon`, JSON.stringify(content))) return;
       for (const item of part) item.left = true;
     }
   }

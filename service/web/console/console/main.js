@@ -140,14 +140,20 @@ function succeed() {
   failures = 0;
   heard = Date.now() / 1000;
   $("content").removeAttribute("aria-busy");
-  const { degraded, behind } = app.status;
-  pill(degraded ? "bad" : behind ? "warn" : "good", degraded ? "Log gone" : behind ? "Behind" : "Live");
+  const { degraded, behind, quarantined } = app.status;
+  const stopped = quarantined[0];
+  pill(
+    degraded || stopped ? "bad" : behind ? "warn" : "good",
+    degraded ? "Log gone" : stopped ? "Quarantine" : behind ? "Behind" : "Live",
+  );
   banner(
     degraded
       ? "The log cannot be written: decisions are made from memory and wait for it; rewards are refused until it is back."
-      : behind
-        ? "This process has not read the shared log for a while: figures and decisions are of an older state."
-        : "",
+      : stopped
+        ? `${stopped.name} is not served: the event at position ${stopped.position} of its log cannot be folded (${stopped.reason}). Run forage repair.`
+        : behind
+          ? "This process has not read the shared log for a while: figures and decisions are of an older state."
+          : "",
   );
 }
 

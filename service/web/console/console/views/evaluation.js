@@ -9,12 +9,13 @@ import { colorOf } from "../palette.js";
 import { table } from "../table.js";
 
 const TITLES = { dr: "DR", switch_dr: "Switch-DR", snips: "SNIPS", ips: "IPS", dm: "DM" };
+const METRICS = { reward_per_decision: "Reward a decision", reward_of_first_slot: "Reward of slot 1" };
 const MEANING = {
   dr: "Doubly robust: a model of rewards, corrected by what was seen.",
   switch_dr: "As DR, but where weights are large the model alone.",
   snips: "Weighted rewards over the sum of the weights.",
   ips: "Weighted rewards: without bias, and wide.",
-  dm: "The model of rewards alone: its bias is not known.",
+  dm: "The model of rewards alone: its bias is not known, so that it has no interval.",
 };
 const LONGEST_MS = 900_000;
 const EXAMPLE = '{"linucb_bold": {"kind": "linucb", "alpha": 3}}';
@@ -34,6 +35,7 @@ export function evaluation(app) {
     ),
   );
   const frozen = h("input", { type: "checkbox" });
+  const firstSlot = h("input", { type: "checkbox" });
   const definition = h("textarea", { rows: 4, spellcheck: "false", placeholder: EXAMPLE });
   const go = h("button", { type: "submit", class: "primary" }, "Evaluate");
   const fault = h("p", { class: "fault", role: "alert", hidden: true });
@@ -61,6 +63,7 @@ export function evaluation(app) {
       frozen,
       "Frozen: as each stood before the first of these decisions, not as it learned",
     ),
+    h("label", { class: "check" }, firstSlot, "Of slates, the value of the first slot; else they are refused"),
     h(
       "details",
       {},
@@ -90,6 +93,7 @@ export function evaluation(app) {
   function asked() {
     const chosen = live.filter(([, input]) => input.checked).map(([name]) => name);
     const body = { decisions: Number(decisions.value), confidence: Number(confidence.value), frozen: frozen.checked };
+    if (firstSlot.checked) body.slates = "first_slot";
     if (definition.value.trim()) {
       try {
         body.definition = JSON.parse(definition.value);
@@ -127,11 +131,10 @@ export function evaluation(app) {
 
   function show(found) {
     const told = found.policies.filter((each) => !each.refused);
-    const rows = told.flatMap((each) =>
-      Object.entries(TITLES)
-        .filter(([key]) => each.estimates[key])
-        .map(([key]) => ({ policy: each.policy, key, of: each, ...each.estimates[key] })),
-    );
+    const rows = told.flatMap((each) => {
+      const known = { ...each.estimates, dm: { value: each.direct_method } };
+      return Object.keys(TITLES).map((key) => ({ policy: each.policy, key, of: each, ...known[key] }));
+    });
     const scale = scaleOf([
       found.logged.interval,
       ...rows.filter((row) => row.key !== "ips").map((row) => row.interval),
@@ -153,12 +156,13 @@ export function evaluation(app) {
             ),
         },
         { key: "by", title: "Estimator", node: (row) => h("span", { title: MEANING[row.key] }, TITLES[row.key]) },
-        { key: "value", title: "Reward a decision", number: true, text: (row) => reward(row.value) },
+        { key: "value", title: METRICS[found.metric], number: true, text: (row) => reward(row.value) },
         {
           key: "interval",
           title: `${percent(found.confidence, 0)} interval`,
           number: true,
           node: (row) =>
+            row.interval &&
             h(
               "span",
               { class: "stacked" },
@@ -198,11 +202,15 @@ export function evaluation(app) {
           "dl",
           { class: "facts" },
           fact(
-            "The log itself earned",
+            found.metric === "reward_of_first_slot" ? "The first slots of the log earned" : "The log itself earned",
             reward(found.logged.value),
             found.logged.interval ? `${percent(found.confidence, 0)}: ${between(found.logged.interval)}` : null,
           ),
-          fact("Decisions", count(found.decisions)),
+          fact(
+            "Decisions",
+            count(found.decisions),
+            found.slates ? `${percent(found.slates / found.decisions, 1)} of several arms` : null,
+          ),
           fact("From", found.since ? moment(Date.parse(found.since) / 1000) : "–"),
           fact("To", found.until ? moment(Date.parse(found.until) / 1000) : "–"),
           skipped.length

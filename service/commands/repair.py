@@ -1,0 +1,95 @@
+"""forage repair: show the events that cannot be folded, and let every replica pass over one."""
+
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING, Any
+
+from service.commands.running import Command
+from service.errors import ConfigurationError
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.upkeep.repair import Stopped
+
+SHOWN = 2_000
+"""Characters of an event that are shown."""
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help="this one alone (all)")
+    parser.add_argument(
+        "--skip", type=int, metavar="POSITION", help="pass over the event at this position"
+    )
+    parser.add_argument("--url", help="where the service is (http://127.0.0.1:8000)")
+
+
+def run(settings: Settings, options: dict[str, Any]) -> int:
+    import uvloop
+
+    from service.upkeep.repair import find_stopped
+
+    experiment: str | None = options["experiment"]
+    if options["skip"] is not None:
+        if experiment is None:
+            raise ConfigurationError(
+                "name the experiment: forage repair EXPERIMENT --skip POSITION"
+            )
+        return _skip(settings, experiment, options["skip"])
+    found = uvloop.run(find_stopped(settings.store, experiment))
+    for each in found:
+        print(_told(each))
+    if not found:
+        print("every event can be folded")
+    return 1 if found else 0
+
+
+def _told(stopped: "Stopped") -> str:
+    name, position = stopped.experiment, stopped.position
+    event = stopped.payload.decode(errors="replace")
+    cut = f"... ({len(event):,} characters)" if len(event) > SHOWN else ""
+    return (
+        f"{name}: the event at position {position} cannot be folded: {stopped.reason}\n"
+        f"  {event[:SHOWN]}{cut}\n"
+        "  Events after it wait.\n"
+        f"  To pass over it, on every replica: forage repair {name} --skip {position}"
+    )
+
+
+def _skip(settings: Settings, experiment: str, position: int) -> int:
+    import httpx
+
+    try:
+        answer = httpx.post(
+            f"{settings.url}/experiments/{experiment}/skips",
+            json={"position": position},
+            headers=settings.key_headers,
+            timeout=600,  # the experiment's log is folded anew
+            trust_env=False,
+        )
+    except httpx.HTTPError as fault:
+        raise ConfigurationError(
+            f"{settings.url} cannot be reached ({fault}): start the service, which serves every "
+            "other experiment"
+        ) from fault
+    content = answer.json()
+    if answer.status_code != 200:
+        raise ConfigurationError(
+            f"{settings.url} answers {answer.status_code}: {content['detail']}"
+        )
+    print(f"{experiment}: the event at position {position} is passed over from now on")
+    if not content["served"]:
+        print("Another event cannot be folded: run forage repair again.")
+    return 0 if content["served"] else 1
+
+
+COMMAND = Command(
+    "show events that cannot be folded, and pass over one",
+    add_options,
+    run,
+    description="An experiment whose log holds an event that cannot be folded is quarantined: it "
+    "answers 503, and all others are served. This shows the event and why it cannot be folded. "
+    "With --skip a running service appends a Skipped event, which every replica obeys; the event "
+    "itself stays in the log, and what it said is not learned.",
+    epilog="Exit status: 0 when every event can be folded, else 1.",
+    example="forage repair\nforage repair shop --skip 4711",
+    group="Look after the log",
+)

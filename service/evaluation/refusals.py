@@ -1,0 +1,117 @@
+"""Why a log cannot tell what a policy would have earned, each reason as a sentence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+
+from service.evaluation.columns import Columns
+from service.evaluation.estimators import Logged, effective_size
+from service.evaluation.intervals import grouped, standard_error
+
+LEAST_EFFECTIVE = 50.0
+"""Decisions that an estimate has to rest on, in effect: below, 95 percent intervals of weighted
+means were seen to cover 70 percent."""
+
+MOST_UNSUPPORTED = 0.01
+"""The share of what a policy would show that the log may be unable to show: it makes a bias of at
+most as much of the range of rewards."""
+
+MEAN_WEIGHT_ERRORS = 5.0
+"""Weights have the mean 1 where the log supports the policy and propensities are those that arms
+were drawn by; so many standard errors to either side do not come by chance."""
+
+SHOWN_ARMS = 5
+"""Arms without support that are named."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Of one policy: effective sample size, largest and mean weight, and the mean's standard error
+    (infinite of fewer than two)."""
+
+    effective: float
+    largest: float
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, log: Logged) -> "Weights":
+        weight = log.weight
+        if not len(weight):
+            return cls(0.0, 0.0, 0.0, float("inf"))
+        by_group, sizes = grouped(log.group, weight, np.ones_like(weight))
+        effective = min(effective_size(weight), effective_size(by_group))
+        error = standard_error(by_group, sizes)
+        return cls(effective, float(weight.max()), float(weight.mean()), error)
+
+
+def refusal(
+    columns: Columns,
+    policy: str,
+    weights: Weights,
+    *,
+    first_slot: bool,
+    least_effective: float,
+    most_unsupported: float,
+) -> str | None:
+    """None where the log can tell. first_slot: the value of the first slot is asked for."""
+    if not len(columns):
+        return "there is no decision to evaluate on"
+    if columns.slates and not first_slot:
+        return (
+            f"{_share(columns.slates, columns)} show several arms, and the estimates take in the "
+            "reward of the first slot alone: ask for the value of the first slot by that name, or "
+            "choose decisions of one arm"
+        )
+    if others := columns.otherwise(policy):
+        return _of_shortlists(columns, others)
+    mass, by_arm = columns.unsupported(policy)
+    if mass > most_unsupported:
+        return _of_support(mass, by_arm)
+    if weights.effective < least_effective:
+        return (
+            f"the log tells as much of it as {weights.effective:.0f} decisions of its own would; "
+            f"at least {least_effective:.0f} are needed (largest weight {weights.largest:,.0f})"
+        )
+    off = weights.mean - 1
+    if isfinite(weights.error) and abs(off) > most_unsupported + MEAN_WEIGHT_ERRORS * weights.error:
+        return _of_mean(weights)
+    return None
+
+
+def _share(count: int, columns: Columns) -> str:
+    return f"{count:,} of {len(columns):,} decisions ({count / len(columns):.1%})"
+
+
+def _of_shortlists(columns: Columns, others: int) -> str:
+    makers = [policy for policy, count in columns.shortlists.most_common() if count]
+    those = f"shortlists that {', '.join(makers)} made" if makers else "the whole catalogue"
+    return (
+        f"{_share(others, columns)} chose from other candidates than it would have had: from "
+        f"{those}, and propensities hold among these alone. What a policy with `retrieve` earned "
+        "by its own decisions can be estimated: choose those logged by it, without freezing it"
+    )
+
+
+def _of_support(mass: float, by_arm: Mapping[str, float]) -> str:
+    arms = [f"{arm} ({share:.1%})" for arm, share in list(by_arm.items())[:SHOWN_ARMS]]
+    more = f" and {len(by_arm) - SHOWN_ARMS} more" if len(by_arm) > SHOWN_ARMS else ""
+    return (
+        f"{mass:.1%} of what it would show had no chance of being shown in the log: "
+        f"{', '.join(arms)}{more}"
+    )
+
+
+def _of_mean(weights: Weights) -> str:
+    seen = (
+        f"weights have the mean {weights.mean:.3f} (standard error {weights.error:.3f}), which is "
+        "1 where the logged propensities are those that arms were drawn by"
+    )
+    if weights.mean < 1:
+        return f"{seen} and can show all that it would: it would show much that was never shown"
+    return (
+        f"{seen}: what it would show was shown more often than they say, and estimates would come "
+        "out too large"
+    )

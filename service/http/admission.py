@@ -1,0 +1,58 @@
+"""What a request costs and may contain, by the key that it came with: the same for both ways in."""
+
+from collections.abc import Sequence
+
+from service.access import Caller
+from service.errors import TooLarge
+from service.profile import cost
+from service.question import InlineArm, Question
+from service.services import Services
+
+AT_THE_DOOR = 1
+"""What every request costs, before anything of its body is known."""
+
+
+def expect_short(caller: Caller, length: int) -> None:
+    """Raises TooLarge. length: of the body, in bytes."""
+    most = caller.grant.profile.body_bytes
+    if length > most:
+        raise TooLarge(f"at most {most} bytes with this key")
+
+
+def admit_question(
+    services: Services, caller: Caller | None, question: Question, before: int = 0
+) -> None:
+    """One question, by itself. Raises Forbidden, TooManyRequests.
+
+    before: what of its cost was counted already; caller: None where keys are off
+    """
+    if caller is None:
+        return
+    services.access.expect_allowed(caller, question)
+    services.access.charge(caller, _cost(services, question), before, question.unit)
+
+
+def admit_one_of_batch(services: Services, caller: Caller | None, question: Question) -> None:
+    """The same of one whose cost was counted with its batch."""
+    admit_question(services, caller, question, _cost(services, question))
+
+
+def admit_batch(
+    services: Services, caller: Caller | None, questions: Sequence[Question | None]
+) -> None:
+    """What a batch costs, of whose requests each is looked at by itself. None: a reward. Raises
+    Forbidden, TooManyRequests."""
+    if caller is None:
+        return
+    services.access.expect_batch(caller, len(questions))
+    whole = sum(AT_THE_DOOR if each is None else _cost(services, each) for each in questions)
+    services.access.charge(caller, whole, AT_THE_DOOR)
+
+
+def _cost(services: Services, question: Question) -> int:
+    """By the arms that are named, or those of the catalogue."""
+    arms = question.arms
+    if arms is None:
+        return cost(services.engine.offered(question.experiment), question.top_k)
+    inline = sum(isinstance(arm, InlineArm) for arm in arms)
+    return cost(len(arms), question.top_k, inline)

@@ -1,0 +1,41 @@
+"""One request for a decision, as it is asked."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Id = Annotated[str, Meta(min_length=1, max_length=128)]
+Text = Annotated[str, Meta(max_length=256)]
+Value = bool | float | Text | list[float]
+Values = Annotated[dict[str, Value], Meta(max_length=256)]
+
+
+class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An arm outside the catalogue; the hot path reads it as it is sent."""
+
+    id: Id
+    features: Values = {}
+
+
+Named = Sequence[str | InlineArm]
+
+
+class Question(msgspec.Struct, frozen=True):
+    """One request for a decision. experiment, policy, arms: None where left out.
+
+    key        the same one gives the same decision (None: each request is another)
+    deferred   it may never be shown: nothing is learned of it before it is activated
+    caller     the name of the API key that asks
+    """
+
+    context: dict[str, Any]
+    experiment: str | None = None
+    policy: str | None = None
+    unit: str | None = None
+    arms: Named | None = None
+    top_k: int = 1
+    key: str | None = None
+    deferred: bool = False
+    caller: str = ""

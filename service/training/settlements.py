@@ -1,0 +1,117 @@
+"""A policy's settlements, read from the log: what nets are trained on and heads learned anew."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from service.errors import StoreUnavailable
+from service.events import (
+    AnyEvent,
+    ChangeDetected,
+    Erased,
+    ExperimentDefined,
+    Learned,
+    Outcome,
+    PolicyReset,
+    Tombstone,
+)
+from service.fold import State, is_change_of
+from service.follower import PAGE
+from service.policies.learner import Learner
+from service.policies.memory import Memory
+from service.replay import read_event, skipped_positions
+from service.stores import Store
+
+BIRTHS = (ExperimentDefined, PolicyReset)
+"""Events from which on a policy's head holds what was settled, where they have its revision."""
+
+
+@dataclass
+class History:
+    """A policy's settlements in log order, up to a count of rewards, reached at `watermark`.
+
+    begins     log position from which on none is missing: where the policy was born, later since
+               when a change of the world holds
+    left_out   settlements of the decisions that it is to be learned without
+    """
+
+    memory: Memory
+    begins: int = 0
+    rewards: int = 0
+    watermark: int = 0
+    left_out: int = 0
+
+
+async def collect(
+    store: Store,
+    state: State,
+    learner: Learner,
+    count: int | None = None,
+    without: Collection[str] | None = None,
+) -> History:
+    """Read a policy's settlements since its head was born, as they were corrected until then;
+    without those that a window or a change of the world made stale.
+
+    count     of rewards that are enough; None: up to the position of the state
+    without   decisions that nothing is learned of; None: those that the policy leaves out already
+
+    Raises StoreUnavailable where the log does not hold them.
+    """
+    history, position = None, 0
+    skips = await skipped_positions(store, state.name)
+    gone = learner.active.without if without is None else frozenset(without)
+    while records := await store.read(state.name, position, PAGE):
+        for record in records:
+            position = record.position
+            event = read_event(record, skips)
+            if isinstance(event, BIRTHS) and event.revision == learner.born:
+                history = History(Memory(state.schema.width, learner.settings.window), position)
+            elif history is not None:
+                _take(history, position, event, state, learner, gone)
+            if history is not None and (
+                position == state.position if count is None else history.rewards >= count
+            ):
+                history.watermark = position
+                history.memory.trim()
+                return history
+    raise StoreUnavailable("the log ends before the rewards that it should hold")
+
+
+def _take(
+    history: History,
+    position: int,
+    event: AnyEvent,
+    state: State,
+    learner: Learner,
+    without: Collection[str],
+) -> None:
+    """What an event says of a policy's settlements."""
+    if isinstance(event, ChangeDetected) and is_change_of(event, learner):
+        history.memory.drop(event.columns, event.since)
+        history.begins = max(history.begins, event.since)
+    elif isinstance(event, Erased):
+        history.memory.forget(event.decisions)
+    elif not isinstance(event, Learned | Tombstone) or event.schema_version != state.schema_version:
+        pass
+    elif isinstance(event, Learned):
+        _remember(history, position, event, learner.outcomes(event), event.decision in without)
+    elif learner.learns_from(event.policy):
+        unseen = event.inline if learner.settings.per_arm else 0
+        history.rewards += event.rewards - unseen
+
+
+def _remember(
+    history: History, position: int, event: Learned, found: list[Outcome], left_out: bool
+) -> None:
+    """Settlements that are left out count as rewards: a training falls due as it would."""
+    memory, key = history.memory, event.decision
+    for outcome in found:
+        settled = outcome.settled
+        if outcome.was is None:
+            history.rewards += 1
+            history.left_out += left_out
+            if not left_out:
+                memory.add(position, key, settled)
+        elif memory.holds(key, settled.arm):
+            memory.revise(key, settled.arm, outcome.learned)
+    if memory.overfull:
+        memory.trim()

@@ -1,0 +1,119 @@
+"""Bodies: nested, broken and long; ids of every accepted length."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from tests.attack.hostile.shots import ORIGIN, PAGE, TENANT, Arsenal, Attack
+
+ROUTES: Final = (
+    ("POST", "/beacon"),
+    ("POST", "/select"),
+    ("POST", "/reward"),
+    ("POST", "/select/batch"),
+    ("POST", "/reward/batch"),
+    ("PUT", "/experiments/attacker-new-0"),
+    ("POST", "/experiments/attacker/evaluations"),
+    ("POST", "/experiments/attacker/arms"),
+    ("PUT", "/experiments/attacker/arms/one"),
+    ("POST", "/experiments/attacker/import"),
+)
+NO_JSON: Final = "it is not a body of this route"
+
+
+def nested(arms: Arsenal, rng: Random) -> Attack:
+    """Lists and objects within each other, and what is no JSON."""
+    depths = [100, 1_000, 20_000, 400_000]
+    while True:
+        depth = rng.choice(depths)
+        bodies = [
+            b"[" * depth,
+            b"[" * depth + b"]" * depth,
+            b'{"a":' * min(depth, 100_000) + b"1" + b"}" * min(depth, 100_000),
+            b'{"context":' + b"[" * depth + b"]" * depth + b"}",
+            b'{"rewards":[' + b"[" * depth + b"]" * depth + b"]}",
+            b'{"requests":[' + b"[" * depth + b"]" * depth + b"]}",
+            b'{"context":{"age":' + b"9" * 100_000 + b"}}",
+            b'{"context":{"age":1e400}}',
+            b'{"context":{"age":NaN}}',
+            b'{"context":{"age":-Infinity}}',
+            b'{"context":{"age":' + b"1" * 5_000 + b".5e-5000}}",
+            b'{"a":1,' * 1_000,
+            b"\xff\xfe" * 1_000,
+            b'\xef\xbb\xbf{"context":{"a":1}}',
+            b'{"context":{"\\ud800":1}}',
+            b'{"unit":"\\udfff","x":1}',
+            b'"' + b"\\u0000" * 10_000,
+            b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(50_000)) + b"}",
+            b"null",
+            b"",
+        ]
+        method, path = rng.choice(ROUTES)
+        coding = rng.choice([(), (), (), ("Content-Encoding: gzip", "Content-Type: text/json")])
+        body, key = rng.choice(bodies), rng.choice([TENANT, TENANT, PAGE, ""])
+        yield arms.ask(
+            method, path, body, key=key, headers=coding, must_fail=NO_JSON, source=rng.randrange(8)
+        )
+
+
+def long_ids(arms: Arsenal, rng: Random) -> Attack:
+    """Ids, names, units and keys as long as they may be, and by one longer."""
+    letters = ["a", "é", "\U0001f408", "\x00", " ", "/", "\\", "\u202e", "%2F", "\ud7ff"]
+
+    def text(length: int) -> str:
+        letter = rng.choice(letters)
+        stem = f"{rng.getrandbits(64):016x}"
+        return (stem + letter * length)[:length]
+
+    while True:
+        length = rng.choice([1, 127, 128, 129, 255, 256, 257])
+        count = rng.choice([1, 100, 1_000, 3_000])
+        inline = [{"id": text(128)} for _ in range(count)]
+        catalogue: dict[str, Any] = {text(128): {} for _ in range(min(count, 100))}
+        page = {"experiment": "attacker", "unit": text(length), "context": {"tag": text(length)}}
+        kinds = [
+            ("POST", "/select", {**page}, PAGE),
+            ("POST", "/select", {**page, "arms": [text(length)]}, PAGE),
+            ("POST", "/select", {**page, "arms": inline, "top_k": min(count, 100)}, TENANT),
+            ("POST", "/reward", {"decision_id": text(1_024), "reward": 1.0}, PAGE),
+            ("POST", "/experiments/attacker/arms", {"arms": catalogue}, TENANT),
+            ("PUT", f"/experiments/attacker/arms/{'x' * length}", {"features": {}}, TENANT),
+            ("DELETE", f"/experiments/attacker/arms/{'x' * length}", None, TENANT),
+            ("GET", f"/experiments/{'n' * length}", None, TENANT),
+            ("GET", f"/decisions/{'d' * length}?experiment=attacker", None, TENANT),
+            ("DELETE", f"/units/{'u' * length}?experiment=attacker", None, TENANT),
+            ("PUT", f"/experiments/attacker/readers/{'r' * min(length, 128)}",
+             {"position": rng.choice([0, 2**63 - 1, 2**63]), "row": 2**63 - 1}, TENANT),
+            ("DELETE", f"/experiments/attacker/readers/{'r' * min(length, 128)}", None, TENANT),
+            ("POST", f"/decisions/{'d' * length}/activate", None, PAGE),
+        ]  # fmt: skip
+        method, path, body, key = rng.choice(kinds)
+        headers = []
+        if path == "/select" and key == TENANT:
+            headers.append(f"Idempotency-Key: {'i' * length}")
+        yield arms.ask(method, path, body, key=key, headers=headers, source=rng.randrange(8))
+
+
+def beacons(arms: Arsenal, rng: Random) -> Attack:
+    """What a page may say when it is left, with as many parts as it takes and more."""
+    while True:
+        decisions = rng.choice([1, 199, 200, 201, 1_000])
+        key = rng.choice([arms.keys[PAGE], "fk_" + "x" * 1_000, "\u20ac", None])
+        rewards: list[Any] = [
+            rng.choice([None, [], {}, 1e308, {"decision_id": rng.choice(arms.tokens), "reward": 1}])
+            for _ in range(decisions)
+        ]
+        activate = [{"id": rng.choice(arms.ids)} for _ in range(rng.choice([0, 1, 200]))]
+        body = {"key": key, "rewards": rewards, "activate": activate}
+        origin = rng.choice([f"Origin: {ORIGIN}", "Origin: null", f"Origin: http://{arms.host}"])
+        yield arms.ask(
+            "POST", "/beacon", body, headers=["Content-Type: text/plain", origin],
+            source=rng.randrange(8),
+        )  # fmt: skip
+
+
+BODIES: Final[dict[str, Callable[[Arsenal, Random], Attack]]] = {
+    "nested bodies": nested,
+    "long ids": long_ids,
+    "beacons": beacons,
+}

@@ -1,0 +1,192 @@
+"""A service answers for its own hosts alone, and pages of other sites change nothing in it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.hosts import Hosts, host_of
+from service.settings import Settings
+from tests.support.keys import PAGE, body_of, standard
+from tests.support.plug import Plug, head
+from tests.support.service import Wire, expect_problem, filled, serving
+
+RESET = "/experiments/shop/policies/linucb/reset"
+REBOUND = {
+    "Host": "evil.example",
+    "Origin": "http://evil.example",
+    "Sec-Fetch-Site": "same-origin",
+}
+"""Of a page whose own name resolves to this host by now."""
+OWN = {"Host": "127.0.0.1:8000", "Origin": "http://127.0.0.1:8000"}
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    with serving() as wire:
+        yield wire
+
+
+def test_a_rebound_page_changes_nothing(wire: Wire) -> None:
+    answer = wire.put("/arms/evil", {"features": {}}, headers=REBOUND)
+    assert expect_problem(answer, 421)["type"].endswith("/misdirected")
+    assert "evil" not in wire.services.journal.states["shop"].arms
+    expect_problem(wire.post(RESET, headers=REBOUND), 421)
+    expect_problem(wire.post("/beacon", {"rewards": []}, headers=REBOUND), 421)
+    assert wire.metrics()['forage_refused_total{reason="host"}'] >= 2
+
+
+def test_a_rebound_page_reads_nothing(wire: Wire) -> None:
+    for path, methods in wire.app.openapi()["paths"].items():
+        if "get" in methods and path not in ("/healthz", "/readyz"):
+            expect_problem(wire.get(filled(path, "shop"), headers=REBOUND), 421)
+    for path in ("/", "/docs", "/openapi.json", "/nothing"):
+        expect_problem(wire.get(path, headers=REBOUND), 421)
+
+
+def test_probes_are_answered_under_any_name_and_tell_no_names(wire: Wire) -> None:
+    for host in ("service:8000", "evil.example"):
+        assert wire.get("/healthz", headers={"Host": host}).json()["status"] == "ok"
+        ready = wire.get("/readyz", headers={"Host": host}).json()
+        assert ready == {"ready": True, "positions": {}}
+    assert wire.get("/readyz").json()["positions"] == {"shop": 1}
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8"])
+@pytest.mark.parametrize("path", ["/select", "/reward"])
+def test_both_ways_in_hold_the_host_against_the_list(
+    wire: Wire, path: str, content_type: str
+) -> None:
+    body = b'{"context": {"persona": "cat"}}' if path == "/select" else b"{}"
+
+    def status(host: str) -> int:
+        headers = {"Host": host, "Content-Type": content_type}
+        return Plug(wire).post(path, body, headers).status_code
+
+    right = 200 if path == "/select" else 422
+    for host in ("forage", "FORAGE:8000", "localhost:8000", "127.0.0.1:8000", "[::1]:8000"):
+        assert status(host) == right
+    for host in ("evil.example", "forage.evil.example", "10.0.0.7", "", "forage, evil.example"):
+        assert status(host) == 421
+
+
+def test_a_request_that_names_two_hosts_is_for_none(wire: Wire) -> None:
+    plug = Plug(wire)
+    body = b'{"context": {"persona": "cat"}}'
+    request = head("/select", len(body), {"Content-Type": "application/json"}) + body
+    plug.send(request.replace(b"Host: forage\r\n", b"Host: forage\r\nHost: evil.example\r\n"))
+    assert plug.receive().status_code == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": ""},
+        {"Origin": "http://127.0.0.1:8001"},
+        {"Origin": "http://localhost:8000"},
+        {"Origin": "https://evil.example", "Sec-Fetch-Site": "same-origin"},
+        {"Origin": "null", "Sec-Fetch-Site": "none"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_a_page_of_another_origin_changes_nothing(wire: Wire, headers: dict[str, str]) -> None:
+    headers = {"Host": "127.0.0.1:8000", **headers}
+    before = wire.services.journal.states["shop"].position
+    for method, path in (("POST", RESET), ("PUT", "/arms/evil"), ("DELETE", "/units/ann")):
+        problem = expect_problem(wire.request(method, path, headers=headers), 403)
+        assert problem["type"].endswith("/foreign-origin")
+    expect_problem(wire.post("/select", body_of("/select"), headers=headers), 403)
+    assert wire.services.journal.states["shop"].position == before
+    assert wire.get("/experiments", headers=headers).status_code == 200  # unreadable to the page
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        OWN,
+        {**OWN, "Sec-Fetch-Site": "same-origin"},
+        {"Host": "forage", "Origin": "https://forage"},  # a proxy ends TLS
+        {"Origin": PAGE, "Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_programs_own_pages_and_listed_ones_change_what_they_will(headers: dict[str, str]) -> None:
+    with serving(cors_origins=[PAGE]) as wire:
+        assert wire.post(RESET, headers=headers).status_code == 200
+
+
+def test_keys_need_no_list_of_hosts_but_hold_to_one(tmp_path: Path) -> None:
+    keys = standard(tmp_path / "keys.json")
+    asked = {**keys.headers("select"), "Host": "forage.example"}
+    with serving(keys=keys.path, allowed_hosts=[]) as wire:
+        assert wire.post("/select", body_of("/select"), headers=asked).status_code == 200
+    with serving(keys=keys.path, allowed_hosts="forage, *.shop.example") as wire:
+        expect_problem(wire.post("/select", body_of("/select"), headers=asked), 421)
+        asked["Host"] = "api.shop.example"
+        assert wire.post("/select", body_of("/select"), headers=asked).status_code == 200
+
+
+def test_a_key_in_a_page_is_for_the_origins_that_it_or_the_service_lists(tmp_path: Path) -> None:
+    keys = standard(tmp_path / "keys.json")
+    with serving(keys=keys.path, cors_origins=["https://listed.example"]) as wire:
+
+        def status(key: str, origin: str) -> int:
+            headers = {**keys.headers(key), "Origin": origin}
+            return wire.post("/select", body_of("/select"), headers=headers).status_code
+
+        assert status("page", PAGE) == 200
+        assert status("select", "https://listed.example") == 200
+        assert status("select", "http://forage") == 200
+        assert status("select", "https://evil.example") == 403
+        assert status("select", "null") == 403
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "serves"),
+    [
+        ("127.0.0.1", b"127.0.0.1", True),
+        ("127.0.0.1", b"127.1.2.3:80", True),
+        ("127.0.0.1", b"LOCALHOST:1", True),
+        ("127.0.0.1", b"[::1]:8000", True),
+        ("127.0.0.1", b"[::ffff:127.0.0.1]", True),
+        ("127.0.0.1", b"localhost.evil.example", False),
+        ("127.0.0.1", b"127.0.0.1.evil.example", False),
+        ("127.0.0.1", b"192.168.1.5", False),
+        ("127.0.0.1", b"localhost:port", False),
+        ("127.0.0.1", b"evil@localhost", False),
+        ("127.0.0.1", b"localhost\xc3\xa9", False),
+        ("192.168.1.5", b"192.168.1.5:8000", True),
+        ("192.168.1.5", b"192.168.1.6:8000", False),
+        ("box.lan", b"box.lan:8000", True),
+        ("0.0.0.0", b"10.9.8.7:8000", True),  # noqa: S104
+        ("::", b"[fd00::1]:8000", True),
+        ("0.0.0.0", b"evil.example", False),  # noqa: S104
+        ("127.0.0.1", b"shop.example", False),
+        ("127.0.0.1", b"a.b.shop.example", True),
+        ("127.0.0.1", b"notshop.example", False),
+        ("127.0.0.1", b"*.shop.example", False),
+    ],
+)
+def test_a_host_is_one_of_loopback_of_the_address_and_of_the_list(
+    listen: str, host: bytes, serves: bool
+) -> None:
+    assert Hosts(listen, ["*.shop.example"]).serves([host]) is serves
+
+
+@pytest.mark.parametrize("text", ["*", "https://a.example", "a.example:80", "a b", "*.*.a", "a/b"])
+def test_what_is_no_host_stops_the_start(text: str) -> None:
+    with pytest.raises(ValidationError, match="allowed_hosts"):
+        Settings(allowed_hosts=text)
+
+
+def test_hosts_are_listed_by_name_or_address() -> None:
+    assert Settings(allowed_hosts="Service, *.a.example,,[FD00::1]").allowed_hosts == [
+        "service",
+        "*.a.example",
+        "fd00::1",
+    ]
+    assert host_of("10.0.0.7") == "10.0.0.7"

@@ -1,0 +1,178 @@
+"""What takes long keeps no other request waiting: it is made in another thread, or in slices."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Iterator
+from typing import Any
+
+import pytest
+
+from service import engine, explain
+from service.posterior import Health, RidgeHead
+from service.question import InlineArm, Question
+from tests.support.service import Wire, expect_problem, paths, serving
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    with serving() as wire:
+        yield wire
+
+
+def inline(count: int, name: str = "") -> list[dict[str, Any]]:
+    return [{"id": f"{name}{index}", "features": {"category": "toy"}} for index in range(count)]
+
+
+def threads_of(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[int]:
+    """Where a function is called, from now on."""
+    found: list[int] = []
+    whole = getattr(module, name)
+
+    def calling(*arguments: Any) -> Any:
+        found.append(threading.get_ident())
+        return whole(*arguments)
+
+    monkeypatch.setattr(module, name, calling)
+    return found
+
+
+def turns_of_others(wire: Wire, work: Awaitable[Any]) -> int:
+    """How often another task has its turn while the work goes on."""
+
+    async def count() -> int:
+        task, turns = asyncio.ensure_future(work), 0
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+        await task
+        return turns
+
+    return wire.run(count())
+
+
+def test_a_long_ranking_is_drawn_in_another_thread(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = threads_of(monkeypatch, engine, "decide")
+    answer = wire.select(policy="lints", arms=inline(2_000), top_k=100)
+    assert len(answer["ranking"]) == 100
+    assert len(found) == 1
+    assert found[0] != threading.get_ident()
+
+
+def test_an_ordinary_choice_is_made_on_the_spot(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = threads_of(monkeypatch, engine, "decide")
+    wire.select(policy="lints", top_k=2)
+    assert found == [threading.get_ident()]
+
+
+def test_many_arms_outside_the_catalogue_are_encoded_in_slices(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices of no time: others have a turn after each arm."""
+    monkeypatch.setattr("service.follower.SLICE_SECONDS", -1.0)
+    arms = [InlineArm(f"i{index}", {"category": "toy"}) for index in range(500)]
+    question = Question({"persona": "cat"}, policy="linucb", arms=arms)
+    assert turns_of_others(wire, wire.services.engine.select(question)) >= 500
+
+
+def test_what_is_folded_while_arms_are_encoded_is_not_missed(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A removed arm is refused, or was there when all was decided: the row names the position."""
+    monkeypatch.setattr("service.follower.SLICE_SECONDS", -1.0)
+    arms = ["ball", *(InlineArm(f"i{n}", {"category": "toy"}) for n in range(500))]
+    question = Question({"persona": "cat"}, policy="linucb", arms=arms)
+
+    async def both() -> Any:
+        state = wire.services.journal.states["shop"]
+        answer, _ = await asyncio.gather(
+            wire.services.engine.select(question), wire.services.admin.remove_arm(state, "ball")
+        )
+        return answer
+
+    before = wire.services.journal.states["shop"].position
+    decision = wire.run(both()).decision
+    assert decision.model_version.endswith(f"@{before}")
+    assert wire.services.journal.states["shop"].position == before + 1
+
+
+def test_each_of_a_batch_begins_in_a_turn_of_its_own(wire: Wire) -> None:
+    body = {"requests": [{"context": {"persona": "cat"}}] * 200}
+    work = wire.client.post("/select/batch", json=body)
+    assert turns_of_others(wire, work) >= 200
+    tokens = [
+        each["answer"]["decision_id"] for each in wire.post("/select/batch", body).json()["results"]
+    ]
+    rewards = {"requests": [{"decision_id": token, "reward": 1.0} for token in tokens]}
+    assert turns_of_others(wire, wire.client.post("/reward/batch", json=rewards)) >= 200
+
+
+def test_a_decision_on_many_arms_is_explained_in_another_thread(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = wire.select(policy="lints"), wire.select(policy="lints", arms=inline(300))
+    found = threads_of(monkeypatch, explain, "reasons")
+    wire.get(f"/decisions/{few['id']}")
+    answer = wire.get(f"/decisions/{many['id']}").json()
+    assert [thread == threading.get_ident() for thread in found] == [True, False]
+    assert len(answer["candidates"]) == 300
+    assert sum(each["probability"] for each in answer["candidates"]) == pytest.approx(1.0)
+
+
+def test_a_decision_that_would_fill_the_log_is_refused_before_it_is_made(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """9,000 ids of 57 characters, each twice in the row: 1.5 MB, of a body of 0.9 MB."""
+    found = threads_of(monkeypatch, engine, "decide")
+    question = {"context": {"persona": "cat"}, "arms": inline(9_000, "x" * 53)}
+    assert paths(expect_problem(wire.post("/select", question), 422)) == ["arms"]
+    assert not found
+    assert wire.policy("lints")["decisions"] == wire.policy("linucb")["decisions"] == 0
+
+
+def test_a_row_is_as_long_as_it_may_be() -> None:
+    with serving(max_decision_bytes=2_000) as wire:
+        assert wire.select(arms=inline(5))
+        problem = expect_problem(
+            wire.post("/select", {"context": {"persona": "cat"}, "arms": inline(60)}), 422
+        )
+        assert paths(problem) == ["arms"]
+        wire.select()  # the catalogue is its owner's
+
+
+def test_a_ranking_that_would_take_too_much_memory_is_refused() -> None:
+    """64 draws of 3,000 arms: 6 MB with what ranks them."""
+    with serving(max_select_memory_bytes=4_000_000) as wire:
+        question = {"context": {"persona": "cat"}, "policy": "lints", "arms": inline(3_000)}
+        assert wire.post("/select", question).status_code == 200
+        problem = expect_problem(wire.post("/select", {**question, "top_k": 2}), 422)
+        assert paths(problem) == ["arms"]
+
+
+def test_the_health_of_a_wide_head_is_looked_at_in_a_thread_and_leaves_the_head_alone(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head keeps what it derives: what a thread derived while a reward was folded would be kept
+    in place of what holds now."""
+    monkeypatch.setattr("service.admin.WIDE", 1)
+    wire.reward(wire.select(policy="linucb"), 1.0)
+    state = wire.services.journal.state("shop")
+    assert state is not None
+    live, looked_at = state.learners["linucb"].active.head, list[tuple[object, bool]]()
+    health = RidgeHead.health
+
+    def seen(self: RidgeHead, usual: float | None = None) -> Health:
+        looked_at.append((self, threading.current_thread() is threading.main_thread()))
+        return health(self, usual)
+
+    monkeypatch.setattr(RidgeHead, "health", seen)
+    told = wire.policy("linucb")["head"]
+    [(head, on_the_loop)] = looked_at
+    assert head is not live
+    assert not on_the_loop
+    assert isinstance(live, RidgeHead)
+    assert told["effective_count"] == live.n == 1.0
+    assert told["smallest_eigenvalue"] == health(live).smallest_eigenvalue

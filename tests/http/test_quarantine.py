@@ -1,0 +1,312 @@
+"""An event that cannot be folded stops its own experiment, until it is skipped, and no other."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from unittest import mock
+from zlib import crc32
+
+import pytest
+
+from service.errors import StoreUnavailable
+from service.events import Learned, Skipped, encode_event
+from service.follower import Follower
+from service.policies.learner import Learner
+from service.posterior import digest
+from service.stores.base import Append, Record
+from service.stores.memory import MemoryStore
+from service.telemetry import Telemetry
+from tests.support.service import Json, Wire, expect_problem, serving
+
+CURSED = 0.123
+"""A reward that `cursed` heads cannot fold."""
+
+
+class Kept(MemoryStore):
+    """What is in it stays when a service closes it."""
+
+    async def close(self) -> None:
+        pass
+
+
+@contextmanager
+def cursed() -> Iterator[None]:
+    """Heads that raise at one reward, after a part of the state has moved."""
+    fold = Learner.fold
+
+    def fails(self: Learner, position: int, event: Learned) -> None:
+        fold(self, position, event)
+        if self.name == "lints" and any(one.reward == CURSED for one in event.settled):
+            raise ZeroDivisionError("cursed")
+
+    with mock.patch.object(Learner, "fold", fails):
+        yield
+
+
+def add_unreadable(store: MemoryStore, experiment: str = "shop") -> int:
+    """A record as an older Forage wrote the sum of two rewards of 1e308; its position."""
+    settled = [{"arm": "ball", "reward": None, "x": [0.0] * 10, "inline": False}]
+    event = {"type": "Corrected", "at": 1.0, "decision": "d", "policy": "linucb"}
+    event |= {"schema_version": 1, "settled": settled, "was": [1e308], "since": [2]}
+    body = json.dumps(event).encode()
+    record = b'{"schema":5,"event":%b,"crc":%d}' % (body, crc32(body, 5))
+
+    async def commit() -> int:
+        (appended,) = await store.commit([Append(experiment, record, {"bad": ""})])
+        return int(appended.position)  # type: ignore[union-attr]
+
+    return asyncio.run(commit())
+
+
+def second(wire: Wire) -> None:
+    answer = wire.put("/experiments/other", wire.definition())
+    assert answer.status_code == 201
+
+
+def decide(wire: Wire, experiment: str) -> Json:
+    return wire.select(experiment=experiment, policy="linucb")
+
+
+def digests(store: MemoryStore, name: str = "shop") -> dict[str, str]:
+    """Of the heads, folded from the log by somebody who has never seen it."""
+
+    async def fold() -> dict[str, str]:
+        state = await Follower(store, Telemetry()).discover(name)
+        heads = {name: one.active.head for name, one in state.learners.items()}
+        return {name: digest(head) for name, head in heads.items() if head is not None}
+
+    return asyncio.run(fold())
+
+
+def stopped(wire: Wire) -> Json:
+    """What the service tells of the only quarantine."""
+    (found,) = wire.get("/status").json()["quarantined"]
+    return dict(found)
+
+
+def test_an_unreadable_event_stops_its_experiment_alone() -> None:
+    """As a log that holds two rewards of 1e308 does: the landed service did not start."""
+    store = Kept()
+    with serving(store) as wire:
+        second(wire)
+        decision = decide(wire, "shop")
+    position = add_unreadable(store)
+    with serving(store) as wire:
+        for answer in (
+            wire.post("/select", {"experiment": "shop", "context": {"persona": "cat"}}),
+            wire.post("/reward", {"decision_id": decision["decision_id"], "reward": 1.0}),
+            wire.get("/experiments/shop"),
+            wire.put("/experiments/shop", {"policies": {"a": {"kind": "random"}}}),
+            wire.get(f"/decisions/{decision['id']}"),
+        ):
+            problem = expect_problem(answer, 503)
+            assert problem["type"].endswith("/quarantined")
+            assert f"position {position} cannot be folded" in problem["detail"]
+        assert wire.reward(decide(wire, "other"), 1.0) == "accepted"
+        assert wire.get("/readyz").status_code == 200
+        assert wire.get("/healthz").json()["quarantined"] == 1
+        assert stopped(wire)["name"] == "shop"
+        samples = wire.metrics()
+        assert samples['forage_quarantined{experiment="shop"}'] == 1
+        assert samples['forage_quarantined{experiment="other"}'] == 0
+
+
+def test_a_request_that_names_no_experiment_does_not_fall_to_the_other() -> None:
+    store = Kept()
+    with serving(store) as wire:
+        second(wire)
+    add_unreadable(store)
+    with serving(store) as wire:
+        answer = wire.post("/select", {"context": {"persona": "cat"}})
+        assert expect_problem(answer, 422)["errors"][0]["path"] == "experiment"
+
+
+def test_a_skipped_event_changes_nothing_and_the_experiment_is_served_again() -> None:
+    store, whole = Kept(), Kept()
+    for log, broken in ((store, True), (whole, False)):
+        with serving(log) as wire:
+            for _ in range(3):
+                wire.reward(wire.select(policy="linucb", arms=["ball"]), 1.0)
+        if broken:
+            position = add_unreadable(log)
+    expected = digests(whole)
+    with serving(store) as wire:
+        wrong = wire.post("/experiments/shop/skips", {"position": position - 1})
+        assert "position" in expect_problem(wrong, 409)["detail"]
+        answer = wire.post("/experiments/shop/skips", {"position": position})
+        assert answer.json() == {"served": True}
+        expect_problem(wire.post("/experiments/shop/skips", {"position": position}), 409)
+        assert wire.policy("linucb")["head"]["digest"] == expected["linucb"]
+        assert wire.get("/status").json()["quarantined"] == []
+        assert wire.reward(wire.select(policy="lints", arms=["ball"]), 1.0) == "accepted"
+    assert digests(store)["linucb"] == expected["linucb"]
+    with serving(store) as wire:  # from a snapshot that was taken after it
+        assert wire.reward(decide(wire, "shop"), 1.0) == "accepted"
+
+
+def test_a_reader_does_not_spin_while_an_experiment_is_quarantined() -> None:
+    """The log is ahead of the experiment for as long as nobody skips the event."""
+    store, asked = Kept(), 0
+    with serving(store):
+        pass
+    add_unreadable(store)
+
+    async def follow() -> None:
+        nonlocal asked
+        follower = Follower(store, Telemetry())
+        await follower.follow(0)
+        waited = asyncio.ensure_future(follower.follow(60.0))
+        await asyncio.sleep(0)
+        while not waited.done() and asked < 100:
+            await asyncio.sleep(0)
+            asked += 1
+        assert not waited.done()
+        waited.cancel()
+
+    asyncio.run(follow())
+
+
+class Slow(Kept):
+    """Others have their turn while it is read."""
+
+    async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
+        await asyncio.sleep(0)
+        return await super().read(experiment, after, limit)
+
+
+def test_nothing_is_decided_by_a_state_that_is_still_folded_anew() -> None:
+    store = Slow()
+    with serving(store) as wire:
+        wire.reward(decide(wire, "shop"), 1.0)
+    position = add_unreadable(store)
+
+    async def lift() -> set[int]:
+        follower, seen = Follower(store, Telemetry()), set[int]()
+        await follower.follow(0)
+        event = Skipped(at=1.0, position=position, reason="for this test")
+        await store.commit([Append("shop", encode_event(event), {"skip/0": str(position)})])
+        lifting = asyncio.ensure_future(follower.lift("shop"))
+        while not lifting.done():
+            await asyncio.sleep(0)
+            with suppress(StoreUnavailable):
+                state = follower.state("shop")
+                assert state is not None
+                seen.add(state.position)
+        return seen
+
+    assert asyncio.run(lift()) == {position + 1}
+
+
+def test_there_is_nothing_to_skip_of_an_experiment_that_nobody_defined(wire: Wire) -> None:
+    expect_problem(wire.post("/experiments/nobody/skips", {"position": 1}), 404)
+
+
+def test_a_reward_that_a_head_cannot_fold_is_not_acknowledged_and_stops_its_experiment() -> None:
+    store = Kept()
+    with cursed():
+        with serving(store) as wire:
+            second(wire)
+            body = {"decision_id": decide(wire, "shop")["decision_id"], "reward": CURSED}
+            assert "cursed" in expect_problem(wire.post("/reward", body), 503)["detail"]
+            expect_problem(wire.post("/reward", body), 503)
+            assert not wire.services.journal.degraded
+            assert wire.reward(decide(wire, "other"), CURSED / 2) == "accepted"
+        with serving(store) as wire:
+            position = stopped(wire)["position"]
+            assert wire.post("/experiments/shop/skips", {"position": position}).json()["served"]
+            assert wire.reward(decide(wire, "shop"), 1.0) == "accepted"
+            assert wire.post("/reward", body).json() == {"status": "duplicate"}
+
+
+def test_nothing_further_is_learned_of_an_arm_whose_reward_was_skipped() -> None:
+    """A correction says what was learned before it, and of this arm nothing was."""
+    store = Kept()
+    with cursed(), serving(store) as wire:
+        rules = {"range": [0, 1], "aggregation": "last", "default": None}
+        wire.redefine(reward=rules)
+        body = {"decision_id": decide(wire, "shop")["decision_id"], "reward": CURSED}
+        expect_problem(wire.post("/reward", body), 503)
+        wire.post("/experiments/shop/skips", {"position": stopped(wire)["position"]})
+        answer = wire.post("/reward", {**body, "reward": 1.0, "reward_id": "more"})
+        assert "taken out" in expect_problem(answer, 410)["detail"]
+
+
+def test_a_replica_that_had_folded_the_event_folds_the_log_anew() -> None:
+    store = Kept()
+    with serving(store) as wire:
+        wire.reward(decide(wire, "shop"), 1.0)
+        before = wire.policy("linucb")["head"]["digest"]
+
+    async def replica() -> tuple[str, str]:
+        follower = Follower(store, Telemetry())
+        await follower.discover("shop")
+        with cursed():
+            await asyncio.to_thread(stop_and_skip, store)
+        await follower.follow(0)
+        head = follower.live["shop"].state.learners["linucb"].active.head
+        assert head is not None
+        return digest(head), follower.live["shop"].state.skips.__repr__()
+
+    def stop_and_skip(store: MemoryStore) -> None:
+        with serving(store) as wire:
+            body = {"decision_id": decide(wire, "shop")["decision_id"], "reward": CURSED}
+            expect_problem(wire.post("/reward", body), 503)
+            wire.post("/experiments/shop/skips", {"position": stopped(wire)["position"]})
+
+    found, skips = asyncio.run(replica())
+    assert found == before
+    assert skips == "[3]"
+
+
+def test_a_snapshot_that_holds_a_skipped_event_is_passed_over() -> None:
+    """It was taken by a replica that could fold the event, before another one skipped it."""
+    store = Kept()
+    with serving(store) as wire:
+        wire.reward(decide(wire, "shop"), 1.0)
+        before = digests(store)
+        wire.reward(decide(wire, "shop"), 0.5)  # the snapshot at the end holds this one
+    event = Skipped(at=1.0, position=3, reason="for this test")
+    asyncio.run(store.commit([Append("shop", encode_event(event), {"skip/0": "3"})]))
+    assert digests(store) == before
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "last"])
+def test_huge_rewards_of_one_tenant_leave_the_log_and_the_other_tenant_whole(
+    aggregation: str,
+) -> None:
+    """Three requests stopped the landed store for ever: a range up to 1e308 and two rewards."""
+    with serving() as wire:
+        rules: Json = {"range": [0, 1e308], "aggregation": aggregation}
+        body = {**wire.definition(), "reward": rules}
+        problem = expect_problem(wire.put("/experiments/huge", body), 422)
+        assert problem["errors"][0]["path"] == "reward.range"
+        body["reward"]["range"] = [0, 1e12]
+        assert wire.put("/experiments/huge", body).status_code == 201
+        decision = decide(wire, "huge")
+        for number in range(3):
+            content: dict[str, Any] = {"decision_id": decision["decision_id"], "reward": 1e12}
+            wire.post("/reward", {**content, "reward_id": str(number)})
+        assert wire.reward(decide(wire, "shop"), 1.0) == "accepted"
+        assert wire.policy("linucb", "huge")["mean_reward"] == 1e12
+
+
+def test_an_older_definition_with_a_huge_range_opens_and_takes_rewards_that_can_be_summed() -> None:
+    store = Kept()
+    with serving(store) as wire:
+        definition = wire.definition()
+    definition["reward"] |= {"range": [0, 1e308], "aggregation": "sum"}
+    del definition["reward"]["total"]
+    event = {"type": "ExperimentDefined", "at": 1.0, "revision": 1, "schema_version": 1}
+    body = json.dumps({**event, "definition": definition}).encode()
+    record = b'{"schema":5,"event":%b,"crc":%d}' % (body, crc32(body, 5))
+    asyncio.run(store.commit([Append("old", record, {"revision/1": ""})]))
+    with serving(store) as wire:
+        decision = decide(wire, "old")
+        body_of = {"decision_id": decision["decision_id"], "reward": 1e308}
+        expect_problem(wire.post("/reward", body_of), 422)
+        assert wire.reward(decision, 1e12, reward_id="1") == "accepted"
+        answer = wire.post("/reward", {**body_of, "reward": 1e12, "reward_id": "2"})
+        assert "come to 1e+12" in expect_problem(answer, 409)["detail"]
+        assert wire.reward(decide(wire, "shop"), 1.0) == "accepted"

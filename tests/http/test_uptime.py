@@ -1,0 +1,136 @@
+"""Nothing depends on how long the host has been up, on whose clock the service counts seconds."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from service.commands.evaluate import _bar
+from service.drift import Drift
+from service.http.wire import protocol
+from service.presence import Presence
+from service.stores.base import Entry, Outcome
+from service.stores.memory import MemoryStore
+from service.upkeep.copying import Progress
+from tests.support.keys import Keys
+from tests.support.plug import Connection, head
+from tests.support.service import Wire, serving
+
+T = TypeVar("T")
+
+pytestmark = pytest.mark.usefixtures("uptime")
+
+LONG_S = 60.0
+"""No test here takes as long."""
+
+
+class Shared(MemoryStore):
+    shared = True
+
+
+class Stuck(MemoryStore):
+    """A commit ends once it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        await self.free.wait()
+        return await super().commit(entries)
+
+
+def of(wire: Wire, read: Callable[[], T]) -> T:
+    """Read while the service's loop runs: some of it asks the loop for the time."""
+
+    async def now() -> T:
+        return read()
+
+    return wire.run(now())
+
+
+def test_a_replica_is_ready_and_leads_from_its_first_beat_on() -> None:
+    with serving(Shared()) as wire:
+        journal = wire.services.journal
+        assert wire.get("/readyz").status_code == 200
+        assert of(wire, lambda: journal.presence.leads)
+        lag_seconds = of(wire, lambda: journal.lag_seconds)
+        assert lag_seconds is not None
+        assert 0 <= lag_seconds < LONG_S
+        decision = wire.select()
+        assert decision["logged"]
+        assert wire.reward(decision, 1.0) == "accepted"
+
+
+def test_a_process_that_has_not_said_that_it_lives_does_not_lead() -> None:
+    with serving(Shared()) as wire:
+        unheard = Presence(wire.services.journal.store)
+        assert not of(wire, lambda: unheard.leads)
+
+
+def test_latencies_are_those_of_the_requests(wire: Wire) -> None:
+    wire.reward(wire.select(), 1.0)
+    seconds = {name: value for name, value in wire.metrics().items() if "_seconds_sum" in name}
+    assert len(seconds) > 3
+    assert all(0 <= value < LONG_S for value in seconds.values()), seconds
+
+
+def test_a_decision_waits_for_a_log_that_is_stuck_only_so_long() -> None:
+    store = Stuck()
+    with serving(store, select_log_seconds=0.05) as wire:
+        assert wire.select()["logged"]
+        store.free.clear()
+        assert not wire.select()["logged"]
+        store.free.set()
+
+
+def test_a_silent_connection_is_closed(wire: Wire) -> None:
+    connection = Connection(wire.app, protocol(wire.services), wire.run)
+    connection.protocol.timeout_keep_alive = 0.2
+    body = b'{"context": {"persona": "cat"}}'
+    connection.send(head("/select", len(body), {"Content-Type": "application/json"}) + body)
+    assert connection.receive().status_code == 200
+    wire.until(lambda: connection.transport.closed)
+
+
+def test_keys_that_change_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.access.LOOK_SECONDS", 0.05)
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("ops", "admin")
+    with serving(keys=keys.path) as wire:
+        assert wire.get("/experiments", headers=keys.headers("ops")).status_code == 200
+        keys.add("new", "admin")
+        seen = keys.headers("new")
+        wire.until(lambda: wire.get("/experiments", headers=seen).status_code == 200)
+
+
+def test_a_rate_lets_as_many_pass(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("slow", "admin", rate="2/hour")
+    with serving(keys=keys.path) as wire:
+        asked = [wire.get("/experiments", headers=keys.headers("slow")) for _ in range(3)]
+    assert [answer.status_code for answer in asked] == [200, 200, 429]
+
+
+def test_of_the_first_contexts_each_is_a_sample(wire: Wire) -> None:
+    """They come faster than samples are wanted, but no block of them has shown that yet."""
+    drift, state = Drift(Random(1)), wire.services.journal.live["shop"].state
+    for _ in range(10):
+        drift.decided(state, np.zeros(state.schema.context.width))
+    assert drift._contexts["shop"].count == 10
+
+
+def test_how_far_work_is_gets_said_at_once_and_then_now_and_then() -> None:
+    said: list[str] = []
+    progress = Progress(said.append)
+    for line in ("first", "second"):
+        progress.tell(line)
+    tell = _bar(said.append)
+    tell("read", 1, None)
+    tell("read", 2, None)
+    assert said == ["first", "read: 1"]

@@ -1,0 +1,140 @@
+"""Intervals that remain, over logs that a service wrote, whose truth is known from click chances.
+
+Three logs: a policy that chooses among shortlists of a large catalogue, chance over few arms, and a
+policy with a floor. What is estimated across shortlists must be refused on every one of them.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import pytest
+
+from service.engine import Question
+from service.evaluation.columns import Columns
+from service.evaluation.estimators import NAMES, Estimate, estimate
+from service.evaluation.refusals import MOST_UNSUPPORTED, Weights, refusal
+from service.evaluation.rows import Selection, choose
+from service.evaluation.targets import Added
+from service.evaluation.walk import Walk
+from service.services import Services
+from service.settlement import Outcome
+from service.stores.memory import MemoryStore
+from tests.statistics.test_evaluation_coverage import RESAMPLES, Tally
+from tests.unit.audited import define, live
+
+IDEA = {"kind": "lints", "draws": 64, "epsilon": 0.2}
+
+
+@dataclass(frozen=True)
+class Course:
+    """policies: that decide; target: whose value is estimated, one of them or of `ideas`; refused:
+    that must be, on the same log."""
+
+    arms: int
+    policies: dict[str, Any]
+    target: str
+    ideas: dict[str, Any]
+    refused: Sequence[str] = ()
+    decisions: int = 300
+
+    def chance(self, arm: str) -> float:
+        """Rising with the number that the arm has as a feature; 0.28 in the mean."""
+        return 0.1 + 0.54 * (int(arm[1:]) / self.arms) ** 2
+
+
+COURSES = {
+    "retrieved": Course(
+        800,
+        {
+            "ts": {"kind": "lints", "draws": 64, "retrieve": 20, "epsilon": 0.2},
+            "random": {"kind": "random", "share": 0.0},
+        },
+        "ts",
+        {},
+        ["random"],
+    ),
+    "uniform": Course(12, {"random": {"kind": "random"}}, "idea", {"idea": IDEA}),
+    "floored": Course(
+        12, {"ts": {"kind": "lints", "draws": 64, "epsilon": 0.4}}, "idea", {"idea": IDEA}
+    ),
+}
+
+
+def written(course: Course, seed: int) -> MemoryStore:
+    store, rng = MemoryStore(), Random(seed)
+    definition = {
+        "features": {
+            "context": {"pet": {"type": "categorical", "values": ["cat", "dog"]}},
+            "arm": {"quality": {"type": "numeric", "scale": 1.0}},
+        },
+        "policies": course.policies,
+        "arms": {f"a{n}": {"quality": n / course.arms} for n in range(course.arms)},
+        "reward": {"range": [0, 1]},
+    }
+
+    async def play(services: Services) -> None:
+        await define(services, definition)
+        for _ in range(course.decisions):
+            asked = Question({"pet": rng.choice(["cat", "dog"])}, "shop")
+            answer = await services.engine.select(asked)
+            chance = course.chance(answer.decision.shown[0].arm)
+            reward = float(rng.random() < chance)
+            await services.settlements.reward(Outcome(answer.token, reward=reward))
+
+    asyncio.run(live(store, play))
+    return store
+
+
+def refused(columns: Columns, policy: str, range_: tuple[float, float]) -> str | None:
+    weights = Weights.of(columns.logged(policy, range_))
+    return refusal(
+        columns,
+        policy,
+        weights,
+        first_slot=False,
+        least_effective=1.0,
+        most_unsupported=MOST_UNSUPPORTED,
+    )
+
+
+async def evaluated(course: Course, store: MemoryStore) -> tuple[dict[str, Estimate], float]:
+    """Estimates, and what the target would have earned in the mean."""
+    target, names = course.target, [course.target, *course.refused]
+    chosen = await choose(store, "shop", Selection())
+    walk, columns, truth = Walk(store, "shop", names, Added(course.ideas)), Columns(names), 0.0
+    async for visit in walk.visits(chosen):
+        columns.add(visit, float(chosen.rewards[visit.index]))
+        truth += float(visit.targets[target] @ [course.chance(arm) for arm in visit.arms])
+    assert refused(columns, target, walk.range) is None
+    for name in course.refused:
+        assert "chose from other candidates" in str(refused(columns, name, walk.range))
+    return estimate(columns.logged(target, walk.range), resamples=RESAMPLES), truth / len(columns)
+
+
+def tally(name: str, logs: int) -> Tally:
+    course, found = COURSES[name], Tally()
+    for seed in range(logs):
+        found.add(*asyncio.run(evaluated(course, written(course, seed))))
+    return found
+
+
+@pytest.mark.parametrize("name", list(COURSES))
+def test_intervals_of_a_few_logs_hold_the_truth(name: str) -> None:
+    """Of 6 logs at most 2 miss, which intervals of 95 percent do once in 400 courses."""
+    found = tally(name, 6)
+    for estimator in NAMES:
+        assert found.covered(estimator) >= 4 / 6, found.told(name)
+
+
+@pytest.mark.statistics
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("name", list(COURSES))
+def test_intervals_of_200_logs_hold_the_truth_in_92_percent(name: str) -> None:
+    """Of 200 at 95 percent, 92 percent are two standard errors below."""
+    found = tally(name, 200)
+    print(found.told(name))  # noqa: T201
+    for estimator in NAMES:
+        assert found.covered(estimator) >= 0.92, found.told(name)

@@ -1,0 +1,220 @@
+"""Arms below the click of a cascade are not learned from: in time, late, and said twice."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.audit import Audit
+from service.engine import Answer, Question
+from service.errors import Conflict
+from service.evaluation.evaluate import Request, evaluate
+from service.events import AnyEvent, Corrected, Learned, Rewarded, outcomes
+from service.explain import explain
+from service.fold import State
+from service.services import Services
+from tests.unit.folding import bits, replay
+from tests.unit.test_settlement import PET, b_of, events_of, serving, told
+
+
+def state_of(services: Services) -> State:
+    state = services.journal.state("shop")
+    assert state is not None
+    return state
+
+
+async def shown(services: Services, *, expired: bool = False) -> tuple[Answer, list[str]]:
+    """Three arms; expired: the default of 0 was learned of each."""
+    answer = await services.engine.select(Question(PET, top_k=3))
+    if expired:
+        await services.settlements.expire(state_of(services), answer.decision)
+    return answer, [arm.arm for arm in answer.decision.shown]
+
+
+async def clicked(services: Services, answer: Answer, arm: str | None, **more: Any) -> str:
+    return await told(services, answer.token, cascade=True, clicked=arm, **more)
+
+
+async def learned(services: Services, answer: Answer) -> dict[str, float]:
+    found = await explain(services.journal, answer.decision.id, "shop")
+    return {arm["arm"]: arm["reward"] for arm in found["learned"]}
+
+
+def counts(services: Services) -> tuple[float, int, int, float]:
+    """Settlements in the head, in the tally of the policy and in those of its arms; their sum."""
+    state = state_of(services)
+    head: Any = state.learners["linucb"].active.head
+    tally, by_arm = state.tallies["linucb"], state.arm_tallies["linucb"].columns()
+    assert tally.total == by_arm[1].sum()
+    return head.n, tally.count, int(by_arm[0].sum()), tally.total
+
+
+def of_a_decision(events: list[AnyEvent]) -> list[Learned]:
+    return [event for event in events if isinstance(event, Learned)]
+
+
+async def sound(services: Services) -> None:
+    """The log audits clean, and folds to this state."""
+    records = [(event, None) for event in await events_of(services)]
+    assert bits(replay(records)) == bits(state_of(services))
+    assert (await Audit(services.journal.store, "shop").run()).clean
+
+
+def test_a_late_click_takes_the_default_of_the_arms_below_it_back() -> None:
+    """Defaults of 0 for three arms, then a click (10) on the second: two settlements are left, and
+    A is what those two make it."""
+
+    async def scenario(services: Services) -> None:
+        answer, (first, second, third) = await shown(services, expired=True)
+        assert counts(services) == (3, 3, 3, 0)
+        assert await clicked(services, answer, second) == "corrected"
+        *_, event = await events_of(services)
+        assert isinstance(event, Corrected)
+        assert [(one.settled.arm, one.was, one.since, one.learned) for one in outcomes(event)] == [
+            (first, 0.0, 2, 0.0),
+            (second, 0.0, 2, 10.0),
+            (third, 0.0, 2, None),
+        ]
+        assert counts(services) == (2, 2, 2, 10)
+        head: Any = state_of(services).learners["linucb"].active.head
+        x = {arm.arm: np.array(arm.x) for arm in answer.decision.shown}
+        phi = state_of(services).learners["linucb"].active.phi(np.array([x[first], x[second]]))
+        assert np.array_equal(head.A, np.eye(len(head.A)) + phi.T @ phi)
+        assert np.array_equal(head.b, 10 * phi[1])
+        assert await learned(services, answer) == {first: 0.0, second: 10.0}
+        await sound(services)
+
+    serving(scenario)
+
+
+def test_said_again_it_changes_nothing_and_another_click_is_another_value() -> None:
+    async def scenario(services: Services) -> None:
+        answer, (first, second, _) = await shown(services, expired=True)
+        await clicked(services, answer, second)
+        before = counts(services)
+        assert await clicked(services, answer, second) == "duplicate"
+        with pytest.raises(Conflict):
+            await clicked(services, answer, first)
+        assert counts(services) == before
+        await sound(services)
+
+    serving(scenario)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_first_cascade_closes_the_arms_that_it_left_unseen(late: bool) -> None:
+    """Under aggregation first a second one with another reward_id, and a reward by arm, are
+    duplicates; so is the default, which a replica may have set out with before."""
+
+    async def scenario(services: Services) -> None:
+        answer, (first, second, third) = await shown(services, expired=late)
+        status = await clicked(services, answer, first, reward_id="one")
+        assert status == ("corrected" if late else "accepted")
+        assert counts(services) == (1, 1, 1, 10)
+        assert await clicked(services, answer, third, reward_id="two") == "duplicate"
+        assert await clicked(services, answer, None, reward_id="three") == "duplicate"
+        assert await told(services, answer.token, rewards={second: 5.0}) == "duplicate"
+        await services.settlements.expire(state_of(services), answer.decision)
+        assert counts(services) == (1, 1, 1, 10)
+        assert await learned(services, answer) == {first: 10.0}
+        await sound(services)
+
+    serving(scenario)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("aggregation", ["sum", "last"])
+def test_where_rewards_add_up_a_second_cascade_may_reach_further(
+    aggregation: str, late: bool
+) -> None:
+    """The arms that were left unseen are settled by it for the first time."""
+
+    async def scenario(services: Services) -> None:
+        answer, (first, second, third) = await shown(services, expired=late)
+        await clicked(services, answer, first, reward_id="one")
+        assert counts(services) == (1, 1, 1, 10)
+        assert await clicked(services, answer, second, reward_id="two") == "accepted"
+        *_, event = of_a_decision(await events_of(services))
+        assert isinstance(event, Corrected)
+        position = 1 + len(of_a_decision(await events_of(services)))
+        assert (event.was, event.withdrawn) == ([10.0, None], [])
+        earned = 20.0 if aggregation == "sum" else 10.0
+        assert counts(services) == (2, 2, 2, earned)
+        await clicked(services, answer, second, reward_id="three")
+        *_, event = of_a_decision(await events_of(services))
+        assert isinstance(event, Corrected)
+        assert event.since == [2, position]
+        assert third not in await learned(services, answer)
+        await sound(services)
+
+    total = {"total": [0, 100]} if aggregation == "sum" else {}
+    serving(scenario, aggregation=aggregation, **total)
+
+
+def test_what_was_said_of_an_arm_by_name_stays() -> None:
+    """The last arm was rewarded by name; a later click on the first leaves that, and closes the
+    second."""
+
+    async def scenario(services: Services) -> None:
+        answer, (first, second, third) = await shown(services)
+        await told(services, answer.token, rewards={third: 4.0}, reward_id="by name")
+        assert await clicked(services, answer, first) == "accepted"
+        assert await learned(services, answer) == {third: 4.0, first: 10.0}
+        await services.settlements.expire(state_of(services), answer.decision)
+        assert second not in await learned(services, answer)
+        assert counts(services) == (2, 2, 2, 14)
+        await sound(services)
+
+    serving(scenario)
+
+
+def test_a_cascade_that_says_nothing_new_still_closes_what_it_left_unseen() -> None:
+    async def scenario(services: Services) -> None:
+        answer, (first, *_) = await shown(services)
+        await told(services, answer.token, rewards={first: 10.0}, reward_id="by name")
+        assert await clicked(services, answer, first) == "accepted"
+        *_, event = await events_of(services)
+        assert isinstance(event, Rewarded)
+        assert event.settled == []
+        await services.settlements.expire(state_of(services), answer.decision)
+        assert counts(services) == (1, 1, 1, 10)
+        await sound(services)
+
+    serving(scenario)
+
+
+def test_a_late_click_on_the_last_arm_withdraws_nothing() -> None:
+    async def scenario(services: Services) -> None:
+        answer, (*_, third) = await shown(services, expired=True)
+        assert await clicked(services, answer, third) == "corrected"
+        *_, event = await events_of(services)
+        assert isinstance(event, Corrected)
+        assert event.withdrawn == []
+        assert counts(services) == (3, 3, 3, 10)
+        await sound(services)
+
+    serving(scenario)
+
+
+def test_a_head_that_never_held_the_default_takes_nothing_back() -> None:
+    async def scenario(services: Services) -> None:
+        answer, (first, *_) = await shown(services, expired=True)
+        state = state_of(services)
+        await services.admin.reset(state, "linucb")
+        await clicked(services, answer, first)
+        head: Any = state_of(services).learners["linucb"].active.head
+        assert (head.n, b_of(services)) == (0, 0)
+        assert np.array_equal(head.A, np.eye(len(head.A)))
+
+    serving(scenario)
+
+
+def test_an_evaluation_counts_the_first_slot_of_such_a_decision() -> None:
+    async def scenario(services: Services) -> None:
+        answer, (first, *_) = await shown(services, expired=True)
+        await clicked(services, answer, first)
+        store = services.journal.store
+        found = await evaluate(store, Request("shop", first_slot=True))
+        assert (found.decisions, found.logged) == (1, 10.0)
+
+    serving(scenario)

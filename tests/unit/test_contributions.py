@@ -1,0 +1,192 @@
+"""Many rewards of one arm of one decision: what they may come to, and what each of them costs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from service.chain import MOST_LINKS
+from service.engine import Question
+from service.errors import Exhausted, NotLoggable
+from service.events import Rewarded, Settled, decode_decision, encode_event
+from service.experiment import Definition, RewardRules
+from service.journal import Journal
+from service.services import Services, assemble
+from service.settings import Settings
+from service.settlement import Outcome
+from service.stores.base import Append, Entry, Mark
+from service.stores.base import Outcome as Stored
+from service.stores.memory import MemoryStore
+from service.telemetry import Telemetry
+from tests.unit.folding import shop
+
+LINUCB = {"kind": "linucb", "features": ["pet x kind"]}
+
+
+class Counting(MemoryStore):
+    """It counts what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries = self.looked_up = 0
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Stored]:
+        self.entries += sum(isinstance(entry, Append) for entry in entries)
+        return await super().commit(entries)
+
+    async def marks(self, experiment: str, identities: Sequence[str]) -> dict[str, Mark]:
+        self.looked_up += len(identities)
+        return await super().marks(experiment, identities)
+
+
+def serving(
+    scenario: Callable[[Services, Counting], Awaitable[None]], reward: Mapping[str, Any]
+) -> None:
+    async def run() -> None:
+        store, settings = Counting(), Settings(store="memory://")
+        journal = Journal(store, settings, Telemetry())
+        await journal.open()
+        services = assemble(settings, journal, [b"a secret of 16 bytes or more"])
+        definition = Definition.model_validate(shop(linucb=LINUCB) | {"reward": reward})
+        try:
+            await services.admin.define("shop", definition)
+            await scenario(services, store)
+        finally:
+            await journal.close()
+
+    asyncio.run(run())
+
+
+async def decide(services: Services) -> str:
+    return (await services.engine.select(Question({"pet": "cat"}, policy="linucb"))).token
+
+
+def learned(services: Services) -> float:
+    state = services.journal.state("shop")
+    assert state is not None
+    return state.tallies["linucb"].total
+
+
+def test_one_decision_teaches_no_more_than_its_total() -> None:
+    """In the range [0, 1] it taught 400, with 400 values of reward_id."""
+
+    async def scenario(services: Services, store: Counting) -> None:
+        token, refused = await decide(services), 0
+        for number in range(50):
+            try:
+                await services.settlements.reward(Outcome(token, 0.5, reward_id=str(number)))
+            except Exhausted:
+                refused += 1
+        assert refused == 48
+        assert learned(services) == 1.0
+        same = await services.settlements.reward(Outcome(token, 0.5, reward_id="0"))
+        assert same == "duplicate"
+
+    serving(scenario, {"range": [0, 1], "aggregation": "sum"})
+
+
+def test_a_definition_says_what_rewards_may_come_to() -> None:
+    async def scenario(services: Services, store: Counting) -> None:
+        token = await decide(services)
+        for number in range(7):
+            await services.settlements.reward(Outcome(token, 1.0, reward_id=str(number)))
+        with pytest.raises(Exhausted, match=r"come to 7: with 1 they would leave .* -1 to 7"):
+            await services.settlements.reward(Outcome(token, 1.0, reward_id="more"))
+        await services.settlements.reward(Outcome(token, 0.0, reward_id="nothing"))
+        assert learned(services) == 7.0
+
+    serving(scenario, {"range": [0, 1], "aggregation": "sum", "total": [-1, 7]})
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"aggregation": "last", "total": [0, 5]}, "only rewards with aggregation"),
+        ({"aggregation": "sum", "range": [0, 2], "total": [0, 1]}, "has to hold the range"),
+        ({"aggregation": "sum", "range": [-1, 1], "total": [0, 1]}, "has to hold the range"),
+    ],
+)
+def test_a_total_that_means_nothing_is_refused(rules: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        RewardRules.model_validate(rules)
+
+
+def test_the_total_is_written_out_once() -> None:
+    rules = RewardRules(aggregation="sum", range=(0, 3))
+    assert rules.completed().total == (0, 3)
+    assert rules.completed().completed() == rules.completed()
+    assert RewardRules().completed() == RewardRules()
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "last"])
+def test_a_contribution_costs_the_same_however_many_came_before(aggregation: str) -> None:
+    """Each walked the whole chain: the 200th took 200 commits."""
+
+    async def scenario(services: Services, store: Counting) -> None:
+        token, costs = await decide(services), list[tuple[int, int]]()
+        for number in range(300):
+            before = store.entries, store.looked_up
+            await services.settlements.reward(Outcome(token, 0.001, reward_id=str(number)))
+            costs.append((store.entries - before[0], store.looked_up - before[1]))
+        assert costs[0] == (1, 0)
+        assert max(costs) <= (2, 70)
+        assert costs[299] == costs[150]
+
+    serving(scenario, {"range": [0, 1], "aggregation": aggregation})
+
+
+def test_contributions_that_come_at_once_each_cost_the_same() -> None:
+    """Of 250 in one batch each commit took one and refused the others: 31,000 tries."""
+
+    async def scenario(services: Services, store: Counting) -> None:
+        token = await decide(services)
+        outcomes = [Outcome(token, 1.0, reward_id=str(number)) for number in range(250)]
+        before = store.entries
+        statuses = await asyncio.gather(*map(services.settlements.reward, outcomes))
+        assert set(statuses) == {"accepted"}
+        assert learned(services) == 250
+        assert store.entries - before <= 2 * 250
+
+    serving(scenario, {"range": [0, 1], "aggregation": "sum", "total": [0, 1000]})
+
+
+def test_a_default_that_is_applied_twice_at_once_is_learned_once() -> None:
+    """Of a slate of which one arm had a reward already."""
+
+    async def scenario(services: Services, store: Counting) -> None:
+        answer = await services.engine.select(Question({"pet": "cat"}, policy="linucb", top_k=2))
+        first = answer.decision.shown[0].arm
+        await services.settlements.reward(Outcome(answer.token, rewards={first: 1.0}))
+        row = await store.decision("shop", answer.decision.id)
+        assert row is not None
+        state = services.journal.state("shop")
+        assert state is not None
+        expire = services.settlements.expire
+        await asyncio.gather(*(expire(state, decode_decision(row)) for _ in range(3)))
+        assert state.learners["linucb"].rewards == 2
+        assert len(await store.read("shop", 0, 100)) == 3
+
+    serving(scenario, {"range": [0, 1], "aggregation": "sum", "default": 0.5})
+
+
+def test_a_chain_has_an_end() -> None:
+    """Contributions of 0 never come to a total."""
+
+    async def scenario(services: Services, store: Counting) -> None:
+        token = await decide(services)
+        for number in range(MOST_LINKS):
+            await services.settlements.reward(Outcome(token, 0.0, reward_id=str(number)))
+        with pytest.raises(Exhausted, match="had 1024 rewards"):
+            await services.settlements.reward(Outcome(token, 0.0, reward_id="more"))
+
+    serving(scenario, {"range": [0, 1], "aggregation": "sum"})
+
+
+@pytest.mark.parametrize("reward", [float("inf"), float("nan")])
+def test_an_event_that_cannot_be_read_back_is_not_written(reward: float) -> None:
+    settled = [Settled("ball", reward, [1.0])]
+    event = Rewarded(at=1.0, decision="d", policy="p", schema_version=1, settled=settled)
+    with pytest.raises(NotLoggable, match="Rewarded cannot be read back"):
+        encode_event(event)

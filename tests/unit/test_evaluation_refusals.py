@@ -1,0 +1,304 @@
+"""What an evaluation refuses: other candidates, weights that cannot be, slates by another name."""
+
+import asyncio
+import json
+from random import Random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from service.audit import Audit
+from service.engine import Question
+from service.evaluation.evaluate import Evaluation, Request, evaluate
+from service.evaluation.report import as_json, table
+from service.evaluation.rows import Selection
+from service.events import Shortlist, encode_decision
+from service.importing import Visit as Imported
+from service.retrieval import DRAWS
+from service.services import Services
+from service.settlement import Outcome
+from service.stores.memory import MemoryStore
+from tests.unit.audited import Changed, decisions_of, define, live, state_of
+from tests.unit.test_evaluation import played, visits
+
+ARMS, DECISIONS = 800, 300
+QUALITY = np.random.default_rng(1).random(ARMS) ** 2
+CHANCES = 0.1 + 0.55 * QUALITY
+RETRIEVES = {"kind": "lints", "draws": 64, "retrieve": 20, "epsilon": 0.2}
+
+
+def catalogue(**policies: dict[str, Any]) -> dict[str, Any]:
+    """800 arms of one number each: what it is worth."""
+    return {
+        "features": {
+            "context": {"pet": {"type": "categorical", "values": ["cat", "dog"]}},
+            "arm": {"quality": {"type": "numeric", "scale": 1.0}},
+        },
+        "policies": policies,
+        "arms": {f"a{number}": {"quality": float(QUALITY[number])} for number in range(ARMS)},
+        "reward": {"range": [0, 1]},
+    }
+
+
+def bought(
+    definition: dict[str, Any], count: int = DECISIONS, arms: list[str] | None = None
+) -> MemoryStore:
+    store, rng = MemoryStore(), Random(0)
+
+    async def play(services: Services) -> None:
+        await define(services, definition)
+        for _ in range(count):
+            question = Question({"pet": rng.choice(["cat", "dog"])}, "shop", arms=arms)
+            answer = await services.engine.select(question)
+            chance = CHANCES[int(answer.decision.shown[0].arm[1:])]
+            reward = float(rng.random() < chance)
+            await services.settlements.reward(Outcome(answer.token, reward=reward))
+
+    asyncio.run(live(store, play))
+    return store
+
+
+def found(store: MemoryStore, **request: Any) -> Evaluation:
+    return asyncio.run(evaluate(store, Request("shop", **request)))
+
+
+def refusals(result: Evaluation) -> dict[str, str | None]:
+    return {value.policy: value.refused for value in result.policies}
+
+
+# -- shortlists ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def retrieved() -> MemoryStore:
+    return bought(catalogue(ts=RETRIEVES, random={"kind": "random", "share": 0.0}))
+
+
+def test_a_row_says_who_made_its_shortlist_and_how(retrieved: MemoryStore) -> None:
+    for decision in decisions_of(retrieved):
+        assert decision.shortlist == Shortlist("ts", "scan", ARMS, 20, 1 + DRAWS, 6)
+        assert 20 <= len(decision.arms) <= 20 * (1 + DRAWS) + 6
+
+
+def test_what_chance_earns_of_a_catalogue_is_not_told_by_shortlists_of_its_best(
+    retrieved: MemoryStore,
+) -> None:
+    """It earns 0.285 a decision; among the arms that the log chose from, it would earn 0.55."""
+    assert CHANCES.mean() == pytest.approx(0.285, abs=0.001)
+    result = found(retrieved)
+    refused = refusals(result)["random"]
+    assert refused is not None
+    assert refused.startswith("300 of 300 decisions (100.0%) chose from other candidates than it ")
+    assert "shortlists that ts made" in refused
+    assert "random: no estimate. 300 of 300" in table(result)
+    told = as_json(result)
+    assert told["shortlists"] == DECISIONS
+    by_name = {each["policy"]: each for each in told["policies"]}
+    assert by_name["random"]["estimates"] == {}
+    assert by_name["random"]["other_candidates"] == DECISIONS
+    assert by_name["random"]["direct_method"] is None
+
+
+def test_of_the_policy_that_made_them_its_own_value_stays(retrieved: MemoryStore) -> None:
+    result = found(retrieved, policies=["ts"])
+    [value] = result.policies
+    assert value.refused is None
+    assert (value.weights.mean, value.weights.error, value.otherwise) == (1, 0, 0)
+    for estimator in ("ips", "snips"):
+        assert value.estimates[estimator].value == result.logged
+    assert "300 decisions chose from arms that their policy had retrieved" in table(result)
+
+
+def test_another_head_of_the_same_policy_would_have_made_another_shortlist(
+    retrieved: MemoryStore,
+) -> None:
+    assert "shortlists that ts made" in str(refusals(found(retrieved, freeze=True))["ts"])
+    twin = {"twin": RETRIEVES}
+    assert "shortlists that ts made" in str(refusals(found(retrieved, definitions=twin))["twin"])
+
+
+def test_a_policy_that_retrieves_is_not_told_by_a_log_of_the_whole_catalogue() -> None:
+    """It would choose among its shortlist; chance and a definition without one are told."""
+    store = bought(catalogue(random={"kind": "random"}))
+    result = found(store, policies=["random"], definitions={"ts": RETRIEVES}, least_effective=1.0)
+    refused = refusals(result)
+    assert "from the whole catalogue" in str(refused["ts"])
+    assert refused["random"] is None
+    assert result.shortlists == 0
+
+
+def test_where_policies_share_the_traffic_each_tells_of_itself_alone() -> None:
+    store = bought(catalogue(ts=RETRIEVES, random={"kind": "random"}))
+    assert None not in refusals(found(store, least_effective=1.0)).values()
+    for name in ("ts", "random"):
+        own = Selection(logged_by=frozenset([name]))
+        result = found(store, policies=[name], selection=own, least_effective=1.0)
+        assert refusals(result) == {name: None}
+        assert result.policies[0].estimates["ips"].value == pytest.approx(result.logged)
+
+
+def test_arms_that_the_request_names_are_nobodys_shortlist() -> None:
+    """All policies choose among them."""
+    arms = [f"a{number}" for number in range(30)]
+    policies = {"ts": RETRIEVES, "random": {"kind": "random"}}
+    store = bought(catalogue(**policies), 120, arms)
+    assert {decision.shortlist for decision in decisions_of(store)} == {None}
+    result = found(store, least_effective=1.0)
+    assert refusals(result) == dict.fromkeys(policies)
+    assert result.shortlists == 0
+
+
+def as_schema_5(store: MemoryStore) -> Changed:
+    """The same log with rows as an older Forage wrote them."""
+    rows = {}
+    for decision in decisions_of(store):
+        body = json.loads(encode_decision(decision))["decision"]
+        body.pop("shortlist", None)
+        rows[decision.id] = json.dumps({"schema": 5, "decision": body}).encode()
+    return Changed(store, rows)
+
+
+def test_a_row_of_an_older_log_counts_as_a_shortlist_where_its_policy_retrieved(
+    retrieved: MemoryStore,
+) -> None:
+    older = as_schema_5(retrieved)
+    assert {decision.shortlist for decision in decisions_of(older)} == {None}
+    refused = refusals(found(older))
+    assert "shortlists that ts made" in str(refused["random"])
+    assert refused["ts"] is None
+    assert asyncio.run(Audit(older, "shop").run()).clean
+
+
+def test_a_row_of_an_older_log_over_the_whole_catalogue_is_none() -> None:
+    store = as_schema_5(bought(catalogue(random={"kind": "random"}), 80))
+    result = found(store, least_effective=1.0)
+    assert (refusals(result), result.shortlists) == ({"random": None}, 0)
+
+
+@pytest.mark.parametrize(("field", "value"), [("policy", "random"), ("catalogue", 801)])
+def test_the_audit_tells_of_a_shortlist_that_was_changed(
+    retrieved: MemoryStore, field: str, value: Any
+) -> None:
+    [first, *_] = decisions_of(retrieved)
+    assert asyncio.run(Audit(retrieved, "shop").run()).clean
+    assert first.shortlist is not None
+    changed = msgspec.structs.replace(first.shortlist, **{field: value})
+    row = encode_decision(msgspec.structs.replace(first, shortlist=changed))
+    findings = asyncio.run(Audit(Changed(retrieved, {first.id: row}), "shop").run())
+    assert not findings.clean
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+def imported(shown: float, said: float, *, told: bool = True) -> MemoryStore:
+    """Of six arms `food1` was shown with one chance and is said to have had another. told: what is
+    said of the others was logged, too."""
+    rng, arms = Random(3), [f"{kind}{n}" for kind in ("food", "toy", "bed") for n in (1, 2)]
+    rest = (1 - said) / 5
+
+    async def play(services: Services) -> None:
+        history = [
+            Imported(
+                id=str(number),
+                at=1_700_000_000.0 + number,
+                context={"pet": "cat"},
+                arm=(arm := "food1" if rng.random() < shown else rng.choice(arms[1:])),
+                propensity=said if arm == "food1" else rest,
+                arms=arms,
+                probabilities=[said, *[rest] * 5] if told else None,
+                reward=float(arm == "food1"),
+            )
+            for number in range(600)
+        ]
+        await services.importer.take(state_of(services), "linucb", history, skip_refused=False)
+
+    return played(play)
+
+
+@pytest.mark.parametrize("said", [0.2, 0.5, 0.7])
+def test_propensities_that_arms_were_drawn_by_pass(said: float) -> None:
+    result = found(imported(said, said), policies=["linucb", "random"])
+    assert refusals(result) == {"linucb": None, "random": None}
+    for value in result.policies:
+        assert abs(value.weights.mean - 1) < 5 * value.weights.error
+
+
+@pytest.mark.parametrize(("said", "mean", "words"), [(0.1, 5 / 3, "large"), (0.5, 1 / 3, "never")])
+def test_a_mean_weight_other_than_1_is_refused_on_either_side(
+    said: float, mean: float, words: str
+) -> None:
+    """Chance would show food1, which alone was shown, a sixth of the time: it weighs 1/6 / said."""
+    result = found(imported(1.0, said, told=False), policies=["random"])
+    [value] = result.policies
+    assert (value.weights.mean, value.weights.error) == pytest.approx((mean, 0.0))
+    assert value.refused is not None
+    assert f"the mean {mean:.3f} (standard error 0.000)" in value.refused
+    assert words in value.refused
+    told = as_json(result)["policies"][0]
+    assert (told["estimates"], told["direct_method"]) == ({}, None)
+    assert told["mean_weight_error"] == value.weights.error
+
+
+def test_five_standard_errors_above_1_are_refused() -> None:
+    """`linucb` learns to show food1, which was shown half the time and is said to have been a
+    fifth: IPS would come to more than the largest reward."""
+    [value] = found(imported(0.5, 0.2), policies=["linucb"]).policies
+    assert value.weights.mean > 1.01 + 5 * value.weights.error > 1.1
+    assert value.refused is not None
+
+
+# -- slates --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slates() -> MemoryStore:
+    return played(visits(60, policy="lints", top_k=3), visits(20, policy="lints"))
+
+
+def test_slates_are_refused_and_their_share_is_said(slates: MemoryStore) -> None:
+    result = found(slates, policies=["lints"])
+    refused = refusals(result)["lints"]
+    assert refused is not None
+    assert refused.startswith("60 of 80 decisions (75.0%) show several arms")
+    assert "first slot" in refused
+    told = as_json(result)
+    assert (told["slates"], told["metric"]) == (60, "reward_per_decision")
+    assert told["logged"] == {"value": None, "interval": None}
+    assert "The log itself earned" not in table(result)
+    assert "--first-slot" in table(result)
+
+
+def test_the_value_of_the_first_slot_is_told_under_that_name(slates: MemoryStore) -> None:
+    result = found(slates, policies=["lints"], first_slot=True)
+    [value] = result.policies
+    assert value.refused is None
+    assert value.weights.largest == pytest.approx(1.0)
+    assert value.estimates["ips"].value == pytest.approx(result.logged)
+    assert as_json(result)["metric"] == "reward_of_first_slot"
+    said = table(result)
+    assert "The first slots of the log earned 0." in said
+    assert "slot 1" in said.splitlines()[3]
+    assert "60 of 80 decisions (75.0%) showed several arms: all values are of slot 1" in said
+
+
+def test_a_log_without_slates_needs_no_word_of_them() -> None:
+    result = found(played(visits(60, policy="lints")), policies=["lints"])
+    assert refusals(result) == {"lints": None}
+    assert "slot" not in table(result)
+
+
+# -- the direct method ---------------------------------------------------------------------------
+
+
+def test_the_guess_alone_has_no_interval() -> None:
+    result = found(played(visits(80, policy="lints")), policies=["lints"])
+    [value] = result.policies
+    assert value.direct is not None
+    told = as_json(result)["policies"][0]
+    assert told["direct_method"] == value.direct
+    assert set(told["estimates"]) == {"ips", "snips", "dr", "switch_dr"}
+    lines = [line.split() for line in table(result).splitlines()]
+    assert ["DM", f"{value.direct:.4f}", "no", "interval"] in lines

@@ -1,0 +1,52 @@
+"""Scores that are no numbers decide nothing, and settings that would make them are refused."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.engine import decide
+from service.errors import Invalid, NoFiniteScores
+from service.experiment import Definition
+from service.journal import Journal
+from service.policies import together
+from service.services import assemble
+from service.settings import Settings
+from service.stores.memory import MemoryStore
+from service.telemetry import Telemetry
+from tests.unit.folding import Log, shop
+
+
+@pytest.mark.parametrize("setting", ["alpha", "ridge", "noise"])
+@pytest.mark.parametrize("value", [5e-324, 1e308])
+def test_a_setting_that_overflows_is_refused(setting: str, value: float) -> None:
+    definition = shop(p={"kind": "linucb", setting: value})
+
+    async def define() -> None:
+        journal = Journal(MemoryStore(), Settings(store="memory://"), Telemetry())
+        await journal.open()
+        services = assemble(Settings(store="memory://"), journal, [bytes(32)])
+        try:
+            with pytest.raises(Invalid) as refused:
+                await services.admin.define("shop", Definition.model_validate(definition))
+            assert [fault.path for fault in refused.value.faults] == [f"policies.p.{setting}"]
+        finally:
+            await journal.close()
+
+    asyncio.run(define())
+
+
+@pytest.mark.parametrize("kind", ["linucb", "lints"])
+def test_a_head_that_is_no_number_decides_nothing(kind: str) -> None:
+    """The landed code logged a decision with `null` in place of its probabilities."""
+    log = Log()
+    log.define(shop(p={"kind": kind}))
+    state = log.state
+    learner: Any = state.learners["p"]
+    learner.active.head.b[:] = np.nan
+    context = state.schema.encode_context({"pet": "cat"})
+    with np.errstate(all="ignore"), pytest.raises(NoFiniteScores, match="policy p"):
+        decide(learner, context, state.candidates, 1, 0)
+    with np.errstate(all="ignore"), pytest.raises(NoFiniteScores, match="policy p"):
+        together.decide(learner, [context] * 2, state.candidates, [0, 1])

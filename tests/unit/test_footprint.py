@@ -1,0 +1,136 @@
+"""The memory that an experiment will take: told from its definition, before any of it is made."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from service.experiment import Definition
+from service.footprint import footprint
+
+MIB = 2**20
+
+
+def definition(context: int = 1, arm: int = 1, **policy: Any) -> Definition:
+    """One policy over two vectors."""
+    return Definition.model_validate(
+        {
+            "features": {
+                "context": {"c": {"type": "vector", "size": context}},
+                "arm": {"v": {"type": "vector", "size": arm}},
+            },
+            "policies": {"p": policy},
+        }
+    )
+
+
+def taken(arms: int = 10, **policy: Any) -> float:
+    return sum(footprint(definition(**policy), arms).values()) / MIB
+
+
+def test_a_shared_head_is_its_columns_squared() -> None:
+    """4,049 columns: A alone is 125 MiB, and a decision and a snapshot make it 8 times that."""
+    wide = taken(context=2_000, arm=2_048, kind="linucb")
+    assert wide == pytest.approx(8 * 125, rel=0.1)
+    assert taken(context=1_000, arm=1_024, kind="linucb") == pytest.approx(wide / 4, rel=0.1)
+
+
+def test_heads_of_their_own_count_by_arm() -> None:
+    few, many = (taken(arms, context=199, kind="linucb", disjoint=True) for arms in (100, 1_000))
+    assert many == pytest.approx(10 * few, rel=0.05)
+    assert many == pytest.approx(6 * 1_000 * 200**2 * 8 / MIB, rel=0.1)
+
+
+def test_heads_of_removed_arms_count_as_well() -> None:
+    found = definition(context=199, kind="linucb", disjoint=True)
+    assert footprint(found, 10, heads=1_000)["policies.p"] > 50 * footprint(found, 10)["policies.p"]
+
+
+@pytest.mark.parametrize(
+    ("more", "less"),
+    [
+        ({"kind": "lints", "draws": 16_384}, {"kind": "lints"}),
+        ({"kind": "bootstrap_ensemble", "members": 256}, {"kind": "bootstrap_ensemble"}),
+        ({"kind": "mc_dropout", "masks": 4_096}, {"kind": "mc_dropout"}),
+        ({"kind": "neural_ucb", "form": "full"}, {"kind": "neural_ucb"}),
+        ({"kind": "neural_ucb", "form": "low_rank", "rank": 1_024}, {"kind": "neural_ucb"}),
+        ({"kind": "linucb", "window": 1_000_000}, {"kind": "linucb"}),
+        ({"kind": "static", "hidden": [4_000, 4_000]}, {"kind": "static"}),
+    ],
+)
+def test_what_a_policy_asks_for_counts(more: dict[str, Any], less: dict[str, Any]) -> None:
+    assert taken(context=30, arm=30, **more) > 10 * taken(context=30, arm=30, **less)
+
+
+def test_a_catalogue_counts_by_its_arms_and_their_features() -> None:
+    assert taken(1_000_000, arm=32, kind="random") > 1_000
+    assert taken(1_000, arm=32, kind="random") < 10
+
+
+def test_where_few_rows_can_differ_a_whole_z_is_small() -> None:
+    found = Definition.model_validate(
+        {
+            "features": {
+                "context": {"c": {"type": "categorical", "values": ["a", "b"]}},
+                "arm": {"v": {"type": "categorical", "values": ["x", "y"]}},
+            },
+            "policies": {"p": {"kind": "neural_ucb", "form": "full"}},
+        }
+    )
+    assert sum(footprint(found, 10).values()) < 20 * MIB
+
+
+MEASURED = """
+import sys
+from pathlib import Path
+import numpy as np
+from service.engine import decide
+from service.events import ArmUpserted, ExperimentDefined, Rewarded, Settled
+from service.experiment import Definition
+from service.fold import State
+from service.footprint import footprint_of
+
+def peak():  # of this process alone: what getrusage says begins with its parent's
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+
+context, arm, arms, rewards, policy = eval(sys.argv[1])
+definition = {
+    "features": {"context": {"c": {"type": "vector", "size": context}},
+                 "arm": {"v": {"type": "vector", "size": arm}}},
+    "policies": {"p": policy},
+}
+chance, state = np.random.default_rng(0), State("x")
+before = peak()
+state.apply(1, ExperimentDefined(at=0, revision=1, schema_version=1, definition=definition))
+for index in range(arms):
+    features = {"v": chance.normal(size=arm).tolist()}
+    state.apply(state.position + 1, ArmUpserted(at=0, arm=str(index), features=features))
+for index in range(rewards):
+    x = [*chance.normal(size=context), *state.candidates.x[index % arms].tolist()]
+    settled = [Settled(str(index % arms), 1.0, x)]
+    event = Rewarded(at=0, decision=str(index), policy="p", schema_version=1, settled=settled)
+    state.apply(state.position + 1, event)
+decide(state.learners["p"], chance.normal(size=context), state.candidates, 1, 1)
+state.snapshot()
+print((peak() - before) / sum(footprint_of(state).values()))
+"""
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        (600, 600, 10, 3, {"kind": "lints"}),
+        (600, 600, 10, 3, {"kind": "linucb"}),
+        (150, 2, 150, 150, {"kind": "linucb", "disjoint": True}),
+        (30, 100, 5_000, 3, {"kind": "lints"}),
+    ],
+)
+def test_what_is_estimated_is_what_a_process_takes(spec: Any) -> None:
+    """Within a factor of two of the peak of one that learns, decides and takes a snapshot. Resident
+    memory hardly differs from run to run where it is a hundred megabytes."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, repr(spec)], capture_output=True, text=True, check=True
+    )
+    assert 0.5 <= float(done.stdout) <= 2.0

@@ -1,0 +1,161 @@
+"""Numbers within bounds: refused beyond `min` and `max`, clipped beyond `clip`, counted."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from service.errors import Invalid
+from service.experiment import CLIP, Definition, Features
+from service.features import LARGEST, Schema
+
+AGE: dict[str, Any] = {"type": "numeric", "center": 40.0, "scale": 10.0}
+IMAGE: dict[str, Any] = {"type": "vector", "size": 2, "scale": 2.0}
+
+
+def features(feature: dict[str, Any]) -> Features:
+    return Features.model_validate({"context": {"f": feature}})
+
+
+def schema(feature: dict[str, Any]) -> Schema:
+    return Schema(features(feature))
+
+
+def encoded(feature: dict[str, Any], value: Any) -> list[float]:
+    return schema(feature).encode_context({"f": value}).tolist()
+
+
+def completed_clip(feature: dict[str, Any]) -> float | None:
+    clip: float | None = features(feature).completed().model_dump()["context"]["f"]["clip"]
+    return clip
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "columns"),
+    [
+        (AGE | {"clip": 3.0}, 70.0, [3.0]),
+        (AGE | {"clip": 3.0}, 70.1, [3.0]),
+        (AGE | {"clip": 3.0}, 1e308, [3.0]),
+        (AGE | {"clip": 3.0}, -1e308, [-3.0]),
+        (AGE | {"clip": 3.0}, 10**18, [3.0]),
+        (AGE | {"clip": 3.0}, 69.0, [2.9]),
+        (IMAGE | {"clip": 1.5}, [9e9, -2.0], [1.5, -1.0]),
+        (IMAGE | {"clip": 1.5}, [1e308, -1e308], [1.5, -1.5]),
+        (AGE | {"min": 0.0, "max": 120.0}, 120.0, [8.0]),
+        (AGE | {"min": 0.0, "clip": 2.0}, 1e9, [2.0]),
+    ],
+)
+def test_a_value_is_clipped_to_scales_of_its_center(
+    feature: dict[str, Any], value: Any, columns: list[float]
+) -> None:
+    assert encoded(feature, value) == columns
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "message"),
+    [
+        (AGE | {"min": 0.0}, -0.1, "must be at least 0"),
+        (AGE | {"max": 120.0, "clip": 1.0}, 120.5, "must be at most 120"),
+        (IMAGE | {"min": -1.0}, [0.0, -1.5], "must be at least -1"),
+        (IMAGE | {"max": 1.0}, [2, 0.0], "must be at most 1"),
+    ],
+)
+def test_a_value_outside_min_and_max_is_refused(
+    feature: dict[str, Any], value: Any, message: str
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        schema(feature).encode_context({"f": value})
+    assert [(each.path, each.message) for each in caught.value.faults] == [("context.f", message)]
+
+
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        (AGE | {"min": 2.0, "max": 1.0}, "min: must not be above max"),
+        (AGE | {"min": 2.0, "default": 1.0}, "default lies outside min and max"),
+        (AGE | {"clip": 0.0}, "greater than 0"),
+        ({"type": "categorical", "values": ["a"], "clip": 1.0}, "not permitted"),
+    ],
+)
+def test_bounds_that_hold_nothing_are_refused(feature: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        features(feature)
+
+
+def test_each_clipped_value_is_counted_by_its_feature() -> None:
+    content = {
+        "context": {"age": AGE | {"clip": 3.0}, "image": IMAGE | {"clip": 1.0}, "free": AGE},
+        "arm": {"price": {"type": "numeric", "clip": 1.0}},
+    }
+    found = Schema(Features.model_validate(content))
+    plain = {"age": 41.0, "image": [0.0, 1.0], "free": 1e6}
+    found.encode_context(plain)
+    assert found.clipped == {"age": 0, "image": 0, "price": 0}
+    for value in (1e6, -(10**6)):  # a whole number goes the other way through the encoder
+        found.encode_context(plain | {"age": value, "image": [value, value]})
+    found.encode_arm({"price": 7.0})
+    assert found.clipped == {"age": 2, "image": 2, "price": 1}
+    with pytest.raises(Invalid):
+        found.encode_context({"age": 1e6, "image": [1e6, 0.0], "free": "none"})
+    assert found.clipped["age"] == 2  # what is refused is not clipped
+
+
+@pytest.mark.parametrize(
+    ("feature", "clip"),
+    [
+        (AGE, CLIP),
+        (IMAGE, CLIP),
+        (AGE | {"scale": 1.0}, CLIP),  # declared, though it is the default
+        (AGE | {"min": 0.0}, CLIP),  # nothing says how large it may be
+        ({"type": "numeric"}, None),
+        ({"type": "numeric", "center": 5.0}, None),
+        (AGE | {"min": 0.0, "max": 120.0}, None),
+        (AGE | {"clip": 2.0}, 2.0),
+        (AGE | {"clip": None}, None),
+    ],
+)
+def test_a_declared_scale_clips_at_ten_of_it(feature: dict[str, Any], clip: float | None) -> None:
+    assert completed_clip(feature) == clip
+
+
+@pytest.mark.parametrize("feature", [AGE, IMAGE, {"type": "numeric"}, AGE | {"min": 0.0}])
+def test_what_is_completed_stays_as_it_is_when_it_is_read_and_completed_again(
+    feature: dict[str, Any],
+) -> None:
+    once = features(feature).completed()
+    assert once.completed() == once
+    assert Features.model_validate(once.model_dump(mode="json")).completed() == once
+
+
+def test_a_logged_feature_without_a_clip_keeps_its_meaning() -> None:
+    """As an older Forage wrote it, every setting told, and as this one tells it again."""
+    logged = {"type": "numeric", "center": 0.0, "scale": 10.0, "default": None}
+    assert encoded(logged, 9.9e9) == [9.9e8]
+    served = Definition.model_validate(
+        {"features": {"context": {"f": logged}}, "policies": {"p": {"kind": "linucb"}}}
+    )
+    again = Definition.model_validate(served.model_dump(mode="json"))
+    assert again.completed() == served
+    assert served.completed(served) == served
+    assert served.completed().features.context["f"].clip == CLIP  # type: ignore[union-attr]
+
+
+@given(
+    st.floats(-1e12, 1e12),
+    st.sampled_from([None, 0.5, 3.0, 1e9, 1e300]),
+    st.sampled_from([1e-3, 1.0, 1e3]),
+)
+def test_what_is_encoded_is_the_scaled_value_within_its_clip(
+    value: float, clip: float | None, scale: float
+) -> None:
+    feature = {"type": "numeric", "center": 2.0, "scale": scale, "clip": clip}
+    scaled, limit = (value - 2.0) / scale, min(clip or LARGEST, LARGEST)
+    if clip is None and abs(scaled) > LARGEST:
+        with pytest.raises(Invalid):
+            encoded(feature, value)
+        return
+    assert encoded(feature, value) == [min(max(scaled, -limit), limit)]
+    vector = {"type": "vector", "size": 1, "center": 2.0, "scale": scale, "clip": clip}
+    assert encoded(vector, [value]) == encoded(feature, value)

@@ -1,0 +1,143 @@
+"""Hostile rewards and the accuracy of a head: what one key may do, and what mends it.
+
+Accuracy: the share of held-out contexts for which the best arm by the head's mean is the best.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.poison import BOUNDS, faults, play
+from service.engine import Question
+from service.experiment import Definition
+from service.services import Services
+from service.settlement import Outcome
+from service.stores.memory import MemoryStore
+from tests.unit.audited import live
+
+ARMS = ["calm", "wild"]
+HONEST, AFTER = 300, 100
+CLOSE = 0.03
+"""As far as a hundred honest visits may move the accuracy by themselves."""
+POLICIES: dict[str, dict[str, Any]] = {
+    "linucb": {"kind": "linucb"},
+    "linucb_disjoint": {"kind": "linucb", "disjoint": True},
+    "lints": {"kind": "lints", "draws": 64},
+    "lints_disjoint": {"kind": "lints", "disjoint": True, "draws": 64},
+}
+AGE: dict[str, dict[str, Any]] = {
+    "declared": {"type": "numeric", "scale": 10.0},
+    "not declared": {"type": "numeric"},
+    "without a clip": {"type": "numeric", "scale": 10.0, "clip": None},
+}
+
+
+class Shop:
+    """Two arms and an age around 0: the wild one is liked above it, the calm one below."""
+
+    def __init__(self, services: Services, spread: float) -> None:
+        self.services, self.spread = services, spread
+        self.rng = np.random.default_rng(7)
+
+    async def ask(self, age: float, reward: Callable[[str], float]) -> None:
+        answer = await self.services.engine.select(Question({"age": age}))
+        arm = answer.decision.shown[0].arm
+        await self.services.settlements.reward(Outcome(answer.token, reward=reward(arm)))
+
+    async def honest(self, visits: int) -> None:
+        for age in (self.spread * self.rng.standard_normal(visits)).tolist():
+            await self.ask(age, lambda arm, age=age: float((arm == "wild") == (age > 0)))
+
+    def accuracy(self) -> float:
+        state = self.services.journal.states["shop"]
+        ages = self.spread * np.random.default_rng(8).standard_normal(500)
+        rows = np.array([state.schema.encode_context({"age": age}) for age in ages.tolist()])
+        version = state.learners["p"].active
+        means = []
+        for arm in ARMS:
+            x = np.hstack([rows, np.tile(state.rows[arm], (len(rows), 1))])
+            means.append(version.mean(version.phi(x), [arm] * len(rows)))
+        return float(((means[1] > means[0]) == (ages > 0)).mean())
+
+
+def over(policy: str, age: str, scenario: Callable[[Shop], Any]) -> None:
+    definition = {
+        "features": {
+            "context": {"age": AGE[age]},
+            "arm": {"mood": {"type": "categorical", "values": ARMS}},
+            "crosses": ["age x mood"],
+        },
+        "arms": {arm: {"mood": arm} for arm in ARMS},
+        "policies": {"p": POLICIES[policy]},
+    }
+
+    async def run(services: Services) -> None:
+        await services.admin.define("shop", Definition.model_validate(definition))
+        await scenario(Shop(services, spread=10.0))
+
+    asyncio.run(live(MemoryStore(), run))
+
+
+ONE_OF_FOUR = [
+    pytest.param(policy, marks=[] if policy == "linucb" else pytest.mark.slow)
+    for policy in POLICIES
+]
+"""Each learns 3,000 rewards first: the others in `make slow`."""
+
+
+@pytest.mark.parametrize("age", AGE)
+@pytest.mark.parametrize("policy", ONE_OF_FOUR)
+def test_one_reward_of_9_9e9_costs_a_head_nothing(policy: str, age: str) -> None:
+    """Before, of `linucb` and a declared scale: 1.00, then 0.58, and 0.56 after 3,000 more."""
+
+    async def scenario(shop: Shop) -> None:
+        await shop.honest(HONEST)
+        before = shop.accuracy()
+        assert before > 0.95
+        await shop.ask(9.9e8 if age == "not declared" else 9.9e9, lambda arm: 0.0)
+        assert shop.accuracy() > before - CLOSE
+        await shop.honest(AFTER)
+        assert shop.accuracy() > before - CLOSE
+
+    over(policy, age, scenario)
+
+
+@pytest.mark.parametrize("age", AGE)
+@pytest.mark.parametrize("policy", ONE_OF_FOUR)
+def test_six_requests_at_a_thousand_times_the_scale_cost_little(policy: str, age: str) -> None:
+    async def scenario(shop: Shop) -> None:
+        await shop.honest(HONEST)
+        before = shop.accuracy()
+        for number in range(6):
+            sign = (-1) ** number
+            lie = {"calm": float(sign > 0), "wild": float(sign < 0)}
+            await shop.ask(sign * 1e4, lie.__getitem__)
+        assert shop.accuracy() > before - CLOSE
+        await shop.honest(AFTER)
+        assert shop.accuracy() > before - CLOSE
+
+    over(policy, age, scenario)
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["large", "small"])
+@pytest.mark.parametrize("policy", ONE_OF_FOUR)
+def test_campaigns_of_ten_cost_no_more_than_they_may(policy: str, small: bool) -> None:
+    """The short form of `python -m benchmarks.poison`."""
+    found = play(policy, "clear", small=small, count=24, seed=0)
+    assert list(faults(found)) == []
+    assert found["accuracy"] > 0.9
+    assert found["rebuilt"] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("world", ["clear", "close"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_thousand_campaigns_cost_no_more_than_they_may(policy: str, world: str) -> None:
+    for small in (False, True):
+        if (world, "small" if small else "large") in BOUNDS:
+            found = play(policy, world, small=small, count=1_000, seed=0)
+            assert list(faults(found)) == []

@@ -1,0 +1,99 @@
+"""Rates: a window that slides, told when to come again, in a memory that is bounded."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from limits import parse
+
+from service import rates
+from service.rates import Rates
+
+
+class Clock:
+    def __init__(self, at: float = 0.0) -> None:
+        self.at = at
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.fixture(params=[0.0, 600.0, 6e9])
+def clock(request: pytest.FixtureRequest) -> Clock:
+    """Of a host that was booted just now, minutes ago, or long ago."""
+    return Clock(request.param)
+
+
+def test_a_rate_lets_so_much_through_and_the_rest_once_time_has_passed(clock: Clock) -> None:
+    counted, rate = Rates(clock), parse("10/minute")
+    assert [counted.hit("key", rate, ("a", ""), 3) for _ in range(4)] == [0, 0, 0, 67]
+    assert counted.hit("key", rate, ("a", ""), 1) == 0
+    clock.at += 60 + 6  # of the 10 a tenth has slid out
+    assert counted.hit("key", rate, ("a", ""), 1) == 0
+    assert counted.hit("key", rate, ("a", ""), 1) > 0
+
+
+def test_what_is_refused_is_not_counted(clock: Clock) -> None:
+    counted, rate = Rates(clock), parse("10/minute")
+    assert counted.hit("key", rate, ("a", ""), 9) == 0
+    for _ in range(100):
+        assert counted.hit("key", rate, ("a", ""), 2) > 0
+    assert counted.hit("key", rate, ("a", ""), 1) == 0
+
+
+def test_more_than_all_of_a_rate_never_passes(clock: Clock) -> None:
+    assert Rates(clock).hit("key", parse("10/minute"), ("a", ""), 11) == 60
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 30), st.integers(1, 10)), max_size=30),
+    st.integers(1, 10),
+)
+def test_who_waits_as_long_as_he_is_told_passes(asked: list[tuple[float, int]], cost: int) -> None:
+    clock, rate = Clock(1e6), parse("10/minute")
+    counted = Rates(clock)
+    for wait, each in asked:
+        clock.at += wait
+        counted.hit("key", rate, ("a", ""), each)
+    wait = counted.hit("key", rate, ("a", ""), cost)
+    clock.at += wait
+    assert wait == 0 or counted.hit("key", rate, ("a", ""), cost) == 0
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.integers(1, 10)), max_size=60))
+def test_no_window_holds_more_than_the_rate_and_a_half(asked: list[tuple[float, int]]) -> None:
+    """What was counted in the window before is taken to be spread evenly over it."""
+    clock, rate, passed = Clock(1e6), parse("10/minute"), list[tuple[float, int]]()
+    counted = Rates(clock)
+    for wait, each in asked:
+        clock.at += wait
+        if counted.hit("key", rate, ("a", ""), each) == 0:
+            passed.append((clock.at, each))
+    for start, _ in passed:
+        assert sum(cost for at, cost in passed if start <= at < start + 60) <= 20
+
+
+def test_each_is_counted_by_himself(clock: Clock) -> None:
+    counted, rate = Rates(clock), parse("1/minute")
+    for kind in ("address", "unit"):
+        for who in (("a", "x"), ("a", "y"), ("b", "x")):
+            assert counted.hit(kind, rate, who, 1) == 0
+            assert counted.hit(kind, rate, who, 1) > 0
+
+
+def test_a_million_addresses_leave_a_bounded_memory(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those beyond the first share counters: each is still let through while few ask."""
+    monkeypatch.setattr(rates, "MOST", 1_000)
+    monkeypatch.setattr(rates, "SHARED", 50)
+    counted, rate = Rates(clock), parse("3000/minute")
+    for number in range(20_000):
+        assert counted.hit("address", rate, ("key", str(number)), 1) == 0
+    assert counted.counters <= 1_050
+    clock.at += 60
+    for number in range(20_000, 40_000):
+        counted.hit("address", rate, ("key", str(number)), 1)
+    assert counted.counters <= 2_100
+    clock.at += 600
+    counted.hit("address", rate, ("key", "one"), 1)
+    assert counted.counters == 1
