@@ -42,6 +42,7 @@ def create_app(services: Services) -> FastAPI:
         description=DESCRIPTION,
         docs_url=None,  # FastAPI's pages load scripts from another host; ours is `web`'s
         redoc_url=None,
+        openapi_url=None,  # FastAPI encodes the document anew for each request
     )
     app.state.services = services
     settings = services.settings
@@ -65,6 +66,7 @@ def create_app(services: Services) -> FastAPI:
     app.include_router(evaluations.router)
     for prefix, router in (*experiments.SCOPED, *imports.SCOPED):
         app.include_router(router, prefix=prefix)
+    web.install_openapi(app)
     web.install(app)
     cors.install(
         app, settings.cors_origins, services.hosts

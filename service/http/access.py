@@ -12,6 +12,7 @@ from service.errors import Refused
 from service.hosts import Hosts
 from service.http.admission import AT_THE_DOOR, expect_short
 from service.http.gate import bounded, declared_by
+from service.http.pacing import Pacing
 from service.http.problems import MEDIA_TYPE, refusal
 from service.keys import KeyScope
 
@@ -73,6 +74,9 @@ PROBES: Final = {"/healthz", "/readyz"}
 """What a balancer asks, by whatever name it knows the service: answered for any host, without the
 names of experiments."""
 
+REFUSED: Final = "refused"
+"""The name under which all requests that are refused take their turns."""
+
 
 class Doorkeeper:
     """ASGI middleware: in front of whatever looks at a request's content.
@@ -84,6 +88,7 @@ class Doorkeeper:
     def __init__(self, app: ASGIApp, access: Access, hosts: Hosts, addresses: Addresses) -> None:
         self._app, self._access = app, access
         self._hosts, self._addresses = hosts, addresses
+        self._pacing = Pacing()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -92,11 +97,14 @@ class Doorkeeper:
         try:
             caller = self._admit(scope)
         except Refused as fault:
+            await self._pacing.start(REFUSED)
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             else:
                 await refusal(fault)(scope, receive, send)
             return
+        if scope["path"] not in PROBES:
+            await self._pacing.start(caller.grant.id if caller else "")
         if caller is None:
             await self._app(scope, receive, send)
             return

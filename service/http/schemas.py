@@ -37,7 +37,7 @@ class ArmBody(Body):
     """An arm outside the catalogue: scored by its features, creating no head."""
 
     id: ArmId
-    features: Values = {}
+    features: Values = Field(default_factory=dict, json_schema_extra={"default": {}})
 
 
 class SelectBody(Body):
@@ -271,7 +271,7 @@ class ArmsBody(Body):
 
 
 class FeaturesBody(Body):
-    features: Values = {}
+    features: Values = Field(default_factory=dict, json_schema_extra={"default": {}})
 
 
 class HeadHealth(BaseModel):

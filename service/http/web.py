@@ -4,8 +4,10 @@ Every file of a folder is a route of its own, read and compressed once: no path 
 meets the disk, and what there is not is a 404 like any other.
 """
 
+import asyncio
 import gzip
 import hashlib
+import json
 import mimetypes
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -24,6 +26,8 @@ FOLDERS: Final[dict[str, str]] = {
     "/": "console",
 }
 """Where a folder under service/web is served. Its index.html answers at the path itself."""
+
+OPENAPI: Final = "/openapi.json"
 
 KINDS: Final = {".js": "text/javascript", ".ts": "text/plain", ".md": "text/markdown"}
 """Of which the system's table may say something else."""
@@ -52,6 +56,9 @@ SCRIPT_HEADERS: Final = {
 }
 
 
+Sender = Callable[[Request], Awaitable[Response]]
+
+
 class File(NamedTuple):
     """A file as it is sent."""
 
@@ -72,6 +79,24 @@ def install(app: FastAPI) -> None:
                 app.add_route(prefix, _redirect(to), ["GET"], include_in_schema=False)
 
 
+def install_openapi(app: FastAPI) -> None:
+    """Serve the OpenAPI document. It is made once, aside: to make it takes half a second."""
+
+    def made() -> Sender:
+        content = json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+        return _sender(_file(OPENAPI, content, "application/json", {}))
+
+    first: asyncio.Task[Sender] | None = None
+
+    async def send(request: Request) -> Response:
+        nonlocal first
+        if first is None:
+            first = asyncio.create_task(asyncio.to_thread(made))
+        return await (await asyncio.shield(first))(request)
+
+    app.add_route(OPENAPI, send, ["GET"], include_in_schema=False)
+
+
 @cache
 def files_of(prefix: str, folder: Path) -> tuple[File, ...]:
     """Every file below a folder, index.html under the folder's own path with a slash."""
@@ -83,21 +108,28 @@ def _read(prefix: str, path: Path, folder: Path) -> File:
     content = path.read_bytes()
     name = path.relative_to(folder).as_posix()
     kind = KINDS.get(path.suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    text = kind.startswith(("text/", "application/json", "image/svg"))
-    packed = gzip.compress(content, 9, mtime=0) if text else content
     headers = {
-        **HEADERS,
         **(PAGE_HEADERS if kind == "text/html" else {}),
         **(SCRIPT_HEADERS if prefix == "/sdk" else {}),
+    }
+    where = name.removesuffix("index.html") if path.name == "index.html" else name
+    return _file(f"{prefix}/{where}", content, kind, headers)
+
+
+def _file(path: str, content: bytes, kind: str, headers: dict[str, str]) -> File:
+    text = kind.startswith(("text/", "application/json", "image/svg"))
+    packed = gzip.compress(content, 9, mtime=0) if text else content
+    smaller = COMPRESSED_BYTES <= len(packed) < len(content)
+    headers = {
+        **HEADERS,
+        **headers,
         "Content-Type": f"{kind}; charset=utf-8" if text else kind,
         "ETag": f'"{hashlib.sha256(content).hexdigest()[:20]}"',
     }
-    smaller = COMPRESSED_BYTES <= len(packed) < len(content)
-    where = name.removesuffix("index.html") if path.name == "index.html" else name
-    return File(f"{prefix}/{where}", content, packed if smaller else None, headers)
+    return File(path, content, packed if smaller else None, headers)
 
 
-def _sender(file: File) -> Callable[[Request], Awaitable[Response]]:
+def _sender(file: File) -> Sender:
     async def send(request: Request) -> Response:
         tag = file.headers["ETag"]
         known = request.headers.get("if-none-match", "")
@@ -111,7 +143,7 @@ def _sender(file: File) -> Callable[[Request], Awaitable[Response]]:
     return send
 
 
-def _redirect(to: str) -> Callable[[Request], Awaitable[Response]]:
+def _redirect(to: str) -> Sender:
     async def redirect(_: Request) -> Response:
         return RedirectResponse(to, 308)
 

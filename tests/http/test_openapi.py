@@ -108,3 +108,19 @@ def test_every_error_has_one_shape(wire: Wire, method: str, path: str, operation
         shop = filled(path, "shop")
         expect_problem(wire.request(method, shop, content=b"{", headers=json_type), 400)
         expect_problem(wire.request(method, shop, json=[]), 422)
+
+
+def test_the_document_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make it takes half a second, and anybody may ask for it."""
+    made: list[None] = []
+
+    def make() -> dict[str, Any]:
+        made.append(None)
+        return openapi()
+
+    with serving() as wire:
+        monkeypatch.setattr(wire.app, "openapi", make)
+        first = wire.get("/openapi.json")
+        again = wire.get("/openapi.json", headers={"If-None-Match": first.headers["etag"]})
+    assert (first.status_code, again.status_code) == (200, 304)
+    assert len(made) == 1
