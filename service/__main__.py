@@ -146,7 +146,7 @@ async def serve(settings: Settings) -> int:
 
     from service.access import check_exposure
     from service.app import create_app
-    from service.http.wire import protocol
+    from service.http.bounded import protocol
     from service.services import open_services
 
     check_exposure(settings)
@@ -165,7 +165,7 @@ async def serve(settings: Settings) -> int:
                 lifespan="off",
                 proxy_headers=False,  # whose request it is, `addresses` tells
                 timeout_graceful_shutdown=10,
-                http=cast(Any, protocol(services)),  # any that makes a protocol
+                http=cast(Any, protocol(services.connections)),  # any that makes a protocol
             )
             server = _server(config)
             loop = asyncio.get_running_loop()

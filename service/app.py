@@ -11,6 +11,7 @@ from service.http import (
     access,
     console,
     cors,
+    described,
     evaluations,
     experiments,
     imports,
@@ -19,7 +20,10 @@ from service.http import (
     upkeep,
     web,
 )
+from service.http.beacon import Beacon
+from service.http.decisions import DecisionRoutes
 from service.http.gate import Gate
+from service.http.pacing import Paced, Pacing
 from service.http.request_id import RequestIds
 from service.http.schemas import Problem
 from service.services import Services
@@ -31,8 +35,18 @@ which policy. Errors are `application/problem+json` in one shape."""
 
 
 class Application(FastAPI):
+    """FastAPI within the middleware of this service."""
+
     def build_middleware_stack(self) -> ASGIApp:
-        return RequestIds(super().build_middleware_stack())  # outside of what answers a bug, too
+        """From the inside out: what stands nearer to the socket comes later."""
+        services: Services = self.state.services
+        settings, pacing = services.settings, Pacing()
+        app: ASGIApp = Paced(super().build_middleware_stack(), pacing)
+        app = DecisionRoutes(app, services, pacing)
+        app = access.Doorkeeper(app, services.access, services.hosts, services.addresses, pacing)
+        app = Gate(app, services.telemetry, settings.max_body_bytes, settings.max_artifact_bytes)
+        app = cors.allowing(settings.cors_origins, Beacon(app, services.hosts))
+        return RequestIds(app)
 
 
 def create_app(services: Services) -> FastAPI:
@@ -45,20 +59,8 @@ def create_app(services: Services) -> FastAPI:
         openapi_url=None,  # FastAPI encodes the document anew for each request
     )
     app.state.services = services
-    settings = services.settings
-    app.add_middleware(  # inside of what counts requests
-        access.Doorkeeper,
-        access=services.access,
-        hosts=services.hosts,
-        addresses=services.addresses,
-    )
-    app.add_middleware(
-        Gate,
-        telemetry=services.telemetry,
-        body_bytes=settings.max_body_bytes,
-        artifact_bytes=settings.max_artifact_bytes,
-    )
     problems.install(app)
+    app.include_router(described.router)
     app.include_router(routes.router)
     app.include_router(experiments.router)
     app.include_router(upkeep.router)
@@ -68,9 +70,6 @@ def create_app(services: Services) -> FastAPI:
         app.include_router(router, prefix=prefix)
     web.install_openapi(app)
     web.install(app)
-    cors.install(
-        app, settings.cors_origins, services.hosts
-    )  # last of all middleware: outside of it
     app.openapi = lambda: openapi(app, services.access.required)  # type: ignore[method-assign]
     return app
 

@@ -146,11 +146,16 @@ class Engine:
         state = await self.experiment(question.experiment)
         if question.key is None:
             return await self._decide(state, question, None)
-        own = self._sealer.request_id(state.name, question.key)
+        own = self.own_id(state, question)
+        assert own is not None
         held = await self._journal.held_soon(state.name, own)
         if held is not None:
             return self._again(state, question, held)
         return await self._decide(state, question, own)
+
+    def own_id(self, state: State, question: Question) -> str | None:
+        """The id of the decision that the request's key stands for; None where it has no key."""
+        return None if question.key is None else self._sealer.request_id(state.name, question.key)
 
     def _again(self, state: State, question: Question, held: Held) -> Answer:
         """The decision that a key stands for. Raises Conflict where it came with something else."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from service.access import Access
 from service.addresses import Addresses
 from service.admin import Admin
+from service.batcher import SelectBatcher
 from service.connection import limits_of
 from service.connections import Connections
-from service.desk import Desk
 from service.engine import Engine
 from service.errors import ConfigurationError, Conflict, Invalid, StoreUnavailable
 from service.evaluation.running import Evaluations
@@ -43,7 +43,7 @@ class Services:
     telemetry: Telemetry
     journal: Journal
     engine: Engine
-    desk: Desk
+    batcher: SelectBatcher
     settlements: Settlements
     admin: Admin
     retention: Retention
@@ -96,7 +96,7 @@ def assemble(settings: Settings, journal: Journal, secrets: Sequence[bytes]) -> 
         telemetry,
         journal,
         engine,
-        Desk(engine, journal, telemetry),
+        SelectBatcher(engine, journal, telemetry),
         Settlements(journal, sealer, telemetry),
         Admin(journal, telemetry, settings.experiment_memory_bytes),
         Retention(journal, settings, telemetry),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import time
 from typing import Literal
@@ -23,7 +23,6 @@ from service.errors import (
     Gone,
     Invalid,
     NotFound,
-    StoreUnavailable,
 )
 from service.events import (
     Corrected,
@@ -37,10 +36,9 @@ from service.events import (
 from service.experiment import LARGEST_REWARD, RewardRules
 from service.fold import State
 from service.journal import Journal
-from service.stores.base import Activation, Append, Appended, Known
+from service.stores.base import Activation, Append, Appended
 from service.telemetry import Telemetry
 from service.token import Ticket, TokenSealer
-from service.writer import tell
 
 logger = logging.getLogger(__name__)
 
@@ -87,32 +85,6 @@ class Settlements:
         if ticket.deferred:
             await self._expect_activated(state, ticket.id)
         return self._count(state, settlement, await self._settle(state, settlement))
-
-    def reward_soon(self, outcome: Outcome, then: Callable[[Status | Exception], None]) -> None:
-        """`reward`, for a caller who does not await. Raises, or tells, what `reward` raises."""
-        ticket = self._sealer.open(outcome.decision_id)
-        expect_granted(ticket.experiment)
-        state = self._journal.state(ticket.experiment)
-        if state is None or ticket.deferred or not ticket.shown:
-            self._journal.spawn(tell(self.reward(outcome), then))
-            return
-        settlement = self._settlement(state, ticket, _shown_in(ticket), outcome)
-        entry, event = _entry(state, settlement)
-
-        def settled(result: Appended | Known | StoreUnavailable) -> None:
-            if isinstance(result, Appended):
-                then(self._count(state, settlement, "accepted"))
-            elif isinstance(result, Known):
-                self._journal.spawn(tell(self._go_on(state, settlement, result), then))
-            else:
-                then(result)
-
-        self._journal.append_soon(entry, event, settled)
-
-    async def _go_on(self, state: State, settlement: Settlement, known: Known) -> Status:
-        """After the first try of `reward_soon`."""
-        settlement.learn_of(known.marks, state.skips)
-        return self._count(state, settlement, await self._settle_in_turn(state, settlement))
 
     def _settlement(
         self, state: State, ticket: Ticket, arms: list[Shown], outcome: Outcome

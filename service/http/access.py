@@ -14,6 +14,7 @@ from service.http.admission import AT_THE_DOOR, expect_short
 from service.http.gate import bounded, declared_by
 from service.http.pacing import Pacing
 from service.http.problems import MEDIA_TYPE, refusal
+from service.http.scope import CALLER, PROBES
 from service.keys import KeyScope
 
 FREE: Final = "free"
@@ -66,14 +67,7 @@ def needs(method: str, path: str) -> Needed:
     return "admin" if row is None else row.needs
 
 
-CALLER: Final = "forage.caller"
-"""Under which a route finds, in the scope of its request, who asks."""
-
 SAFE: Final = {"GET", "HEAD", "OPTIONS"}
-PROBES: Final = {"/healthz", "/readyz"}
-"""What a balancer asks, by whatever name it knows the service: answered for any host, without the
-names of experiments."""
-
 REFUSED: Final = "refused"
 """The name under which all requests that are refused take their turns."""
 
@@ -85,10 +79,12 @@ class Doorkeeper:
     something, and where keys are asked for, a key has to be good for the route.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, hosts: Hosts, addresses: Addresses) -> None:
+    def __init__(
+        self, app: ASGIApp, access: Access, hosts: Hosts, addresses: Addresses, pacing: Pacing
+    ) -> None:
         self._app, self._access = app, access
         self._hosts, self._addresses = hosts, addresses
-        self._pacing = Pacing()
+        self._pacing = pacing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -103,8 +99,6 @@ class Doorkeeper:
             else:
                 await refusal(fault)(scope, receive, send)
             return
-        if scope["path"] not in PROBES:
-            await self._pacing.start(caller.grant.id if caller else "")
         if caller is None:
             await self._app(scope, receive, send)
             return

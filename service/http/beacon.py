@@ -21,7 +21,7 @@ from service.errors import ForeignOrigin, Misdirected
 from service.experiment import NAME
 from service.hosts import Hosts
 from service.http.access import is_foreign, valued
-from service.http.fast import UNREADABLE
+from service.http.codec import UNREADABLE
 from service.http.gate import declared_by
 from service.http.problems import REFUSALS, cut_off, problem, refusal, respond
 

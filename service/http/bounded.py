@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import httptools
@@ -157,3 +159,8 @@ class BoundedProtocol(HttpToolsProtocol):
         for cycle in self._unanswered:  # uvicorn tells the last of them alone
             cycle.disconnected = True
             cycle.message_event.set()
+
+
+def protocol(connections: Connections) -> Callable[..., asyncio.Protocol]:
+    """What uvicorn makes of each connection: `uvicorn.Config(http=...)`."""
+    return partial(BoundedProtocol, connections=connections)

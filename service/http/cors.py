@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
-
-from service.hosts import Hosts
-from service.http.beacon import Beacon
+from starlette.types import ASGIApp
 
 HEADERS: Final = ("Authorization", "Content-Type", "Idempotency-Key", "If-Match")
 EXPOSED: Final = ("Retry-After", "ETag")
@@ -15,20 +12,20 @@ PREFLIGHT_SECONDS: Final = 7_200
 """How long a browser remembers a preflight; no browser keeps it longer."""
 
 
-def install(app: FastAPI, origins: Sequence[str], hosts: Hosts) -> None:
-    """Answer preflights and name the origin in answers; and take beacons, from the same origins.
+def allowing(origins: Sequence[str], app: ASGIApp) -> ASGIApp:
+    """Answer preflights, and name the origin in answers.
 
-    Goes on last: a refusal by whatever lies inside has to be readable by the page as well.
-    No credentials: a key goes in a header, so no answer depends on a cookie that another site could
-    have the browser send.
+    This stands outside of all that refuses: a page has to be able to read a refusal as well. There
+    are no credentials: a key goes in a header, so no answer depends on a cookie that another site
+    could have the browser send.
     """
-    app.add_middleware(Beacon, hosts=hosts)
-    if origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(origins),
-            allow_methods=["GET", "POST", "PUT", "DELETE"],
-            allow_headers=list(HEADERS),
-            expose_headers=list(EXPOSED),
-            max_age=PREFLIGHT_SECONDS,
-        )
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_headers=list(HEADERS),
+        expose_headers=list(EXPOSED),
+        max_age=PREFLIGHT_SECONDS,
+    )

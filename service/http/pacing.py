@@ -12,6 +12,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.access import Caller
+from service.http.scope import CALLER, PROBES
+
 TURN_SECONDS: Final = 0.002
 
 
@@ -46,3 +51,16 @@ class Pacing:
                 self._until = self._clock() + TURN_SECONDS
                 asyncio.get_running_loop().call_soon(self._next_turn)
                 return
+
+
+class Paced:
+    """ASGI middleware: each request takes its turn, but for probes."""
+
+    def __init__(self, app: ASGIApp, pacing: Pacing) -> None:
+        self._app, self._pacing = app, pacing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in PROBES:
+            caller: Caller | None = scope.get(CALLER)
+            await self._pacing.start(caller.grant.id if caller else "")
+        await self._app(scope, receive, send)

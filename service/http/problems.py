@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -122,6 +121,22 @@ def cut_off() -> Response:
     )
 
 
+def answer_to(fault: Exception) -> Response:
+    """What a caller is told of an exception."""
+    if isinstance(fault, Refused | StoreUnavailable):
+        return refusal(fault)
+    if isinstance(fault, RequestValidationError):
+        return respond(validation_problem(fault))
+    if isinstance(fault, HTTPException):
+        named = REFUSALS.get(fault.status_code, ("refused", "The request was refused"))
+        answer = respond(problem(fault.status_code, *named, str(fault.detail)))
+        answer.headers.update(fault.headers or {})
+        return answer
+    if isinstance(fault, ClientDisconnect):
+        return cut_off()
+    return bug(fault)
+
+
 def _methods(request: Request) -> set[str]:
     """Of the path: each route has its own, and Starlette tells those of the first alone."""
     return {
@@ -135,28 +150,12 @@ def _methods(request: Request) -> set[str]:
 def install(app: FastAPI) -> None:
     """Make every error that leaves the app a problem."""
 
-    @app.exception_handler(Refused)
-    @app.exception_handler(StoreUnavailable)
-    async def _refused(request: Request, fault: Any) -> Response:
-        return refusal(fault)
+    async def answer(request: Request, fault: Exception) -> Response:
+        told = answer_to(fault)
+        if isinstance(fault, HTTPException) and fault.status_code == 405:
+            told.headers["Allow"] = ", ".join(sorted(_methods(request)))
+        return told
 
-    @app.exception_handler(RequestValidationError)
-    async def _invalid(request: Request, fault: RequestValidationError) -> Response:
-        return respond(validation_problem(fault))
-
-    @app.exception_handler(HTTPException)
-    async def _http(request: Request, fault: HTTPException) -> Response:
-        named = REFUSALS.get(fault.status_code, ("refused", "The request was refused"))
-        answer = respond(problem(fault.status_code, *named, str(fault.detail)))
-        answer.headers.update(fault.headers or {})
-        if fault.status_code == 405:
-            answer.headers["Allow"] = ", ".join(sorted(_methods(request)))
-        return answer
-
-    @app.exception_handler(ClientDisconnect)
-    async def _cut(request: Request, fault: ClientDisconnect) -> Response:
-        return cut_off()
-
-    @app.exception_handler(Exception)
-    async def _bug(request: Request, fault: Exception) -> Response:
-        return bug(fault)
+    refusals = Refused, StoreUnavailable, RequestValidationError, HTTPException, ClientDisconnect
+    for kind in (*refusals, Exception):
+        app.add_exception_handler(kind, answer)

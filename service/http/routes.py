@@ -1,43 +1,22 @@
-"""The routes that decide and learn, and those that say how the service is."""
+"""Decisions that were made, and how the service is."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
-import msgspec
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service import __version__
 from service.access import Caller, granted
-from service.errors import Invalid, Refused, StoreUnavailable
 from service.experiment import Name
 from service.explain import explain
-from service.http.access import CALLER
-from service.http.admission import (
-    AT_THE_DOOR,
-    admit_batch,
-    admit_one_of_batch,
-    admit_question,
-)
-from service.http.fast import write_answer, write_status
-from service.http.problems import problem_of
 from service.http.schemas import (
     ActivationAnswer,
     DecisionAnswer,
     Health,
     Readiness,
-    RewardAnswer,
-    RewardBatchAnswer,
-    RewardBatchBody,
-    RewardBody,
-    SelectAnswer,
-    SelectBatchAnswer,
-    SelectBatchBody,
-    SelectBody,
 )
+from service.http.scope import CALLER
 from service.http.writing import written
-from service.question import Question
 from service.services import Services
 
 
@@ -55,17 +34,6 @@ async def caller(request: Request) -> Caller | None:
 Asked = TypeVar("Asked")
 Core = Annotated[Services, Depends(services)]
 Who = Annotated[Caller | None, Depends(caller)]
-
-Key = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=256,
-        description="The same key gives the same decision, as long as its row is in the log: a "
-        "request can be repeated. With another request it is refused (409).",
-    ),
-]
 
 MEANING = {
     400: "The body is not JSON.",
@@ -94,79 +62,6 @@ router = APIRouter()
 def name_of(who: Caller | None) -> str:
     """Of the key that a request came with; '' where keys are off."""
     return "" if who is None else who.grant.name
-
-
-@router.post("/select", tags=["decide"], responses=problems(400, 404, 409, 503))
-async def select(body: SelectBody, core: Core, who: Who, key: Key = None) -> SelectAnswer:
-    """Choose which arm to show. The answer's propensity is the chance with which it was chosen."""
-    with core.telemetry.stage("select"):
-        question = body.question(key, name_of(who))
-        admit_question(core, who, question, AT_THE_DOOR)
-        return SelectAnswer.of(await core.engine.select(question))
-
-
-@router.post("/reward", tags=["decide"], responses=problems(400, 404, 409, 410, 503))
-async def reward(body: RewardBody, core: Core) -> RewardAnswer:
-    """Say what came of a decision. Answered once durable; the same call again changes nothing."""
-    with core.telemetry.stage("reward"):
-        return RewardAnswer(status=await core.settlements.reward(body.outcome()))
-
-
-@router.post(
-    "/select/batch", tags=["decide"], responses=problems(400), response_model=SelectBatchAnswer
-)
-async def select_batch(body: SelectBatchBody, core: Core, who: Who) -> Response:
-    """Several decisions at once; each is answered or refused for itself."""
-    _expect_batch(core, len(body.requests))
-    questions = [request.question(caller=name_of(who)) for request in body.requests]
-    admit_batch(core, who, questions)
-
-    async def one(question: Question) -> bytes:
-        admit_one_of_batch(core, who, question)
-        return write_answer(await core.engine.select(question))
-
-    return await _each(questions, one)
-
-
-@router.post(
-    "/reward/batch", tags=["decide"], responses=problems(400), response_model=RewardBatchAnswer
-)
-async def reward_batch(body: RewardBatchBody, core: Core, who: Who) -> Response:
-    """Several rewards at once; each is accepted or refused for itself."""
-    _expect_batch(core, len(body.requests))
-    admit_batch(core, who, [None] * len(body.requests))
-
-    async def one(request: RewardBody) -> bytes:
-        return write_status(await core.settlements.reward(request.outcome()))
-
-    return await _each(body.requests, one)
-
-
-def _expect_batch(core: Services, length: int) -> None:
-    if length > core.settings.max_batch:
-        raise Invalid(f"at most {core.settings.max_batch} requests", path="requests")
-
-
-async def _each(requests: Sequence[Asked], one: Callable[[Asked], Awaitable[bytes]]) -> Response:
-    """All under way at once, so that they share commits of the log; but one begins in a turn of the
-    loop, so that other requests have theirs between. Answered as `SelectBatchAnswer` and
-    `RewardBatchAnswer` say."""
-
-    async def guarded(request: Asked) -> dict[str, Any]:
-        try:
-            answer = msgspec.Raw(await one(request))
-        except (Refused, StoreUnavailable) as fault:
-            problem = problem_of(fault)
-            return {"status": problem.status, "answer": None, "problem": problem.model_dump()}
-        return {"status": 200, "answer": answer, "problem": None}
-
-    begun = []
-    for request in requests:
-        begun.append(asyncio.ensure_future(guarded(request)))
-        await asyncio.sleep(0)
-    results = await asyncio.gather(*begun)
-    content = await written({"results": results}, "results")
-    return Response(content, media_type="application/json")
 
 
 @router.get(

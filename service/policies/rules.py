@@ -98,11 +98,12 @@ def expect_whole(p: Array) -> Array:  # (..., K)
     return p
 
 
-def floor(p: Array, epsilon: float) -> Array:
+def floor(p: Array, epsilon: float) -> Array:  # (..., K)
     """p <- (1 - epsilon) p + epsilon / K."""
     if epsilon == 0:
         return p
-    return (1 - epsilon) * p + epsilon / len(p)
+    floored: Array = (1 - epsilon) * p + epsilon / p.shape[-1]
+    return floored
 
 
 def point_of(seed: int, *, twister: bool = False) -> float:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -11,8 +10,7 @@ import pytest
 from service.connection import MOST, REASONS, Limits, Reason, limits_of
 from service.connections import Connections
 from service.errors import ConfigurationError
-from service.http.bounded import UNHEARD_BYTES
-from service.http.wire import protocol
+from service.http.bounded import UNHEARD_BYTES, protocol
 from service.settings import Settings
 from service.telemetry import Telemetry
 from tests.support.plug import Connection, head
@@ -36,7 +34,7 @@ class Service:
     def __init__(self, wire: Wire, limits: Limits, trusted: Any, now: float = 0.0) -> None:
         self.wire, self.now, self.telemetry = wire, now, Telemetry()
         self.connections = Connections(limits, trusted, self.telemetry, lambda: self.now)
-        self._protocol = protocol(replace(wire.services, connections=self.connections))
+        self._protocol = protocol(self.connections)
 
     def connect(self, peer: str = "127.0.0.1") -> Connection:
         return Connection(self.wire.app, self._protocol, self.wire.run, peer)

@@ -5,7 +5,8 @@ import logging
 import httpx
 import pytest
 
-from service.engine import Answer, Engine
+from service.batcher import SelectBatcher
+from service.engine import Answer
 from service.question import Question
 from tests.support.service import Wire, expect_problem
 
@@ -13,10 +14,10 @@ from tests.support.service import Wire, expect_problem
 def test_a_bug_is_a_problem_that_tells_nothing_of_itself(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(self: Engine, question: Question) -> Answer:
+    async def broken(self: SelectBatcher, question: Question) -> Answer:
         raise RuntimeError("SECRETVALUE")
 
-    monkeypatch.setattr(Engine, "select", broken)
+    monkeypatch.setattr(SelectBatcher, "select", broken)
     transport = httpx.ASGITransport(wire.app, raise_app_exceptions=False)
     client = httpx.AsyncClient(transport=transport, base_url="http://forage")
     with caplog.at_level(logging.ERROR):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service import engine, explain
+from service import batcher, engine, explain
 from service.posterior import Health, RidgeHead
 from service.question import InlineArm, Question
 from tests.support.service import Wire, expect_problem, paths, serving
@@ -63,7 +63,7 @@ def test_a_long_ranking_is_drawn_in_another_thread(
 def test_an_ordinary_choice_is_made_on_the_spot(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = threads_of(monkeypatch, engine, "decide")
+    found = threads_of(monkeypatch, batcher, "decide")
     wire.select(policy="lints", top_k=2)
     assert found == [threading.get_ident()]
 

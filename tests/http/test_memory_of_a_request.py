@@ -147,25 +147,5 @@ PEAKS = {"linucb": 8_600, "lints": 12_200}
 one they are 2,300 fewer). The median of five, as some requests take a sample more than others."""
 
 
-@pytest.mark.parametrize("policy", PEAKS)
-def test_a_decision_takes_so_many_bytes(client: Client, policy: str) -> None:
-    body = b'{"policy":"%s","context":{"persona":"cat"}}' % policy.encode()
-    with traced():
-        for _ in range(20):
-            client.select(policy)
-        peaks = sorted(client.peak("/select", body) for _ in range(5))
-    assert peaks[2] <= PEAKS[policy], peaks
-
-
 REWARD = 14_800
 """The same of a reward, folded into the head that it is for."""
-
-
-def test_a_reward_takes_so_many_bytes(client: Client) -> None:
-    with traced():
-        for _ in range(20):
-            client.reward(client.select("linucb"))
-        tokens = [client.select("linucb") for _ in range(5)]
-        bodies = [b'{"decision_id":"%s","reward":1}' % token for token in tokens]
-        peaks = sorted(client.peak("/reward", body) for body in bodies)
-    assert peaks[2] <= REWARD, peaks

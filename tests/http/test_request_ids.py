@@ -51,7 +51,7 @@ def broken(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(type(wire.services.engine), "select", fail)
+    monkeypatch.setattr(type(wire.services.batcher), "select", fail)
 
 
 def test_a_bug_is_found_in_the_log_by_the_id_of_its_answer(
@@ -65,7 +65,7 @@ def test_a_bug_is_found_in_the_log_by_the_id_of_its_answer(
         client = wire.connect(raise_app_exceptions=False)
         client.event_hooks = {}  # the document declares no 500
         try:
-            for headers in ({}, {"X-Request-ID": "mine"}):  # the hot path, and the ordinary way
+            for headers in ({}, {"X-Request-ID": "mine"}):
                 body = {"context": {"persona": "cat"}}
                 answer = wire.run(client.post("/select", json=body, headers=headers))
                 name = answer.headers["x-request-id"]

@@ -11,7 +11,7 @@ import pytest
 
 from service.commands.evaluate import _bar
 from service.drift import Drift
-from service.http.wire import protocol
+from service.http.bounded import protocol
 from service.presence import Presence
 from service.stores.base import Entry, Outcome
 from service.stores.memory import MemoryStore
@@ -90,7 +90,7 @@ def test_a_decision_waits_for_a_log_that_is_stuck_only_so_long() -> None:
 
 
 def test_a_silent_connection_is_closed(wire: Wire) -> None:
-    connection = Connection(wire.app, protocol(wire.services), wire.run)
+    connection = Connection(wire.app, protocol(wire.services.connections), wire.run)
     connection.protocol.timeout_keep_alive = 0.2
     body = b'{"context": {"persona": "cat"}}'
     connection.send(head("/select", len(body), {"Content-Type": "application/json"}) + body)

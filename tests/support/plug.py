@@ -8,8 +8,7 @@ import httpx
 import uvicorn
 from uvicorn.server import ServerState
 
-from service.http.wire import Wire as Served
-from service.http.wire import protocol
+from service.http.bounded import BoundedProtocol, protocol
 from tests.support.service import URL, Wire
 
 T = TypeVar("T")
@@ -69,7 +68,7 @@ class Connection:
         config = uvicorn.Config(app, http=http, lifespan="off", log_config=None)
         self.transport = _Transport(peer)
 
-        async def connect() -> Served:
+        async def connect() -> BoundedProtocol:
             config.load()
             state = ServerState()
             state.default_headers = config.encoded_headers
@@ -77,9 +76,9 @@ class Connection:
                 config=config, server_state=state, app_state={}
             )
             made.connection_made(self.transport)
-            return cast(Served, made)
+            return cast(BoundedProtocol, made)
 
-        self.protocol: Served = run(connect())
+        self.protocol: BoundedProtocol = run(connect())
 
     def send(self, data: bytes) -> None:
         """Bytes of a client, as the loop would hand them over."""
@@ -142,7 +141,7 @@ class Plug(Connection):
     """A client's connection to a service, on its loop."""
 
     def __init__(self, wire: Wire) -> None:
-        super().__init__(wire.app, protocol(wire.services), wire.run)
+        super().__init__(wire.app, protocol(wire.services.connections), wire.run)
 
 
 def head(path: str, length: int, headers: Mapping[str, str], method: str = "POST") -> bytes:

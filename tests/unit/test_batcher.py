@@ -1,4 +1,4 @@
-"""Questions that come while the log commits: decided together when that has ended, or soon."""
+"""Requests that arrive during a commit are decided as one batch at its end, or soon."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service import writer
-from service.desk import ENOUGH
+from service.batcher import ENOUGH
 from service.engine import Answer
 from service.question import Question
 from service.stores.base import Entry, Outcome
@@ -35,7 +35,7 @@ class Gated(MemoryStore):
 
 
 class Asking:
-    """Asks at the desk of a service whose log has stopped."""
+    """Asks a service whose log has stopped."""
 
     def __init__(self, wire: Wire, store: Gated) -> None:
         self.wire, self.store = wire, store
@@ -43,10 +43,8 @@ class Asking:
         store.gate.clear()
         store.begun.clear()
 
-    def ask(self) -> asyncio.Future[Answer | Exception]:
-        done: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
-        self.wire.services.desk.ask(QUESTION, done.set_result)
-        return done
+    def ask(self) -> asyncio.Future[Answer]:
+        return asyncio.ensure_future(self.wire.services.batcher.select(QUESTION))
 
     def decided(self) -> float:
         """How many questions have been, whether answered or not."""
@@ -68,9 +66,9 @@ def asking(store: Gated) -> Iterator[Asking]:
 def test_what_is_asked_during_a_commit_is_decided_together_when_it_ends(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.desk.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.batcher.PATIENCE_SECONDS", 60.0)
 
-    async def ask() -> list[Answer | Exception]:
+    async def ask() -> list[Answer]:
         asked = [asking.ask()]
         await asking.store.begun.wait()
         for _ in range(3):  # in as many turns of the loop
@@ -87,7 +85,7 @@ def test_what_is_asked_during_a_commit_is_decided_together_when_it_ends(
 def test_a_slow_commit_does_not_keep_questions_from_being_decided(asking: Asking) -> None:
     before = asking.decided()
 
-    async def ask() -> list[asyncio.Future[Answer | Exception]]:
+    async def ask() -> list[asyncio.Future[Answer]]:
         first = asking.ask()
         await asking.store.begun.wait()
         return [first, asking.ask(), asking.ask()]
@@ -104,10 +102,10 @@ def test_a_slow_commit_does_not_keep_questions_from_being_decided(asking: Asking
 def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.desk.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.batcher.PATIENCE_SECONDS", 60.0)
     before = asking.decided()
 
-    async def ask() -> list[asyncio.Future[Answer | Exception]]:
+    async def ask() -> list[asyncio.Future[Answer]]:
         first = asking.ask()
         await asking.store.begun.wait()
         return [first, *(asking.ask() for _ in range(ENOUGH - 1))]
@@ -116,7 +114,7 @@ def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
     asking.wire.sleep(0.01)
     assert asking.decided() == before + 1
 
-    async def one_more() -> asyncio.Future[Answer | Exception]:
+    async def one_more() -> asyncio.Future[Answer]:
         return asking.ask()
 
     asked.append(asking.wire.run(one_more()))
@@ -131,10 +129,10 @@ def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
 def test_a_question_to_an_idle_service_is_decided_at_once(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.desk.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.batcher.PATIENCE_SECONDS", 60.0)
     asking.store.gate.set()
 
-    async def ask() -> Answer | Exception:
+    async def ask() -> Answer:
         return await asking.ask()
 
     for _ in range(3):
@@ -148,7 +146,7 @@ def test_a_question_to_an_idle_service_is_decided_at_once(
 def test_after_a_commit_of_some_the_next_is_begun_once_enough_wait(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.desk.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.batcher.PATIENCE_SECONDS", 60.0)
     monkeypatch.setattr("service.writer.APART_SECONDS", 60.0)
     asking.store.gate.set()
 
@@ -194,19 +192,19 @@ def test_what_would_take_too_long_together_is_decided_in_several_turns(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With no time for a turn, each question has its own, in their order."""
-    monkeypatch.setattr("service.desk.TURN_MS", 0.0)
+    monkeypatch.setattr("service.batcher.TURN_MS", 0.0)
 
-    desk, sizes = asking.wire.services.desk, []
-    whole = desk._decide_group
+    batcher, sizes = asking.wire.services.batcher, []
+    whole = batcher._decide_batch
 
-    def decide_group(group: list[Any]) -> None:
-        sizes.append(len(group))
-        whole(group)
+    def decide_batch(batch: list[Any]) -> None:
+        sizes.append(len(batch))
+        whole(batch)
 
-    monkeypatch.setattr(desk, "_decide_group", decide_group)
+    monkeypatch.setattr(batcher, "_decide_batch", decide_batch)
     asking.store.gate.set()
 
-    async def ask() -> list[Answer | Exception]:
+    async def ask() -> list[Answer]:
         return await asyncio.gather(*(asking.ask() for _ in range(ENOUGH)))
 
     assert all(isinstance(answer, Answer) for answer in asking.wire.run(ask()))

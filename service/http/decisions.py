@@ -1,0 +1,213 @@
+"""POST /select and /reward, and their batches: one way for every caller, whatever its headers.
+
+A plain ASGI application behind the same middleware as all other routes. FastAPI would take five
+times as long for such a request; it describes these routes in the OpenAPI document
+(`described.py`), and serves all others.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+from fastapi.exceptions import RequestValidationError
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.access import Caller
+from service.errors import Invalid, Refused, StoreUnavailable
+from service.http import codec
+from service.http.access import valued
+from service.http.admission import AT_THE_DOOR, admit_batch, admit_one_of_batch, admit_question
+from service.http.pacing import Pacing
+from service.http.problems import answer_to, problem_of
+from service.http.scope import CALLER
+from service.http.writing import written
+from service.question import Question
+from service.services import Services
+
+LONG_BYTES: Final = 16_384
+"""A longer body takes its turn with the requests of the framework."""
+KEY_CHARACTERS: Final = 256
+
+Asked = TypeVar("Asked")
+
+
+class Request(NamedTuple):
+    """What a handler needs of one. caller: None where keys are off."""
+
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+    content_type: bytes
+    caller: Caller | None
+
+    @property
+    def caller_name(self) -> str:
+        return "" if self.caller is None else self.caller.grant.name
+
+
+class Route(NamedTuple):
+    """stage: under which the duration is observed; None: it is not."""
+
+    path: str
+    handle: Callable[[Request], Awaitable[bytes]]
+    stage: str | None = None
+
+
+class DecisionRoutes:
+    """ASGI application for these routes, in front of the one for the others."""
+
+    def __init__(self, app: ASGIApp, services: Services, pacing: Pacing) -> None:
+        self._app, self._services, self._pacing = app, services, pacing
+        self._routes = {
+            route.path: route
+            for route in (
+                Route("/select", self._select, "select"),
+                Route("/reward", self._reward, "reward"),
+                Route("/select/batch", self._select_batch),
+                Route("/reward/batch", self._reward_batch),
+            )
+        }
+        self._stages = {
+            route.stage: services.telemetry.stages.labels(route.stage)
+            for route in self._routes.values()
+            if route.stage is not None
+        }
+        self._waiting = 0
+        services.journal.all_wait = self._all_wait
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._routes.get(scope["path"]) if scope["type"] == "http" else None
+        if route is None or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        start = perf_counter()
+        scope["route"] = route
+        self._waiting += 1
+        if self._all_wait():
+            self._services.journal.hurry()
+        try:
+            content = await route.handle(await self._request(scope, receive))
+        except Exception as fault:
+            await answer_to(fault)(scope, receive, send)
+        else:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [
+                        (b"content-length", b"%d" % len(content)),
+                        (b"content-type", codec.JSON),
+                    ],
+                }
+            )
+            await send({"type": "http.response.body", "body": content})
+        finally:
+            self._waiting -= 1
+            if route.stage is not None:
+                self._stages[route.stage].observe(perf_counter() - start)
+
+    def _all_wait(self) -> bool:
+        """Whether every open connection waits for an answer: no further request can come."""
+        return self._waiting >= len(self._services.connections)
+
+    async def _request(self, scope: Scope, receive: Receive) -> Request:
+        body = await _body(receive)
+        caller: Caller | None = scope.get(CALLER)
+        if len(body) > LONG_BYTES or scope["path"].endswith("/batch"):
+            await self._pacing.start(caller.grant.id if caller else "")
+        headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+        content_type = next((value for name, value in headers if name == b"content-type"), b"")
+        return Request(headers, body, content_type, caller)
+
+    async def _select(self, request: Request) -> bytes:
+        body = codec.SELECT.read(request.body, request.content_type)
+        question = body.question(_idempotency_key(request), request.caller_name)
+        admit_question(self._services, request.caller, question, AT_THE_DOOR)
+        return codec.write_answer(await self._services.batcher.select(question))
+
+    async def _reward(self, request: Request) -> bytes:
+        body = codec.REWARD.read(request.body, request.content_type)
+        return codec.write_status(await self._services.settlements.reward(body.outcome()))
+
+    async def _select_batch(self, request: Request) -> bytes:
+        requests = codec.SELECT_BATCH.read(request.body, request.content_type).requests
+        self._expect_batch(len(requests))
+        questions = [each.question(caller=request.caller_name) for each in requests]
+        admit_batch(self._services, request.caller, questions)
+
+        async def one(question: Question) -> bytes:
+            admit_one_of_batch(self._services, request.caller, question)
+            return codec.write_answer(await self._services.batcher.select(question))
+
+        return await _each(questions, one)
+
+    async def _reward_batch(self, request: Request) -> bytes:
+        requests = codec.REWARD_BATCH.read(request.body, request.content_type).requests
+        self._expect_batch(len(requests))
+        admit_batch(self._services, request.caller, [None] * len(requests))
+
+        async def one(body: Any) -> bytes:
+            return codec.write_status(await self._services.settlements.reward(body.outcome()))
+
+        return await _each(requests, one)
+
+    def _expect_batch(self, length: int) -> None:
+        most = self._services.settings.max_batch
+        if length > most:
+            raise Invalid(f"at most {most} requests", path="requests")
+
+
+async def _body(receive: Receive) -> bytes:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    first: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        return first
+    parts = [first]
+    while message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+    return b"".join(parts)
+
+
+def _idempotency_key(request: Request) -> str | None:
+    given = valued(request.headers, b"idempotency-key")
+    if not given:
+        return None
+    key = given[-1].decode("latin-1")
+    if 1 <= len(key) <= KEY_CHARACTERS:
+        return key
+    limit = "at least 1 character" if not key else f"at most {KEY_CHARACTERS} characters"
+    kind = "string_too_short" if not key else "string_too_long"
+    raise RequestValidationError(
+        [{"type": kind, "loc": ("header", "Idempotency-Key"),
+          "msg": f"String should have {limit}", "ctx": {}}]
+    )  # fmt: skip
+
+
+async def _each(requests: Sequence[Asked], one: Callable[[Asked], Awaitable[bytes]]) -> bytes:
+    """Answer all requests of a batch, as `SelectBatchAnswer` and `RewardBatchAnswer` say.
+
+    All are under way at once, so that they share commits of the log. One starts in each turn of the
+    loop, so that other requests go on in between.
+    """
+
+    async def guarded(request: Asked) -> dict[str, Any]:
+        try:
+            answer = msgspec.Raw(await one(request))
+        except (Refused, StoreUnavailable) as fault:
+            problem = problem_of(fault)
+            return {"status": problem.status, "answer": None, "problem": problem.model_dump()}
+        return {"status": 200, "answer": answer, "problem": None}
+
+    started = []
+    for request in requests:
+        started.append(asyncio.ensure_future(guarded(request)))
+        await asyncio.sleep(0)
+    results = await asyncio.gather(*started)
+    return await written({"results": results}, "results")
