@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import __version__
 from service.http import (
@@ -36,6 +36,12 @@ which policy. Errors are `application/problem+json` in one shape."""
 
 class Application(FastAPI):
     """FastAPI within the middleware of this service."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        scope["app"] = self
+        await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         """From the inside out: what stands nearer to the socket comes later."""

@@ -10,7 +10,8 @@ import logging
 import re
 import sys
 from collections.abc import Iterable
-from typing import IO, Literal
+from contextvars import ContextVar
+from typing import IO, Any, Literal
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -44,6 +45,17 @@ def log_to_stderr(
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
+REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID")
+"""Of the request under way."""
+
+
+def _add_request_id(_: Any, __: str, line: EventDict) -> EventDict:
+    name = REQUEST_ID.get(None)
+    if name is not None:
+        line.setdefault("request_id", name)
+    return line
+
+
 def formatter(
     form: Literal["auto", "console", "json"], stream: IO[str], token_keys: Iterable[bytes] = ()
 ) -> logging.Formatter:
@@ -58,6 +70,7 @@ def formatter(
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             structlog.contextvars.merge_contextvars,
+            _add_request_id,
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
             structlog.processors.TimeStamper("iso", utc=True),

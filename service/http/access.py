@@ -11,10 +11,10 @@ from service.addresses import Addresses
 from service.errors import Refused
 from service.hosts import Hosts
 from service.http.admission import AT_THE_DOOR, expect_short
-from service.http.gate import bounded, declared_by
+from service.http.gate import bounded
 from service.http.pacing import Pacing
 from service.http.problems import MEDIA_TYPE, refusal
-from service.http.scope import CALLER, PROBES
+from service.http.scope import CALLER, PROBES, declared_length, headers_of
 from service.keys import KeyScope
 
 FREE: Final = "free"
@@ -111,9 +111,8 @@ class Doorkeeper:
 
     def _admit(self, scope: Scope) -> Caller | None:
         """None: keys are off. Raises Refused."""
-        headers: Headers = scope["headers"]
         method = scope.get("method", "GET")
-        if not self._hosts.serves(valued(headers, b"host")):
+        if not self._hosts.serves(headers_of(scope).get(b"host", ())):
             if method in SAFE and scope["path"] in PROBES:
                 return Caller(self._access.nobody)
             raise self._access.misdirected()
@@ -132,21 +131,19 @@ class Doorkeeper:
         peer: tuple[str, int] | None = scope.get("client")
         grant = self._access.admit(headers, needed)
         caller = Caller(grant, self._addresses.of(peer[0] if peer else None, headers))
-        expect_short(caller, declared_by(scope))
+        expect_short(caller, declared_length(scope))
         self._access.charge(caller, AT_THE_DOOR)
         return caller
 
 
-def valued(headers: Headers, name: bytes) -> list[bytes]:
-    return [value for each, value in headers if each == name]
-
-
 def is_foreign(hosts: Hosts, scope: Scope) -> bool:
     """Whether a page of another origin sent the request."""
-    headers = scope["headers"]
-    site = dict(headers).get(b"sec-fetch-site")
-    origins = valued(headers, b"origin")
-    return hosts.is_foreign(origins, valued(headers, b"host"), scope.get("scheme", "http"), site)
+    headers = headers_of(scope)
+    origins, sites = headers.get(b"origin", ()), headers.get(b"sec-fetch-site")
+    if not origins and sites is None:
+        return False
+    site = None if sites is None else sites[-1]
+    return hosts.is_foreign(origins, headers.get(b"host", ()), scope.get("scheme", "http"), site)
 
 
 DECLARED: Final = {

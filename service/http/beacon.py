@@ -20,10 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.errors import ForeignOrigin, Misdirected
 from service.experiment import NAME
 from service.hosts import Hosts
-from service.http.access import is_foreign, valued
+from service.http.access import is_foreign
 from service.http.codec import UNREADABLE
-from service.http.gate import declared_by
 from service.http.problems import REFUSALS, cut_off, problem, refusal, respond
+from service.http.scope import declared_length, headers_of, with_headers
 
 PATH: Final = "/beacon"
 BYTES: Final = 65_536
@@ -58,13 +58,13 @@ class Beacon:
             await self._app(scope, receive, send)
 
     async def _open(self, scope: Scope, receive: Receive) -> Response:
-        if not self._hosts.serves(valued(scope["headers"], b"host")):
+        if not self._hosts.serves(headers_of(scope).get(b"host", ())):
             return refusal(Misdirected("list the host in FORAGE_ALLOWED_HOSTS"))
         if is_foreign(self._hosts, scope):
             return refusal(ForeignOrigin("list the origin in FORAGE_CORS_ORIGINS"))
         content = bytearray()
         too_large = _refuse(413, *REFUSALS[413], f"at most {BYTES} bytes")
-        if declared_by(scope) > BYTES:
+        if declared_length(scope) > BYTES:
             return too_large
         try:
             async for chunk in Request(scope, receive).stream():
@@ -104,11 +104,10 @@ class Beacon:
         if key is not None:
             headers += [(b"authorization", b"Bearer " + key.encode("latin-1", "replace"))]
         inner: Scope = {
-            **scope,
+            **with_headers(scope, headers),
             "path": path,
             "raw_path": path.encode(),
             "query_string": query.encode(),
-            "headers": headers,
             "state": dict(scope.get("state", {})),
         }
         status = 500

@@ -6,7 +6,7 @@ times as long for such a request; it describes these routes in the OpenAPI docum
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -18,11 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.access import Caller
 from service.errors import Invalid, Refused, StoreUnavailable
 from service.http import codec
-from service.http.access import valued
 from service.http.admission import AT_THE_DOOR, admit_batch, admit_one_of_batch, admit_question
 from service.http.pacing import Pacing
 from service.http.problems import answer_to, problem_of
-from service.http.scope import CALLER
+from service.http.scope import CALLER, headers_of
 from service.http.writing import written
 from service.question import Question
 from service.services import Services
@@ -30,6 +29,8 @@ from service.services import Services
 LONG_BYTES: Final = 16_384
 """A longer body takes its turn with the requests of the framework."""
 KEY_CHARACTERS: Final = 256
+NONE: Final = [b""]
+"""The values of a header that was not sent."""
 
 Asked = TypeVar("Asked")
 
@@ -37,10 +38,13 @@ Asked = TypeVar("Asked")
 class Request(NamedTuple):
     """What a handler needs of one. caller: None where keys are off."""
 
-    headers: Sequence[tuple[bytes, bytes]]
+    headers: Mapping[bytes, list[bytes]]
     body: bytes
-    content_type: bytes
     caller: Caller | None
+
+    @property
+    def content_type(self) -> bytes:
+        return self.headers.get(b"content-type", NONE)[-1]
 
     @property
     def caller_name(self) -> str:
@@ -117,9 +121,7 @@ class DecisionRoutes:
         caller: Caller | None = scope.get(CALLER)
         if len(body) > LONG_BYTES or scope["path"].endswith("/batch"):
             await self._pacing.start(caller.grant.id if caller else "")
-        headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
-        content_type = next((value for name, value in headers if name == b"content-type"), b"")
-        return Request(headers, body, content_type, caller)
+        return Request(headers_of(scope), body, caller)
 
     async def _select(self, request: Request) -> bytes:
         body = codec.SELECT.read(request.body, request.content_type)
@@ -176,8 +178,8 @@ async def _body(receive: Receive) -> bytes:
 
 
 def _idempotency_key(request: Request) -> str | None:
-    given = valued(request.headers, b"idempotency-key")
-    if not given:
+    given = request.headers.get(b"idempotency-key")
+    if given is None:
         return None
     key = given[-1].decode("latin-1")
     if 1 <= len(key) <= KEY_CHARACTERS:

@@ -6,6 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.http.problems import REFUSALS, problem, respond
+from service.http.scope import declared_length
 from service.telemetry import Telemetry
 
 
@@ -25,7 +26,8 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        artifact = VERSIONS.fullmatch(scope["path"])
+        path: str = scope["path"]
+        artifact = path.endswith("/versions") and VERSIONS.fullmatch(path)
         limit = self._artifact_bytes if artifact else self._body_bytes
         status = 500
 
@@ -36,7 +38,7 @@ class Gate:
             await send(message)
 
         try:
-            if declared_by(scope) > limit:
+            if declared_length(scope) > limit:
                 answer = respond(problem(413, *REFUSALS[413], f"at most {limit} bytes"))
                 await answer(scope, receive, watch)
             else:
@@ -47,25 +49,12 @@ class Gate:
 
 
 VERSIONS = re.compile(r"/experiments/[^/]+/policies/[^/]+/versions")
-LENGTH_DIGITS = 18
-"""Of an integer of 64 bits. Python reads no integer of more than 4,300 digits."""
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 
 
 def _method(scope: Scope) -> str:
     method: str = scope["method"]
     return method if method in METHODS else "other"
-
-
-def declared(length: bytes) -> int:
-    """What a `Content-Length` says; more than any bound where no body could have that length."""
-    return int(length) if length.isdigit() and len(length) <= LENGTH_DIGITS else 10**LENGTH_DIGITS
-
-
-def declared_by(scope: Scope) -> int:
-    return max(
-        (declared(v) for name, v in scope["headers"] if name == b"content-length"), default=0
-    )
 
 
 def bounded(receive: Receive, limit: float) -> Receive:

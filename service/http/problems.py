@@ -9,7 +9,6 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
-from structlog.contextvars import bound_contextvars
 
 from service.errors import (
     Fault,
@@ -22,6 +21,7 @@ from service.errors import (
 from service.faults import FAULTS, faults_of
 from service.http import request_id
 from service.http.schemas import Problem, ProblemFault
+from service.logs import REQUEST_ID
 
 logger = logging.getLogger(__name__)
 
@@ -107,11 +107,11 @@ def validation_problem(error: RequestValidationError) -> Problem:
 
 def bug(fault: Exception) -> Response:
     """Nobody foresaw it."""
-    with bound_contextvars(request_id=request_id.current()):
-        logger.error("a request failed", exc_info=fault)
-        return respond(
-            problem(500, "internal", "Something failed inside", "it was logged, and is a bug")
-        )
+    REQUEST_ID.set(request_id.current())
+    logger.error("a request failed", exc_info=fault)
+    return respond(
+        problem(500, "internal", "Something failed inside", "it was logged, and is a bug")
+    )
 
 
 def cut_off() -> Response:

@@ -4,15 +4,16 @@ import logging
 import re
 from time import perf_counter
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.contextvars import bind_contextvars, get_contextvars, reset_contextvars
 
 from service.entropy import Entropy
+from service.http.scope import headers_of
+from service.logs import REQUEST_ID
 
 logger = logging.getLogger(__name__)
 
 HEADER = "X-Request-ID"
+NAME = b"x-request-id"
 SANE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:/+=@-]{0,127}")
 """What is taken from a caller; anything else is answered under an id of ours."""
 
@@ -20,9 +21,8 @@ _entropy = Entropy()
 
 
 def current() -> str:
-    """The id of the request under way; where it has none yet (the hot path), a new one."""
-    bound = get_contextvars().get("request_id")
-    return bound if isinstance(bound, str) else made()
+    """The id of the request under way, or a new one where there is none."""
+    return REQUEST_ID.get(None) or made()
 
 
 def made() -> str:
@@ -30,7 +30,7 @@ def made() -> str:
 
 
 class RequestIds:
-    """ASGI middleware around everything else: every log line on the way has the id."""
+    """ASGI middleware around everything else."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -39,29 +39,32 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(HEADER, "")
-        name = given if SANE.fullmatch(given) else made()
+        given = headers_of(scope).get(NAME)
+        text = given[-1].decode("latin-1") if given else ""
+        name = text if SANE.fullmatch(text) else made()
         status, start = 500, perf_counter()
 
         async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[HEADER] = name
+                headers = [each for each in message["headers"] if each[0] != NAME]
+                message["headers"] = [*headers, (NAME, name.encode())]
             await send(message)
 
-        bound = bind_contextvars(request_id=name)
+        REQUEST_ID.set(name)  # for the server as well, which logs a bug in the same task
         try:
             await self._app(scope, receive, answer)
         finally:
             route = getattr(scope.get("route"), "path", "unmatched")
             probe = route == "/readyz"  # asked every second, and not ready for a reason
-            logger.log(
-                logging.WARNING if status >= 500 and not probe else logging.DEBUG,
-                "%s %s answered %d after %.1f ms",
-                scope["method"],
-                route,  # not the path: it may name a unit
-                status,
-                1_000 * (perf_counter() - start),
-            )
-        reset_contextvars(**bound)  # not after a bug: the server logs that, in the same task
+            level = logging.WARNING if status >= 500 and not probe else logging.DEBUG
+            if logger.isEnabledFor(level):
+                logger.log(
+                    level,
+                    "%s %s answered %d after %.1f ms",
+                    scope["method"],
+                    route,  # not the path: it may name a unit
+                    status,
+                    1_000 * (perf_counter() - start),
+                )
