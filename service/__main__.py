@@ -144,10 +144,9 @@ async def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; then finish what was asked, save the state, and end with 0."""
     import uvicorn
 
-    from service.access import check_exposure
     from service.app import create_app
     from service.http.bounded import protocol
-    from service.services import open_services
+    from service.services import check_exposure, open_services
 
     check_exposure(settings)
     if settings.trainer == "on" and settings.store.startswith("memory"):

@@ -26,11 +26,10 @@ from service.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from service.keys import Key, KeyScope, Ring, digest_of, loopback, mint, now, rate_of, read_keys
+from service.keys import Key, KeyScope, Ring, digest_of, mint, now, rate_of, read_keys
 from service.profile import FREE, Profile
 from service.question import Question
 from service.rates import Rates
-from service.settings import Settings
 from service.telemetry import Count, Telemetry
 
 logger = logging.getLogger(__name__)
@@ -45,11 +44,6 @@ REASONS = (
     "rate", "rate_address", "rate_unit",
 )  # fmt: skip
 """Why a request was refused, as `forage_refused_total` counts it."""
-
-UNGUARDED = """{host} can be reached from other hosts, so keys are required. Make one:
-  forage keys add --keys keys.json --name admin --scopes admin
-and serve with FORAGE_KEYS=keys.json. Where nobody but your own services can reach it, because of a
-private network or a proxy that asks who it is: FORAGE_OPEN=true."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -112,32 +106,6 @@ def granted(experiment: str) -> bool:
     """Whether the request may know of an experiment."""
     grant = GRANT.get()
     return grant is None or grant.covers(experiment)
-
-
-def check_exposure(settings: Settings) -> None:
-    """Before anything listens. Raises ConfigurationError where others could reach a service without
-    keys and nobody said that this is meant."""
-    if settings.keys is not None:
-        if settings.open:
-            raise ConfigurationError(
-                "FORAGE_OPEN=true and FORAGE_KEYS are both set: one says that no keys are needed, "
-                "the other which"
-            )
-        return
-    if settings.open:
-        logger.warning(
-            "FORAGE_OPEN: no keys are asked for, and whoever reaches %s:%d may define experiments, "
-            "read the log and erase it",
-            settings.host,
-            settings.port,
-        )
-    elif loopback(settings.host):
-        logger.warning(
-            "no keys are asked for: whoever can connect from this host may define experiments, "
-            "read the log and erase it (docs/keys.md)"
-        )
-    else:
-        raise ConfigurationError(UNGUARDED.format(host=settings.host))
 
 
 class Access:

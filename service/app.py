@@ -26,7 +26,7 @@ from service.http.gate import Gate
 from service.http.pacing import Paced, Pacing
 from service.http.request_id import RequestIds
 from service.http.schemas import Problem
-from service.services import Services
+from service.http.services import Services
 
 DESCRIPTION = """Ask `POST /select` which arm to show, tell `POST /reward` what came of it.
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from service.access import Access
@@ -20,8 +19,10 @@ from service.experiment import load_definition
 from service.footprint import footprint_of
 from service.history import History
 from service.hosts import Hosts
+from service.http.services import Services
 from service.importing import Importer
 from service.journal import Journal
+from service.keys import loopback
 from service.overview import Overview
 from service.readings import Readings
 from service.settings import Settings
@@ -37,25 +38,36 @@ logger = logging.getLogger(__name__)
 EXAMPLE = Path(__file__).parent / "examples" / "zooplus.toml"
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    settings: Settings
-    telemetry: Telemetry
-    journal: Journal
-    engine: Engine
-    batcher: SelectBatcher
-    settlements: Settlements
-    admin: Admin
-    retention: Retention
-    eraser: Eraser
-    importer: Importer
-    access: Access
-    hosts: Hosts
-    connections: Connections
-    addresses: Addresses
-    history: History
-    overview: Overview
-    evaluations: Evaluations
+UNGUARDED = """{host} can be reached from other hosts, so keys are required. Make one:
+  forage keys add --keys keys.json --name admin --scopes admin
+and serve with FORAGE_KEYS=keys.json. Where nobody but your own services can reach it, because of a
+private network or a proxy that asks who it is: FORAGE_OPEN=true."""
+
+
+def check_exposure(settings: Settings) -> None:
+    """Before anything listens. Raises ConfigurationError where others could reach a service without
+    keys and nobody said that this is meant."""
+    if settings.keys is not None:
+        if settings.open:
+            raise ConfigurationError(
+                "FORAGE_OPEN=true and FORAGE_KEYS are both set: one says that no keys are needed, "
+                "the other which"
+            )
+        return
+    if settings.open:
+        logger.warning(
+            "FORAGE_OPEN: no keys are asked for, and whoever reaches %s:%d may define experiments, "
+            "read the log and erase it",
+            settings.host,
+            settings.port,
+        )
+    elif loopback(settings.host):
+        logger.warning(
+            "no keys are asked for: whoever can connect from this host may define experiments, "
+            "read the log and erase it (docs/keys.md)"
+        )
+    else:
+        raise ConfigurationError(UNGUARDED.format(host=settings.host))
 
 
 @asynccontextmanager

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from service.access import Caller
 from service.errors import TooLarge
+from service.http.services import Services
 from service.profile import cost
 from service.question import InlineArm, Question
-from service.services import Services
 
 AT_THE_DOOR = 1
 """What every request costs, before anything of its body is known."""

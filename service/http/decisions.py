@@ -22,9 +22,9 @@ from service.http.admission import AT_THE_DOOR, admit_batch, admit_one_of_batch,
 from service.http.pacing import Pacing
 from service.http.problems import answer_to, problem_of
 from service.http.scope import CALLER, headers_of
+from service.http.services import Services
 from service.http.writing import written
 from service.question import Question
-from service.services import Services
 
 LONG_BYTES: Final = 16_384
 """A longer body takes its turn with the requests of the framework."""

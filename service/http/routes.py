@@ -16,8 +16,8 @@ from service.http.schemas import (
     Readiness,
 )
 from service.http.scope import CALLER
+from service.http.services import Services
 from service.http.writing import written
-from service.services import Services
 
 
 async def services(request: Request) -> Services:  # a plain def would cost a thread

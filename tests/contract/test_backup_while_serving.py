@@ -14,9 +14,10 @@ from service.engine import Answer
 from service.events import Learned, decode_decision, decode_event
 from service.experiment import Definition
 from service.fold import State
+from service.http.services import Services
 from service.journal import Journal
 from service.question import Question
-from service.services import Services, assemble
+from service.services import assemble
 from service.settings import Settings
 from service.settlement import Outcome
 from service.stores import Store, open_store, sqlite_copy

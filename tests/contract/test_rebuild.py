@@ -12,9 +12,10 @@ from service.errors import ConfigurationError, NotFound
 from service.events import decode_decision
 from service.experiment import Definition
 from service.fold import State, read_artifact
+from service.http.services import Services
 from service.journal import Journal
 from service.rebuild import Condition, Rebuilt, find, rebuild, rebuild_store
-from service.services import Services, assemble
+from service.services import assemble
 from service.settings import Settings
 from service.settlement import Outcome
 from service.stores import Store, open_store

@@ -13,7 +13,8 @@ from unittest import mock
 import service.services
 from service.errors import StoreUnavailable
 from service.experiment import Definition
-from service.services import Services, open_services
+from service.http.services import Services
+from service.services import open_services
 from service.settings import Settings
 from tests.simulation.clock import OWNER
 from tests.simulation.disk import Disk, Line

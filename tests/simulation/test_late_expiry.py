@@ -10,9 +10,10 @@ import service.engine
 import service.settlement
 from service.events import outcomes
 from service.fold import State
+from service.http.services import Services
 from service.journal import Journal
 from service.question import Question
-from service.services import Services, assemble
+from service.services import assemble
 from service.settings import Settings
 from service.settlement import Outcome
 from service.telemetry import Telemetry

@@ -19,7 +19,7 @@ from service.evaluation.refusals import MOST_UNSUPPORTED, Weights, refusal
 from service.evaluation.rows import Selection, choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import Walk
-from service.services import Services
+from service.http.services import Services
 from service.settlement import Outcome
 from service.stores.memory import MemoryStore
 from tests.statistics.test_evaluation_coverage import RESAMPLES, Tally

@@ -16,8 +16,8 @@ from service.evaluation.estimators import Estimate, estimate
 from service.evaluation.rows import Selection, choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import Walk
+from service.http.services import Services
 from service.question import Question
-from service.services import Services
 from service.settlement import Outcome
 from service.stores.memory import MemoryStore
 from tests.statistics.logs import WORLDS, log_of

@@ -13,8 +13,9 @@ import httpx
 from fastapi import FastAPI
 
 from service.app import create_app
+from service.http.services import Services
 from service.journal import Journal
-from service.services import Services, assemble, open_services
+from service.services import assemble, open_services
 from service.settings import Settings
 from service.stores import Store
 from service.stores.memory import MemoryStore

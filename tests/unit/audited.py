@@ -12,12 +12,13 @@ from service.events import Decision, decode_decision, decode_event
 from service.experiment import Definition
 from service.findings import Findings
 from service.fold import State, pack_artifact
+from service.http.services import Services
 from service.journal import Journal
 from service.networks import cold_network
 from service.policies.learner import Learner
 from service.policies.rules import Scores
 from service.question import InlineArm, Question
-from service.services import Services, assemble
+from service.services import assemble
 from service.settings import Settings
 from service.settlement import Outcome
 from service.stores.base import KeptRow, Record

@@ -7,8 +7,8 @@ from dataclasses import replace
 from service.audit import Audit
 from service.events import decode_event
 from service.findings import Findings
+from service.http.services import Services
 from service.question import Question
-from service.services import Services
 from service.settlement import Outcome
 from service.stores.keeping import Cut
 from service.stores.memory import MemoryStore

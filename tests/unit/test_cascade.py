@@ -12,7 +12,7 @@ from service.evaluation.evaluate import Request, evaluate
 from service.events import AnyEvent, Corrected, Learned, Rewarded, outcomes
 from service.explain import explain
 from service.fold import State
-from service.services import Services
+from service.http.services import Services
 from tests.unit.folding import bits, replay
 from tests.unit.test_settlement import PET, b_of, events_of, serving, told
 

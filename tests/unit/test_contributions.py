@@ -12,8 +12,9 @@ from service.engine import Question
 from service.errors import Exhausted, NotLoggable
 from service.events import Rewarded, Settled, decode_decision, encode_event
 from service.experiment import Definition, RewardRules
+from service.http.services import Services
 from service.journal import Journal
-from service.services import Services, assemble
+from service.services import assemble
 from service.settings import Settings
 from service.settlement import Outcome
 from service.stores.base import Append, Entry, Mark

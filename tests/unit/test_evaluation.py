@@ -16,9 +16,9 @@ from service.evaluation.rows import EARLIER, OPEN, UNKNOWN, Selection, choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import ABSENT, Visit, Walk
 from service.events import decode_decision
+from service.http.services import Services
 from service.importing import Visit as Imported
 from service.question import Question
-from service.services import Services
 from service.settlement import Outcome
 from service.stores.keeping import Cut
 from service.stores.memory import MemoryStore

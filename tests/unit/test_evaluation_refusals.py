@@ -15,9 +15,9 @@ from service.evaluation.evaluate import Evaluation, Request, evaluate
 from service.evaluation.report import as_json, table
 from service.evaluation.rows import Selection
 from service.events import Shortlist, encode_decision
+from service.http.services import Services
 from service.importing import Visit as Imported
 from service.retrieval import DRAWS
-from service.services import Services
 from service.settlement import Outcome
 from service.stores.memory import MemoryStore
 from tests.unit.audited import Changed, decisions_of, define, live, state_of

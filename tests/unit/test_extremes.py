@@ -12,9 +12,9 @@ from service.errors import Invalid
 from service.events import ExperimentDefined, encode_event
 from service.experiment import Definition
 from service.features import LARGEST, LARGEST_PRODUCT, Schema, View
+from service.http.services import Services
 from service.posterior.gradient_rows import cholesky
 from service.posterior.logistic import implicit_step
-from service.services import Services
 from service.settlement import Outcome
 from service.stores.base import Append
 from service.stores.memory import MemoryStore

@@ -16,10 +16,11 @@ from service.errors import Gone, Refused
 from service.events import decode_decision
 from service.experiment import Definition
 from service.fold import State, read_artifact
+from service.http.services import Services
 from service.importing import COMMIT, Status, Visit, decision_id
 from service.journal import Journal
 from service.question import Question
-from service.services import Services, assemble
+from service.services import assemble
 from service.settings import Settings
 from service.settlement import Outcome
 from service.stores.memory import MemoryStore

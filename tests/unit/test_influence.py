@@ -12,8 +12,8 @@ from service.events import Corrected, Expired, Learned, Rewarded, Settled
 from service.experiment import Definition
 from service.features import Schema
 from service.fold import State
+from service.http.services import Services
 from service.influence import LARGEST_ROW, LARGEST_TERM, PRIOR, SURPRISE, Influence
-from service.services import Services
 from service.stores.memory import MemoryStore
 from tests.unit.audited import live
 from tests.unit.folding import NET, Log, head_of, replay

@@ -13,10 +13,11 @@ from service.errors import Conflict, LogGap, LogLost
 from service.events import Settled, decode_decision, decode_event
 from service.fold import State, pack_artifact
 from service.follower import Follower, Live
+from service.http.services import Services
 from service.journal import Journal
 from service.posterior import digest
 from service.presence import Presence
-from service.services import Services, assemble
+from service.services import assemble
 from service.settings import Settings
 from service.stores.base import Record
 from service.stores.keeping import Cut

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.poison import BOUNDS, faults, play
 from service.engine import Question
 from service.experiment import Definition
-from service.services import Services
+from service.http.services import Services
 from service.settlement import Outcome
 from service.stores.memory import MemoryStore
 from tests.unit.audited import live

@@ -10,9 +10,10 @@ from service.errors import Gone
 from service.events import AnyEvent, Corrected, Expired, Rewarded, decode_decision, decode_event
 from service.experiment import Definition
 from service.explain import choice_follows
+from service.http.services import Services
 from service.journal import Journal
 from service.question import InlineArm, Question
-from service.services import Services, assemble
+from service.services import assemble
 from service.settings import Settings
 from service.settlement import Outcome
 from service.stores.memory import MemoryStore
