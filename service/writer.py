@@ -17,7 +17,8 @@ from service.buffer import Buffer
 from service.errors import FoldFailed, Quarantined, StoreError, StoreUnavailable
 from service.events import AnyEvent, Skipped
 from service.fold import State
-from service.follower import PAGE, Follower, Live, Pace
+from service.follower import Follower, Live
+from service.replay import PAGE, Pace
 from service.settings import Settings
 from service.stores import Store
 from service.stores.base import (
