@@ -21,6 +21,7 @@ from service.replay import PAGE, pages, record_at, row_pages
 from service.stores import Store
 from service.stores.base import KeptRow, Record, Snapshot
 from service.stores.keeping import Instant, KeptMark, Part
+from service.stores.store import START
 
 T = TypeVar("T")
 
@@ -103,11 +104,11 @@ class _Copy:
         late = await self._activations(instant, activations)
         due = {**instant.due, **late}
         for part in _parts(list(due.items()), lambda _: PART_BYTES // PAGE):
-            await target.load(name, Part(due=dict(part)))
+            await target.put(name, Part(due=dict(part)))
         for snapshot in reversed(snapshots):
             await target.save_snapshot(name, snapshot)
         last = Part(counts=instant.counts, removed=instant.removed, position=instant.position)
-        await target.load(name, last)
+        await target.put(name, last)
         await self._expect_nothing_taken_out(instant)
         return copied_of(name, replace(instant, due=due))
 
@@ -131,7 +132,7 @@ class _Copy:
                     await self._tell_gap(position, record.position)
                 position = record.position
             for part in _parts(records, _size):
-                await self._target.load(self._name, Part(events=part))
+                await self._target.put(self._name, Part(events=part))
             self._progress.tell(f"{self._name}: events {position or 0:,} of {upto:,}")
             if len(records) < len(page):
                 break
@@ -149,7 +150,7 @@ class _Copy:
         async for page in row_pages(self._source, self._name):
             rows = [_named(row) for row in page if row.number <= upto]
             for part in _parts(rows, _size):
-                await self._target.load(self._name, Part(rows=part))
+                await self._target.put(self._name, Part(rows=part))
             copied += len(rows)
             self._progress.tell(f"{self._name}: decisions {copied:,}")
             if len(rows) < len(page):
@@ -157,7 +158,7 @@ class _Copy:
 
     async def _marks(self, upto: int) -> list[KeptMark]:
         """All but those of later positions, and but the activations: these, for they have none."""
-        activations, cursor, copied = list[KeptMark](), "", 0
+        activations, cursor, copied = list[KeptMark](), START, 0
         while True:
             page, cursor = await self._source.list_marks(self._name, cursor, PAGE)
             marks = [mark for mark in page if mark.position <= upto]
@@ -171,7 +172,7 @@ class _Copy:
 
     async def _load_marks(self, marks: Sequence[KeptMark]) -> None:
         for part in _parts(marks, lambda mark: len(mark.identity) + len(mark.value)):
-            await self._target.load(self._name, Part(marks=part))
+            await self._target.put(self._name, Part(marks=part))
 
     async def _activations(
         self, instant: Instant, activations: Sequence[KeptMark]
