@@ -24,7 +24,6 @@ from service.events import (
 from service.experiment import LARGEST_REWARD, Definition
 from service.features import LARGEST_PRODUCT, Array, Schema, View
 from service.fold import State, read_artifact, read_meta
-from service.follower import Pace
 from service.footprint import expect_room, footprint_of
 from service.journal import Journal
 from service.policies.learner import Learner
@@ -32,6 +31,7 @@ from service.policies.settings import Network
 from service.policies.version import WIDE, Version
 from service.posterior import Health, digest
 from service.probing import expect_sound, rows_of
+from service.replay import Pace
 from service.stores.base import Append, Known
 from service.tallies import interval
 from service.telemetry import Telemetry

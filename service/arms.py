@@ -7,9 +7,9 @@ import numpy as np
 from service.errors import Fault, Invalid
 from service.features import Array
 from service.fold import State
-from service.follower import Pace
 from service.policies.candidates import LARGE, Candidates
 from service.question import InlineArm, Named
+from service.replay import Pace
 
 Found = tuple[Candidates, dict[str, InlineArm]]
 """What there is to choose from, and which of it lies outside the catalogue."""

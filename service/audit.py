@@ -39,15 +39,12 @@ from service.events import (
 )
 from service.findings import Finding, Findings
 from service.fold import State
-from service.follower import PAGE, Follower, Live
+from service.follower import Follower, Live
 from service.rederive import check_choice, check_decision, check_event, is_imported, is_whole, made
-from service.replay import read_event, skipped_positions
+from service.replay import Rows, Step, origin_of, row_pages, steps
 from service.stores import Store, open_store
-from service.stores.base import KeptRow, Mark, Record
+from service.stores.base import KeptRow, Mark
 from service.telemetry import Telemetry
-
-ROWS = 200
-"""Decision rows read at a time: of fifty arms they are 2 KiB each, of 10,000 arms 400 KiB."""
 
 SAY_SECONDS = 0.2
 
@@ -81,16 +78,14 @@ class Audit:
     def __init__(self, store: Store, experiment: str, say: Say | None = None) -> None:
         self._store, self._name, self._say = store, experiment, say
         self._found = Findings(experiment)
-        self._rows = _Rows(store, experiment)
+        self._rows = _RowsByPosition(store, experiment)
         self._follower = Follower(store, Telemetry())
-        self._live: Live | None = Live(State(experiment))  # None: the log broke, or has yet to come
-        self._origin: State | None = None  # to the state that it goes on with
-        self._position = 0
+        # None: the log broke, or has yet to come to its origin
+        self._live: Live | None = Live(State(experiment))
         self._gone: set[str] = set()
         self._oldest_closed = inf
         self._stones: set[int] = set()
         self._broken, self._begins = False, 0
-        self._skips: frozenset[int] = frozenset()
         self._derived, self._said = 0, -inf
 
     async def run(self) -> Findings:
@@ -98,15 +93,14 @@ class Audit:
         counted = sum((await self._store.decision_counts(self._name)).values())
         removed = await self._store.removed(self._name)
         self._found.trimmed, self._found.erased = removed.trimmed, removed.erased
-        self._skips = await skipped_positions(self._store, self._name)
-        await self._find_origin()
-        async for row in self._rows.read_all():
-            self._take_row(row)
+        origin = await self._find_origin()
+        async for page in row_pages(self._store, self._name):
+            for row in page:
+                self._take_row(row)
         self._rows.sort()
         await self._derive(0)
-        while records := await self._store.read(self._name, self._position, PAGE):
-            for record in records:
-                await self._take_event(record)
+        async for step in steps(self._store, self._name, origin):
+            await self._take(step, origin)
         await self._derive(None)
         for position in sorted(self._stones):
             what = "a tombstone that no erasure tells of"
@@ -118,14 +112,16 @@ class Audit:
             self._found.add(Finding("missing", "?", what), lost)
         return self._found
 
-    async def _find_origin(self) -> None:
-        for snapshot in await self._store.snapshots(self._name):
-            if snapshot.origin:
-                try:
-                    self._origin = State.restore(snapshot)
-                except Damaged as fault:
-                    what = f"the origin cannot be read: {fault}"
-                    self._found.add(Finding("log", f"position {snapshot.position}", what))
+    async def _find_origin(self) -> State | None:
+        snapshot = await origin_of(self._store, self._name)
+        if snapshot is None:
+            return None
+        try:
+            return State.restore(snapshot)
+        except Damaged as fault:
+            what = f"the origin cannot be read: {fault}"
+            self._found.add(Finding("log", f"position {snapshot.position}", what))
+            return None
 
     def _tell(self, doing: str, done: int) -> None:
         if self._say and monotonic() > self._said + SAY_SECONDS:
@@ -178,49 +174,29 @@ class Audit:
 
     # -- events --------------------------------------------------------------------------------
 
-    async def _take_event(self, record: Record) -> None:
-        position = record.position
-        self._found.events += 1
-        if position != self._position + 1:
-            await self._skip(position)
-        self._position = position
-        try:
-            event = read_event(record, self._skips)
-        except StoreError as fault:
-            self._break(position, str(fault))
-        else:
-            if isinstance(event, Learned):
-                await self._check_event(position, event)
-            elif isinstance(event, Tombstone):
-                self._found.tombstones += 1
-                self._stones.add(position)
-            elif isinstance(event, Erased):
-                self._stones -= set(event.positions)
+    async def _take(self, step: Step, origin: State | None) -> None:
+        position, event = step.position, step.event
+        if origin is not None and (step.waits or step.origin is not None):
+            self._live, self._begins = None, origin.position
+        if step.origin is not None and not self._broken:
+            self._live = Live(step.origin)
+        if step.fault is not None:
+            self._break(position, str(step.fault))
+        if isinstance(step.fault, LogGap):
+            return
+        self._found.events += event is not None or step.fault is not None
+        if isinstance(event, Learned):
+            await self._check_event(position, event)
+        elif isinstance(event, Tombstone):
+            self._found.tombstones += 1
+            self._stones.add(position)
+        elif isinstance(event, Erased):
+            self._stones -= set(event.positions)
+        if event is not None and step.origin is None:
             await self._fold(position, event)
         await self._derive(position)
 
-    async def _skip(self, position: int) -> None:
-        """The log goes on at this position: from its beginning on, as far as the origin stands for
-        what went, it was trimmed."""
-        origin = self._origin
-        if self._position == 0 and origin and position <= origin.position + 1:
-            self._wait_for(origin)
-            if position == origin.position + 1:
-                self._live = Live(origin)
-                await self._derive(origin.position)
-        else:
-            self._break(self._position + 1, f"the log goes on at position {position}")
-
-    def _wait_for(self, origin: State) -> None:
-        self._live, self._begins = None, origin.position
-
     async def _fold(self, position: int, event: AnyEvent) -> None:
-        origin = self._origin
-        if isinstance(event, Tombstone) and origin and position < origin.position:
-            self._wait_for(origin)
-        if self._live is None and origin and position == origin.position and not self._broken:
-            self._live = Live(origin)
-            return
         if self._live is None:
             return
         try:
@@ -295,23 +271,15 @@ def _differences(state: State, decision: Decision) -> list[Finding]:
         return [Finding("unreadable", decision.id, f"cannot be derived again: {fault!r}")]
 
 
-class _Rows:
-    """Decision rows by the position that they were made at. Their numbers are held, not the rows;
-    they came nearly in that order, so that a page of them serves for many."""
+class _RowsByPosition:
+    """Decision rows in the order of the positions that they were made at. Their numbers are held,
+    not the rows; they came nearly in that order, so that a page of them serves for many."""
 
     def __init__(self, store: Store, experiment: str) -> None:
-        self._store, self._experiment = store, experiment
+        self._rows = Rows(store, experiment)
         self._numbers, self._positions = array("q"), array("q")
         self._order = np.empty(0, np.intp)
         self._next = 0
-        self._page: dict[int, bytes] = {}
-
-    async def read_all(self) -> AsyncIterator[KeptRow]:
-        number = 0
-        while page := await self._store.decisions(self._experiment, number, ROWS):
-            for row in page:
-                yield row
-            number = page[-1].number
 
     def add(self, number: int, position: int) -> None:
         self._numbers.append(number)
@@ -328,12 +296,4 @@ class _Rows:
             if position is not None and made_at > position:
                 return
             self._next += 1
-            yield made_at, await self._payload(self._numbers[index])
-
-    async def _payload(self, number: int) -> bytes:
-        if number not in self._page:
-            page = await self._store.decisions(self._experiment, number - 1, ROWS)
-            self._page = {row.number: row.payload for row in page}
-        if number not in self._page:
-            raise LogGap(f"experiment {self._experiment}: decision row {number} went meanwhile")
-        return self._page[number]
+            yield made_at, await self._rows.payload(self._numbers[index])

@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from math import inf
-from time import perf_counter
 
 from service.errors import (
     Damaged,
@@ -28,28 +27,12 @@ from service.events import (
 )
 from service.fold import State
 from service.policies.learner import Learner, Staged
-from service.replay import read_event, skipped_positions
+from service.replay import Pace, pages, read_event, replay, skipped_positions, take_anchor
 from service.stores import Store
 from service.stores.base import Record
 from service.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
-
-PAGE = 1_000
-SLICE_SECONDS = 0.002
-"""At most so long does folding hold the event loop while requests wait."""
-
-
-class Pace:
-    """Work in slices: who has worked for one lets others work."""
-
-    def __init__(self) -> None:
-        self._end = perf_counter() + SLICE_SECONDS
-
-    async def keep(self) -> None:
-        if perf_counter() > self._end:
-            await asyncio.sleep(0)
-            self._end = perf_counter() + SLICE_SECONDS
 
 
 @dataclass
@@ -229,28 +212,29 @@ class Follower:
         logger.error("%s", live.quarantine, exc_info=fault.__cause__)
 
     async def _read_up(self, live: Live) -> None:
-        name = live.state.name
-        records = await self.store.read(name, live.state.position - (live.last is not None), PAGE)
-        more = len(records) == PAGE
-        if live.last is not None:
-            if records and records[0].position == live.state.position:
-                whole = _is_folded(live, records.pop(0))
-            elif whole := await self._is_trimmed(live):
-                live.last = None
-            if not whole:
-                raise LogLost(
-                    f"experiment {name}: the log has lost events up to position "
-                    f"{live.state.position}, which are folded: start this process again"
-                )
-        while True:
-            pace = Pace()
-            for record in records:
+        anchored, pace = live.last is not None, Pace()
+        after = live.state.position - anchored
+        async for page in pages(self.store, live.state.name, after):
+            if anchored:
+                await self._expect_last(live, take_anchor(page, live.state.position))
+                anchored = False
+            for record in page:
                 await self._fold_record(live, record)
                 await pace.keep()
-            if not more:
-                return
-            records = await self.store.read(name, live.state.position, PAGE)
-            more = len(records) == PAGE
+        if anchored:
+            await self._expect_last(live, None)
+
+    async def _expect_last(self, live: Live, anchor: Record | None) -> None:
+        """anchor: what the log holds where the event stood that was folded last. Raises LogLost."""
+        if anchor is not None:
+            whole = _is_folded(live, anchor)
+        elif whole := await self._is_trimmed(live):
+            live.last = None
+        if not whole:
+            raise LogLost(
+                f"experiment {live.state.name}: the log has lost events up to position "
+                f"{live.state.position}, which are folded: start this process again"
+            )
 
     async def _fold_record(self, live: Live, record: Record) -> None:
         """Raises FoldFailed where it cannot be read or folded, whatever the cause is."""
@@ -299,21 +283,16 @@ class Follower:
             if staged.gone is None:
                 staged.gone = await self._gone(live.state.name, staged)
                 continue
-            after = staged.folded_to  # another call may bring it on while this one reads
-            records = await self.store.read(live.state.name, after, PAGE)
-            if not records or records[0].position != after + 1:
-                raise LogGap(
-                    f"experiment {live.state.name}: the log lacks position {after + 1}, "
-                    "from which on a version has to learn"
-                )
-            pace = Pace()
-            for record in records:
-                if learner.staged is not staged or record.position > live.state.position:
+            name, after, upto = live.state.name, staged.folded_to, live.state.position
+            async for position, event in replay(
+                self.store, name, after, upto=upto, skips=live.skips, dense=True
+            ):
+                if learner.staged is not staged:
                     break
-                if record.position == staged.folded_to + 1:
-                    event = read_event(record, live.skips)
-                    live.state.catch_up(learner, record.position, event)
-                await pace.keep()
+                if position == staged.folded_to + 1:  # another call may bring it on meanwhile
+                    live.state.catch_up(learner, position, event)
+            if staged.folded_to == after and learner.staged is staged:
+                raise LogGap(f"experiment {name}: the log lacks position {after + 1}")
 
     async def _gone(self, name: str, staged: Staged) -> set[int]:
         """What had been erased, after a version's watermark, when it was staged."""
@@ -322,14 +301,10 @@ class Follower:
 
     async def erasures(self, name: str, after: int, before: float = inf) -> AsyncIterator[Erased]:
         """Those that the log tells of between two positions."""
-        pace, skips = Pace(), await skipped_positions(self.store, name)
-        while after + 1 < before and (records := await self.store.read(name, after, PAGE)):
-            after = records[-1].position
-            for record in records:
-                event = read_event(record, skips)
-                if record.position < before and isinstance(event, Erased):
+        if after + 1 < before:
+            async for _, event in replay(self.store, name, after, upto=before - 1):
+                if isinstance(event, Erased):
                     yield event
-                await pace.keep()
 
 
 def _is_folded(live: Live, record: Record) -> bool:

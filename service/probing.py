@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from service.errors import Damaged, NotPositiveDefinite
-from service.events import Learned, decode_event
+from service.events import Learned
 from service.features import Array
 from service.fold import State
-from service.follower import Pace
 from service.journal import Journal
 from service.policies.learner import Learner
 from service.policies.version import Version
+from service.replay import replay
 
 ROWS = 256
 """Settlements of the log that a version is tried on, at most."""
@@ -32,16 +32,14 @@ spans of the reward, of what a version predicts."""
 
 async def rows_of(journal: Journal, state: State) -> Array:  # (n, schema.width)
     """What was settled last, of decisions under the present features."""
-    found: list[list[float]] = []
-    pace = Pace()
-    after = max(state.position - LOOKED_AT, 0)
-    for record in reversed(await journal.store.read(state.name, after, LOOKED_AT)):
-        event = decode_event(record.payload)
-        if isinstance(event, Learned) and event.schema_version == state.schema_version:
-            found += [settled.x for settled in event.settled]
-        if len(found) >= ROWS:
-            break
-        await pace.keep()
+    after, last = max(state.position - LOOKED_AT, 0), state.position
+    events = [event async for _, event in replay(journal.store, state.name, after, upto=last)]
+    found = [
+        settled.x
+        for event in reversed(events)
+        if isinstance(event, Learned) and event.schema_version == state.schema_version
+        for settled in event.settled
+    ]
     return np.array(found[:ROWS]).reshape(-1, state.schema.width)
 
 

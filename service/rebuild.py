@@ -20,13 +20,11 @@ from service.follower import Follower
 from service.policies.learner import Learner
 from service.policies.memory import Memory
 from service.policies.version import Version
+from service.replay import row_pages
 from service.stores import Store, open_store
 from service.telemetry import Telemetry
 from service.token import TokenSealer
 from service.training.settlements import History, collect
-
-ROWS = 200
-"""Decision rows read at a time: of 10,000 arms they are 400 KiB each."""
 
 COMPARED = 5_000
 """Settlements, the latest, that predictions are compared on."""
@@ -155,9 +153,9 @@ async def find(
 ) -> frozenset[str]:
     """Ids of the decisions that one of the conditions holds of."""
     hashes = [[] if one.unit is None else sealer.unit_hashes(one.unit) for one in conditions]
-    found, number, read = set[str](), 0, 0
-    while page := await store.decisions(experiment, number, ROWS):
-        number, read = page[-1].number, read + len(page)
+    found, read = set[str](), 0
+    async for page in row_pages(store, experiment):
+        read += len(page)
         if say:
             say(f"{experiment}: rows read {read:,}")
         for row in page:

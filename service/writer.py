@@ -5,19 +5,18 @@ took, then wakes all. Where the log is gone or slow, decisions wait in memory.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from math import inf
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
-
-import msgspec
+from typing import Any
 
 from service.buffer import Buffer
-from service.errors import FoldFailed, Quarantined, StoreError, StoreUnavailable
+from service.errors import FoldFailed, StoreError, StoreUnavailable
 from service.events import AnyEvent, Skipped
 from service.fold import State
-from service.follower import PAGE, Follower, Live, Pace
+from service.follower import Follower, Live
+from service.replay import PAGE, Pace
 from service.settings import Settings
 from service.stores import Store
 from service.stores.base import (
@@ -31,6 +30,9 @@ from service.stores.base import (
     Outcome,
 )
 from service.telemetry import Telemetry
+from service.waiting import Call, Held, Told, Waiting, tell, told_of
+
+__all__ = ["Held", "Writer", "tell"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,72 +42,8 @@ SOME, ENOUGH, APART_SECONDS = 6, 32, 0.003
 """After a commit of at least some entries the next begins so long after it began, or once enough
 entries wait: a commit costs as much as three decisions, whatever is in it."""
 
-T = TypeVar("T")
-
-
-class Held(msgspec.Struct, frozen=True):
-    """What stands under a decision's id. logged: in the log; else it waits in memory or is lost."""
-
-    payload: bytes
-    logged: bool
-
-
-class Told(Protocol):
-    """As much of a future as the writer asks of one."""
-
-    def done(self) -> bool: ...
-    def set_result(self, result: Any, /) -> None: ...
-    def set_exception(self, exception: Exception, /) -> None: ...
-
-
-class Call:
-    """In place of a future, where nobody awaits: it calls at once, not in a turn of the loop.
-
-    then: takes the result, or the exception
-    """
-
-    __slots__ = ("_then",)
-
-    def __init__(self, then: Callable[[Any], None]) -> None:
-        self._then: Callable[[Any], None] | None = then
-
-    def done(self) -> bool:
-        return self._then is None
-
-    def set_result(self, result: Any, /) -> None:
-        then, self._then = self._then, None
-        assert then is not None
-        try:
-            then(result)
-        except Exception:  # it must not keep others from their answers
-            logger.exception("a waiting request failed")
-
-    set_exception = set_result
-
-
-async def tell(work: Awaitable[T], then: Callable[[T | Exception], None]) -> None:
-    """Give the result, or the exception, to a caller who does not await: once, whatever it does."""
-    try:
-        result: T | Exception = await work
-    except Exception as fault:
-        result = fault
-    then(result)
-
-
-class _Waiting:
-    """An entry on its way into the log.
-
-    row        of a decision that may be answered before it is there; else None
-    done       what the log says of it (of a row Held), or what was answered without the log
-    deadline   of such a row, by the loop's clock
-    """
-
-    __slots__ = ("deadline", "done", "entry", "event", "row")
-
-    def __init__(self, entry: Entry, event: AnyEvent | None, done: Told) -> None:
-        self.entry, self.event, self.done = entry, event, done
-        self.row: DecisionRow | None = None
-        self.deadline = 0.0
+Written = tuple[Waiting, Outcome]
+"""An entry and what the log says of it."""
 
 
 class Writer(Follower):
@@ -119,13 +57,15 @@ class Writer(Follower):
     def __init__(self, store: Store, settings: Settings, telemetry: Telemetry) -> None:
         super().__init__(store, telemetry)
         self._settings = settings
-        self._pending: list[_Waiting] = []
+        self._pending: list[Waiting] = []
         self._wake, self._enough = asyncio.Event(), asyncio.Event()
         self._buffer = Buffer(settings.buffer_decisions)
         self._slow = False  # a decision waited in vain for the commit that is under way
-        self._patient: deque[_Waiting] = deque()  # rows that are waited for, the oldest first
+        self._patient: deque[Waiting] = deque()  # rows that are waited for, the oldest first
         self._alarm: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._behind: dict[str, deque[tuple[list[Written], float]]] = {}
+        self._folding: set[asyncio.Task[None]] = set()
         self._closing = False
         self.degraded = False
         self.committing = False
@@ -238,7 +178,7 @@ class Writer(Follower):
             self.telemetry.overflowed.inc()
         return Held((standing or row).payload, logged=False)
 
-    def _watch_over(self, waiting: _Waiting) -> None:
+    def _watch_over(self, waiting: Waiting) -> None:
         """One timer for all: each row is waited for as long, so the oldest comes first."""
         loop = asyncio.get_running_loop()
         waiting.deadline = loop.time() + self._settings.select_log_seconds
@@ -262,7 +202,7 @@ class Writer(Follower):
         while self._patient and self._patient[0].done.done():
             self._patient.popleft()
 
-    def _came(self, waiting: _Waiting, outcome: Outcome | Exception) -> None:
+    def _came(self, waiting: Waiting, outcome: Outcome | Exception) -> None:
         """Tell who waits. Nobody may: the request went away, or its answer did not wait."""
         if waiting.done.done():
             if waiting.row is None:
@@ -301,8 +241,8 @@ class Writer(Follower):
                 return await self.held(experiment, decision)
         return None
 
-    def _submit(self, entry: Entry, event: AnyEvent | None, done: Told) -> _Waiting:
-        waiting = _Waiting(entry, event, done)
+    def _submit(self, entry: Entry, event: AnyEvent | None, done: Told) -> Waiting:
+        waiting = Waiting(entry, event, done)
         if self._closing:
             waiting.done.set_exception(StoreUnavailable("the service is shutting down"))
         else:
@@ -325,6 +265,8 @@ class Writer(Follower):
                     await self._pause(began + APART_SECONDS)
                 self.committing = False
                 self.between_commits()
+        while self._folding:
+            await asyncio.wait(self._folding)
 
     async def _pause(self, until: float) -> None:
         if len(self._pending) < ENOUGH and not self._closing and not self.all_wait():
@@ -337,52 +279,89 @@ class Writer(Follower):
         """End the pause that is under way."""
         self._enough.set()
 
-    async def _commit(self, batch: list[_Waiting], began: float) -> None:
+    async def _commit(self, batch: list[Waiting], began: float) -> None:
         start = perf_counter()
-        outcomes: Sequence[Outcome | Exception]
         try:
             try:
-                outcomes = committed = await self.store.commit([waiting.entry for waiting in batch])
+                outcomes = await self.store.commit([waiting.entry for waiting in batch])
             finally:
                 self._slow = False
             self.telemetry.append_seconds.observe(perf_counter() - start)
-            await self._fold_own(batch, committed, began)
-            if stopped := self.quarantined:
-                outcomes = [_held_by(stopped, *each) for each in zip(batch, committed, strict=True)]
+            written = list(zip(batch, outcomes, strict=True))
         except Exception as fault:  # whatever it is: no request may wait for ever
             self._degrade(fault)
-            outcomes = [fault] * len(batch)
-        for waiting, outcome in zip(batch, outcomes, strict=True):
-            self._came(waiting, outcome)
+            for waiting in batch:
+                self._came(waiting, fault)
+        else:
+            await self._fold_written(written, began)
         self._drop_answered()
 
-    async def _fold_own(
-        self, batch: Sequence[_Waiting], outcomes: Sequence[Outcome], began: float
-    ) -> None:
-        """Fold what the log took, in slices. Positions that others filled in between are read
-        first."""
-        pace = Pace()
-        for waiting, outcome in zip(batch, outcomes, strict=True):
-            if waiting.event is None or not isinstance(outcome, Appended):
-                continue
-            name = waiting.entry.experiment
+    async def _fold_written(self, written: Sequence[Written], began: float) -> None:
+        """Fold what the log took, one experiment after another, and answer who waits. Where a long
+        decision holds an experiment's lock, a task of its own does so, and the others go on."""
+        rows, events = list[Written](), dict[str, list[Written]]()
+        for each in written:
+            if each[0].event is None:
+                rows.append(each)
+            else:
+                events.setdefault(each[0].entry.experiment, []).append(each)
+        for waiting, outcome in rows:
+            self._came(waiting, outcome)
+        for name, own in events.items():
             live = self.live.get(name)
             if live is None:
                 live = self.live[name] = Live(State(name), recovered=True)
+            if name in self._behind:
+                self._behind[name].append((own, began))
+            elif live.lock.locked():
+                self._behind[name] = deque([(own, began)])
+                task = asyncio.create_task(self._fold_behind(live, self._behind[name]))
+                self._folding.add(task)
+                task.add_done_callback(self._folding.discard)
+            else:
+                await self._fold_and_tell(live, own, began)
+
+    async def _fold_behind(self, live: Live, behind: deque[tuple[list[Written], float]]) -> None:
+        """What commits brought while the experiment's lock was held, in their order."""
+        while behind:
+            await self._fold_and_tell(live, *behind[0])
+            behind.popleft()
+        del self._behind[live.state.name]
+
+    async def _fold_and_tell(self, live: Live, own: list[Written], began: float) -> None:
+        """Of one experiment and one commit."""
+        told: Sequence[tuple[Waiting, Outcome | Exception]] = own
+        try:
             async with live.lock:
-                if live.quarantine is not None:
-                    continue
-                if outcome.position == live.state.position + 1:
-                    try:
-                        await self.fold(live, outcome.position, waiting.event)
-                    except FoldFailed as fault:
-                        self.stop(live, fault)
-                    live.level_at = began
-                elif outcome.position > live.state.position:
-                    await self.read_up(live)
-                    live.level_at = began
-                elif live.level_at != began:  # nor has this commit read it up: a look will tell
-                    live.level_at = -inf
+                await self._fold_own(live, own, began)
+            if live.quarantine is not None:
+                told = [(waiting, told_of(live.quarantine, waiting, one)) for waiting, one in own]
+        except Exception as fault:
+            self._degrade(fault)
+            told = [(waiting, fault) for waiting, _ in own]
+        for waiting, outcome in told:
+            self._came(waiting, outcome)
+
+    async def _fold_own(self, live: Live, own: Sequence[Written], began: float) -> None:
+        """Fold, in slices, what the log took of one experiment; the caller holds the lock.
+        Positions that others filled in between are read first."""
+        pace = Pace()
+        for waiting, outcome in own:
+            if live.quarantine is not None:
+                return
+            if waiting.event is None or not isinstance(outcome, Appended):
+                continue
+            if outcome.position == live.state.position + 1:
+                try:
+                    await self.fold(live, outcome.position, waiting.event)
+                except FoldFailed as fault:
+                    self.stop(live, fault)
+                live.level_at = began
+            elif outcome.position > live.state.position:
+                await self.read_up(live)
+                live.level_at = began
+            elif live.level_at != began:  # nor has this commit read it up: a look will tell
+                live.level_at = -inf
             await pace.keep()
 
     def _degrade(self, fault: Exception) -> None:
@@ -417,14 +396,3 @@ class Writer(Follower):
                 self.degraded = False
                 self.telemetry.degraded.set(0)
                 logger.warning("the log can be written again")
-
-
-def _held_by(
-    stopped: Mapping[str, Quarantined], waiting: _Waiting, outcome: Outcome
-) -> Outcome | Quarantined:
-    """What to tell of an entry that the log took. An event at or after the one that its experiment
-    is quarantined for is not folded yet."""
-    fault = stopped.get(waiting.entry.experiment)
-    if fault is None or not isinstance(outcome, Appended) or isinstance(waiting.event, Skipped):
-        return outcome
-    return fault if outcome.position >= fault.position else outcome

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from service.archive.index import Cursor
 from service.errors import Damaged, LogGap
 from service.events import Tombstone, decode_decision, decode_event
-from service.replay import skipped_positions
+from service.replay import skipped_positions, take_anchor
 from service.stores import Store
 from service.stores.base import KeptRow, Record
 
@@ -40,10 +40,9 @@ class Source:
             first = await self._store.read(self.name, 0, 1)
             if first and first[0].position < position:
                 raise self._gap(f"ends before position {position}, which is archived")
-        if records and records[0].position == position:
-            payload = records.pop(0).payload
-            same = digest(payload) == cursor.digest
-            if not same and not isinstance(decode_event(payload), Tombstone):
+        if taken := take_anchor(records, position):
+            same = digest(taken.payload) == cursor.digest
+            if not same and not isinstance(decode_event(taken.payload), Tombstone):
                 raise self._gap(f"has another event at position {position} than is archived")
         if records and position and records[0].position != position + 1:
             raise self._gap(

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError, ResponseError
 from service.doctor.checks import Check, size
 from service.doctor.sqlite import tail
 from service.settings import Settings
-from service.stores.redis import durability, unfit
+from service.stores.redis_fitness import durability, unfit
 from service.stores.redis_keeping import PROCESSES
 from service.stores.redis_scripts import CLOCK_SKEW_S, EXPERIMENTS, LAYOUT, key_of
 

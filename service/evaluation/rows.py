@@ -7,13 +7,12 @@ held, per row about 50; the rows themselves are read again when they are evaluat
 from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from service.errors import LogGap, LogTooNew, StoreError
+from service.errors import LogTooNew, StoreError
 from service.events import (
     AnyEvent,
     Decision,
@@ -24,14 +23,10 @@ from service.events import (
     outcomes,
 )
 from service.experiment import Definition
-from service.follower import PAGE
 from service.rederive import is_imported, is_whole, made
-from service.replay import read_event, skipped_positions
+from service.replay import Rows, replay, row_pages
 from service.stores import Store
 from service.stores.base import KeptRow
-
-ROWS = 200
-"""Decision rows read at a time."""
 
 Say = Callable[[str, int, int | None], None]
 """Takes what is being done, how much of it is done, and of how much, where that is known."""
@@ -85,13 +80,12 @@ class Rewards:
 
     async def read(self, store: Store, experiment: str, say: Say | None) -> None:
         """Raises LogTooNew, Damaged or LogGap where the events cannot be read."""
-        position, skips = 0, await skipped_positions(store, experiment)
-        while records := await store.read(experiment, position, PAGE):
-            if not position:
-                self.begins = records[0].position - 1
-            for record in records:
-                self._take(record.position, read_event(record, skips))
-            position = records[-1].position
+        last = 0
+        async for position, event in replay(store, experiment):
+            if not last:
+                self.begins = position - 1
+            self._take(position, event)
+            last = position
             if say:
                 say("rewards read", position, None)
         keys = np.frombuffer(self._keys, np.int64)
@@ -138,13 +132,12 @@ async def choose(
     """
     rewards = Rewards()
     await rewards.read(store, experiment, say)
-    kept, number = _Kept(rewards, selection), 0
-    while page := await store.decisions(experiment, number, ROWS):
-        number = page[-1].number
+    kept = _Kept(rewards, selection)
+    async for page in row_pages(store, experiment):
         for row in page:
             kept.take(row)
         if say:
-            say("decisions read", number, None)
+            say("decisions read", page[-1].number, None)
     return kept.chosen()
 
 
@@ -231,8 +224,7 @@ class Reader:
     many."""
 
     def __init__(self, store: Store, experiment: str, chosen: Chosen) -> None:
-        self._store, self._experiment, self._chosen = store, experiment, chosen
-        self._page: dict[int, bytes] = {}
+        self._rows, self._chosen = Rows(store, experiment), chosen
         self._next = 0
 
     async def made_up_to(self, position: int) -> AsyncIterator[tuple[int, int, Decision]]:
@@ -241,13 +233,5 @@ class Reader:
         while self._next < len(chosen) and chosen.positions[self._next] <= position:
             index = self._next
             self._next += 1
-            payload = await self._payload(int(chosen.numbers[index]))
+            payload = await self._rows.payload(int(chosen.numbers[index]))
             yield index, int(chosen.positions[index]), decode_decision(payload)
-
-    async def _payload(self, number: int) -> bytes:
-        if number not in self._page:
-            page = await self._store.decisions(self._experiment, number - 1, ROWS)
-            self._page = {row.number: row.payload for row in page}
-        with suppress(KeyError):
-            return self._page[number]
-        raise LogGap(f"experiment {self._experiment}: decision row {number} went meanwhile")

@@ -27,11 +27,11 @@ from service.events import (
 )
 from service.features import Array
 from service.fold import State
-from service.follower import PAGE, Follower, Live
+from service.follower import Follower, Live
 from service.policies.candidates import Candidates
 from service.policies.learner import Learner
 from service.rederive import candidates_of, is_imported
-from service.replay import read_event, skipped_positions
+from service.replay import origin_of, steps
 from service.stores import Store
 from service.telemetry import Telemetry
 
@@ -127,28 +127,21 @@ class Walk:
     async def _states(self) -> AsyncIterator[tuple[int, State | None]]:
         """Each position of the log, and the state there; None before an origin that a fold has to
         begin at, because what came before was trimmed."""
-        origin = await self._origin()
-        skips = await skipped_positions(self._store, self._name)
-        live: Live | None = Live(State(self._name))
-        last = 0
-        while records := await self._store.read(self._name, last, PAGE):
-            for record in records:
-                position, event = record.position, read_event(record, skips)
-                if position != last + 1:
-                    if last or origin is None or position > origin.position + 1:
-                        raise LogGap(
-                            f"experiment {self._name}: position {last + 1} is missing from the log"
-                        )
-                    live = None
-                    if position == origin.position + 1:
-                        live = self._at(origin)
-                        yield origin.position, live.state
-                last = position
-                if origin and position == origin.position and live is None:
-                    live = self._at(origin)
-                elif live is not None:
-                    await self._fold(live, position, event)
-                yield position, live.state if live else None
+        kept = await origin_of(self._store, self._name)
+        origin = None if kept is None else State.restore(kept)
+        live = Live(State(self._name))
+        async for step in steps(self._store, self._name, origin, past_tombstones=True):
+            if isinstance(step.fault, LogGap):
+                raise LogGap(
+                    f"experiment {self._name}: position {step.position} is missing from the log"
+                )
+            if step.fault is not None:
+                raise step.fault
+            if step.origin is not None:
+                live = self._at(step.origin)
+            elif step.event is not None and not step.waits:
+                await self._fold(live, step.position, step.event)
+            yield step.position, None if step.waits else live.state
 
     async def _fold(self, live: Live, position: int, event: AnyEvent) -> None:
         """What was erased is passed over: heads lack it from here on."""
@@ -162,12 +155,6 @@ class Walk:
                 learner.staged.gone = self._erased
         if not live.state.deleted:
             await self._added.follow(self._store, live.state, position, event.at)
-
-    async def _origin(self) -> State | None:
-        for snapshot in await self._store.snapshots(self._name):
-            if snapshot.origin:
-                return State.restore(snapshot)
-        return None
 
     def _at(self, origin: State) -> Live:
         self._added.into_origin(origin)

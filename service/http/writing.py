@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from service.follower import Pace
+from service.replay import Pace
 
 _encode = msgspec.json.Encoder().encode
 

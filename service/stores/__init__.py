@@ -1,16 +1,9 @@
 """Stores by URL: sqlite:///path (embedded), redis://host:port/db (shared), memory:// (tests)."""
 
-from typing import Protocol
-
 from service.errors import ConfigurationError
-from service.stores.base import EventLog, SnapshotStore
-from service.stores.keeping import Copying, Housekeeping
+from service.stores.store import Store
 
 __all__ = ["Store", "open_store"]
-
-
-class Store(EventLog, SnapshotStore, Housekeeping, Copying, Protocol):
-    """All that a backend offers."""
 
 
 def open_store(url: str, *, readonly: bool = False, redis_replicas: int = 0) -> Store:

@@ -1,15 +1,15 @@
-"""What a store owes the engine: two protocols, ten values, nothing about bandits.
+"""What goes into a store and comes out of it: values, nothing about bandits.
 
-What it owes those who keep house (retention, erasure, copies) is in `service.stores.keeping`.
+Those of retention, erasure and copies are in `service.stores.keeping`, the verbs of a store in
+`service.stores.store`.
 
 A store holds, for each experiment, one ordered stream of *events* (what changes state), a bulk of
 *decision rows* (what was shown) and *snapshots* (a saved fold and the position it stands at).
 Payloads are opaque bytes; `service.events` gives them meaning.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from msgspec import Struct  # made in a tenth of a frozen dataclass's time
 
@@ -109,63 +109,3 @@ class Snapshot:
     position: int
     payload: bytes = field(repr=False)
     origin: bool = False
-
-
-class EventLog(Protocol):
-    """One ordered log per experiment.
-
-    Every backend guarantees:
-    - positions of an experiment start at 1 and are dense; `read` yields them in order;
-    - `commit` returns after all its entries are durable, in the order given, each whole or not at
-      all; if it raises StoreUnavailable, any of them may have been kept, and giving the same
-      entries again is safe: identities make it so;
-    - `commit` of no entries writes nothing that is read, and raises where nothing can be written;
-    - an identity is taken at most once, by any process, and conflicting entries of one batch are
-      settled in batch order;
-    - a payload comes back as the bytes that went in.
-    """
-
-    shared: bool
-    """Other processes may append: whoever folds must also follow the log."""
-
-    durability: str
-    """One sentence: what an acknowledged write survives."""
-
-    async def open(self) -> None: ...
-    async def close(self) -> None: ...
-    async def experiments(self) -> list[str]:
-        """Names of the experiments that have an event, sorted."""
-
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]: ...
-    async def read(self, experiment: str, after: int, limit: int) -> list[Record]: ...
-    async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
-        """Return once an experiment's log may have moved past its position, or after `seconds`."""
-
-    async def marks(self, experiment: str, identities: Sequence[str]) -> dict[str, Mark]: ...
-    async def decision(self, experiment: str, decision: str) -> bytes | None: ...
-    async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
-        """Rows of a number above `after`, in the order they came; from 0: from the first."""
-
-    async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
-        """Payloads of decisions due at `now` (unix seconds) and not settled, oldest first."""
-
-    async def decision_counts(self, experiment: str) -> dict[str, int]:
-        """Decision rows ever kept, by policy."""
-
-
-class SnapshotStore(Protocol):
-    """Saved folds and content-addressed blobs.
-
-    Every backend guarantees: a snapshot is seen whole or not at all; an older position never
-    replaces a newer one; the last two are kept, and the newest origin beside them; a blob once put
-    is never changed.
-    """
-
-    async def save_snapshot(self, experiment: str, snapshot: Snapshot) -> None: ...
-    async def snapshots(self, experiment: str) -> list[Snapshot]:
-        """Newest first, the origin among them."""
-
-    async def put_blob(self, experiment: str, key: str, payload: bytes) -> None: ...
-    async def blob(self, experiment: str, key: str) -> bytes | None: ...
-    async def secret(self) -> bytes:
-        """32 random bytes, made at the first call and the same ever after for this store."""

@@ -1,14 +1,11 @@
-"""What a store owes those who keep house: who is alive, what may be trimmed, what is taken out for
-ever, and copies of all of it.
-
-`Housekeeping` is what a service does while it serves; `Copying` is for backups.
-"""
+"""Values of retention, erasure and copies: what may be trimmed, what is taken out for ever, and the
+parts that a store is written in."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from enum import Enum
 
-from service.stores.base import KeptRow, Record
+from service.stores.base import KeptRow, Record, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +47,7 @@ class Erasure:
     events      by position: the payload that stands there from now on
     forget      marks whose identity begins with one of these go
     origin      snapshots of positions below this one go
+    blobs       keys of blobs that go
     """
 
     experiment: str
@@ -57,43 +55,17 @@ class Erasure:
     events: Mapping[int, bytes]
     forget: Sequence[str]
     origin: int
+    blobs: Sequence[str] = ()
 
 
-class Housekeeping(Protocol):
-    async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
-        """Say that this process is alive for so long (0: it leaves), and what it is doing; what
-        every process that is alive said last, by process."""
+class Scrub(Enum):
+    """What was deleted is taken out of the store's own files, too."""
 
-    async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
-        """Remember what a reader has taken (None: there is no such reader any more). It survives
-        what an append survives."""
+    SCRUB = "scrub"
 
-    async def readers(self, experiment: str) -> dict[str, Taken]: ...
-    async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
-        """Delete about `limit` things at most; how many it were: 0 when all that may go has gone.
 
-        A row that is due stays, and so do those after it, while `cut.settles`. Raises StoreError
-        where no origin stands at or above `cut.position`: the state could not be folded any more.
-        """
-
-    async def removed(self, experiment: str) -> Removed: ...
-    async def overwrite_marks(
-        self, experiment: str, marks: Mapping[str, str], keep_until: float
-    ) -> None:
-        """Let identities stand for these values, at position 0, whether they were known or not."""
-
-    async def erase(self, erasure: Erasure) -> None:
-        """If it raises StoreUnavailable, a part may be done, and the same again is safe.
-
-        Afterwards `decisions` and `decision` do not know the rows, and `read` yields an event's new
-        payload at its old position. Raises StoreError where no origin stands at or above
-        `erasure.origin`.
-        """
-
-    async def forget_blobs(self, experiment: str, keys: Sequence[str]) -> None: ...
-    async def scrub(self) -> None:
-        """Let nothing that was deleted be left in the store's own files, or be left only until they
-        have been written anew. Raises StoreUnavailable where that is not possible now."""
+SCRUB = Scrub.SCRUB
+Removal = Cut | Erasure | Scrub
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +81,28 @@ class KeptMark:
 @dataclass(frozen=True, slots=True)
 class Instant:
     """An experiment at one moment: the position of its last event, the number of its last row,
-    unix seconds from which decisions are due (None: settled before its row came), decision rows
-    ever kept by policy, and rows removed."""
+    unix seconds from which decisions are due (None: settled before its row came; empty where that
+    was not asked for), decision rows ever kept by policy, rows removed, and what readers took."""
 
     position: int
     row: int
     due: Mapping[str, float | None]
     counts: Mapping[str, int]
     removed: Removed
+    readers: Mapping[str, Taken] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of an experiment on its way into an empty store. Events and rows come in order.
+    """A part of an experiment to write.
 
-    position    of the last event there ever was, given with the last part: events before those
-                loaded may have been trimmed
+    events, rows, due, counts, removed   of a copy, into an empty store; events and rows in order
+    position    of the last event there ever was, given with the last part of a copy: events before
+                those loaded may have been trimmed
+    marks       take the place of those of their identities
+    blobs       by key; one that is there already stays
+    readers     None: there is no such reader any more
+    secret      of the store (no experiment), which must not have one
     """
 
     events: Sequence[Record] = ()
@@ -134,20 +112,7 @@ class Part:
     counts: Mapping[str, int] = field(default_factory=dict)
     removed: Removed = Removed()
     position: int | None = None
-
-
-class Copying(Protocol):
-    async def instant(self, experiment: str) -> Instant:
-        """All of it at one moment, while others write."""
-
-    async def list_marks(
-        self, experiment: str, cursor: str, limit: int
-    ) -> tuple[list[KeptMark], str]:
-        """Some marks and the cursor of the next ones; from "" to "". Each at least once."""
-
-    async def blob_keys(self, experiment: str) -> list[str]: ...
-    async def load(self, experiment: str, part: Part) -> None:
-        """Write a part as it is. Row numbers need not stay the same, their order does."""
-
-    async def adopt_secret(self, secret: bytes) -> None:
-        """Let the store have this secret; it must not have one yet (StoreError)."""
+    snapshots: Sequence[Snapshot] = field(default=(), repr=False)
+    blobs: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    readers: Mapping[str, Taken | None] = field(default_factory=dict)
+    secret: bytes | None = field(default=None, repr=False)

@@ -1,15 +1,14 @@
 """The store of tests: plain dictionaries that end with the process. What it does is right."""
 
 import asyncio
-import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
+from typing import Any
 
 from service.errors import StoreError
-from service.stores import memory_copy
 from service.stores.base import (
     Activation,
     Append,
@@ -24,7 +23,8 @@ from service.stores.base import (
     Record,
     Snapshot,
 )
-from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Part, Removed, Taken
+from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Part, Removal, Removed, Taken
+from service.stores.store import SECRET, START, Cursor, Keyed, Ordered, Store
 
 
 @dataclass(slots=True)
@@ -156,15 +156,68 @@ class _Experiment:
         self.forget([i for i in self.marks if i.startswith(tuple(erasure.forget))])
         for position in [at for at in self.snapshots if at < erasure.origin]:
             del self.snapshots[position]
+        for key in erasure.blobs:
+            self.blobs.pop(key, None)
+
+    # -- tables --------------------------------------------------------------------------------
+
+    def page(self, table: Ordered, after: Any, limit: int) -> list[Any]:
+        """Of marks all at once."""
+        match table:
+            case "events":
+                first = max(after + 1, next(iter(self.events), self.position + 1))
+                last = min(self.position, first + limit - 1)
+                return [Record(at, self.events[at]) for at in range(first, last + 1)]
+            case "decisions":
+                rows = ((number, name) for name, number in self.numbers.items() if number > after)
+                return [KeptRow(at, name, self.decisions[name]) for at, name in islice(rows, limit)]
+            case "marks":
+                until = self.keep_until.get
+                return [KeptMark(i, m.value, m.position, until(i)) for i, m in self.marks.items()]
+            case "snapshots":
+                origin = [] if self.origin is None else [self.origin]
+                kept = self.snapshots | {one.position: one for one in origin}
+                return [kept[position] for position in sorted(kept, reverse=True)]
+            case "blobs":
+                return sorted(self.blobs)
+
+    def describe(self) -> Instant:
+        due = {**dict.fromkeys(self.settled - self.decisions.keys()), **self.waiting}
+        counts, readers = dict(self.counts), dict(self.readers)
+        return Instant(self.position, self.rows, due, counts, self.removed, readers)
+
+    def put(self, part: Part) -> None:
+        for record in part.events:
+            self.events[record.position] = record.payload
+            self.position = record.position
+        self.position = max(self.position, part.position or 0)
+        for row in part.rows:
+            self.rows += 1
+            self.decisions[row.id], self.numbers[row.id] = row.payload, self.rows
+        for mark in part.marks:
+            self._mark({mark.identity: mark.value}, mark.position, mark.keep_until)
+        for decision, due in part.due.items():
+            if due is None:
+                self.settled.add(decision)
+            else:
+                self.waiting[decision] = due
+        self.counts.update(part.counts)
+        if part.removed != Removed():
+            self.removed = part.removed
+        for snapshot in part.snapshots:
+            self.save(snapshot)
+        self.blobs = {**part.blobs, **self.blobs}
+        kept = {**self.readers, **part.readers}
+        self.readers = {name: taken for name, taken in kept.items() if taken is not None}
 
 
-class MemoryStore:
+class MemoryStore(Store):
     shared = False
     durability = "Nothing outlives the process: this store is for tests."
 
     def __init__(self) -> None:
         self._experiments: defaultdict[str, _Experiment] = defaultdict(_Experiment)
-        self._secret: bytes | None = None
+        self._secrets: dict[str, bytes] = {}
         self._processes: dict[str, tuple[float, str]] = {}
         self._moved = asyncio.Event()
 
@@ -181,13 +234,6 @@ class MemoryStore:
         self._moved = asyncio.Event()
         return outcomes
 
-    async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
-        events = self._experiments[experiment].events
-        last = self._experiments[experiment].position
-        first = max(after + 1, next(iter(events), last + 1))
-        positions = range(first, min(last, first + limit - 1) + 1)
-        return [Record(position, events[position]) for position in positions]
-
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -197,104 +243,43 @@ class MemoryStore:
     def _past(self, positions: Mapping[str, int]) -> bool:
         return any(self._experiments[name].position > at for name, at in positions.items())
 
-    async def marks(self, experiment: str, identities: Sequence[str]) -> dict[str, Mark]:
-        marks = self._experiments[experiment].marks
-        return {identity: marks[identity] for identity in identities if identity in marks}
-
-    async def decision(self, experiment: str, decision: str) -> bytes | None:
-        return self._experiments[experiment].decisions.get(decision)
-
-    async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
-        state = self._experiments[experiment]
-        rows = (
-            KeptRow(number, name, state.decisions[name])
-            for name, number in state.numbers.items()
-            if number > after
-        )
-        return list(islice(rows, limit))
-
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         return self._experiments[experiment].due(now)[:limit]
 
-    async def decision_counts(self, experiment: str) -> dict[str, int]:
-        return dict(self._experiments[experiment].counts)
+    async def page(
+        self, experiment: str, table: Ordered, after: Cursor, limit: int
+    ) -> tuple[list[Any], Cursor]:
+        return self._experiments[experiment].page(table, after, limit), START
 
-    async def save_snapshot(self, experiment: str, snapshot: Snapshot) -> None:
-        self._experiments[experiment].save(snapshot)
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> dict[str, Any]:
+        kept = self._experiments[experiment]
+        tables: dict[Keyed, Mapping[str, Any]] = {
+            "marks": kept.marks,
+            "decisions": kept.decisions,
+            "blobs": kept.blobs,
+            "secret": self._secrets,
+        }
+        known = tables[table]
+        return {key: known[key] for key in keys if key in known}
 
-    async def snapshots(self, experiment: str) -> list[Snapshot]:
-        state = self._experiments[experiment]
-        kept = dict(state.snapshots)
-        if state.origin:
-            kept[state.origin.position] = state.origin
-        return [kept[position] for position in sorted(kept, reverse=True)]
+    async def describe(self, experiment: str, *, whole: bool) -> Instant:
+        return self._experiments[experiment].describe()
 
-    async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
-        self._experiments[experiment].blobs.setdefault(key, payload)
+    async def put(self, experiment: str, part: Part) -> None:
+        if part.secret is None:
+            self._experiments[experiment].put(part)
+        elif self._secrets.setdefault(SECRET, part.secret) is not part.secret:
+            raise StoreError("the store has a secret of its own already")
 
-    async def blob(self, experiment: str, key: str) -> bytes | None:
-        return self._experiments[experiment].blobs.get(key)
-
-    async def secret(self) -> bytes:
-        if self._secret is None:
-            self._secret = secrets.token_bytes(32)
-        return self._secret
-
-    # -- housekeeping --------------------------------------------------------------------------
+    async def remove(self, experiment: str, what: Removal, limit: int) -> int:
+        if isinstance(what, Cut):
+            return self._experiments[experiment].trim(what, limit)
+        if isinstance(what, Erasure):
+            self._experiments[experiment].erase(what)
+        return 0
 
     async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
         now = asyncio.get_running_loop().time()
         self._processes[process] = now + seconds, doing
         self._processes = {name: said for name, said in self._processes.items() if said[0] > now}
         return {name: doing for name, (_, doing) in self._processes.items()}
-
-    async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
-        known = self._experiments[experiment].readers
-        if taken is None:
-            known.pop(reader, None)
-        else:
-            known[reader] = taken
-
-    async def readers(self, experiment: str) -> dict[str, Taken]:
-        return dict(self._experiments[experiment].readers)
-
-    async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
-        return self._experiments[experiment].trim(cut, limit)
-
-    async def removed(self, experiment: str) -> Removed:
-        return self._experiments[experiment].removed
-
-    async def overwrite_marks(
-        self, experiment: str, marks: Mapping[str, str], keep_until: float
-    ) -> None:
-        self._experiments[experiment]._mark(marks, 0, keep_until)
-
-    async def erase(self, erasure: Erasure) -> None:
-        self._experiments[erasure.experiment].erase(erasure)
-
-    async def forget_blobs(self, experiment: str, keys: Sequence[str]) -> None:
-        for key in keys:
-            self._experiments[experiment].blobs.pop(key, None)
-
-    async def scrub(self) -> None: ...
-
-    # -- copies --------------------------------------------------------------------------------
-
-    async def instant(self, experiment: str) -> Instant:
-        return memory_copy.instant(self._experiments[experiment])
-
-    async def list_marks(
-        self, experiment: str, cursor: str, limit: int
-    ) -> tuple[list[KeptMark], str]:
-        return memory_copy.list_marks(self._experiments[experiment], cursor, limit)
-
-    async def blob_keys(self, experiment: str) -> list[str]:
-        return sorted(self._experiments[experiment].blobs)
-
-    async def load(self, experiment: str, part: Part) -> None:
-        memory_copy.load(self._experiments[experiment], part)
-
-    async def adopt_secret(self, secret: bytes) -> None:
-        if self._secret is not None:
-            raise StoreError("the store has a secret of its own already")
-        self._secret = secret

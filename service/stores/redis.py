@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -22,10 +23,12 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
-from service.stores import redis_copy as copying
 from service.stores import redis_keeping as keeping
-from service.stores.base import Entry, KeptRow, Mark, Outcome, Record, Snapshot
-from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Part, Removed, Taken
+from service.stores import redis_restoring as restoring
+from service.stores import redis_tables as tables
+from service.stores.base import Entry, KeptRow, Outcome, Record
+from service.stores.keeping import Cut, Erasure, Instant, Part, Removal
+from service.stores.redis_fitness import durability, unfit
 from service.stores.redis_scripts import (
     EXPERIMENTS,
     LAYOUT,
@@ -33,9 +36,9 @@ from service.stores.redis_scripts import (
     commits,
     key_of,
     mark,
-    milliseconds,
     outcomes,
 )
+from service.stores.store import START, Cursor, Keyed, Ordered, Store
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +52,7 @@ REWRITE_TRIES, REWRITE_WAIT_S = 100, 0.1
 SCAN_COUNT = 1_000  # keys looked at by one SCAN: a fraction of a millisecond
 
 
-class RedisStore:
+class RedisStore(Store):
     """replicas    of Redis that must hold a commit before it counts as durable
     restoring   it is loaded, or has been in part: nobody else opens it
     """
@@ -83,7 +86,7 @@ class RedisStore:
             if reason := unfit(info):
                 raise StoreError(f"{self._name}: {reason}")
             if not self._restoring:
-                await copying.check_whole(self._do, self._name)
+                await restoring.check_whole(self._do, self._name)
             await self._do("SET", "forage:layout", LAYOUT, "NX")
             layout = int(await self._do("GET", "forage:layout"))
             if layout > LAYOUT:
@@ -121,15 +124,6 @@ class RedisStore:
         }
         return [next(decided[entry.experiment]) for entry in entries]
 
-    async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
-        found = await self._range(experiment, "events", after, limit)
-        if found and found[-1][0] != after + len(found):
-            stones = await self._do(*keeping.stones_between(experiment, after, found[-1][0]))
-            if stones := stones[:limit]:
-                payloads = await self._do("HMGET", key_of(experiment, "tombstones"), *stones)
-                found = keeping.merge(found, stones, payloads, limit)
-        return [Record(position, fields[b"p"]) for position, fields in found]
-
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
@@ -145,86 +139,84 @@ class RedisStore:
                 ):
                     return
 
-    async def marks(self, experiment: str, identities: Sequence[str]) -> dict[str, Mark]:
-        if not identities:
-            return {}
-        found = await self._do("MGET", *(key_of(experiment, "mark", i) for i in identities))
-        return {i: mark(text.decode()) for i, text in zip(identities, found, strict=True) if text}
-
-    async def decision(self, experiment: str, decision: str) -> bytes | None:
-        return next(iter(await self._decisions(experiment, [decision])), None)
-
-    async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
-        found = await self._range(experiment, "decisions", after, limit)
-        return [
-            KeptRow(number, fields.get(b"i", b"").decode(), fields[b"p"])
-            for number, fields in found
-        ]
-
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         due = await self._do(
             "ZRANGE", key_of(experiment, "due"), "-inf", now, "BYSCORE", "LIMIT", 0, limit
         )
-        return await self._decisions(experiment, due)
+        return list((await self._decisions(experiment, [one.decode() for one in due])).values())
 
-    async def decision_counts(self, experiment: str) -> dict[str, int]:
-        counts = await self._do("HGETALL", key_of(experiment, "decision_counts"))
-        return {policy.decode(): int(count) for policy, count in counts.items()}
+    async def page(
+        self, experiment: str, table: Ordered, after: Cursor, limit: int
+    ) -> tuple[list[Any], Cursor]:
+        match table:
+            case "events":
+                return await self._events(experiment, int(after), limit), START
+            case "decisions":
+                found = await self._range(experiment, "decisions", int(after), limit)
+                return [
+                    KeptRow(number, fields.get(b"i", b"").decode(), fields[b"p"])
+                    for number, fields in found
+                ], START
+            case "marks":
+                return await tables.list_marks(self._do, self._all, experiment, after, limit)
+            case "snapshots":
+                replies = await self._all(tables.snapshot_commands(experiment))
+                return tables.snapshots(*replies), START
+            case "blobs":
+                return await tables.blob_keys(self._do, experiment), START
 
-    async def save_snapshot(self, experiment: str, snapshot: Snapshot) -> None:
-        await self._do(*keeping.save_snapshot(experiment, snapshot))
+    async def _events(self, experiment: str, after: int, limit: int) -> list[Record]:
+        found = await self._range(experiment, "events", after, limit)
+        if found and found[-1][0] != after + len(found):
+            stones = await self._do(*tables.stones_between(experiment, after, found[-1][0]))
+            if stones := stones[:limit]:
+                payloads = await self._do("HMGET", key_of(experiment, "tombstones"), *stones)
+                found = tables.merge(found, stones, payloads, limit)
+        return [Record(position, fields[b"p"]) for position, fields in found]
 
-    async def snapshots(self, experiment: str) -> list[Snapshot]:
-        kept, origin = await self._all(
-            [
-                ("HGETALL", key_of(experiment, "snapshots")),
-                ("HMGET", key_of(experiment, "origin"), "position", "payload"),
-            ]
-        )
-        return keeping.snapshots(kept, origin)
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> dict[str, Any]:
+        if not keys:
+            return {}
+        if table == "decisions":
+            return await self._decisions(experiment, keys)
+        found = await self._do("MGET", *(tables.place_of(experiment, table, key) for key in keys))
+        known = {key: value for key, value in zip(keys, found, strict=True) if value is not None}
+        if table == "marks":
+            return {identity: mark(text.decode()) for identity, text in known.items()}
+        return known
 
-    async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
-        await self._do("SET", key_of(experiment, "blob", key), payload, "NX")
+    async def describe(self, experiment: str, *, whole: bool) -> Instant:
+        commands = tables.describe_commands(experiment, whole=whole)
+        return tables.described(await self._all(commands, transaction=True))
 
-    async def blob(self, experiment: str, key: str) -> bytes | None:
-        payload: bytes | None = await self._do("GET", key_of(experiment, "blob", key))
-        return payload
+    async def put(self, experiment: str, part: Part) -> None:
+        if part.secret is not None:
+            if not await self._do("SET", "forage:secret", part.secret, "NX"):
+                raise StoreError("the store has a secret of its own already")
+            return
+        commands = list(tables.written(experiment, part))
+        if self._restoring:
+            await self._all([restoring.HOLD, *commands])
+        elif part.marks:
+            await self._keep(commands)
+        elif commands:
+            await self._all(commands)
+        if part.rows:  # the id of an entry is Redis's to say
+            at = await self._all(tables.added_rows(experiment, part.rows))
+            pairs = zip((row.id for row in part.rows), at, strict=True)
+            await self._do("HSET", key_of(experiment, "decision_at"), *chain.from_iterable(pairs))
 
-    async def secret(self) -> bytes:
-        await self._do("SET", "forage:secret", secrets.token_bytes(32), "NX")
-        secret: bytes = await self._do("GET", "forage:secret")
-        return secret
+    async def remove(self, experiment: str, what: Removal, limit: int) -> int:
+        if isinstance(what, Cut):
+            count: int = await self._do(*keeping.trim(experiment, what, limit))
+            return count
+        if isinstance(what, Erasure):
+            await self._erase(what)
+        else:
+            await self._scrub()
+        return 0
 
-    # -- housekeeping --------------------------------------------------------------------------
-
-    async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
-        return keeping.doing(await self._do(*keeping.present(process, doing, seconds)))
-
-    async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
-        await self._do(*keeping.take_note(experiment, reader, taken))
-
-    async def readers(self, experiment: str) -> dict[str, Taken]:
-        return keeping.readers(await self._do("HGETALL", key_of(experiment, "readers")))
-
-    async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
-        count: int = await self._do(*keeping.trim(experiment, cut, limit))
-        return count
-
-    async def removed(self, experiment: str) -> Removed:
-        return keeping.removed(await self._do("HGETALL", key_of(experiment, "removed")))
-
-    async def overwrite_marks(
-        self, experiment: str, marks: Mapping[str, str], keep_until: float
-    ) -> None:
-        keep_ms = milliseconds(keep_until)
-        await self._keep(
-            [
-                ("SET", key_of(experiment, "mark", identity), f"0 {value}", "PXAT", keep_ms)
-                for identity, value in marks.items()
-            ]
-        )
-
-    async def erase(self, erasure: Erasure) -> None:
+    async def _erase(self, erasure: Erasure) -> None:
         await self._keep(list(keeping.erasures(erasure)))
         if not erasure.forget:
             return
@@ -233,11 +225,7 @@ class RedisStore:
                 keys = [key_of(erasure.experiment, "mark", identity) for identity in gone]
                 await self._keep([("UNLINK", *keys)])
 
-    async def forget_blobs(self, experiment: str, keys: Sequence[str]) -> None:
-        if keys:
-            await self._do("UNLINK", *(key_of(experiment, "blob", key) for key in keys))
-
-    async def scrub(self) -> None:
+    async def _scrub(self) -> None:
         """The append-only file is written anew, in the background. A node of a stream keeps what
         was deleted from it until all of the node is: nodes of one entry keep nothing."""
         nodes = (await self._told("CONFIG GET", "stream-node-max-entries")).values()
@@ -267,38 +255,23 @@ class RedisStore:
             cursor = int(cursor)
             yield [key.decode().removeprefix(prefix) for key in keys]
 
-    # -- copies --------------------------------------------------------------------------------
+    async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
+        return keeping.doing(await self._do(*keeping.present(process, doing, seconds)))
 
-    async def instant(self, experiment: str) -> Instant:
-        commands = copying.instant_commands(experiment)
-        return copying.instant(await self._all(commands, transaction=True))
-
-    async def list_marks(
-        self, experiment: str, cursor: str, limit: int
-    ) -> tuple[list[KeptMark], str]:
-        return await copying.list_marks(self._do, self._all, experiment, cursor, limit)
-
-    async def blob_keys(self, experiment: str) -> list[str]:
-        return await copying.blob_keys(self._do, experiment)
-
-    async def load(self, experiment: str, part: Part) -> None:
-        await copying.load(self._all, experiment, part)
-
-    async def adopt_secret(self, secret: bytes) -> None:
-        await copying.adopt_secret(self._do, secret)
+    # -- a restore -----------------------------------------------------------------------------
 
     async def begin_restore(self) -> None:
         """Keep everybody out; what a restore that was cut off has left goes. Raises
         ConfigurationError where the database holds an experiment."""
-        await copying.begin(self._do, self._restore, self._name)
+        await restoring.begin(self._do, self._restore, self._name)
 
     async def end_restore(self) -> None:
         """Let others in."""
-        await copying.end(self._do, self._restore, self._name)
+        await restoring.end(self._do, self._restore, self._name)
 
     async def leave_restore(self) -> None:
         """Let another restore begin at once; nothing where this one has ended."""
-        await copying.leave(self._do, self._restore)
+        await restoring.leave(self._do, self._restore)
 
     # ------------------------------------------------------------------------------------------
 
@@ -310,13 +283,15 @@ class RedisStore:
         found = await self._do("XRANGE", key, f"(0-{after}", "+", "COUNT", limit)
         return [(int(entry.partition(b"-")[2]), fields) for entry, fields in found]
 
-    async def _decisions(self, experiment: str, ids: Sequence[str | bytes]) -> list[bytes]:
+    async def _decisions(self, experiment: str, ids: Sequence[str]) -> dict[str, bytes]:
         if not ids:
-            return []
+            return {}
         rows = await self._do("HMGET", key_of(experiment, "decision_at"), *ids)
+        known = [(one, at) for one, at in zip(ids, rows, strict=True) if at]
         stream = key_of(experiment, "decisions")
-        found = await self._all([("XRANGE", stream, at, at) for at in rows if at])
-        return [entry[1][b"p"] for entries in found for entry in entries]
+        found = await self._all([("XRANGE", stream, at, at) for _, at in known])
+        entries = zip(known, found, strict=True)
+        return {one: entry[1][b"p"] for (one, _), of_one in entries for entry in of_one}
 
     async def _told(self, *command: str) -> dict[str, Any]:
         """What an administrator's command says, or nothing where it is refused (hosted Redis)."""
@@ -383,34 +358,3 @@ def _client(url: str, connections: int, reply_timeout_s: float) -> Any:
             protocol=2,
         )
     )
-
-
-def unfit(info: Mapping[str, Any]) -> str | None:
-    """Why this Redis (INFO) must not hold a log, if so."""
-    version = str(info.get("redis_version", "7"))
-    if int(version.partition(".")[0]) < 7:
-        return f"this is Redis {version}; 7.0 or newer is needed"
-    if info.get("redis_mode") == "cluster":
-        return "this is a Redis cluster; one primary (with replicas) is needed"
-    policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        return f"maxmemory-policy is {policy}: a full Redis would drop rewards; set noeviction"
-    return None
-
-
-def durability(configuration: Mapping[str, str], replicas: int = 0) -> str:
-    """What CONFIG GET append* means for an acknowledged write, and how many more hold it."""
-    if replicas:
-        own = durability(configuration)
-        return f"{own} {replicas} of its replicas hold it before it is acknowledged."
-    if not configuration:
-        return "Unknown: this Redis does not tell how it keeps writes (CONFIG GET is refused)."
-    if configuration.get("appendonly") != "yes":
-        return "An acknowledged write is lost when Redis stops (appendonly no)."
-    match configuration.get("appendfsync"):
-        case "always":
-            return "An acknowledged write survives kill -9 and power loss of the Redis host."
-        case "everysec":
-            return "Up to about 2 s of acknowledged writes are lost with the Redis host."
-        case other:
-            return f"Acknowledged writes are lost with the Redis host (appendfsync {other})."

@@ -13,12 +13,10 @@ it is alive) and `forage:doing` (hash: process -> what it said last).
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
-from service.stores.base import Snapshot
-from service.stores.keeping import Cut, Erasure, Removed, Taken
+from service.stores.keeping import Cut, Erasure
 from service.stores.redis_scripts import Command, key_of
 
 PROCESSES = ("forage:processes", "forage:doing")
@@ -28,20 +26,6 @@ ROWS_AT_ONCE = 20
 
 ERASED_AT_ONCE = 500
 """Decisions of one script, in which Redis serves nobody else: some milliseconds."""
-
-SAVE_SNAPSHOT = """
--- KEYS snapshots, origin
--- ARGV position, payload, 1 where it is an origin
-local position = tonumber(ARGV[1])
-if position < tonumber(redis.call('HGET', KEYS[2], 'position') or 0) then return end
-if ARGV[3] == '1' then
-  redis.call('HSET', KEYS[2], 'position', ARGV[1], 'payload', ARGV[2])
-end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-local kept = redis.call('HKEYS', KEYS[1])
-table.sort(kept, function(a, b) return tonumber(a) > tonumber(b) end)
-for i = 3, #kept do redis.call('HDEL', KEYS[1], kept[i]) end
-"""
 
 PRESENT = """
 -- KEYS processes, doing
@@ -141,20 +125,6 @@ def _keys(experiment: str, *names: str) -> list[str]:
     return [key_of(experiment, name) for name in names]
 
 
-def save_snapshot(experiment: str, snapshot: Snapshot) -> Command:
-    keys = _keys(experiment, "snapshots", "origin")
-    values = snapshot.position, snapshot.payload, int(snapshot.origin)
-    return ("EVAL", SAVE_SNAPSHOT, len(keys), *keys, *values)
-
-
-def snapshots(kept: dict[bytes, bytes], origin: Sequence[bytes | None]) -> list[Snapshot]:
-    found = {int(position): Snapshot(int(position), payload) for position, payload in kept.items()}
-    position, payload = origin
-    if position is not None and payload is not None:
-        found[int(position)] = Snapshot(int(position), payload, origin=True)
-    return [found[position] for position in sorted(found, reverse=True)]
-
-
 def present(process: str, doing: str, seconds: float) -> Command:
     return ("EVAL", PRESENT, len(PROCESSES), *PROCESSES, process, doing, repr(seconds))
 
@@ -164,28 +134,11 @@ def doing(reply: Sequence[bytes]) -> dict[str, str]:
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
-def take_note(experiment: str, reader: str, taken: Taken | None) -> Command:
-    key = key_of(experiment, "readers")
-    if taken is None:
-        return ("HDEL", key, reader)
-    return ("HSET", key, reader, f"{taken.position} {taken.row}")
-
-
-def readers(reply: dict[bytes, bytes]) -> dict[str, Taken]:
-    return {
-        reader.decode(): Taken(*map(int, taken.decode().split())) for reader, taken in reply.items()
-    }
-
-
 def trim(experiment: str, cut: Cut, limit: int) -> Command:
     names = ("events", "tombstones", "stones", "decisions", "decision_at", "due", "removed")
     keys = _keys(experiment, "origin", *names)
     limits = limit, min(limit, ROWS_AT_ONCE)
     return ("EVAL", TRIM, len(keys), *keys, cut.position, cut.row, *limits, int(cut.settles))
-
-
-def removed(reply: dict[bytes, bytes]) -> Removed:
-    return Removed(**{name.decode(): int(count) for name, count in reply.items()})
 
 
 def erasures(erasure: Erasure) -> Iterable[Command]:
@@ -211,6 +164,8 @@ def erasures(erasure: Erasure) -> Iterable[Command]:
         payloads = [payload for _, payload in events[part]]
         packed = msgspec.msgpack.encode([erasure.origin, ids[part], positions])
         yield ("EVAL", ERASE, len(keys), *keys, packed, *payloads)
+    if erasure.blobs:
+        yield ("UNLINK", *(key_of(name, "blob", key) for key in erasure.blobs))
 
 
 def begins_with(identities: Iterable[str], prefixes: Iterable[str]) -> list[str]:
@@ -218,17 +173,3 @@ def begins_with(identities: Iterable[str], prefixes: Iterable[str]) -> list[str]
     known = set(prefixes)
     lengths = {len(prefix) for prefix in known}
     return [one for one in identities if any(one[:length] in known for length in lengths)]
-
-
-def stones_between(experiment: str, after: int, last: int) -> Command:
-    bounds = f"({after}", f"({last}"
-    return ("ZRANGE", key_of(experiment, "stones"), *bounds, "BYSCORE")
-
-
-def merge(
-    found: list[tuple[int, Any]], stones: Sequence[bytes], payloads: Sequence[bytes], limit: int
-) -> list[tuple[int, Any]]:
-    """A page of events with the tombstones that stand between them. None follows the last event:
-    the event that tells of an erasure does."""
-    between = [(int(at), {b"p": payload}) for at, payload in zip(stones, payloads, strict=True)]
-    return sorted([*found, *between], key=lambda entry: entry[0])[:limit]

@@ -1,125 +1,19 @@
-"""Copies of the embedded store: an image of its file while a service writes, and parts of it."""
+"""Copies of the embedded store: an image of its file while a service writes."""
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
-from service.errors import ConfigurationError, Damaged, StoreError
+from service.errors import ConfigurationError, Damaged
 from service.files import make_private
 from service.stores import sqlite_file
-from service.stores.keeping import Instant, KeptMark, Part, Removed
 
 PAGES = 256  # of 4 KiB, a step: after each it is said how far it is
 
 Done = Callable[[int, int], None]
 """Takes how many pages are copied, and how many there are."""
-
-
-# -- parts -----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _one_moment(db: sqlite3.Connection) -> Iterator[None]:
-    """All that is read inside is of one commit."""
-    db.execute("BEGIN")
-    try:
-        yield
-    finally:
-        db.execute("ROLLBACK")
-
-
-def instant(db: sqlite3.Connection, experiment: str) -> Instant:
-    of = (experiment,)
-    with _one_moment(db):
-        position = db.execute("SELECT position FROM experiments WHERE name = ?", of).fetchone()
-        row = db.execute(
-            "SELECT number FROM decisions WHERE experiment = ? ORDER BY number DESC LIMIT 1",
-            of,
-        ).fetchone()
-        due = db.execute(
-            # not that one was settled before its row, once the row is there
-            "SELECT decision, due FROM due WHERE experiment = ? AND (due IS NOT NULL OR NOT EXISTS "
-            "(SELECT 1 FROM decisions WHERE experiment = due.experiment AND id = decision))",
-            of,
-        ).fetchall()
-        counts = db.execute(
-            "SELECT policy, decisions FROM decision_counts WHERE experiment = ?", of
-        ).fetchall()
-        removed = db.execute(
-            "SELECT trimmed, erased FROM removed WHERE experiment = ?", of
-        ).fetchone()
-    return Instant(
-        position[0] if position else 0,
-        row[0] if row else 0,
-        dict(due),
-        dict(counts),
-        Removed(*(removed or ())),
-    )
-
-
-def list_marks(
-    db: sqlite3.Connection, experiment: str, cursor: str, limit: int
-) -> tuple[list[KeptMark], str]:
-    """In the order of their identities; the cursor is the last one."""
-    found = [
-        KeptMark(*row)
-        for row in db.execute(
-            "SELECT identity, value, position, keep_until FROM marks "
-            "WHERE experiment = ? AND identity > ? ORDER BY identity LIMIT ?",
-            (experiment, cursor, limit),
-        )
-    ]
-    return found, found[-1].identity if len(found) == limit else ""
-
-
-def blob_keys(db: sqlite3.Connection, experiment: str) -> list[str]:
-    query = "SELECT key FROM blobs WHERE experiment = ? ORDER BY key"
-    return [key for (key,) in db.execute(query, (experiment,))]
-
-
-def load(db: sqlite3.Connection, experiment: str, part: Part) -> None:
-    last = max([part.position or 0, *(record.position for record in part.events)])
-    with sqlite_file.transaction(db):
-        write = db.executemany
-        write(
-            "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE "
-            "SET position = max(position, excluded.position)",
-            [(experiment, last)],
-        )
-        write(
-            "INSERT INTO events VALUES (?, ?, ?)",
-            [(experiment, record.position, record.payload) for record in part.events],
-        )
-        write(
-            "INSERT INTO decisions (experiment, id, payload) VALUES (?, ?, ?)",
-            [(experiment, row.id, row.payload) for row in part.rows],
-        )
-        write(
-            "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)",  # a mark may be listed twice
-            [(experiment, m.identity, m.value, m.position, m.keep_until) for m in part.marks],
-        )
-        write(
-            "INSERT INTO due VALUES (?, ?, ?)",
-            [(experiment, decision, due) for decision, due in part.due.items()],
-        )
-        write(
-            "INSERT INTO decision_counts VALUES (?, ?, ?)",
-            [(experiment, policy, count) for policy, count in part.counts.items()],
-        )
-        if part.removed != Removed():
-            values = experiment, part.removed.trimmed, part.removed.erased
-            db.execute("INSERT INTO removed VALUES (?, ?, ?)", values)
-
-
-def adopt_secret(path: Path, secret: bytes) -> None:
-    if sqlite_file.key_of(path).exists():
-        raise StoreError(f"{path} has a secret of its own already")
-    sqlite_file.keep_secret(path, secret)
-
-
-# -- files -----------------------------------------------------------------------------------------
 
 
 def image(source: Path, target: Path, done: Done | None = None) -> None:

@@ -8,7 +8,6 @@ beside a database (`-wal`, `-shm`, `-journal`) the database's mode.
 import asyncio
 import fcntl
 import os
-import secrets
 import sqlite3
 import sys
 import threading
@@ -22,10 +21,12 @@ from service.errors import (
     ConfigurationError,
     Damaged,
     LogTooNew,
+    StoreError,
     StoreLocked,
     StoreUnavailable,
 )
 from service.files import PRIVATE, create_private, keep_private
+from service.stores.store import SECRET_BYTES
 
 T = TypeVar("T")
 
@@ -39,7 +40,6 @@ BUSY_S = 2.0  # nobody else writes; a person with a shell may, for a moment
 MOST_PAGES = 16_000  # of WAL, 64 MB: then a commit writes it back, if `Checkpoints` did not
 CACHE_KIB = 16_384
 NICENESS = 10
-SECRET_BYTES = 32
 
 TABLES = f"""
 BEGIN IMMEDIATE;
@@ -281,12 +281,10 @@ def hold(path: Path) -> int:
     return held
 
 
-def secret(path: Path, *, create: bool) -> bytes:
-    """The bytes in `<path>.key`. Only the holder of the lock creates: whole or not at all."""
+def secret(path: Path, *, tighten: bool = False) -> bytes:
+    """The bytes in `<path>.key`. tighten: nobody else may read it from now on."""
     key = key_of(path)
-    if create and not key.exists():
-        keep_secret(path, secrets.token_bytes(SECRET_BYTES))
-    if create:
+    if tighten:
         keep_private(key)
     try:
         found = key.read_bytes()
@@ -299,6 +297,13 @@ def secret(path: Path, *, create: bool) -> bytes:
 
 def key_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.key")
+
+
+def adopt_secret(path: Path, content: bytes) -> None:
+    """Only the holder of the lock does."""
+    if key_of(path).exists():
+        raise StoreError(f"{path} has a secret of its own already")
+    keep_secret(path, content)
 
 
 def keep_secret(path: Path, content: bytes) -> None:

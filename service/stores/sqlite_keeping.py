@@ -1,12 +1,12 @@
 """Housekeeping of the embedded store: what is needed, what is trimmed, what is erased."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from service.errors import StoreError
 from service.stores.base import Snapshot
-from service.stores.keeping import Cut, Erasure, Removed, Taken
+from service.stores.keeping import Cut, Erasure
 from service.stores.sqlite_file import BUSY_S, transaction
 
 END = "\U0010ffff"
@@ -14,45 +14,18 @@ END = "\U0010ffff"
 
 
 def save_snapshot(db: sqlite3.Connection, experiment: str, snapshot: Snapshot) -> None:
+    """In the caller's transaction."""
     at = experiment, snapshot.position, snapshot.payload
-    with transaction(db):
-        if snapshot.position < _origin(db, experiment):
-            return  # of a process that is behind: it may hold what was erased
-        if snapshot.origin:
-            db.execute("INSERT OR REPLACE INTO origins VALUES (?, ?, ?)", at)
-        db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", at)
-        db.execute(
-            "DELETE FROM snapshots WHERE experiment = ? AND position NOT IN (SELECT position "
-            "FROM snapshots WHERE experiment = ? ORDER BY position DESC LIMIT 2)",
-            (experiment, experiment),
-        )
-
-
-def snapshots(db: sqlite3.Connection, experiment: str) -> list[Snapshot]:
-    found = {}
-    for table, origin in (("snapshots", False), ("origins", True)):
-        query = f"SELECT position, payload FROM {table} WHERE experiment = ?"  # noqa: S608
-        for position, payload in db.execute(query, (experiment,)):
-            found[position] = Snapshot(position, payload, origin)
-    return [found[position] for position in sorted(found, reverse=True)]
-
-
-def take_note(db: sqlite3.Connection, experiment: str, reader: str, taken: Taken | None) -> None:
-    if taken is None:
-        db.execute("DELETE FROM readers WHERE experiment = ? AND reader = ?", (experiment, reader))
-    else:
-        values = experiment, reader, taken.position, taken.row
-        db.execute("INSERT OR REPLACE INTO readers VALUES (?, ?, ?, ?)", values)
-
-
-def readers(db: sqlite3.Connection, experiment: str) -> dict[str, Taken]:
-    query = "SELECT reader, position, row FROM readers WHERE experiment = ?"
-    return {reader: Taken(*taken) for reader, *taken in db.execute(query, (experiment,))}
-
-
-def removed(db: sqlite3.Connection, experiment: str) -> Removed:
-    query = "SELECT trimmed, erased FROM removed WHERE experiment = ?"
-    return Removed(*(db.execute(query, (experiment,)).fetchone() or ()))
+    if snapshot.position < _origin(db, experiment):
+        return  # of a process that is behind: it may hold what was erased
+    if snapshot.origin:
+        db.execute("INSERT OR REPLACE INTO origins VALUES (?, ?, ?)", at)
+    db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", at)
+    db.execute(
+        "DELETE FROM snapshots WHERE experiment = ? AND position NOT IN (SELECT position "
+        "FROM snapshots WHERE experiment = ? ORDER BY position DESC LIMIT 2)",
+        (experiment, experiment),
+    )
 
 
 def trim(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
@@ -134,16 +107,6 @@ def _check_origin(db: sqlite3.Connection, experiment: str, position: int) -> Non
         )
 
 
-def overwrite_marks(
-    db: sqlite3.Connection, experiment: str, marks: Mapping[str, str], keep_until: float
-) -> None:
-    with transaction(db):
-        db.executemany(
-            "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, 0, ?)",
-            [(experiment, identity, value, keep_until) for identity, value in marks.items()],
-        )
-
-
 def erase(db: sqlite3.Connection, erasure: Erasure) -> None:
     name = erasure.experiment
     with transaction(db):
@@ -165,15 +128,11 @@ def erase(db: sqlite3.Connection, erasure: Erasure) -> None:
         db.execute(
             "DELETE FROM snapshots WHERE experiment = ? AND position < ?", (name, erasure.origin)
         )
-        _count(db, name, erased=max(rows, 0))
-
-
-def forget_blobs(db: sqlite3.Connection, experiment: str, keys: Iterable[str]) -> None:
-    with transaction(db):
         db.executemany(
             "DELETE FROM blobs WHERE experiment = ? AND key = ?",
-            [(experiment, key) for key in keys],
+            [(name, key) for key in erasure.blobs],
         )
+        _count(db, name, erased=max(rows, 0))
 
 
 def empty_wal(db: sqlite3.Connection) -> bool:

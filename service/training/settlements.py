@@ -15,10 +15,9 @@ from service.events import (
     Tombstone,
 )
 from service.fold import State, is_change_of
-from service.follower import PAGE
 from service.policies.learner import Learner
 from service.policies.memory import Memory
-from service.replay import read_event, skipped_positions
+from service.replay import replay
 from service.stores import Store
 
 BIRTHS = (ExperimentDefined, PolicyReset)
@@ -56,23 +55,19 @@ async def collect(
 
     Raises StoreUnavailable where the log does not hold them.
     """
-    history, position = None, 0
-    skips = await skipped_positions(store, state.name)
+    history = None
     gone = learner.active.without if without is None else frozenset(without)
-    while records := await store.read(state.name, position, PAGE):
-        for record in records:
-            position = record.position
-            event = read_event(record, skips)
-            if isinstance(event, BIRTHS) and event.revision == learner.born:
-                history = History(Memory(state.schema.width, learner.settings.window), position)
-            elif history is not None:
-                _take(history, position, event, state, learner, gone)
-            if history is not None and (
-                position == state.position if count is None else history.rewards >= count
-            ):
-                history.watermark = position
-                history.memory.trim()
-                return history
+    async for position, event in replay(store, state.name):
+        if isinstance(event, BIRTHS) and event.revision == learner.born:
+            history = History(Memory(state.schema.width, learner.settings.window), position)
+        elif history is not None:
+            _take(history, position, event, state, learner, gone)
+        if history is not None and (
+            position == state.position if count is None else history.rewards >= count
+        ):
+            history.watermark = position
+            history.memory.trim()
+            return history
     raise StoreUnavailable("the log ends before the rewards that it should hold")
 
 

@@ -75,7 +75,7 @@ def _draft(path: Path) -> Iterator[Path]:
 def _image(source: Path, target: Path, progress: Progress) -> list[Copied]:
     secret = None
     if sqlite_file.key_of(source).exists():  # none where FORAGE_TOKEN_KEYS holds them
-        secret = sqlite_file.secret(source, create=False)
+        secret = sqlite_file.secret(source)
     sqlite_copy.check_key(target, secret)
     with _draft(target) as draft:
         sqlite_copy.image(source, draft, progress.pages)

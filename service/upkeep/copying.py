@@ -17,15 +17,14 @@ from service.chain import activation_mark, link_mark
 from service.errors import LogGap, StoreError
 from service.events import Erased, decode_decision, decode_event
 from service.findings import aligned
+from service.replay import PAGE, pages, record_at, row_pages
 from service.stores import Store
 from service.stores.base import KeptRow, Record, Snapshot
 from service.stores.keeping import Instant, KeptMark, Part
+from service.stores.store import START
 
 T = TypeVar("T")
 
-PAGE = 1_000
-ROWS = 200
-"""Decision rows read at a time: of 10,000 arms they are 400 KiB each."""
 PART_BYTES = 1_000_000
 """Of payloads written at once: some milliseconds of a disk, far from what a store waits for."""
 ID_CHARACTERS = 22
@@ -105,11 +104,11 @@ class _Copy:
         late = await self._activations(instant, activations)
         due = {**instant.due, **late}
         for part in _parts(list(due.items()), lambda _: PART_BYTES // PAGE):
-            await target.load(name, Part(due=dict(part)))
+            await target.put(name, Part(due=dict(part)))
         for snapshot in reversed(snapshots):
             await target.save_snapshot(name, snapshot)
         last = Part(counts=instant.counts, removed=instant.removed, position=instant.position)
-        await target.load(name, last)
+        await target.put(name, last)
         await self._expect_nothing_taken_out(instant)
         return copied_of(name, replace(instant, due=due))
 
@@ -124,7 +123,7 @@ class _Copy:
         between them."""
         begins = max([0, *(each.position for each in snapshots if each.origin)])
         position = None
-        while page := await self._source.read(self._name, position or 0, PAGE):
+        async for page in pages(self._source, self._name):
             records = [record for record in page if record.position <= upto]
             for record in records:
                 if position is None and record.position > begins + 1:
@@ -133,7 +132,7 @@ class _Copy:
                     await self._tell_gap(position, record.position)
                 position = record.position
             for part in _parts(records, _size):
-                await self._target.load(self._name, Part(events=part))
+                await self._target.put(self._name, Part(events=part))
             self._progress.tell(f"{self._name}: events {position or 0:,} of {upto:,}")
             if len(records) < len(page):
                 break
@@ -142,26 +141,24 @@ class _Copy:
 
     async def _tell_gap(self, before: int, position: int) -> None:
         """Raises TakenOutError where what was read last is gone by now, too, or else LogGap."""
-        found = await self._source.read(self._name, before - 1, 1)
-        if not found or found[0].position != before:
+        if await record_at(self._source, self._name, before) is None:
             raise TakenOutError
         raise LogGap(f"experiment {self._name}: position {position} follows {before} in the log")
 
     async def _rows(self, upto: int) -> None:
-        number = copied = 0
-        while page := await self._source.decisions(self._name, number, ROWS):
+        copied = 0
+        async for page in row_pages(self._source, self._name):
             rows = [_named(row) for row in page if row.number <= upto]
             for part in _parts(rows, _size):
-                await self._target.load(self._name, Part(rows=part))
+                await self._target.put(self._name, Part(rows=part))
             copied += len(rows)
             self._progress.tell(f"{self._name}: decisions {copied:,}")
-            number = page[-1].number
             if len(rows) < len(page):
                 break
 
     async def _marks(self, upto: int) -> list[KeptMark]:
         """All but those of later positions, and but the activations: these, for they have none."""
-        activations, cursor, copied = list[KeptMark](), "", 0
+        activations, cursor, copied = list[KeptMark](), START, 0
         while True:
             page, cursor = await self._source.list_marks(self._name, cursor, PAGE)
             marks = [mark for mark in page if mark.position <= upto]
@@ -175,7 +172,7 @@ class _Copy:
 
     async def _load_marks(self, marks: Sequence[KeptMark]) -> None:
         for part in _parts(marks, lambda mark: len(mark.identity) + len(mark.value)):
-            await self._target.load(self._name, Part(marks=part))
+            await self._target.put(self._name, Part(marks=part))
 
     async def _activations(
         self, instant: Instant, activations: Sequence[KeptMark]
@@ -207,13 +204,11 @@ class _Copy:
         return {}
 
     async def _expect_nothing_taken_out(self, instant: Instant) -> None:
-        taken = await self._source.removed(self._name) != instant.removed
-        position = instant.position
-        while not taken and (page := await self._source.read(self._name, position, PAGE)):
-            taken = any(_is_erasure(record) for record in page)
-            position = page[-1].position
-        if taken:
+        if await self._source.removed(self._name) != instant.removed:
             raise TakenOutError
+        async for page in pages(self._source, self._name, instant.position):
+            if any(_is_erasure(record) for record in page):
+                raise TakenOutError
 
 
 def _named(row: KeptRow) -> KeptRow:

@@ -33,9 +33,9 @@ from service.events import (
     encode_event,
     outcomes,
 )
-from service.follower import PAGE, Live, Pace
+from service.follower import Live
 from service.journal import Journal
-from service.replay import read_event, skipped_positions
+from service.replay import Pace, replay, row_pages
 from service.stores.base import Activation, Append
 from service.stores.keeping import Erasure
 from service.telemetry import Telemetry
@@ -43,7 +43,6 @@ from service.token import TokenSealer
 
 logger = logging.getLogger(__name__)
 
-ROWS = 200
 AT_ONCE = 1_000
 """Decisions erased in one round: a unit that visits daily has a few hundred."""
 
@@ -115,12 +114,9 @@ class Eraser:
     async def _rows(self, name: str, hashes: list[str]) -> dict[str, Decision | None]:
         """The unit's decisions by id, some of them where they are many. None: a damaged row that
         holds its hash; it is nobody else's."""
-        wanted, number, pace = [one.encode() for one in hashes], 0, Pace()
+        wanted, pace = [one.encode() for one in hashes], Pace()
         found = dict[str, Decision | None]()
-        while len(found) < AT_ONCE and (
-            page := await self._journal.store.decisions(name, number, ROWS)
-        ):
-            number = page[-1].number
+        async for page in row_pages(self._journal.store, name):
             for row in page:
                 if not any(one in row.payload for one in wanted):
                     continue
@@ -132,6 +128,8 @@ class Eraser:
                     if decision.unit in hashes:
                         found[row.id or decision.id] = decision
                 await pace.keep()
+            if len(found) >= AT_ONCE:
+                break
         found.pop("", None)  # of an older Forage, and damaged: nothing tells which it is
         return found
 
@@ -181,17 +179,12 @@ class Eraser:
     async def _events_of(self, name: str, decisions: Collection[str]) -> _Found:
         """Tombstones for what they settled; and the artifacts, which may hold it: they are not
         needed once there is an origin after them."""
-        found, position, pace = _Found(), 0, Pace()
-        skips = await skipped_positions(self._journal.store, name)
-        while records := await self._journal.store.read(name, position, PAGE):
-            position = records[-1].position
-            for record in records:
-                event = read_event(record, skips)
-                if isinstance(event, VersionStaged):
-                    found.artifacts.append(event.artifact)
-                elif isinstance(event, Learned) and event.decision in decisions:
-                    found.events[record.position] = _tombstone(event)
-                await pace.keep()
+        found = _Found()
+        async for position, event in replay(self._journal.store, name):
+            if isinstance(event, VersionStaged):
+                found.artifacts.append(event.artifact)
+            elif isinstance(event, Learned) and event.decision in decisions:
+                found.events[position] = _tombstone(event)
         return found
 
     async def _origin(self, live: Live) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from service.errors import ConfigurationError, NotFound
 from service.follower import Follower
+from service.replay import record_at
 from service.stores import open_store
 from service.telemetry import Telemetry
 
@@ -37,8 +38,9 @@ async def find_stopped(url: str, experiment: str | None = None) -> list[Stopped]
                 continue
             stopped = (await follower.join(name)).quarantine
             if stopped is not None:
-                (record,) = await store.read(name, stopped.position - 1, 1)
-                found.append(Stopped(name, stopped.position, stopped.reason, record.payload))
+                record = await record_at(store, name, stopped.position)
+                payload = b"" if record is None else record.payload
+                found.append(Stopped(name, stopped.position, stopped.reason, payload))
         return found
     finally:
         await store.close()

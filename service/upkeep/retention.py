@@ -13,11 +13,11 @@ from time import time
 from service.errors import Damaged, StoreError, StoreUnavailable
 from service.events import VersionStaged, decode_decision
 from service.fold import State
-from service.follower import PAGE, Live, Pace
+from service.follower import Live
 from service.journal import Journal
 from service.policies.learner import Learner
 from service.policies.settings import Static
-from service.replay import read_event, skipped_positions
+from service.replay import Pace, read_event, record_at, replay, row_pages
 from service.settings import Settings
 from service.stores.base import Snapshot
 from service.stores.keeping import Cut, Erasure, Taken
@@ -26,7 +26,6 @@ from service.telemetry import Telemetry
 logger = logging.getLogger(__name__)
 
 DAY_S = 86_400.0
-ROWS = 200
 STEP = 500
 """Things that one call to the store deletes at most: some milliseconds of its writer."""
 
@@ -112,8 +111,8 @@ class Retention:
     ) -> None:
         """Past rows of decisions that were made before the horizon and are closed, as far as every
         reader has them."""
-        store, now, pace = self._journal.store, time(), Pace()
-        while page := await store.decisions(name, walked.row, ROWS):
+        now, pace = time(), Pace()
+        async for page in row_pages(self._journal.store, name, walked.row):
             for row in page:
                 if any(row.number > one.row for one in taken):
                     return
@@ -134,20 +133,14 @@ class Retention:
         store, name = self._journal.store, live.state.name
         reach = max([one.position for one in await self._candidates(name)], default=0)
         needed = min([*(one.position for one in taken), *_needed(live.state)], default=inf)
-        limit, pace = min(reach, needed), Pace()
-        skips = await skipped_positions(store, name)
-        while walked.position < limit and (
-            records := await store.read(name, walked.position, PAGE)
-        ):
-            for record in records:
-                event = read_event(record, skips)
-                if record.position > limit or event.at >= horizon:
-                    limit = walked.position
+        upto = min(reach, needed)
+        if walked.position < upto:
+            async for position, event in replay(store, name, walked.position, upto=upto):
+                if event.at >= horizon:
                     break
                 if isinstance(event, VersionStaged):
                     walked.artifacts.append(event.artifact)
-                walked.position = record.position
-                await pace.keep()
+                walked.position = position
         if walked.position == reach < needed:
             await self._make_room(live, reach, horizon)
 
@@ -177,8 +170,8 @@ class Retention:
     async def _make_room(self, live: Live, reach: int, horizon: float) -> None:
         """Take a snapshot where the lack of one is all that old events wait for: with little
         traffic the next would come after many days."""
-        after = await self._journal.store.read(live.state.name, reach, 1)
-        if after and read_event(after[0], frozenset(live.state.skips)).at < horizon:
+        following = await record_at(self._journal.store, live.state.name, reach + 1)
+        if following and read_event(following, frozenset(live.state.skips)).at < horizon:
             await self._journal.snapshot(live)
 
 

@@ -19,8 +19,8 @@ from service.events import (
     outcomes,
 )
 from service.fold import State
-from service.follower import PAGE
 from service.posterior import digest
+from service.replay import PAGE
 from service.stores import open_store
 from tests.chaos.ledger import Claim, Key
 from tests.chaos.processes import NAME, Replica

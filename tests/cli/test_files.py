@@ -117,5 +117,5 @@ def test_a_secret_that_others_could_read_is_tightened(tmp_path: Path) -> None:
     sqlite_file.keep_secret(tmp_path / "forage.db", bytes(32))
     key = sqlite_file.key_of(tmp_path / "forage.db")
     key.chmod(0o640)
-    assert sqlite_file.secret(tmp_path / "forage.db", create=True) == bytes(32)
+    assert sqlite_file.secret(tmp_path / "forage.db", tighten=True) == bytes(32)
     assert stat.S_IMODE(key.stat().st_mode) == 0o600

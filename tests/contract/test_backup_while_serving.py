@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from service import replay
 from service.audit import audit_store
 from service.chain import activation_mark, link_mark
 from service.engine import Answer
@@ -88,7 +89,8 @@ async def served(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     visit has passed."""
     monkeypatch.setattr(copying, "SAY_SECONDS", 0.0)
     monkeypatch.setattr(copying, "PAGE", 30)
-    monkeypatch.setattr(copying, "ROWS", 30)
+    monkeypatch.setattr(replay, "PAGE", 30)
+    monkeypatch.setattr(replay, "ROWS", 30)
     monkeypatch.setattr(sqlite_copy, "PAGES", 8)
     services = await opened(url)
     await services.admin.define("shop", Definition.model_validate(shop(**POLICIES)))

@@ -1,4 +1,4 @@
-"""Copies of a store (`service.stores.keeping.Copying`), from every store into every store."""
+"""Copies of a store (`service.upkeep.copying`), from every store into every store."""
 
 import itertools
 import sqlite3

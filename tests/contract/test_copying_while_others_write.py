@@ -9,7 +9,7 @@ import pytest
 from service.chain import activation_mark
 from service.errors import ConfigurationError, LogGap, StoreError
 from service.events import Decision, Erased, Shown, encode_decision, encode_event
-from service.stores import Store, open_store, redis_copy
+from service.stores import Store, open_store, redis_restoring
 from service.stores.base import Activation, DecisionRow, Record, Snapshot
 from service.stores.keeping import Cut, KeptMark, Part
 from service.stores.memory import MemoryStore
@@ -172,18 +172,20 @@ def test_a_store_that_is_being_restored_opens_to_nobody_else(shared_server: Redi
         await first.open()
         await second.open()
         await first.begin_restore()
-        await first.load("zoo", Part(events=[Record(1, b"e")], position=1))
+        await first.put("zoo", Part(events=[Record(1, b"e")], position=1))
         await first.adopt_secret(bytes(32))
         with pytest.raises(StoreError, match="a restore is under way or was cut off"):
             await open_store(shared_server.url).open()
         with pytest.raises(StoreError, match="another restore is at work"):
             await second.begin_restore()
-        assert 0 < int(shared_server.command("PTTL", redis_copy.HELD)) <= 15_000  # type: ignore[call-overload]
-        shared_server.command("DEL", redis_copy.HELD)  # the first was killed, and time has passed
+        assert 0 < int(shared_server.command("PTTL", redis_restoring.HELD)) <= 15_000  # type: ignore[call-overload]
+        shared_server.command(
+            "DEL", redis_restoring.HELD
+        )  # the first was killed, and time has passed
         await second.begin_restore()
         assert await second.experiments() == []
         await second.adopt_secret(bytes(range(32)))
-        await second.load("zoo", Part(events=[Record(1, b"f")], position=1))
+        await second.put("zoo", Part(events=[Record(1, b"f")], position=1))
         with pytest.raises(StoreError, match="this one counts for nothing"):
             await first.end_restore()
         await second.end_restore()

@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
-from service.stores import Store, open_store, redis
+from service.stores import Store, open_store, redis, redis_fitness
 from service.stores.base import Append, Appended, Entry, Known, Mark
 from tests.support.redis_server import RedisServer, redis_server
 from tests.support.stores import Scenario, decision, event, expect_dense, stores_at
@@ -224,8 +224,8 @@ def test_durability_says_what_the_server_does(server: RedisServer) -> None:
     run(server, always)
     server.command("CONFIG", "SET", "appendfsync", "everysec")
     run(server, everysec)
-    assert "appendonly no" in redis.durability({"appendonly": "no"})
-    assert "appendfsync no" in redis.durability({"appendonly": "yes", "appendfsync": "no"})
+    assert "appendonly no" in redis_fitness.durability({"appendonly": "no"})
+    assert "appendfsync no" in redis_fitness.durability({"appendonly": "yes", "appendfsync": "no"})
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_durability_says_what_the_server_does(server: RedisServer) -> None:
     ],
 )
 def test_an_unfit_server_is_told_why(info: dict[str, str], reason: str) -> None:
-    assert reason in str(redis.unfit(info))
+    assert reason in str(redis_fitness.unfit(info))
 
 
 def test_no_server_is_said_without_the_password() -> None:

@@ -263,3 +263,8 @@ def test_every_store_does_what_the_memory_store_does(
             assert await view(store, experiment) == await view(reference, experiment)
 
     backend.run(compare)
+
+
+def test_a_store_implements_twelve_verbs() -> None:
+    """The next store must be an afternoon's file."""
+    assert len(Store.__abstractmethods__) <= 12

@@ -72,7 +72,7 @@ def test_many_arms_outside_the_catalogue_are_encoded_in_slices(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slices of no time: others have a turn after each arm."""
-    monkeypatch.setattr("service.follower.SLICE_SECONDS", -1.0)
+    monkeypatch.setattr("service.replay.SLICE_SECONDS", -1.0)
     arms = [InlineArm(f"i{index}", {"category": "toy"}) for index in range(500)]
     question = Question({"persona": "cat"}, policy="linucb", arms=arms)
     assert turns_of_others(wire, wire.services.engine.select(question)) >= 500
@@ -82,7 +82,7 @@ def test_what_is_folded_while_arms_are_encoded_is_not_missed(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A removed arm is refused, or was there when all was decided: the row names the position."""
-    monkeypatch.setattr("service.follower.SLICE_SECONDS", -1.0)
+    monkeypatch.setattr("service.replay.SLICE_SECONDS", -1.0)
     arms = ["ball", *(InlineArm(f"i{n}", {"category": "toy"}) for n in range(500))]
     question = Question({"persona": "cat"}, policy="linucb", arms=arms)
 

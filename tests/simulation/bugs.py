@@ -15,7 +15,7 @@ from service.journal import Journal
 from service.policies.learner import Learner
 from service.stores.base import Append, Appended, Entry, Known, Mark, Outcome, Snapshot
 from service.upkeep.erasure import Eraser
-from service.writer import _Waiting
+from service.writer import Written
 from tests.simulation.disk import Disk
 
 A_WHILE_S = 0.05
@@ -100,17 +100,12 @@ def fold_that_skips_a_gap() -> Iterator[None]:
         self.position = position - 1
         right(self, position, event, artifact)
 
-    async def fold_own(
-        self: Journal, batch: Sequence[_Waiting], outcomes: Sequence[Outcome]
-    ) -> None:
-        for waiting, outcome in zip(batch, outcomes, strict=True):
+    async def fold_own(self: Journal, live: Live, own: Sequence[Written], began: float) -> None:
+        for waiting, outcome in own:
             if waiting.event is None or not isinstance(outcome, Appended):
                 continue
-            name = waiting.entry.experiment
-            live = self.live.setdefault(name, Live(State(name), recovered=True))
-            async with live.lock:
-                if outcome.position > live.state.position:
-                    await self.fold(live, outcome.position, waiting.event)
+            if outcome.position > live.state.position:
+                await self.fold(live, outcome.position, waiting.event)
 
     with (
         mock.patch.object(State, "apply", apply),

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from unittest import mock
 
 import service.engine
-import service.follower
 import service.presence
+import service.replay
 import service.token
 import service.writer
 
@@ -115,7 +115,7 @@ def injected(clock: Clock, rng: Random) -> Iterator[None]:
         stack.enter_context(mock.patch.object(asyncio, "to_thread", at_once))
         for module in _with_clocks():
             stack.enter_context(mock.patch.object(module, "time", clock.time))
-        for module in (service.follower, service.writer):
+        for module in (service.replay, service.writer):
             stack.enter_context(mock.patch.object(module, "perf_counter", stopwatch))
         for module in (service.engine, service.presence):
             stack.enter_context(mock.patch.object(module, "_entropy", rng))

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-import service.follower
+import service.replay
 from service.events import encode_event
 from service.journal import Journal
 from service.settings import Settings
@@ -31,7 +31,7 @@ def test_a_snapshot_that_falls_due_while_a_log_is_recovered_waits_for_its_end(
     log.define(shop(linucb={"kind": "linucb"}))
     for _ in range(19):
         log.settle("linucb", {"toy1": 1.0})
-    monkeypatch.setattr(service.follower, "PAGE", 3)
+    monkeypatch.setattr(service.replay, "PAGE", 3)
 
     async def run() -> None:
         store = UnhurriedStore()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from service.events import Corrected, Learned, Rewarded, decode_event, outcomes
-from service.follower import PAGE
 from service.posterior import digest
+from service.replay import PAGE
 from service.stores import open_store
 from tests.attack.hostile.tenants import VICTIM, Ground, started
 from tests.attack.hostile.watch import open_files

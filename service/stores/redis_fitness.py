@@ -1,0 +1,35 @@
+"""Whether a Redis may hold a log, and what an acknowledged write survives there."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def unfit(info: Mapping[str, Any]) -> str | None:
+    """Why this Redis (INFO) must not hold a log, if so."""
+    version = str(info.get("redis_version", "7"))
+    if int(version.partition(".")[0]) < 7:
+        return f"this is Redis {version}; 7.0 or newer is needed"
+    if info.get("redis_mode") == "cluster":
+        return "this is a Redis cluster; one primary (with replicas) is needed"
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        return f"maxmemory-policy is {policy}: a full Redis would drop rewards; set noeviction"
+    return None
+
+
+def durability(configuration: Mapping[str, str], replicas: int = 0) -> str:
+    """What CONFIG GET append* means for an acknowledged write, and how many more hold it."""
+    if replicas:
+        own = durability(configuration)
+        return f"{own} {replicas} of its replicas hold it before it is acknowledged."
+    if not configuration:
+        return "Unknown: this Redis does not tell how it keeps writes (CONFIG GET is refused)."
+    if configuration.get("appendonly") != "yes":
+        return "An acknowledged write is lost when Redis stops (appendonly no)."
+    match configuration.get("appendfsync"):
+        case "always":
+            return "An acknowledged write survives kill -9 and power loss of the Redis host."
+        case "everysec":
+            return "Up to about 2 s of acknowledged writes are lost with the Redis host."
+        case other:
+            return f"Acknowledged writes are lost with the Redis host (appendfsync {other})."
