@@ -17,12 +17,12 @@ from benchmarks.http.cases import CASES, ECHO
 from benchmarks.http.servers import QUIET, Server, trainer
 from benchmarks.http.turns import Turn, added, at_least, cell, figures
 from benchmarks.retrieval import WIDTH
+from benchmarks.support.process import Service
 from service.experiment import Definition, load_definition
 from service.http.schemas import SelectBody
 from service.policies.settings import Network
 from simulator_client.load_plan import Requests
 from simulator_client.load_tally import Tally
-from tests.recovery.serving import Service
 from tests.simulator.load_server import LoadServer
 
 QUESTIONS = (steady, training, replicas, catalogue)

@@ -20,9 +20,9 @@ from unittest import mock
 
 import httpx
 
+from benchmarks.support.local import PATIENCE_S
 from service.__main__ import main
 from tests.support.process import as_it_was, unmeasured
-from tests.support.service import PATIENCE_S
 
 START_S = 60.0
 STOP_S = 30.0

@@ -10,10 +10,10 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from benchmarks.support.redis_server import RedisServer, redis_server
 from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
 from service.stores import Store, open_store, redis
 from service.stores.base import Append, Appended, Entry, Known, Mark
-from tests.support.redis_server import RedisServer, redis_server
 from tests.support.stores import Scenario, decision, event, expect_dense, stores_at
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.support.redis_server import redis_server
 from service.errors import StoreUnavailable
 from service.events import Erased, Tombstone, decode_event
 from service.stores import Store, open_store
 from service.stores.base import Entry, Outcome
 from service.stores.keeping import Erasure
 from service.stores.memory import MemoryStore
-from tests.support.redis_server import redis_server
 from tests.support.service import Json, Wire, expect_problem, serving
 from tests.support.wall import Wall
 

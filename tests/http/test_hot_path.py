@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from benchmarks.support.plug import Connection, Plug, head
 from service.hosts import Hosts
 from service.http.fast import read_reward, read_select
 from service.http.schemas import RewardBody, SelectBody
 from service.http.wire import LATER_BYTES, Head, judge, protocol
 from service.writer import SOME
-from tests.support.plug import Connection, Plug, head
 from tests.support.properties import examples
 from tests.support.service import Wire
 

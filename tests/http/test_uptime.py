@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
+from benchmarks.support.plug import Connection, head
 from service.commands.evaluate import _bar
 from service.drift import Drift
 from service.http.wire import protocol
@@ -17,7 +18,6 @@ from service.stores.base import Entry, Outcome
 from service.stores.memory import MemoryStore
 from service.upkeep.copying import Progress
 from tests.support.keys import Keys
-from tests.support.plug import Connection, head
 from tests.support.service import Wire, serving
 
 T = TypeVar("T")

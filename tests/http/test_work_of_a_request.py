@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.support.plug import Plug
 from service.features import View
 from service.posterior import ridge
 from service.stores.base import Entry, Outcome
 from service.stores.memory import MemoryStore
-from tests.support.plug import Plug
 from tests.support.service import Wire, serving
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.support.process import Service, service
+from benchmarks.support.redis_server import redis_server
 from service.events import Learned, decode_event
 from service.posterior import digest
 from service.stores import open_store
-from tests.recovery.serving import Service, eventually, folded, replaying, service
-from tests.support.redis_server import redis_server
+from tests.recovery.serving import eventually, folded, replaying
 
 pytestmark = pytest.mark.timeout(600)  # processes that start, on a machine that may be busy
 REPLAY_S = 300.0

@@ -7,7 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.recovery.serving import Service, eventually, service
+from benchmarks.support.process import Service, service
+from tests.recovery.serving import eventually
 
 POLICY = "/experiments/zooplus/policies/neural_linear_ts"
 FIRST = 256

@@ -8,9 +8,9 @@ import httpx
 import uvicorn
 from uvicorn.server import ServerState
 
+from benchmarks.support.local import URL, LocalService
 from service.http.wire import Wire as Served
 from service.http.wire import protocol
-from tests.support.service import URL, Wire
 
 T = TypeVar("T")
 
@@ -141,7 +141,7 @@ class Connection:
 class Plug(Connection):
     """A client's connection to a service, on its loop."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: LocalService) -> None:
         super().__init__(wire.app, protocol(wire.services), wire.run)
 
 
