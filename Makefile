@@ -66,10 +66,12 @@ e2e: install  ## Drive demo and console in a real Chromium (ten minutes; out/scr
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install $(EDITABLE) '.[e2e]'
 	$(BIN)/python -m pytest -m browser --timeout 900 tests/e2e $(ARGS)
 
-alerts:  ## Check and test the alert rules (needs promtool)
+alerts:  ## Check and test the alert rules, check the dashboard's queries (needs promtool)
 	@command -v promtool >/dev/null || { echo "the alert rules are tested with promtool, which is not" \
 		"on the PATH: apt-get install prometheus" >&2; exit 1; }
 	cd deploy/prometheus && promtool check config prometheus.yml && promtool test rules rules_test.yml
+	@mkdir -p out
+	$(PYTHON) .ci/queries out/queries.yml && promtool check rules out/queries.yml
 
 drills: install  ## Break a live service and see its alerts fire in time (8 minutes; needs prometheus)
 	@sh .ci/redis

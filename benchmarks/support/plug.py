@@ -1,7 +1,7 @@
 """A connection of the service's own protocol without a socket: bytes in, bytes out."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import httpx
@@ -100,29 +100,10 @@ class Connection:
         answer, self.transport.sent = found
         return answer
 
-    def post(
-        self,
-        path: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        around: Callable[[], Any] | None = None,
-    ) -> httpx.Response:
-        """One request and its answer. around: called just before the request is handed over, and
-        what it returns just after an answer begins."""
-        request = head(path, len(body), headers) + body
-
-        async def work() -> httpx.Response:
-            after = around() if around else None
-            try:
-                self.transport.written.clear()
-                self.protocol.data_received(request)
-                await self.transport.written.wait()
-            finally:
-                if after:
-                    after()
-            return await self._receive()
-
-        return self._run(work())
+    def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """One request and its answer."""
+        self.send(head(path, len(body), headers) + body)
+        return self.receive()
 
     def ask_all(self, requests: Sequence[bytes]) -> None:
         """One after another, each answered with 200, and nothing else done: for counting."""

@@ -284,7 +284,7 @@ def test_a_commit_is_acknowledged_once_replicas_of_redis_hold_it(tmp_path: Path)
     folders = [tmp_path / "primary", tmp_path / "replica"]
     for folder in folders:
         folder.mkdir()
-    with redis_server(folders[0]) as primary:
+    with redis_server(folders[0], "--repl-diskless-sync-delay", "0") as primary:
         replica = RedisServer(folders[1], "--replicaof", "127.0.0.1", str(primary.port))
         try:
             asyncio.run(scenario(primary.url, replica))

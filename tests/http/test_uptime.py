@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -90,12 +91,19 @@ def test_a_decision_waits_for_a_log_that_is_stuck_only_so_long() -> None:
 
 
 def test_a_silent_connection_is_closed(wire: Wire) -> None:
+    connections = wire.services.connections
+    connections.limits = replace(connections.limits, idle_seconds=0.1)
     connection = Connection(wire.app, protocol(wire.services), wire.run)
-    connection.protocol.timeout_keep_alive = 0.2
     body = b'{"context": {"persona": "cat"}}'
     connection.send(head("/select", len(body), {"Content-Type": "application/json"}) + body)
     assert connection.receive().status_code == 200
-    wire.until(lambda: connection.transport.closed)
+
+    def closed() -> bool:
+        of(wire, connections.look)
+        return connection.transport.closed
+
+    assert not closed()
+    wire.until(closed)
 
 
 def test_keys_that_change_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ class Course:
 
 @pytest.fixture(
     params=[
-        pytest.param(Course(60, 2, 40, "off"), id="short"),
+        pytest.param(Course(20, 1, 30, "off"), id="short"),
         pytest.param(Course(280, 3, 150, "on"), id="long", marks=pytest.mark.slow),
     ]
 )
@@ -129,6 +129,7 @@ def reached(folder: Path, visits: int) -> Callable[[], bool]:
     return lambda: visited(folder) >= visits
 
 
+@pytest.mark.slow
 def test_two_services_on_one_redis_end_with_equal_heads(course: Course, tmp_path: Path) -> None:
     with (
         redis_server(tmp_path) as redis,
