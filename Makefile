@@ -10,6 +10,8 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 # Further options of the command a target runs: make test ARGS='-k token', make serve ARGS='--port 8080'.
 ARGS ?=
+# What `make slow` runs, by marker.
+SLOW ?= slow or hypothesis
 # Tests run on every core; `make test PARALLEL=` runs them in one process.
 PARALLEL ?= -n auto --dist worksteal
 # Tests start many processes: what Python has compiled is kept, whatever the environment says.
@@ -47,9 +49,10 @@ test: install  ## Run the tests, in minutes (finds or installs redis-server and 
 sdk: install  ## Test the SDK in Node 18, 20 and 22, which npm installs into out/node
 	nodes=$$(sh .ci/node 18 20 22) && NODES="$$nodes" $(BIN)/python -m pytest -vv tests/sdk $(ARGS)
 
-slow: install  ## Run the long form of tests that `make test` has a short form of (minutes)
+slow: install  ## Run slow tests, and properties on all of their examples (minutes; SLOW=slow: the former)
 	@sh .ci/redis
-	$(BIN)/python -m pytest $(PARALLEL) -m '(slow or hypothesis) and not statistics' \
+	@sh .ci/node
+	$(BIN)/python -m pytest $(PARALLEL) -m '($(SLOW)) and not statistics' \
 		--hypothesis-profile full --timeout 600 $(ARGS)
 
 statistics: install  ## Run the slow statistical tests
@@ -66,10 +69,12 @@ e2e: install  ## Drive demo and console in a real Chromium (ten minutes; out/scr
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install $(EDITABLE) '.[e2e]'
 	$(BIN)/python -m pytest -m browser --timeout 900 tests/e2e $(ARGS)
 
-alerts:  ## Check and test the alert rules (needs promtool)
+alerts:  ## Check and test the alert rules, check the dashboard's queries (needs promtool)
 	@command -v promtool >/dev/null || { echo "the alert rules are tested with promtool, which is not" \
 		"on the PATH: apt-get install prometheus" >&2; exit 1; }
 	cd deploy/prometheus && promtool check config prometheus.yml && promtool test rules rules_test.yml
+	@mkdir -p out
+	$(PYTHON) .ci/queries out/queries.yml && promtool check rules out/queries.yml
 
 drills: install  ## Break a live service and see its alerts fire in time (8 minutes; needs prometheus)
 	@sh .ci/redis

@@ -19,8 +19,8 @@ import httpx
 import numpy as np
 
 from benchmarks.command import RESULTS, keep
-from tests.recovery.serving import service
-from tests.support.redis_server import RedisServer, redis_server
+from benchmarks.support.process import service
+from benchmarks.support.redis_server import RedisServer, redis_server
 
 CONTEXT = {"persona": "fish_hobbyist"}
 START_S = 20.0

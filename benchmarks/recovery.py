@@ -19,14 +19,14 @@ import numpy as np
 
 from benchmarks.command import RESULTS, keep
 from benchmarks.outage import CONTEXT, QUIET, milliseconds
+from benchmarks.support.process import service
+from benchmarks.support.redis_server import redis_server
 from service.events import ExperimentDefined, Rewarded, Settled, encode_event
 from service.experiment import load_definition
 from service.features import Schema
 from service.services import EXAMPLE
 from service.stores import open_store
 from service.stores.base import Append
-from tests.recovery.serving import service
-from tests.support.redis_server import redis_server
 
 PAGE = 1_000
 BATCH = 50  # rewards a request

@@ -22,9 +22,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 import numpy as np
 
 from benchmarks.command import keep, out_option, parser_of, say
+from benchmarks.support import plug
+from benchmarks.support.local import LocalService, local
 from service.__main__ import COLLECTIONS, SWITCH_SECONDS
-from tests.support import plug
-from tests.support.service import Wire, serving
 
 ARMS: Final = 10_000
 SLOTS: Final = 100
@@ -78,7 +78,7 @@ class Watch:
 class Asking:
     """Requests to a service, and what each did to its loop."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: LocalService) -> None:
         self._wire, self._plug, self._watch = wire, plug.Plug(wire), Watch()
 
     def ask(self, name: str, path: str, body: Mapping[str, Any] | None) -> tuple[Stall, Any]:
@@ -104,7 +104,7 @@ class Asking:
         return self._wire.run(go())
 
 
-def define(wire: Wire, name: str, arms: Mapping[str, Any]) -> None:
+def define(wire: LocalService, name: str, arms: Mapping[str, Any]) -> None:
     """An experiment of these arms."""
     definition = {"features": FEATURES, "policies": POLICIES, "reward": {"range": [0, 1]}}
     wire.put(f"/experiments/{name}", {**definition, "arms": {}})
@@ -114,7 +114,7 @@ def define(wire: Wire, name: str, arms: Mapping[str, Any]) -> None:
         assert wire.post(f"/experiments/{name}/arms", page).status_code == 200
 
 
-def catalogues(wire: Wire) -> None:
+def catalogues(wire: LocalService) -> None:
     """Arms that are all alike, alike in pairs, all different; and few."""
     chance = np.random.default_rng(0)
 
@@ -166,7 +166,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(store=f"sqlite:///{folder}/forage.db", select_log_seconds=PATIENCE_S) as wire,
+        local(
+            LocalService, store=f"sqlite:///{folder}/forage.db", select_log_seconds=PATIENCE_S
+        ) as wire,
     ):
         catalogues(wire)
         gc.collect()

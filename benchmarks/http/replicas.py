@@ -29,10 +29,10 @@ from benchmarks.http.cases import CASES, CONNECTIONS, POLICIES, plan
 from benchmarks.http.servers import CLIENT_CORE, LEARNED, QUIET, SERVER_CORE, on_core, teach
 from benchmarks.http.turns import Turn, cell, expect_two_cores, figures, turn
 from benchmarks.machine import machine
+from benchmarks.support.process import Service, service
+from benchmarks.support.redis_server import redis_server
 from simulator_client.load import address
 from simulator_client.summary import table
-from tests.recovery.serving import Service, service
-from tests.support.redis_server import redis_server
 
 STORE: Final = "redis-everysec"
 CORES: Final = (SERVER_CORE, CLIENT_CORE)

@@ -36,9 +36,9 @@ from benchmarks.http.servers import (
 )
 from benchmarks.http.turns import added, at_least, cell, expect_two_cores, figures, turn
 from benchmarks.machine import machine
+from benchmarks.support.process import Service, service
 from simulator_client.load_tally import Tally
 from simulator_client.summary import table
-from tests.recovery.serving import Service, service
 
 NET: Final = CASES["sqlite-neural_linear_ts"]
 ASKED: Final = (NET, CASES["sqlite-linucb"])

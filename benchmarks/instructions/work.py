@@ -15,8 +15,8 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
 
 from benchmarks.http.apps import echo
-from tests.support.plug import Connection, Plug, head
-from tests.support.service import serving
+from benchmarks.support.local import LocalService, local
+from benchmarks.support.plug import Connection, Plug, head
 
 EXPERIMENT: Final = Path(__file__).parents[1] / "http" / "experiment.toml"
 POLICIES: Final = ("linucb", "lints", "neural_linear_ts")
@@ -48,7 +48,7 @@ def work(kind: str, requests: int) -> None:
         bare.ask_all(asked["linucb"][:WARM_UP])
         if kind == ECHO:
             bare.ask_all(asked["linucb"][WARM_UP:])
-    with serving(experiments=[EXPERIMENT]) as wire:
+    with local(LocalService, experiments=[EXPERIMENT]) as wire:
         plug = Plug(wire)
         answers = [
             plug.post("/select", question("linucb", -n), HEADERS) for n in range(1, count + 1)

@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -42,14 +43,28 @@ from service.stores.store import START, Cursor, Keyed, Ordered, Store
 
 logger = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT_S = 0.5  # a live host in the same region answers in milliseconds
-REPLY_TIMEOUT_S = 2.0  # above the fsync stalls of a busy disk, below the patience of a caller
-BLOCK_S = 5.0  # of one XREAD; its socket waits REPLY_TIMEOUT_S longer, or it would cut it short
 CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
 WAITERS = 4
-WAIT_MS = 1_000  # for replicas of Redis: below REPLY_TIMEOUT_S
+WAIT_MS = 1_000  # for replicas of Redis: below `Patience.reply_s`
 REWRITE_TRIES, REWRITE_WAIT_S = 100, 0.1
 SCAN_COUNT = 1_000  # keys looked at by one SCAN: a fraction of a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the store waits for Redis, in seconds.
+
+    connect_s   a live host in the same region answers in milliseconds
+    reply_s     above the fsync stalls of a busy disk, below the patience of a caller
+    block_s     of one XREAD; its socket waits `reply_s` longer, or it would cut it short
+    """
+
+    connect_s: float = 0.5
+    reply_s: float = 2.0
+    block_s: float = 5.0
+
+
+PATIENCE = Patience()
 
 
 class RedisStore(Store):
@@ -59,17 +74,25 @@ class RedisStore(Store):
 
     shared = True
 
-    def __init__(self, url: str, *, replicas: int = 0, restoring: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        replicas: int = 0,
+        restoring: bool = False,
+        patience: Patience = PATIENCE,
+    ) -> None:
         self.durability = durability({})
-        self._replicas = replicas
+        self._replicas, self._patience = replicas, patience
         self._restoring, self._restore = restoring, secrets.token_hex(8)
         try:
             parts = urlsplit(url)
             self._name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
             if parts.scheme != "unix":
                 int(parts.path.strip("/") or 0)  # a name would silently be database 0
-            self._client = _client(url, CONNECTIONS, REPLY_TIMEOUT_S)
-            self._waiter = _client(url, WAITERS, BLOCK_S + REPLY_TIMEOUT_S)
+            self._client = _client(url, CONNECTIONS, patience.connect_s, patience.reply_s)
+            waits_s = patience.block_s + patience.reply_s
+            self._waiter = _client(url, WAITERS, patience.connect_s, waits_s)
         except ValueError:  # its text may hold a part of the password
             raise ConfigurationError(
                 "FORAGE_STORE: not a Redis URL; use redis://[[user]:password@]host[:port][/db]"
@@ -132,7 +155,7 @@ class RedisStore(Store):
         if not positions:
             await asyncio.sleep(seconds)
         while positions and (left := deadline - loop.time()) > 0:
-            block_ms = math.ceil(1000 * min(left, BLOCK_S))
+            block_ms = math.ceil(1000 * min(left, self._patience.block_s))
             with self._ours():
                 if await self._waiter.execute_command(
                     "XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", *streams, *after
@@ -344,15 +367,15 @@ class RedisStore(Store):
             raise StoreUnavailable(f"{self._name}: the connection was lost") from error
 
 
-def _client(url: str, connections: int, reply_timeout_s: float) -> Any:
+def _client(url: str, connections: int, connect_s: float, reply_s: float) -> Any:
     """A `Redis`; Any, for its execute_command has no types."""
     return Redis.from_pool(
         BlockingConnectionPool.from_url(
             url,
             max_connections=connections,
-            timeout=CONNECT_TIMEOUT_S,
-            socket_connect_timeout=CONNECT_TIMEOUT_S,
-            socket_timeout=reply_timeout_s,
+            timeout=connect_s,
+            socket_connect_timeout=connect_s,
+            socket_timeout=reply_s,
             # a lost reply may belong to a done append: only a caller with identities may repeat it
             retry=Retry(NoBackoff(), 0),
             protocol=2,

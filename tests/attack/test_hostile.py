@@ -23,6 +23,7 @@ ARSENAL = Arsenal(
 )
 
 
+@pytest.mark.slow
 def test_hostile_requests_of_every_family_harm_nobody(tmp_path: Path) -> None:
     short = Patience(answer_s=20.0, end_s=0.3, judges=False)
     found = attack(tmp_path, Asked(requests=300, judged=False, patience=short))

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.command import RESULTS
 from benchmarks.growth.__main__ import MEASURES, main, sizes_of
-from benchmarks.growth.axes import AXES, cells, kept, when_doubled
+from benchmarks.growth.axes import AXES, when_doubled
 from benchmarks.growth.catalogue import NAMED, changed, engine, named, shop
 from benchmarks.growth.log import EXPERIMENT, Batches
 from benchmarks.growth.pictures import picture
@@ -20,15 +20,6 @@ def test_a_cost_that_grows_with_the_size_doubles_with_it() -> None:
     assert when_doubled(sizes, [5.0, 5.0, 5.0]) == pytest.approx([1, 1])
     assert when_doubled(sizes, [1.0, 2.0, 16.0]) == pytest.approx([2, 2])
     assert when_doubled(sizes, [1.0, 4.0, 256.0]) == pytest.approx([4, 4])
-
-
-def test_cells_say_the_cost_and_the_step() -> None:
-    found = {("a", 10): 1.25, ("b", 10): 40.0, ("a", 20): 2.5, ("b", 20): 1_234.5}
-    assert cells(kept([10, 20], found), "arms") == [
-        ["arms", "10", "20"],
-        ["a", "1.2", "2.5 (2.0)"],
-        ["b", "40", "1,234 (30.9)"],
-    ]
 
 
 def test_every_axis_is_measured_and_no_size_is_above_the_most() -> None:
@@ -61,6 +52,7 @@ def test_what_fills_a_log_are_decisions_and_a_reward_for_every_fifth() -> None:
     assert all(one.encode() in row.payload for one, row in zip(ids, rows, strict=True))
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_and_draws_every_axis(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,11 +68,6 @@ def test_a_quick_run_measures_and_draws_every_axis(
     assert AXES["log"].title in said.out
     assert "log: round 1 of 1" in said.err
     assert picture(found).startswith(b"\x89PNG")
-
-
-def test_an_axis_that_is_none_is_a_fault_of_use() -> None:
-    with pytest.raises(SystemExit, match="no axis breadth; there are: arms, columns"):
-        main(["--axes", "breadth"])
 
 
 def test_kept_steps_are_those_of_the_kept_costs() -> None:

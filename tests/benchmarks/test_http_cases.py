@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-import benchmarks.__main__
-from benchmarks.__main__ import NAMES
 from benchmarks.http import rounds
-from benchmarks.http.__main__ import chosen, rows
+from benchmarks.http.__main__ import rows
 from benchmarks.http.apps import disjoint, echo, validated
 from benchmarks.http.apps.wire import ARMS, context_row, served
 from benchmarks.http.cases import CASES, ECHO, POLICIES, Case, plan
@@ -92,11 +89,6 @@ def test_a_wrapped_learner_is_told_of_its_decision_once() -> None:
     assert context.tolist() == context_row(asked["context"]).tolist()
 
 
-def test_a_context_is_standardised_as_the_service_does_it() -> None:
-    context = {"hour": 18.0, "basket": 15.0, "visits": 8.0, "on_phone": True}
-    assert context_row(context).tolist() == [1.0, -1.0, 0.0, 1.0]
-
-
 def test_the_tutorials_head_by_hand() -> None:
     """Ridge 1, x = [2], reward 1: A 5, b 2, mean 2/5 * 2 and width sqrt(4/5)."""
     arm = disjoint.Arm(1)
@@ -130,26 +122,3 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
     assert "times_best_peer" not in cases["sqlite-reward"]
     told = rows({"cases": cases})
     assert told[4][:4] == ["sqlite-linucb", "10", "0.250", "5.00"]
-
-
-def test_cases_are_chosen_by_pattern() -> None:
-    names = [case.name for case in chosen(["sqlite-linu*", "echo"])]
-    assert names == ["echo", "sqlite-linucb", "sqlite-linucb-ids"]
-    with pytest.raises(SystemExit, match="no such case; there are: echo, fastapi"):
-        chosen(["nothing"])
-
-
-def test_every_benchmark_that_is_named_is_there_and_told_of() -> None:
-    for name in NAMES:
-        assert find_spec(f"benchmarks.{name}"), name
-        assert f"\n{name} " in str(benchmarks.__main__.__doc__)
-
-
-def test_some_other_name_is_a_fault_of_use(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["benchmarks", "nothing"])
-    with pytest.raises(SystemExit) as ended:
-        benchmarks.__main__.main()
-    assert ended.value.code == 2
-    assert "scoring" in capsys.readouterr().out

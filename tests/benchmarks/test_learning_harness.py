@@ -41,6 +41,7 @@ def test_a_run_is_the_same_to_the_bit(settings: dict[str, Any]) -> None:
     assert first.expected.tobytes() != other.expected.tobytes()
 
 
+@pytest.mark.slow
 def test_a_training_falls_due_serves_and_learns_on() -> None:
     world = make_world("zooplus", 42)
     heads = []
@@ -53,12 +54,6 @@ def test_a_training_falls_due_serves_and_learns_on() -> None:
         assert version.head.health().effective_count == 100
         heads.append(digest(version.head))
     assert heads[0] == heads[1]
-
-
-def test_chance_is_of_the_stream_and_the_visit() -> None:
-    assert chance(1, 2) == chance(1, 2)
-    assert len({chance(stream, visit) for stream in range(5) for visit in range(5)}) == 25
-    assert all(len(one.decision) == 22 and 0 <= one.seed < 2**63 for one in [chance(1, 0)])
 
 
 class _Entropy:

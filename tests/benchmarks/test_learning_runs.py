@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.learning.__main__ import compare, parser
-from benchmarks.learning.course import Course, chance, curve, figures, play
+from benchmarks.learning.course import Course, figures, play
 from benchmarks.learning.peers import PEERS, Entry, LeftOut, guest
 from benchmarks.learning.peers.base import Problem
 from benchmarks.learning.peers.linear import DisjointLinUcb, Uniform
@@ -39,13 +39,7 @@ def test_figures_of_a_course_made_by_hand() -> None:
     assert figures(course, [Reference(0, 1.0, 0.2)])["recovery_visits"] is None
 
 
-def test_a_curve_ends_with_the_whole() -> None:
-    course = Course(*np.tile([[0.5], [1.0], [0.2], [1.0]], 250))
-    drawn = curve(course)
-    assert len(drawn["visit"]) == 100
-    assert [drawn[name][-1] for name in ("visit", "expected", "best")] == [250, 125.0, 250.0]
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
 def test_baselines_beat_chance_and_repeat_themselves(name: str) -> None:
     world = make_world("zooplus", 42)
@@ -53,19 +47,6 @@ def test_baselines_beat_chance_and_repeat_themselves(name: str) -> None:
     assert courses[0].expected.tobytes() == courses[1].expected.tobytes()
     mean, uniform = courses[0].expected.mean(), courses[0].uniform.mean()
     assert mean == pytest.approx(uniform, abs=0.02) if name == "uniform" else mean > uniform + 0.03
-
-
-@pytest.mark.parametrize("name", ["uniform", "book_neural_ucb", "book_neural_linucb"])
-def test_slates_are_of_the_arms_asked_for(name: str) -> None:
-    world = make_world("ranking", 42)
-    agent, stream = guest(world, name, 1), world.stream(1)
-    for number in range(3):
-        visit = stream.visit(number)
-        request = world.request(visit)
-        shown = agent.show(request, chance(1, number))
-        assert len(set(shown)) == 10
-        assert set(shown) <= set(request["arms"])
-        agent.settle(world.outcome(visit, shown).feedback or {}, chance(1, number))
 
 
 def test_disjoint_linucb_by_hand() -> None:
@@ -95,6 +76,7 @@ def test_a_run_is_known_again_with_the_same_settings_alone(tmp_path: Path) -> No
     assert Run(case, "linucb", 1, {"kind": "linucb", "alpha": 1.0}).found(tmp_path) is None
 
 
+@pytest.mark.slow
 def test_a_comparison_goes_on_where_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,9 +9,8 @@ import pytest
 from benchmarks.command import RESULTS
 from benchmarks.parts.__main__ import main
 from benchmarks.parts.folding import FLOOR_OF, REWARDS, floors, fold, policy_of, rewards
-from benchmarks.parts.snapshots import CASES, Heads, state_of
+from benchmarks.parts.snapshots import CASES
 from benchmarks.parts.tables import TABLES
-from service.fold import State
 from service.policies.table import FAMILIES
 
 
@@ -39,19 +38,7 @@ def test_every_floor_runs_and_rewards_are_the_same_for_both() -> None:
     assert len(set(arms)) == 50
 
 
-def test_a_state_has_the_heads_that_its_case_says() -> None:
-    one, many = state_of(Heads(3)), state_of(Heads(3, 5))
-    assert one.learners["p"].rewards == 1
-    assert many.learners["p"].rewards == 5
-    shapes = [
-        {array.shape for array in state.learners["p"].dump()[1].values() if array.ndim > 1}
-        for state in (one, many)
-    ]
-    assert (3, 3) in shapes[0]
-    assert any(shape[-2:] == (3, 3) and shape[0] >= 5 for shape in shapes[1])
-    assert State.restore(many.snapshot()).snapshot().payload == many.snapshot().payload
-
-
+@pytest.mark.slow
 def test_a_quick_run_measures_every_part(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,11 +51,6 @@ def test_a_quick_run_measures_every_part(
     said = capsys.readouterr()
     assert "neural_linear_ts" in said.out
     assert "training: round 1 of 1" in said.err
-
-
-def test_a_part_that_is_none_is_a_fault_of_use() -> None:
-    with pytest.raises(SystemExit, match="no part cooking; there are: folding, snapshots"):
-        main(["--parts", "cooking"])
 
 
 def test_kept_figures_are_of_every_kind_and_case() -> None:

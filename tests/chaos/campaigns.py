@@ -8,11 +8,11 @@ from random import Random
 from time import monotonic
 from typing import Final, Literal
 
+from benchmarks.support.redis_server import RedisServer
 from tests.chaos.campaign import Campaign, Goal, Result
 from tests.chaos.hosts import Host, Network, Shape, Wanted, network
 from tests.chaos.processes import Replica, trainer
 from tests.chaos.proxy import KINDS, Proxy
-from tests.support.redis_server import RedisServer
 
 SERVICES: Final = ("service-1", "service-2", "service-3")
 REDIS: Final = "redis"

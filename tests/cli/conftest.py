@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import warm
 from tests.support.process import put_back
 
 
@@ -22,3 +23,7 @@ def process() -> Iterator[None]:
     """Commands that run in this process leave it as it was."""
     with put_back():
         yield
+
+
+def pytest_sessionfinish() -> None:
+    warm.stop()

@@ -1,8 +1,8 @@
 """`forage` as a user runs it: its exit status, what it says, and what it does to its folder.
 
-`forage` runs a command in this process, `started` in one of its own: to start costs a second and a
-half of imports, hardly any command as much. What is about the process (imports, signals, the status
-that a shell sees) is tested with `started`, all else with `forage`.
+`forage` runs a command in this process, `started` in one of its own, `serving` serves in one. Those
+are forks of a process that has imported the service (tests/support/warm.py) unless a test asks for
+a `cold` start: one of what a start imports, or of what a process takes.
 """
 
 import io
@@ -12,17 +12,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
 import httpx
 
+from benchmarks.support.local import PATIENCE_S
 from service.__main__ import main
 from tests.support.process import as_it_was, unmeasured
-from tests.support.service import PATIENCE_S
+from tests.support.warm import Warm
 
 START_S = 60.0
 STOP_S = 30.0
@@ -54,8 +56,12 @@ def forage(*arguments: str, folder: Path | None = None, **settings: str) -> Ende
     return subprocess.CompletedProcess(arguments, status, told.getvalue(), said.getvalue())
 
 
-def started(*arguments: str, folder: Path | None = None, **settings: str) -> Ended:
+def started(
+    *arguments: str, folder: Path | None = None, cold: bool = False, **settings: str
+) -> Ended:
     """Run a command to its end, in a process of its own."""
+    if not cold:
+        return _warm(arguments, folder, environment(**settings))
     return subprocess.run(
         [sys.executable, "-m", "service", *arguments],
         cwd=folder,
@@ -65,6 +71,17 @@ def started(*arguments: str, folder: Path | None = None, **settings: str) -> End
         timeout=START_S,
         check=False,
     )
+
+
+def _warm(arguments: Sequence[str], folder: Path | None, environment: dict[str, str]) -> Ended:
+    with TemporaryDirectory() as written:
+        told, said = Path(written) / "stdout", Path(written) / "stderr"
+        process = Warm(arguments, folder, environment, told, said)
+        try:
+            status = process.wait(START_S)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(arguments, status, told.read_text(), said.read_text())
 
 
 def expect_refusal(ended: subprocess.CompletedProcess[str]) -> str:
@@ -79,7 +96,7 @@ def expect_refusal(ended: subprocess.CompletedProcess[str]) -> str:
 class Serving:
     """A running `forage serve`. log: what it has written so far is read with `said`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Warm, log: Path) -> None:
         self._process, self._log = process, log
         self.pid = process.pid
         self.url = ""
@@ -129,21 +146,25 @@ class Serving:
 
 @contextmanager
 def serving(
-    folder: Path, *options: str, files: int | None = None, **settings: str
+    folder: Path, *options: str, files: int | None = None, cold: bool = False, **settings: str
 ) -> Iterator[Serving]:
     """`forage serve` in a folder, on a free port, without a trainer. files: that it may open."""
     log = folder / "service.log"
-    command = [sys.executable, "-m", "service", "serve", "--port", "0", "--trainer", "off"]
-    if files is not None:
-        command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, *options],
-            cwd=folder,
-            env=environment(**{"FORAGE_SELECT_LOG_SECONDS": f"{PATIENCE_S}", **settings}),
-            stdout=output,
-            stderr=output,
-        )
+    log.write_bytes(b"")
+    command = ["serve", "--port", "0", "--trainer", "off", *options]
+    given = environment(**{"FORAGE_SELECT_LOG_SECONDS": f"{PATIENCE_S}", **settings})
+    process: subprocess.Popen[bytes] | Warm
+    if cold:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "service", *command],
+                cwd=folder,
+                env=given,
+                stdout=output,
+                stderr=output,
+            )
+    else:
+        process = Warm(command, folder, given, log, files=files)
     running = Serving(process, log)
     try:
         running.wait_until_it_serves()

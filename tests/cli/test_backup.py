@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.support.redis_server import RedisServer, redis_server
 from service.__main__ import main
 from service.errors import StoreUnavailable
 from service.follower import Follower
@@ -19,7 +20,6 @@ from service.stores.keeping import KeptMark
 from service.telemetry import Telemetry
 from service.upkeep import copying
 from tests.cli.forage import Serving, environment, expect_refusal, forage, serving, started
-from tests.support.redis_server import RedisServer, redis_server
 from tests.unit.folding import bits
 
 POLICIES = ["linucb", "lints", "neural_linear_ts", "random"]

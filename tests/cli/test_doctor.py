@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.support.redis_server import RedisServer
 from service.__main__ import main
 from service.doctor import Check, text
 from service.doctor.service import _clock, _counters, examine_experiment
@@ -20,7 +21,6 @@ from service.doctor.sqlite import _disk, file_system, tail
 from service.keys import Key, changing, digest_of, mint
 from service.settings import Settings
 from tests.cli.forage import Serving, serving, started
-from tests.support.redis_server import RedisServer
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,10 @@ def running(folder: Path, *arguments: str) -> Iterator[Running]:
             process.wait()
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.2, 0.5, 1.0, 1.5])
+AFTER_S = [0.2, 1.0, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.0, 0.5, 1.5))]
+
+
+@pytest.mark.parametrize("after_s", AFTER_S)
 def test_a_service_that_starts_is_interrupted(tmp_path: Path, after_s: float) -> None:
     with running(tmp_path, "serve", "--port", "0", "--trainer", "on") as service:
         service.wait_until_it_imports()
@@ -87,7 +90,7 @@ def test_a_service_that_starts_is_interrupted(tmp_path: Path, after_s: float) ->
         assert "Traceback" not in service.said
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.5])
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_a_trainer_that_starts_is_interrupted_with_its_service(
     tmp_path: Path, after_s: float
 ) -> None:

@@ -47,8 +47,15 @@ def hostile(running: Serving) -> list[str]:
     return tokens
 
 
-@pytest.mark.parametrize("form", ["json", "console"])
-@pytest.mark.parametrize("level", ["debug", "info"])
+@pytest.mark.parametrize(
+    ("form", "level"),
+    [
+        ("json", "debug"),
+        pytest.param("json", "info", marks=pytest.mark.slow),
+        ("console", "info"),
+        pytest.param("console", "debug", marks=pytest.mark.slow),
+    ],
+)
 def test_the_log_of_a_hostile_session_holds_no_secret(
     form: str, level: str, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ SHOP = Path(__file__).parents[1] / "http" / "shop.toml"
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """Started with nothing given but the port, in a folder of its own."""
-    with serving(tmp_path_factory.mktemp("zoo")) as running:
+    with serving(tmp_path_factory.mktemp("zoo"), cold=True) as running:
         yield running
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.support.redis_server import RedisServer, redis_server
 from service.stores.memory import MemoryStore
-from tests.support.redis_server import RedisServer, redis_server
 from tests.support.stores import Backend, stores_at
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.support.redis_server import RedisServer
 from service import replay
 from service.audit import audit_store
 from service.chain import activation_mark, link_mark
@@ -27,7 +28,6 @@ from service.telemetry import Telemetry
 from service.upkeep import copying
 from service.upkeep.backup import backup, restore
 from service.upkeep.copying import Copied
-from tests.support.redis_server import RedisServer
 from tests.unit.folding import bits, shop
 
 POLICIES = {

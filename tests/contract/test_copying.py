@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from benchmarks.support.redis_server import RedisServer
 from service.errors import StoreError
 from service.stores import Store, sqlite_file
 from service.stores.base import Activation, Append, Appended, DecisionRow, Record, Snapshot
@@ -16,7 +17,6 @@ from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Removed
 from service.stores.memory import MemoryStore
 from service.upkeep.backup import backup, restore
 from service.upkeep.copying import Copied, Progress, copy
-from tests.support.redis_server import RedisServer
 from tests.support.stores import (
     Backend,
     batches,

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from benchmarks.support.redis_server import RedisServer
 from service.chain import activation_mark
 from service.errors import ConfigurationError, LogGap, StoreError
 from service.events import Decision, Erased, Shown, encode_decision, encode_event
@@ -15,7 +16,6 @@ from service.stores.keeping import Cut, KeptMark, Part
 from service.stores.memory import MemoryStore
 from service.stores.redis import RedisStore
 from service.upkeep.copying import Progress, TakenOutError, copy
-from tests.support.redis_server import RedisServer
 from tests.support.stores import decision, event, stores_at
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.support.redis_server import redis_server
 from service.errors import StoreUnavailable
 from service.events import Erased, Tombstone, decode_event
 from service.stores import Store, open_store
 from service.stores.base import Entry, Outcome
 from service.stores.keeping import Erasure
 from service.stores.memory import MemoryStore
-from tests.support.redis_server import redis_server
+from service.stores.redis import Patience, RedisStore
 from tests.support.service import Json, Wire, expect_problem, serving
 from tests.support.wall import Wall
 
@@ -327,8 +328,9 @@ def test_a_search_through_the_files_finds_nothing(tmp_path: Path, policy: str) -
 
 def test_a_search_through_redis_and_its_files_finds_nothing(tmp_path: Path) -> None:
     """Once the append-only file has been written anew."""
-    with redis_server(tmp_path, "--stream-node-max-entries", "1") as server:
-        store = open_store(server.url)
+    plain = ("--stream-node-max-entries", "1", "--rdbcompression", "no")
+    with redis_server(tmp_path, *plain) as server:
+        store = RedisStore(server.url, patience=Patience(connect_s=30.0, reply_s=30.0))
         with serving(store, snapshot_every_events=2) as wire:
             words = fill(wire, "windowed")
             assert [word for word in words if found_in(tmp_path, word)] == words

@@ -43,14 +43,11 @@ def test_live_policies_are_estimated_with_intervals(wire: Wire) -> None:
         assert low <= min(max(each["value"], 0.0), 1.0) <= high  # weights may overrate what is seen
 
 
-def test_the_value_of_the_first_slot_is_told_by_that_name(wire: Wire) -> None:
-    found = wire.post(PATH, {"policies": ["lints"], "slates": "first_slot"}).json()
-    assert found["metric"] == "reward_of_first_slot"
-
-
 def test_a_definition_that_never_ran_is_estimated(wire: Wire) -> None:
+    """And the value of the first slot is told by that name."""
     body = {"definition": {"idea": {"kind": "lints", "draws": 64, "epsilon": 0.1}}}
-    found = wire.post(PATH, body).json()
+    found = wire.post(PATH, {**body, "slates": "first_slot"}).json()
+    assert found["metric"] == "reward_of_first_slot"
     [idea] = found["policies"]
     assert (idea["policy"], idea["never_ran"], idea["refused"]) == ("idea", True, None)
 

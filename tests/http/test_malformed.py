@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.support.plug import Plug, head
 from service.http.beacon import BYTES
-from tests.support.plug import Plug, head
 from tests.support.properties import examples
 from tests.support.service import Wire, expect_problem, filled, paths, serving
 
@@ -172,10 +172,11 @@ def test_a_key_is_told_short_and_whole(wire: Wire, key: str) -> None:
     assert len(where) <= 200
 
 
+DEPTHS = [900, 20_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 1_100, 200_000))]
 NESTED = ["[", '{"a":', '{"context":', '{"requests":[', '{"rewards":[', '{"context":{"persona":[']
 
 
-@pytest.mark.parametrize("depth", [100, 900, 1_100, 20_000, 200_000])
+@pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("opening", NESTED)
 def test_no_depth_of_a_body_is_a_fault_of_the_service(wire: Wire, opening: str, depth: int) -> None:
     """On every route: unclosed, and closed."""

@@ -1,30 +1,27 @@
-"""What a request leaves in memory, and what it takes there for a while.
+"""What a request leaves in memory: nothing that grows.
 
-Counted are blocks of CPython's own allocator (`sys.getallocatedblocks`) and traced bytes
-(`tracemalloc`): exact, and the same on any machine. What the operating system says a process holds
-depends on its allocator, on the size of pages, and on what other tests left.
+Counted are blocks of CPython's own allocator (`sys.getallocatedblocks`): what the operating system
+says a process holds depends on its allocator, on the size of pages, and on what other tests left.
 """
 
 import gc
 import sys
-import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from benchmarks.support.plug import Plug
 from service.stores.memory import MemoryStore
-from tests.support.plug import Plug
 from tests.support.service import Wire, serving
 
 pytestmark = pytest.mark.no_cover  # what measures coverage allocates as well
 
 HEADERS = {"Content-Type": "application/json"}
-REQUESTS, BATCHES = 300, 12
+REQUESTS, BATCHES = 150, 12
 LEFT = REQUESTS // 4
 """Blocks that a batch may leave. What is kept for each request leaves one a request at least, in
-every batch; samples, histories and caches fill up, mostly in three batches, then 20 are left."""
+every batch; samples, histories and caches fill up, mostly in six batches, then 20 are left."""
 
 
 class Forgetful(MemoryStore):
@@ -60,10 +57,8 @@ class Client:
         body = b'{"decision_id":"%s","reward":1}' % token
         assert self._post("/reward", body)["status"] == "accepted"
 
-    def _post(
-        self, path: str, body: bytes, around: Callable[[], Callable[[], None]] | None = None
-    ) -> dict[str, str]:
-        answer = self._plug.post(path, body, HEADERS, around)
+    def _post(self, path: str, body: bytes) -> dict[str, str]:
+        answer = self._plug.post(path, body, HEADERS)
         assert answer.status_code == 200
         found: dict[str, str] = answer.json()
         return found
@@ -74,42 +69,12 @@ class Client:
         gc.collect()
         return sys.getallocatedblocks()
 
-    def peak(self, path: str, body: bytes) -> int:
-        """Bytes that a request takes at most beyond what was there, until its answer begins."""
-        found = 0
-
-        def around() -> Callable[[], None]:
-            tracemalloc.reset_peak()
-            before, _ = tracemalloc.get_traced_memory()
-
-            def after() -> None:
-                nonlocal found
-                found = tracemalloc.get_traced_memory()[1] - before
-
-            return after
-
-        self._post(path, body, around)
-        return found
-
 
 @pytest.fixture
 def client() -> Iterator[Client]:
     store = Forgetful()
     with serving(store) as wire:
         yield Client(wire, store)
-
-
-@contextmanager
-def traced() -> Iterator[None]:
-    """Without collections, which would come at any time."""
-    gc.collect()
-    gc.disable()
-    tracemalloc.start()
-    try:
-        yield
-    finally:
-        tracemalloc.stop()
-        gc.enable()
 
 
 @pytest.mark.parametrize("policy", ["linucb", "lints"])
@@ -140,12 +105,3 @@ def expect_no_growth(batch: Callable[[], int]) -> None:
     while not left or left[-1] > LEFT:
         assert len(left) < BATCHES, left
         left.append(batch())
-
-
-PEAKS = {"linucb": 8_600, "lints": 12_200}
-"""Bytes of a decision: what they were after all other tests in the process, and a tenth (in a fresh
-one they are 2,300 fewer). The median of five, as some requests take a sample more than others."""
-
-
-REWARD = 14_800
-"""The same of a reward, folded into the head that it is for."""

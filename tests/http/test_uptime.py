@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -9,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
+from benchmarks.support.plug import Connection, head
 from service.commands.evaluate import _bar
 from service.drift import Drift
 from service.http.bounded import protocol
@@ -17,7 +19,6 @@ from service.stores.base import Entry, Outcome
 from service.stores.memory import MemoryStore
 from service.upkeep.copying import Progress
 from tests.support.keys import Keys
-from tests.support.plug import Connection, head
 from tests.support.service import Wire, serving
 
 T = TypeVar("T")
@@ -90,12 +91,19 @@ def test_a_decision_waits_for_a_log_that_is_stuck_only_so_long() -> None:
 
 
 def test_a_silent_connection_is_closed(wire: Wire) -> None:
-    connection = Connection(wire.app, protocol(wire.services.connections), wire.run)
-    connection.protocol.timeout_keep_alive = 0.2
+    connections = wire.services.connections
+    connections.limits = replace(connections.limits, idle_seconds=0.1)
+    connection = Connection(wire.app, protocol(connections), wire.run)
     body = b'{"context": {"persona": "cat"}}'
     connection.send(head("/select", len(body), {"Content-Type": "application/json"}) + body)
     assert connection.receive().status_code == 200
-    wire.until(lambda: connection.transport.closed)
+
+    def closed() -> bool:
+        of(wire, connections.look)
+        return connection.transport.closed
+
+    assert not closed()
+    wire.until(closed)
 
 
 def test_keys_that_change_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

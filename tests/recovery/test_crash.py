@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.support.process import Service, service
+from benchmarks.support.redis_server import redis_server
 from service.events import Learned, decode_event
 from service.posterior import digest
 from service.stores import open_store
-from tests.recovery.serving import Service, eventually, folded, replaying, service
-from tests.support.redis_server import redis_server
+from tests.recovery.serving import eventually, folded, replaying
 
 pytestmark = pytest.mark.timeout(600)  # processes that start, on a machine that may be busy
 REPLAY_S = 300.0
@@ -42,7 +43,7 @@ class Course:
 
 @pytest.fixture(
     params=[
-        pytest.param(Course(60, 2, 40, "off"), id="short"),
+        pytest.param(Course(20, 1, 30, "off"), id="short"),
         pytest.param(Course(280, 3, 150, "on"), id="long", marks=pytest.mark.slow),
     ]
 )
@@ -128,6 +129,7 @@ def reached(folder: Path, visits: int) -> Callable[[], bool]:
     return lambda: visited(folder) >= visits
 
 
+@pytest.mark.slow
 def test_two_services_on_one_redis_end_with_equal_heads(course: Course, tmp_path: Path) -> None:
     with (
         redis_server(tmp_path) as redis,

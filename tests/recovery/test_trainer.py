@@ -7,7 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.recovery.serving import Service, eventually, service
+from benchmarks.support.process import Service, service
+from tests.recovery.serving import eventually
 
 POLICY = "/experiments/zooplus/policies/neural_linear_ts"
 FIRST = 256
@@ -43,6 +44,7 @@ def test_a_killed_trainer_is_replaced_and_the_version_comes(tmp_path: Path) -> N
         assert status["training_due_at"] == 2 * FIRST
 
 
+@pytest.mark.slow
 def test_a_trainer_whose_service_is_gone_ends(tmp_path: Path) -> None:
     with service(tmp_path, f"sqlite:///{tmp_path}/forage.db") as serving:
         [trainer] = eventually(lambda: children(serving.pid))

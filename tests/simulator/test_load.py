@@ -51,11 +51,11 @@ def beyond(latencies: Latencies, seconds: float) -> int:
 
 
 def test_a_stall_is_in_the_latency_of_all_that_fell_due_meanwhile() -> None:
-    """200 a second are due for 2 s; the server stands still for 0.6 s. What fell due in its first
+    """200 a second are due for 1.4 s; the server stands still for 0.6 s. What fell due in its first
     half waited for 0.3 s or more: 60 requests."""
     with LoadServer(stalling(100, STALL_S)).running() as server:
-        counted = loaded(server, rate=200.0, seconds=2.0, connections=8)
-    assert len(counted.latencies["select"]) == len(server.selects) == 400
+        counted = loaded(server, rate=200.0, seconds=1.4, connections=8)
+    assert len(counted.latencies["select"]) == len(server.selects) == 280
     assert beyond(counted.latencies["select"], STALL_S / 2) >= 55
 
 
@@ -89,9 +89,10 @@ def test_a_connection_is_used_again() -> None:
 
 def test_at_a_rate_as_many_connections_are_opened_as_are_needed() -> None:
     with LoadServer().running() as server:
-        loaded(server, rate=50.0, seconds=1.0, connections=64)
+        counted = loaded(server, rate=50.0, seconds=1.0, connections=64)
     assert len(server.selects) == 50
-    assert server.connections < 40
+    late = beyond(counted.latencies["select"], 0.0195)  # not answered when the next fell due
+    assert server.connections <= 1 + late
 
 
 def test_poisson_arrivals_come_at_the_rate() -> None:

@@ -15,7 +15,7 @@ from simulator_client.reporting import owed
 from simulator_client.summary import summary
 from tests.support.service import serving
 
-VISITS = 12
+VISITS = 6
 ROWS = "".join(f"{k % 7},{'abc'[k % 3]},c{k % 4}\n" for k in range(40))
 MUSHROOMS = "".join(f"{k % 5},{('edible', 'poisonous')[k % 2]}\n" for k in range(20))
 LOG = "".join(f"{k % 3},1,{k % 2},0.3333,{'ab'[k % 2]}\n" for k in range(40))

@@ -121,7 +121,10 @@ def tally(name: str, logs: int) -> Tally:
     return found
 
 
-@pytest.mark.parametrize("name", list(COURSES))
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "uniform" else pytest.param(name, marks=pytest.mark.slow) for name in COURSES],
+)
 def test_intervals_of_a_few_logs_hold_the_truth(name: str) -> None:
     """Of 6 logs at most 2 miss, which intervals of 95 percent do once in 400 courses."""
     found = tally(name, 6)

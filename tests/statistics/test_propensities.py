@@ -103,8 +103,10 @@ def errors_of(p: Array, shares: Array, kinds: Array, draws: int) -> Array:
 
 # -- the draw follows the probabilities ---------------------------------------------------------
 
+EPSILONS = [pytest.param(0.0, marks=pytest.mark.slow), FLOOR]
 
-@pytest.mark.parametrize("epsilon", [0.0, FLOOR])
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("name", POLICIES)
 def test_arms_are_shown_as_often_as_is_logged(name: str, epsilon: float) -> None:
     """2,000 seeds at a fixed context, no floor and one of 0.1."""
@@ -113,7 +115,7 @@ def test_arms_are_shown_as_often_as_is_logged(name: str, epsilon: float) -> None
     assert fit_of(counts, answer(learner)) > LEVEL
 
 
-@pytest.mark.parametrize("epsilon", [0.0, FLOOR])
+@pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("name", [name for name in POLICIES if name not in UNIFORM])
 def test_a_softmax_of_the_scores_is_no_propensity(name: str, epsilon: float) -> None:
     """The same test, the same seeds: what is often logged instead does not pass it."""

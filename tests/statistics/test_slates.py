@@ -44,6 +44,9 @@ class Sample:
         return fit_of(np.array([*shown.values(), 0]), np.append(p, rest))
 
 
+SAMPLES = [pytest.param("lints", FLOOR, marks=pytest.mark.slow), ("popularity", 0.0)]
+
+
 @cache
 def sampled(name: str, epsilon: float, draws: int = 64, count: int = SLATES) -> Sample:
     """Three of six arms, of which the first and the last are of one category."""
@@ -72,12 +75,13 @@ def expect_true(sample: Sample) -> None:
         assert sample.fit_of_slot(slot) > LEVEL
 
 
-@pytest.mark.parametrize(("name", "epsilon"), [("lints", FLOOR), ("popularity", 0.0)])
+@pytest.mark.parametrize(("name", "epsilon"), SAMPLES)
 def test_slates_and_slots_have_the_shares_that_are_logged(name: str, epsilon: float) -> None:
     """20,000 slates of 3 of 6 arms by 64 draws, with a floor of a tenth and without."""
     expect_true(sampled(name, epsilon))
 
 
+@pytest.mark.slow
 def test_with_a_floor_all_120_slates_are_shown_and_their_chances_sum_to_1() -> None:
     sample = sampled("lints", FLOOR)
     assert len(sample.counts) == 120
@@ -85,7 +89,7 @@ def test_with_a_floor_all_120_slates_are_shown_and_their_chances_sum_to_1() -> N
     assert min(sample.chances.values()) >= FLOOR / 120
 
 
-@pytest.mark.parametrize(("name", "epsilon"), [("lints", FLOOR), ("popularity", 0.0)])
+@pytest.mark.parametrize(("name", "epsilon"), SAMPLES)
 def test_a_product_of_single_choices_is_no_chance_of_a_slate(name: str, epsilon: float) -> None:
     """Drawing the slots one after another from what is left of the first slot's probabilities is
     another distribution, and the same test says so."""

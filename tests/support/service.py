@@ -1,34 +1,26 @@
 """A service in this process, asked over its wire. Every answer is held to the OpenAPI document."""
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
-from fastapi import FastAPI
 
+from benchmarks.support.local import LocalService, local
 from service.app import create_app
-from service.http.services import Services
 from service.journal import Journal
-from service.services import assemble, open_services
+from service.services import assemble
 from service.settings import Settings
 from service.stores import Store
 from service.stores.memory import MemoryStore
 from service.telemetry import Telemetry
 
-T = TypeVar("T")
 Json = dict[str, Any]
 
 SHOP = Path(__file__).parents[1] / "http" / "shop.toml"
-URL = "http://forage"
-UNTIL_S = 60.0
-PATIENCE_S = 60.0
-"""So long a decision waits for a log that is stuck: on a busy machine any log is, for a moment."""
 PROBLEM = {"type", "title", "status", "detail", "errors"}
 
 
@@ -104,53 +96,13 @@ async def _check(response: httpx.Response) -> None:
         expect_problem(response, response.status_code)
 
 
-class Wire:
-    """One service and a client to it. Between requests nothing runs: time passes in `sleep`."""
-
-    def __init__(self, runner: asyncio.Runner, services: Services, app: FastAPI) -> None:
-        self._runner = runner
-        self.services, self.app = services, app
-        self.client = self.connect()
+class Wire(LocalService):
+    """A service whose every answer is checked, and what most tests ask of it."""
 
     def connect(self, **options: Any) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            transport=httpx.ASGITransport(self.app, **options),
-            base_url=URL,
-            event_hooks={"response": [_check]},
-        )
-
-    def run(self, work: Awaitable[T]) -> T:
-        async def wait() -> T:
-            return await work
-
-        return self._runner.run(wait())
-
-    def sleep(self, seconds: float) -> None:
-        self.run(asyncio.sleep(seconds))
-
-    def until(self, true: Callable[[], bool]) -> None:
-        """Let time pass until something holds, and fail where it does not come to."""
-        deadline = monotonic() + UNTIL_S
-        while not true():
-            assert monotonic() < deadline
-            self.sleep(0.01)
-
-    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        return self.run(self.client.request(method, path, **options))
-
-    def get(self, path: str, **options: Any) -> httpx.Response:
-        return self.request("GET", path, **options)
-
-    def post(self, path: str, json: Any = None, **options: Any) -> httpx.Response:
-        return self.request("POST", path, json=json, **options)
-
-    def put(self, path: str, json: Any = None, **options: Any) -> httpx.Response:
-        return self.request("PUT", path, json=json, **options)
-
-    def delete(self, path: str, **options: Any) -> httpx.Response:
-        return self.request("DELETE", path, **options)
-
-    # -- what most tests do --------------------------------------------------------------------
+        client = super().connect(**options)
+        client.event_hooks = {"response": [_check]}
+        return client
 
     def select(self, **question: Any) -> Json:
         """A decision; about a cat, where nothing is said of the context."""
@@ -191,24 +143,6 @@ class Wire:
 
 @contextmanager
 def serving(log: Store | None = None, **settings: Any) -> Iterator[Wire]:
-    """A service of the shop (shop.toml) on an in-memory log, on `log`, or where settings say. Time
-    alone does nothing to it."""
-    chosen = Settings(
-        **{
-            "store": "memory://",
-            "experiments": [SHOP],
-            "expiry_seconds": 3600.0,
-            "allowed_hosts": ["forage"],  # of URL
-            "select_log_seconds": PATIENCE_S,
-            **settings,
-        }
-    )
-    with asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-        services = runner.run(stack.enter_async_context(open_services(chosen, log)))
-        try:
-            wire = Wire(runner, services, create_app(services))
-            stack.push_async_callback(wire.client.aclose)
-            yield wire
-        finally:
-            runner.run(stack.aclose())
+    """A service of the shop (shop.toml), as `local` makes it."""
+    with local(Wire, log, **{"experiments": [SHOP], **settings}) as wire:
+        yield wire

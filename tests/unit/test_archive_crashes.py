@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -194,6 +195,10 @@ def test_no_row_is_lost_or_doubled_wherever_an_archiver_is_killed(
         model.expect(path)
 
 
+every = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+"""Of the half steps; five is odd, so that kills before and after a step are among them."""
+
+
 def a_month() -> Model:
     """Days of decisions, rewarded, one of them erased after it was archived."""
     model = Model()
@@ -205,7 +210,8 @@ def a_month() -> Model:
     return model
 
 
-def test_every_step_of_a_first_run_may_be_the_last(tmp_path: Path) -> None:
+@every
+def test_every_step_of_a_first_run_may_be_the_last(tmp_path: Path, every: int) -> None:
     model, left = a_month(), 0
     while True:
         path = tmp_path / str(left)
@@ -215,11 +221,12 @@ def test_every_step_of_a_first_run_may_be_the_last(tmp_path: Path) -> None:
         model.expect(path)
         if not killed:
             break
-        left += 1
+        left += every
     assert left > 40
 
 
-def test_every_step_of_an_erasure_may_be_the_last(tmp_path: Path) -> None:
+@every
+def test_every_step_of_an_erasure_may_be_the_last(tmp_path: Path, every: int) -> None:
     left, killed = 0, True
     while killed:
         path, model = tmp_path / str(left), a_month()
@@ -232,7 +239,7 @@ def test_every_step_of_an_erasure_may_be_the_last(tmp_path: Path) -> None:
         run(model.shop.store, path, None, Sizes(4))
         model.expect(path)
         assert not set(gone) & set(ids_of(path))
-        left += 1
+        left += every
     assert left > 20
 
 

@@ -145,7 +145,7 @@ def stationary(seed: int, count: int, clicks: float | None) -> list[int]:
     return alarms
 
 
-@pytest.mark.parametrize("clicks", [None, 0.5, 0.2])
+@pytest.mark.parametrize("clicks", [None, pytest.param(0.5, marks=pytest.mark.slow), 0.2])
 def test_no_alarm_in_20000_settlements_without_a_change(clicks: float | None) -> None:
     """FALSE_ALARMS allows 1e-5 a settlement: 0.2 in 20,000. Normal residuals, and of clicks."""
     assert FALSE_ALARMS == 1e-5

@@ -90,7 +90,13 @@ SIZES: dict[str, Callable[[Any], float]] = {
 }
 
 
-@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(size, id=name, marks=[pytest.mark.slow] if "tenth" in name else [])
+        for name, size in SIZES.items()
+    ],
+)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_whatever_is_accepted_is_decided_and_learned(
     policy: str, size: Callable[[Any], float]

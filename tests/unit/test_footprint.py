@@ -121,10 +121,12 @@ print((peak() - before) / sum(footprint_of(state).values()))
 @pytest.mark.parametrize(
     "spec",
     [
-        (600, 600, 10, 3, {"kind": "lints"}),
+        pytest.param((600, 600, 10, 3, {"kind": "lints"}), marks=pytest.mark.slow),
         (600, 600, 10, 3, {"kind": "linucb"}),
-        (150, 2, 150, 150, {"kind": "linucb", "disjoint": True}),
-        (30, 100, 5_000, 3, {"kind": "lints"}),
+        pytest.param(
+            (150, 2, 150, 150, {"kind": "linucb", "disjoint": True}), marks=pytest.mark.slow
+        ),
+        pytest.param((30, 100, 5_000, 3, {"kind": "lints"}), marks=pytest.mark.slow),
     ],
 )
 def test_what_is_estimated_is_what_a_process_takes(spec: Any) -> None:

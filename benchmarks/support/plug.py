@@ -1,15 +1,15 @@
 """A connection of the service's own protocol without a socket: bytes in, bytes out."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import httpx
 import uvicorn
 from uvicorn.server import ServerState
 
+from benchmarks.support.local import URL, LocalService
 from service.http.bounded import BoundedProtocol, protocol
-from tests.support.service import URL, Wire
 
 T = TypeVar("T")
 
@@ -99,29 +99,10 @@ class Connection:
         answer, self.transport.sent = found
         return answer
 
-    def post(
-        self,
-        path: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        around: Callable[[], Any] | None = None,
-    ) -> httpx.Response:
-        """One request and its answer. around: called just before the request is handed over, and
-        what it returns just after an answer begins."""
-        request = head(path, len(body), headers) + body
-
-        async def work() -> httpx.Response:
-            after = around() if around else None
-            try:
-                self.transport.written.clear()
-                self.protocol.data_received(request)
-                await self.transport.written.wait()
-            finally:
-                if after:
-                    after()
-            return await self._receive()
-
-        return self._run(work())
+    def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """One request and its answer."""
+        self.send(head(path, len(body), headers) + body)
+        return self.receive()
 
     def ask_all(self, requests: Sequence[bytes]) -> None:
         """One after another, each answered with 200, and nothing else done: for counting."""
@@ -140,7 +121,7 @@ class Connection:
 class Plug(Connection):
     """A client's connection to a service, on its loop."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: LocalService) -> None:
         super().__init__(wire.app, protocol(wire.services.connections), wire.run)
 
 

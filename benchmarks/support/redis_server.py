@@ -13,7 +13,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.support.ports import free_port
+from benchmarks.support.ports import free_port
 
 START_S = 60.0
 

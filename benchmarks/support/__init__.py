@@ -1,0 +1,1 @@
+"""Services and servers that benchmarks and tests start."""
