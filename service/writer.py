@@ -299,18 +299,17 @@ class Writer(Follower):
     async def _fold_written(self, written: Sequence[Written], began: float) -> None:
         """Fold what the log took, one experiment after another, and answer who waits. Where a long
         decision holds an experiment's lock, a task of its own does so, and the others go on."""
-        rows, events = list[Written](), dict[str, list[Written]]()
-        for each in written:
-            if each[0].event is None:
-                rows.append(each)
+        events = dict[str, list[Written]]()
+        for waiting, outcome in written:
+            name = waiting.entry.experiment
+            if isinstance(outcome, Appended) and name not in self.live:
+                self.live[name] = Live(State(name), recovered=True)
+            if waiting.event is None or name not in self.live:
+                self._came(waiting, outcome)
             else:
-                events.setdefault(each[0].entry.experiment, []).append(each)
-        for waiting, outcome in rows:
-            self._came(waiting, outcome)
+                events.setdefault(name, []).append((waiting, outcome))
         for name, own in events.items():
-            live = self.live.get(name)
-            if live is None:
-                live = self.live[name] = Live(State(name), recovered=True)
+            live = self.live[name]
             if name in self._behind:
                 self._behind[name].append((own, began))
             elif live.lock.locked():

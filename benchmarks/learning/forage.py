@@ -47,7 +47,7 @@ class Log:
         self._records: list[Record] = []
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
-        """As `EventLog.read`."""
+        """As `Store.read`."""
         stop = min(after + limit, len(self.events))
         for position in range(len(self._records) + 1, stop + 1):
             self._records.append(Record(position, encode_event(self.events[position - 1])))
