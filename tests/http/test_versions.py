@@ -234,7 +234,10 @@ def test_a_directory_of_very_many_members_is_not_read(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("place", ["net.weight0", "net.weight1", "output.weight", "head.b"])
-@pytest.mark.parametrize("size", [1e9, 1e100, 1e300, np.inf, np.nan])
+@pytest.mark.parametrize(
+    "size",
+    [1e100, np.nan, *(pytest.param(n, marks=pytest.mark.slow) for n in (1e9, 1e300, np.inf))],
+)
 def test_what_would_break_every_later_fold_is_not_staged(
     wire: Wire, place: str, size: float
 ) -> None:
