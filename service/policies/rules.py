@@ -93,16 +93,16 @@ def _sums(draws: int, count: int) -> Array:  # (draws + 1,)
 
 def expect_whole(p: Array) -> Array:  # (..., K)
     """The same. Raises FloatingPointError where a row does not sum to 1: its scores were none."""
-    if not abs(p.sum() - p.size // p.shape[-1]) < 0.5:
+    if not np.abs(p.sum(axis=-1) - 1.0).max() < 0.5:
         raise FloatingPointError("the probabilities of a decision do not sum to 1")
     return p
 
 
-def floor(p: Array, epsilon: float) -> Array:
+def floor(p: Array, epsilon: float) -> Array:  # (..., K)
     """p <- (1 - epsilon) p + epsilon / K."""
     if epsilon == 0:
         return p
-    return (1 - epsilon) * p + epsilon / len(p)
+    return np.asarray((1 - epsilon) * p + epsilon / p.shape[-1])
 
 
 def point_of(seed: int, *, twister: bool = False) -> float:
