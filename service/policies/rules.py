@@ -41,28 +41,36 @@ def probabilities(scores: Scores) -> Array:  # (K,)
     rows, counts = scores.rows, scores.counts
     if counts is None:
         counts = np.bincount(scores.of, minlength=rows.shape[1])
+    return np.asarray(win_shares(rows, counts)[scores.of])
+
+
+def win_shares(rows: Array, counts: npt.NDArray[np.intp]) -> Array:  # (M, U), (U,) -> (U,)
+    """The same by distinct candidates; counts: arms that are like each."""
     if len(rows) == 1:
-        return highest(rows[0], counts)[scores.of]
+        return np.asarray(highest(rows, counts)[0])
     by_arm = rows.T
     best = by_arm.max(axis=0)
     tied = by_arm >= best - TIE * np.abs(best)
     winners = tied.ravel().nonzero()[0] // len(best)
     if len(by_arm) == 1 or len(winners) != len(best):
-        return np.asarray(_shared(tied, counts)[scores.of])
-    return np.asarray(_won(winners, counts)[scores.of])
+        return _shared(tied, counts)
+    return _won(winners, counts)
 
 
-def highest(row: Array, counts: npt.NDArray[np.intp]) -> Array:  # (U,) -> (U,)
-    """1 shared by the arms of the largest scores; counts: arms that are like each."""
-    shares = np.zeros(len(row))
-    index = row.argmax()
-    most = row[index]
-    tied = row >= most - TIE * abs(most)
-    if np.count_nonzero(tied) == 1:
-        shares[index] = 1.0 / counts[index]
-    else:
-        shares[tied] = 1.0 / counts[tied].sum()
-    return shares
+def highest(rows: Array, counts: npt.NDArray[np.intp]) -> Array:  # (B, U), (U,) -> (B, U)
+    """1 shared by the arms of the largest scores of each row; counts: arms that are like each."""
+    if len(rows) == 1:  # in half the time
+        row, shares = rows[0], np.zeros(rows.shape)
+        index = row.argmax()
+        close = row >= row[index] - TIE * abs(row[index])
+        if np.count_nonzero(close) == 1:
+            shares[0, index] = 1.0 / counts[index]
+        else:
+            shares[0, close] = 1.0 / counts[close].sum()
+        return shares
+    best = rows.max(axis=1, keepdims=True)
+    tied = rows >= best - TIE * np.abs(best)
+    return np.asarray(tied / tied.dot(counts)[:, None])
 
 
 def _shared(tied: npt.NDArray[np.bool_], counts: npt.NDArray[np.intp]) -> Array:  # (U, M) -> (U,)
@@ -93,7 +101,7 @@ def _sums(draws: int, count: int) -> Array:  # (draws + 1,)
 
 def expect_whole(p: Array) -> Array:  # (..., K)
     """The same. Raises FloatingPointError where a row does not sum to 1: its scores were none."""
-    if not np.abs(p.sum(axis=-1) - 1.0).max() < 0.5:
+    if not abs(p.sum() - p.size // p.shape[-1]) < 0.5:
         raise FloatingPointError("the probabilities of a decision do not sum to 1")
     return p
 
@@ -118,6 +126,20 @@ def choose(weights: Array, point: float) -> int:
     index = int(total.searchsorted(point * total[-1], side="right"))
     if index == len(total):  # the product may round up to the end
         index = int(np.flatnonzero(weights)[-1])
+    return index
+
+
+def choose_each(p: Array, points: Sequence[float]) -> npt.NDArray[np.intp]:  # (B, K), (B,) -> (B,)
+    """`choose` by row."""
+    index: npt.NDArray[np.intp] = p.argmax(axis=1)
+    open_ = (p[np.arange(len(p)), index] < 1).nonzero()[0]
+    if len(open_):
+        totals = p[open_].cumsum(axis=1)
+        at = np.array(points)[open_] * totals[:, -1]
+        drawn = (totals <= at[:, None]).sum(axis=1)
+        for row in (drawn == p.shape[1]).nonzero()[0]:  # the product may round up to the end
+            drawn[row] = np.flatnonzero(p[open_[row]])[-1]
+        index[open_] = drawn
     return index
 
 

@@ -48,7 +48,7 @@ class Version:
         number: int,
         view: View,
         encoder: Encoder,
-        make_head: Callable[[Encoder], Head] | None,
+        make_head: Callable[[Encoder], Head | None],
         settings: PolicySettings,
         bank: Bank,
         memory: Memory | None,
@@ -57,7 +57,7 @@ class Version:
     ) -> None:
         self.number, self.view, self.encoder, self.bank = number, view, encoder, bank
         self._make_head, self.predicts = make_head, predicts
-        self.head = make_head(encoder) if make_head else None
+        self.head = make_head(encoder)
         self.memory = memory
         self._weighs = view.width > 0  # a head that counts clicks is moved by no row
         self.columns = encoder.features(view.width)
@@ -129,10 +129,9 @@ class Version:
     def copied_head(self) -> Head | None:
         """Made anew from its sums, for a thread: the fold goes on meanwhile, and a head keeps what
         it derives from them."""
-        if self.head is None or self._make_head is None:
-            return None
         copied = self._make_head(self.encoder)
-        copied.restore(self.head.arrays())
+        if copied is not None and self.head is not None:
+            copied.restore(self.head.arrays())
         return copied
 
     @property
@@ -187,9 +186,9 @@ class Version:
                  says what the noise is (with fixed features the two are the same: rr - b^T mu is
                  the sum of e^2 / (1 + v), Bishop 2006, section 3.5)
         """
-        if self._make_head is None:
-            return
         self.head = self._make_head(self.encoder)
+        if self.head is None:
+            return
         self.begins, self.settled, self.decays, self.sizes = begins, 0, [], (0, 0.0)
         if not len(memory):
             return

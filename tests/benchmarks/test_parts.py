@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 from benchmarks.command import RESULTS
+from benchmarks.decision import learner
 from benchmarks.parts.__main__ import main
 from benchmarks.parts.folding import FLOOR_OF, REWARDS, floors, fold, policy_of, rewards
 from benchmarks.parts.snapshots import CASES, Heads, state_of
 from benchmarks.parts.tables import TABLES
 from service.fold import State
-from service.policies.table import FAMILIES
+from tests.unit.test_policy_settings import KINDS
 
 
 def test_every_kind_that_learns_from_a_reward_is_folded() -> None:
-    assert set(FLOOR_OF) == {kind for kind, family in FAMILIES.items() if family.head}
+    assert set(FLOOR_OF) == {kind for kind in KINDS if learner(kind, 9).policy.has_head}
 
 
 @pytest.mark.parametrize("kind", FLOOR_OF)
