@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, inf, sqrt
 from random import Random
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from service.events import ChangeDetected, Learned, Outcome, outcomes
 from service.experiment import Definition
@@ -25,6 +23,7 @@ from service.policies.rules import Scores
 from service.policies.settings import AnyPolicy
 from service.policies.version import Version, part
 from service.posterior import Bank, Head, RidgeHead
+from service.posterior.base import Meta, Stored
 
 HISTORY = 100
 """Activated versions and changes that are remembered for display."""
@@ -78,7 +77,7 @@ class Learner:
         self.active = self.version(0, self._cold_encoder)
         self.active.begins = begins
         self.staged: Staged | None = None
-        self.history: list[dict[str, Any]] = []
+        self.history: list[Meta] = []
         watched = settings.change and self.policy.has_head
         self.detector = self._new_detector() if watched else None
         self.changes = 0
@@ -288,7 +287,7 @@ class Learner:
             self.retrain = None
         self._remember(at, position, version=self.active.number, watermark=self.active.trained_to)
 
-    def _remember(self, at: float, position: int, **what: Any) -> None:
+    def _remember(self, at: float, position: int, **what: int | str | None) -> None:
         self.history.append({**what, "position": position, "at": at})
         del self.history[:-HISTORY]
 
@@ -317,12 +316,12 @@ class Learner:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def describe(self, version: Version) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def describe(self, version: Version) -> tuple[Meta, dict[str, Stored]]:
         """Meta and arrays of a version: what snapshots and the trainer's artifacts hold."""
         meta, arrays = version.describe()
         return {**meta, "born": self.born}, arrays
 
-    def restored(self, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Version:
+    def restored(self, meta: Meta, arrays: Mapping[str, Stored]) -> Version:
         """The inverse of `describe`. Raises KeyError or ValueError where it is no such version."""
         encoder = self._cold_encoder
         if network := part(arrays, "net."):
@@ -338,7 +337,7 @@ class Learner:
         version.restore(meta, arrays)
         return version
 
-    def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def dump(self) -> tuple[Meta, dict[str, Stored]]:
         """All that the fold has changed; nothing is staged while this is taken."""
         meta, arrays = self.describe(self.active)
         if self.detector:
@@ -352,7 +351,7 @@ class Learner:
         }
         return {**meta, **counts, "history": self.history}, arrays
 
-    def load(self, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def load(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
         """The inverse of `dump`, bit for bit."""
         self.born, self.born_at = int(meta["born"]), int(meta.get("born_at", 0))
         self.rewards, self.changes = int(meta["rewards"]), int(meta["changes"])

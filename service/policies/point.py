@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.policies.policy import Rule
-from service.policies.rules import highest
-from service.policies.screening import highest_exactly
+from service.policies.rules import highest, highest_exactly
 from service.policies.version import Version
 from service.posterior import Array, RidgeHead
 from service.posterior.rows import Index, Rows, Whole, safe, slack

@@ -5,7 +5,7 @@ Everything after it is the same for every policy: the share of rows that an arm 
 propensity, the arm is drawn from those shares, and what is logged is what was drawn from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from service.posterior.rows import Rows
 from service.posterior.wins import TIE as TIE
 
 Array = npt.NDArray[np.float64]
@@ -71,6 +72,23 @@ def highest(rows: Array, counts: npt.NDArray[np.intp]) -> Array:  # (B, U), (U,)
     best = rows.max(axis=1, keepdims=True)
     tied = rows >= best - TIE * np.abs(best)
     return np.asarray(tied / tied.dot(counts)[:, None])
+
+
+def highest_exactly(
+    scores: npt.NDArray[np.floating],  # (U,)
+    margin: float,
+    rows: Rows,
+    like: npt.NDArray[np.intp],
+    exact: Callable[[Array], Array],
+) -> Array | None:  # (U,)
+    """`highest`, where few scores are within a margin of the largest; None: many are.
+    exact: the scores of rows of phi."""
+    open_ = (scores >= scores.max() - margin).nonzero()[0]
+    if len(open_) > len(rows) // 4:
+        return None
+    shares = np.zeros(len(rows))
+    shares[open_] = highest(exact(rows.exact(open_))[None], like[open_])[0]
+    return shares
 
 
 def _shared(tied: npt.NDArray[np.bool_], counts: npt.NDArray[np.intp]) -> Array:  # (U, M) -> (U,)

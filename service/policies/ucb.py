@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.policies.policy import Rule
-from service.policies.rules import highest
-from service.policies.screening import highest_exactly
+from service.policies.rules import highest, highest_exactly
 from service.policies.version import Version
 from service.posterior import Array, Head, RidgeHead
 from service.posterior.rows import Index, Rows, Whole

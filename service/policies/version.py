@@ -1,10 +1,8 @@
 """A version of a policy: an encoder, and the head that is folded in its features."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from service.events import Outcome
 from service.features import Array, View
@@ -13,7 +11,7 @@ from service.policies.encoder import Encoder
 from service.policies.memory import Memory
 from service.policies.settings import PolicySettings
 from service.posterior import Bank, Head, LogisticHead
-from service.posterior.base import pack_names, unpack_names
+from service.posterior.base import Meta, Stored, pack_names, unpack_names
 
 WIDE = 512
 """Columns of a head beyond which its spectrum takes longer than others should wait."""
@@ -221,7 +219,7 @@ class Version:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def describe(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def describe(self) -> tuple[Meta, dict[str, Stored]]:
         """Meta and arrays: what snapshots and the trainer's artifacts hold."""
         encoder = self.encoder
         meta = {
@@ -237,7 +235,7 @@ class Version:
             "outputs": list(encoder.outputs),
             "gradient_scale": encoder.gradient_scale,
         }
-        arrays: dict[str, npt.NDArray[Any]] = {}
+        arrays: dict[str, Stored] = {}
         if encoder.trained and encoder.output:
             arrays |= {f"net.{name}": array for name, array in encoder.trained.arrays().items()}
             arrays["output.weight"], arrays["output.bias"] = encoder.output
@@ -249,7 +247,7 @@ class Version:
             arrays |= {f"memory.{name}": array for name, array in self.memory.arrays().items()}
         return meta, arrays
 
-    def restore(self, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
         """Take in head, memory and counts of `describe`; the encoder is this one's own."""
         if self.head is not None and (own := part(arrays, "head.")):
             self.head.restore(own)
@@ -265,7 +263,7 @@ class Version:
         self.sizes = int(count), float(total)
 
 
-def part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+def part(arrays: Mapping[str, Stored], prefix: str) -> dict[str, Stored]:
     """The arrays whose names begin with a prefix, without it."""
     return {
         name.removeprefix(prefix): array
