@@ -111,7 +111,7 @@ def decided(
     learner: Learner, found: Retriever, rows: dict[str, Any], context: Any, seed: int
 ) -> tuple[str, list[str]]:
     """The arm, and its candidates."""
-    count = learner.retrieves
+    count = learner.policy.retrieve
     assert count is not None
     directions = learner.directions(context, DRAWS, seed)
     ids = found.search(directions, count, count // 4 + 1, seed)

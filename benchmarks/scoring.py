@@ -77,14 +77,11 @@ BARE: Final = {
 
 def trained(policy: Learner) -> Version:
     """A version of a net of random weights."""
-    settings: Any = policy.settings
-    sizes = [
-        policy.view.width,
-        *settings.hidden,
-        *([] if policy.rectified else [settings.embedding]),
-    ]
+    net = policy.policy.net
+    assert net is not None
+    sizes = [policy.view.width, *net.hidden, *([] if net.rectified else [net.embedding])]
     rng = np.random.default_rng(0)
-    network = Network(cold_network(sizes, "trained").layers, rectified=policy.rectified)
+    network = Network(cold_network(sizes, "trained").layers, rectified=net.rectified)
     output = rng.standard_normal((sizes[-1], 1)), np.zeros(1)
     return policy.version(1, policy.trained(network, output))
 

@@ -334,7 +334,7 @@ class Drift:
 
 def _foretold(learner: Learner, settled: Settled) -> float | None:
     """A policy's mean of one arm; None where it foretells nothing of it."""
-    if learner.family.head is None or (settled.inline and learner.settings.per_arm):
+    if not learner.policy.has_head or (settled.inline and learner.policy.per_arm):
         return None
     phi = learner.active.phi(np.array([settled.x]))
     return float(learner.active.mean(phi, [settled.arm])[0])

@@ -306,7 +306,7 @@ class Engine:
             inline={arm: inline[arm].features for arm in inline},
             probabilities=written(p, slate),
             seed=asked.seed,
-            bank=learner.bank_seed,
+            bank=learner.policy.bank_seed,
             shown=[
                 Shown(ids[index], propensity, x, ids[index] in inline)
                 for index, propensity, x in zip(slate.arms, slate.propensities, xs, strict=True)
@@ -366,8 +366,8 @@ class Engine:
         if state is None or len(state.rows) <= FEW:
             return 0 if state is None else len(state.rows)
         found = [
-            min(len(state.rows), SEARCHED * learner.retrieves)
-            if self._retrieval.applies(state, learner) and learner.retrieves
+            min(len(state.rows), SEARCHED * learner.policy.retrieve)
+            if self._retrieval.applies(state, learner) and learner.policy.retrieve
             else len(state.rows)
             for learner in state.learners.values()
         ]
@@ -415,7 +415,9 @@ def decide(
             scores = learner.score(context, candidates)
             p = rules.expect_whole(rules.floor(rules.probabilities(scores), epsilon))
             return p, ranking.rank(scores, top_k, epsilon, Random(seed))
-        p = rules.expect_whole(rules.floor(learner.chances(context, candidates), epsilon))
+        p = rules.expect_whole(
+            rules.floor(learner.propensities(context[None], candidates)[0], epsilon)
+        )
     except (NotPositiveDefinite, FloatingPointError) as fault:
         raise NoFiniteScores(learner.name) from fault
     index = int(p.argmax())

@@ -7,7 +7,6 @@ from service.fold import State
 from service.footprint import footprint_of
 from service.journal import Journal
 from service.policies.learner import Learner
-from service.policies.table import thompson, uniform
 from service.policies.version import WIDE
 from service.telemetry import Family, Telemetry
 
@@ -154,9 +153,7 @@ class Readings:
 
 def explores(learner: Learner) -> bool:
     """Whether its choice is drawn, or sure but for ties."""
-    settings, rule = learner.settings, learner.family.rule
-    drawn = rule in (thompson, uniform) or getattr(settings, "rule", "") == "thompson"
-    return settings.epsilon > 0 or drawn
+    return learner.settings.epsilon > 0 or learner.policy.rule.explores
 
 
 def _families(

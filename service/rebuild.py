@@ -139,7 +139,7 @@ def _chosen(state: State, policies: Sequence[str] | None) -> list[Learner]:
 
 def _fault(learner: Learner) -> str | None:
     """Why a head cannot be learned anew; None: it can."""
-    if learner.family.head is None:
+    if not learner.policy.has_head:
         return "has no head"
     return None if learner.settings.learning else "is frozen: set learning to true first"
 

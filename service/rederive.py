@@ -195,7 +195,7 @@ def _difference(state: State, learner: Learner, decision: Decision) -> Finding |
             f"{learner.name}/{learner.active.number}@{state.position}",
         ),
         "schema_version": (decision.schema_version, state.schema_version),
-        "bank": (decision.bank, getattr(learner.settings, "bank", 0)),
+        "bank": (decision.bank, learner.policy.bank_seed),
         "reward_by": (decision.reward_by, reward_by),
         "accept_until": (decision.accept_until, reward_by + rewards.accept_seconds),
         "assignment": (

@@ -574,7 +574,8 @@ class Retrieval:
 
     def applies(self, state: State, learner: Learner) -> bool:
         """Whether a request that names no arms is to be answered from a part of the catalogue."""
-        return learner.retrieves is not None and len(state.rows) > learner.retrieves
+        retrieves = learner.policy.retrieve
+        return retrieves is not None and len(state.rows) > retrieves
 
     def now(self, state: State, learner: Learner, context: Array, seed: int) -> Candidates:
         """The candidates of a decision; none, where it takes long to find them."""
@@ -587,7 +588,7 @@ class Retrieval:
 
     def shortlist(self, state: State, learner: Learner) -> Shortlist:
         """How the candidates that were found just now were chosen."""
-        best = learner.retrieves
+        best = learner.policy.retrieve
         assert best is not None
         method = "index" if self._held[state.name, learner.name].retriever.indexed else "scan"
         return Shortlist(learner.name, method, len(state.rows), best, DRAWS + 1, _uniform(best))
@@ -618,7 +619,7 @@ class Retrieval:
 
 
 def _search(retriever: Retriever, learner: Learner, context: Array, seed: int) -> list[str]:
-    count = learner.retrieves
+    count = learner.policy.retrieve
     assert count is not None
     directions = learner.directions(context, DRAWS, seed)
     return retriever.search(directions, count, _uniform(count), seed)

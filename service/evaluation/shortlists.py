@@ -20,7 +20,7 @@ def has_shortlist(state: State, decision: Decision) -> bool:
     learner = state.learners.get(decision.policy)
     return (
         learner is not None
-        and learner.retrieves is not None
+        and learner.policy.retrieve is not None
         and not decision.inline
         and not is_imported(decision)
         and len(decision.arms) < len(state.rows)
@@ -34,7 +34,7 @@ def is_catalogue(state: State, decision: Decision) -> bool:
 
 def would_choose(state: State, decision: Decision, learner: Learner) -> bool:
     """Whether a policy would have made a shortlist where the logged one looked at all arms."""
-    retrieves = learner.retrieves
+    retrieves = learner.policy.retrieve
     return retrieves is not None and len(state.rows) > retrieves and is_catalogue(state, decision)
 
 

@@ -1,1 +1,1 @@
-"""Policies: an encoder, a head and a rule each, in one table (`service.policies.table`)."""
+"""Policies: a rule, a head and perhaps a net each (`service.policies.kinds`)."""

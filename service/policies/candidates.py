@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -97,10 +96,10 @@ SELECTIONS, SELECTED = 64, 1_024
 """So many selections are remembered, none of more arms."""
 
 
-class Selections(dict[Sequence[Any], "Candidates"]):
+class Selections(dict[Sequence[object], "Candidates"]):
     """What was asked for lately, by ids: a page asks for the same ones again."""
 
-    def remember(self, ids: Sequence[Any], found: "Candidates") -> None:
+    def remember(self, ids: Sequence[object], found: "Candidates") -> None:
         """But for long ones."""
         if len(ids) <= SELECTED:
             if len(self) >= SELECTIONS:

@@ -7,12 +7,10 @@ its own visits, undiluted by the others'.
 """
 
 from math import log
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from service.posterior.base import Array, Stored
 
 SHIFT = 0.8
 """delta: the shift, in units of the noise, that the test is quickest for."""
@@ -89,13 +87,13 @@ class Detector:
         self._sums[:] = 0.0
         self._since[:] = position + 1
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Stored]:
         return {
             "sums": self._sums,
             "since": self._since,
             "counts": np.stack([self._mass, self._seen, self._squares]),
         }
 
-    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def restore(self, arrays: dict[str, Stored]) -> None:
         self._sums, self._since = arrays["sums"].copy(), arrays["since"].copy()
         self._mass, self._seen, self._squares = arrays["counts"].copy()

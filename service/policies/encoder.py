@@ -104,16 +104,20 @@ class Encoder:
             phi[:, stop + 1 :] = factors(self.layers, self._seen(rows), self.gradient_scale)
         return phi
 
-    def rows(self, design: Design, times: Array) -> Rows:  # (view.width,)
-        """phi of the arms of a design, whose rows are its parts times what is the context's."""
+    def rows(self, design: Design, times: Array) -> Rows:  # (b, view.width) -> (b U, m)
+        """phi of the arms of a design in b contexts: its parts times what is the context's."""
         part = design.part
+        if len(times) > 1:
+            rows = part * times[:, None, :]
+            return Whole(self(rows.reshape(-1, rows.shape[2])))
+        own = times[0]
         if len(part) >= MANY and self.cold is None and self.trained is None:
-            return Rough(design.single, design.length, times, lambda some: part[some] * times)
+            return Rough(design.single, design.length, own, lambda some: part[some] * own)
         if len(part) >= MANY and self.cold is not None and self.gradient is None:
-            return self._roughly(design, times)
+            return self._roughly(design, own)
         if self.cold is None and self.trained is not None:
-            return Whole(self._in_blocks(self.trained, part, times))
-        return Whole(self(part * times))
+            return Whole(self._in_blocks(self.trained, part, own))
+        return Whole(self(part * own))
 
     def _in_blocks(self, net: Network, part: Array, times: Array) -> Array:  # (n, net.width)
         phi = np.empty((len(part), net.width))

@@ -5,33 +5,25 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, inf, sqrt
 from random import Random
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from service.events import ChangeDetected, Learned, Outcome, outcomes
 from service.experiment import Definition
 from service.features import Array, Schema, View
-from service.networks import Network, cold_network, dropout_masks
+from service.networks import Network, dropout_masks
 from service.policies.candidates import Candidates
 from service.policies.change import Detector
 from service.policies.effort import Prices, prices
-from service.policies.encoder import ROW_SQUARE, Encoder
+from service.policies.encoder import Encoder
+from service.policies.kinds import head_of, policy_of
 from service.policies.memory import Memory
-from service.policies.rules import Scores, probabilities
-from service.policies.settings import AnyPolicy, Gradient, McDropout, NeuralGlmTs, Static
-from service.policies.settings import Network as NetworkSettings
-from service.policies.table import FAMILIES, greedy, scale_of, ucb, uniform
+from service.policies.net import cold_encoder
+from service.policies.rules import Scores
+from service.policies.settings import AnyPolicy
 from service.policies.version import Version, part
 from service.posterior import Bank, Head, RidgeHead
-from service.posterior.rows import Rows, Whole
-
-ANYTIME = 2.0
-"""Width that arms are searched with where `alpha` is "anytime", which grows about so far."""
-
-NOTHING = np.empty(0)
-"""What is the context's of a row without columns."""
+from service.posterior.base import Meta, Stored
 
 HISTORY = 100
 """Activated versions and changes that are remembered for display."""
@@ -78,7 +70,6 @@ class Learner:
     ) -> None:
         self.name, self.born, self.born_at = name, born, begins
         self._take(settings)
-        self.family = FAMILIES[settings.kind]
         self.schema = schema
         self._experiment = experiment
         self.view = View(schema, definition.features_of(settings))
@@ -86,8 +77,8 @@ class Learner:
         self.active = self.version(0, self._cold_encoder)
         self.active.begins = begins
         self.staged: Staged | None = None
-        self.history: list[dict[str, Any]] = []
-        watched = settings.change and self.family.head is not None
+        self.history: list[Meta] = []
+        watched = settings.change and self.policy.has_head
         self.detector = self._new_detector() if watched else None
         self.changes = 0
         self.passed_over = 0
@@ -107,52 +98,20 @@ class Learner:
             version.encoder = self._masked(version.encoder, version.number)
 
     def _take(self, settings: AnyPolicy) -> None:
-        """What every decision asks of settings is asked once: a model's attribute that is not there
-        costs ten microseconds."""
-        self.settings = settings
-        self.bank_seed: int = getattr(settings, "bank", 0)
-        self.heavy = isinstance(settings, Gradient) and settings.form == "full"
-        """Whether its scores may take long whatever is asked."""
+        self.settings, self.policy = settings, policy_of(settings)
         self._prices: tuple[Version, Prices] | None = None
-        self._per_arm = settings.per_arm
 
     # -- parts ---------------------------------------------------------------------------------
 
     def _key(self, number: int) -> str:
-        return f"{self._experiment}\0{self.name}\0{number}\0{self.bank_seed}"
+        return f"{self._experiment}\0{self.name}\0{number}\0{self.policy.bank_seed}"
 
     def _bank(self, number: int) -> Bank:
-        draws = getattr(self.settings, "draws", getattr(self.settings, "masks", 1))
-        return Bank(draws, self._key(number))
+        return Bank(self.policy.draws, self._key(number))
 
     @cached_property
     def _cold_encoder(self) -> Encoder:
-        """The random features that a policy with a net has from the start."""
-        settings: Any = self.settings
-        if not settings.has_net or isinstance(settings, Static):
-            return Encoder()
-        inputs, scale = self.view.width, float(np.sqrt(ROW_SQUARE / self.view.expected_square))
-        if not self.takes_gradients:
-            net = cold_network([inputs, *settings.hidden, settings.embedding], self.name)
-            # The logit of rare clicks takes large weights: a logistic head sees rows as they are.
-            return Encoder(net, scale, 1.0 if isinstance(settings, NeuralGlmTs) else scale)
-        net = cold_network([inputs, *settings.hidden, 1], self.name)
-        *body, output = net.layers
-        encoder = Encoder(Network(body, rectified=True), scale, scale, gradient=output)
-        return encoder.scaled(self._probes())
-
-    def _probes(self) -> Array:  # (256, view.width)
-        """Rows of the size that the view's rows are expected to have, to scale a gradient by."""
-        rows = np.random.Generator(np.random.Philox(key=0)).standard_normal((256, self.view.width))
-        return np.asarray(rows * np.sqrt(self.view.expected_square / self.view.width))
-
-    @property
-    def takes_gradients(self) -> bool:
-        return isinstance(self.settings, Gradient) and self.settings.form != "last_layer"
-
-    @property
-    def disjoint(self) -> bool:
-        return bool(getattr(self.settings, "disjoint", False))
+        return cold_encoder(self.policy.net, self.view, self.name)
 
     def _new_memory(self) -> Memory | None:
         if self.settings.window is None and not self.settings.change:
@@ -173,30 +132,27 @@ class Learner:
 
     def _masked(self, encoder: Encoder, number: int) -> Encoder:
         """With the dropout masks of a version, where the policy has any."""
-        settings = self.settings
-        if not isinstance(settings, McDropout) or encoder.trained is None:
+        net = self.policy.net
+        if net is None or not net.masks or encoder.trained is None:
             return encoder
-        key = self._key(number)
-        masks = dropout_masks(encoder.trained, settings.masks, settings.dropout, key)
+        masks = dropout_masks(encoder.trained, net.masks, net.dropout, self._key(number))
         return replace(encoder, masks=masks)
 
     def version(self, number: int, encoder: Encoder) -> Version:
         """A version with an empty head."""
-        make = self.family.head
 
-        def head(encoder: Encoder) -> Head:
-            assert make is not None
-            return make(self.settings, encoder, self.view.width, self.name)
+        def head(encoder: Encoder) -> Head | None:
+            return head_of(self.settings, encoder, self.view.width, self.name)
 
         return Version(
             number,
             self.view,
             self._masked(encoder, number),
-            head if make else None,
+            head,
             self.settings,
             self._bank(number),
             self._new_memory(),
-            predicts=self.family.predicts,
+            predicts=self.policy.predicts,
         )
 
     def trained(
@@ -211,7 +167,7 @@ class Learner:
             trained=network,
             output=output,
             outputs=outputs,
-            logistic=self.log_loss,
+            logistic=self.policy.net is not None and self.policy.net.log_loss,
         )
 
     # -- score ---------------------------------------------------------------------------------
@@ -220,22 +176,12 @@ class Learner:
     def prices(self) -> Prices:
         """What the active version asks of a decision."""
         if self._prices is None or self._prices[0] is not self.active:
-            self._prices = self.active, prices(self.active, self._ranked_draws)
+            self._prices = self.active, prices(self.active, self.policy.rule.draws)
         return self._prices[1]
-
-    @property
-    def _ranked_draws(self) -> int:
-        """Rows of a table of scores; 0 where they are means, which need no widths."""
-        rule, settings = self.family.rule, self.settings
-        if rule is greedy or rule is uniform:
-            return 0
-        if rule is ucb or getattr(settings, "rule", "thompson") != "thompson":
-            return 1
-        return getattr(settings, "members", self.active.bank.draws)
 
     def effort_ms(self, arms: int, slots: int) -> float:
         """That a decision is estimated to take."""
-        if self.heavy:
+        if self.policy.slow:
             return inf
         head, known = self.active.head, self._prices
         own = known[1] if known is not None and known[0] is self.active else self.prices
@@ -243,49 +189,22 @@ class Learner:
 
     def score(self, context: Array, candidates: Candidates) -> Scores:
         """Scores of the distinct candidates under the active version."""
-        version, settings = self.active, self.settings
-        design = candidates.design(self.view, self._per_arm)
-        rows = design.part * self.view.context_part(context)
-        table = self.family.rule(version, rows, version.encoder(rows), design.arms, settings)
-        return Scores(table, design.of, design.counts)
+        return self.policy.score(self.active, context, candidates)
 
-    def chances(self, context: Array, candidates: Candidates) -> Array:  # (K,)
-        """The probability of each candidate: the share of the draws that it wins."""
-        version, settings, family = self.active, self.settings, self.family
-        if family.chances is None:
-            return probabilities(self.score(context, candidates))
-        design = candidates.design(self.view, self._per_arm)
-        times = self.view.context_part(context) if self.view.width else NOTHING
-        if self._per_arm:
-            seen: Rows = Whole(version.encoder(design.part * times))
-        else:
-            seen = version.encoder.rows(design, times)
-        shares = family.chances(version, seen, design.arms, design.counts, settings)
-        if shares is not None:
-            return shares if design.in_order else np.asarray(shares[design.of])
-        rows = design.part * times
-        phi = seen.phi if isinstance(seen, Whole) else version.encoder(rows)
-        table = family.rule(version, rows, phi, design.arms, settings)
-        return probabilities(Scores(table, design.of, design.counts))
-
-    @property
-    def retrieves(self) -> int | None:
-        """How many arms a direction are searched for where a request names none."""
-        return getattr(self.settings, "retrieve", None)
+    def propensities(self, contexts: Array, candidates: Candidates) -> Array:
+        """(B, context.width) -> (B, K), under the active version."""
+        return self.policy.propensities(self.active, contexts, candidates)
 
     def directions(self, context: Array, count: int, seed: int) -> Array:  # (view.width, 1 + count)
         """Vectors whose product with what a row has of the arm is its score: under the mean, and
         under `count` posterior draws that the seed chooses. An upper bound's are `alpha` times as
         far from the mean: with |z| = 1 the largest product is the bound."""
-        version, settings = self.active, self.settings
+        version = self.active
         assert isinstance(version.head, RidgeHead)
-        away = scale_of(settings)
-        if (alpha := getattr(settings, "alpha", None)) is not None:
-            away = ANYTIME if alpha == "anytime" else alpha
         bank = version.bank if version.bank.draws > count else self._directions
         draws = Random(seed).sample(range(bank.draws), count)
         part = self.view.context_part(context)
-        return version.head.directions(bank, draws, away) * part[:, None]
+        return version.head.directions(bank, draws, self.policy.rule.away) * part[:, None]
 
     @cached_property
     def _directions(self) -> Bank:
@@ -350,8 +269,8 @@ class Learner:
                 version.drop(event.columns, event.since, position)
         if self.detector:
             self.detector.reset(position)
-        if isinstance(self.settings, NetworkSettings):
-            self.retrain = self.rewards + self.settings.training.first
+        if self.policy.training is not None:
+            self.retrain = self.rewards + self.policy.training.first
         self._remember(event.at, position, change=event.stratum)
 
     def forget(self, position: int, decisions: Collection[str]) -> None:
@@ -368,7 +287,7 @@ class Learner:
             self.retrain = None
         self._remember(at, position, version=self.active.number, watermark=self.active.trained_to)
 
-    def _remember(self, at: float, position: int, **what: Any) -> None:
+    def _remember(self, at: float, position: int, **what: int | str | None) -> None:
         self.history.append({**what, "position": position, "at": at})
         del self.history[:-HISTORY]
 
@@ -377,14 +296,12 @@ class Learner:
     @property
     def training_due_at(self) -> int | None:
         """The count of rewards at which the next training falls due; None: never trained."""
-        settings = self.settings
-        if not isinstance(settings, NetworkSettings) or not settings.has_net:
-            return None
-        if not settings.learning or (isinstance(settings, Static) and self.active.number):
+        net = self.policy.net
+        if net is None or not self.settings.learning or (net.alone and self.active.number):
             return None
         if self.active.number == 0:
-            return settings.training.first
-        due = ceil(self.active.rewards * settings.training.growth)
+            return net.training.first
+        due = ceil(self.active.rewards * net.training.growth)
         return due if self.retrain is None else min(due, self.retrain)
 
     @property
@@ -399,17 +316,19 @@ class Learner:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def describe(self, version: Version) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def describe(self, version: Version) -> tuple[Meta, dict[str, Stored]]:
         """Meta and arrays of a version: what snapshots and the trainer's artifacts hold."""
         meta, arrays = version.describe()
         return {**meta, "born": self.born}, arrays
 
-    def restored(self, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Version:
+    def restored(self, meta: Meta, arrays: Mapping[str, Stored]) -> Version:
         """The inverse of `describe`. Raises KeyError or ValueError where it is no such version."""
         encoder = self._cold_encoder
         if network := part(arrays, "net."):
             encoder = self.trained(
-                Network.from_arrays(network, rectified=self.rectified),
+                Network.from_arrays(
+                    network, rectified=self.policy.net is not None and self.policy.net.rectified
+                ),
                 (arrays["output.weight"], arrays["output.bias"]),
                 tuple(meta["outputs"]),
             )
@@ -418,20 +337,7 @@ class Learner:
         version.restore(meta, arrays)
         return version
 
-    @property
-    def rectified(self) -> bool:
-        """Whether the net's features end in a ReLU: where its own output is all that is looked
-        at, or its gradient."""
-        return self.takes_gradients or isinstance(self.settings, Static)
-
-    @property
-    def log_loss(self) -> bool:
-        settings = self.settings
-        return isinstance(settings, NeuralGlmTs) or (
-            isinstance(settings, Static) and settings.loss == "log"
-        )
-
-    def dump(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def dump(self) -> tuple[Meta, dict[str, Stored]]:
         """All that the fold has changed; nothing is staged while this is taken."""
         meta, arrays = self.describe(self.active)
         if self.detector:
@@ -445,7 +351,7 @@ class Learner:
         }
         return {**meta, **counts, "history": self.history}, arrays
 
-    def load(self, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def load(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
         """The inverse of `dump`, bit for bit."""
         self.born, self.born_at = int(meta["born"]), int(meta.get("born_at", 0))
         self.rewards, self.changes = int(meta["rewards"]), int(meta["changes"])

@@ -2,13 +2,12 @@
 
 from collections.abc import Collection, Iterator
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from service.events import Settled
-from service.posterior.base import Array, pack_names, unpack_names
+from service.posterior.base import Array, Stored, pack_names, unpack_names
 
 
 class Memory:
@@ -120,7 +119,7 @@ class Memory:
         for position, rows in groupby(range(len(self)), key=self.positions.__getitem__):
             yield position, list(rows)
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Stored]:
         return {
             "positions": np.array(self.positions, np.int64),
             "keys": pack_names(self.keys),
@@ -130,7 +129,7 @@ class Memory:
             "x": self.x,
         }
 
-    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def restore(self, arrays: dict[str, Stored]) -> None:
         self.positions, self.rewards = arrays["positions"].tolist(), arrays["rewards"].tolist()
         weights = arrays.get("weights", np.ones(len(self)))  # an older snapshot has none
         self.weights = weights.tolist()

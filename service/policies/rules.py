@@ -5,7 +5,7 @@ Everything after it is the same for every policy: the share of rows that an arm 
 propensity, the arm is drawn from those shares, and what is logged is what was drawn from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from service.posterior.rows import Rows
 from service.posterior.wins import TIE as TIE
 
 Array = npt.NDArray[np.float64]
@@ -41,27 +42,52 @@ def probabilities(scores: Scores) -> Array:  # (K,)
     rows, counts = scores.rows, scores.counts
     if counts is None:
         counts = np.bincount(scores.of, minlength=rows.shape[1])
+    return np.asarray(win_shares(rows, counts)[scores.of])
+
+
+def win_shares(rows: Array, counts: npt.NDArray[np.intp]) -> Array:  # (M, U), (U,) -> (U,)
+    """The same by distinct candidates; counts: arms that are like each."""
     if len(rows) == 1:
-        return highest(rows[0], counts)[scores.of]
+        return np.asarray(highest(rows, counts)[0])
     by_arm = rows.T
     best = by_arm.max(axis=0)
     tied = by_arm >= best - TIE * np.abs(best)
     winners = tied.ravel().nonzero()[0] // len(best)
     if len(by_arm) == 1 or len(winners) != len(best):
-        return np.asarray(_shared(tied, counts)[scores.of])
-    return np.asarray(_won(winners, counts)[scores.of])
+        return _shared(tied, counts)
+    return _won(winners, counts)
 
 
-def highest(row: Array, counts: npt.NDArray[np.intp]) -> Array:  # (U,) -> (U,)
-    """1 shared by the arms of the largest scores; counts: arms that are like each."""
-    shares = np.zeros(len(row))
-    index = row.argmax()
-    most = row[index]
-    tied = row >= most - TIE * abs(most)
-    if np.count_nonzero(tied) == 1:
-        shares[index] = 1.0 / counts[index]
-    else:
-        shares[tied] = 1.0 / counts[tied].sum()
+def highest(rows: Array, counts: npt.NDArray[np.intp]) -> Array:  # (B, U), (U,) -> (B, U)
+    """1 shared by the arms of the largest scores of each row; counts: arms that are like each."""
+    if len(rows) == 1:  # in half the time
+        row, shares = rows[0], np.zeros(rows.shape)
+        index = row.argmax()
+        close = row >= row[index] - TIE * abs(row[index])
+        if np.count_nonzero(close) == 1:
+            shares[0, index] = 1.0 / counts[index]
+        else:
+            shares[0, close] = 1.0 / counts[close].sum()
+        return shares
+    best = rows.max(axis=1, keepdims=True)
+    tied = rows >= best - TIE * np.abs(best)
+    return np.asarray(tied / tied.dot(counts)[:, None])
+
+
+def highest_exactly(
+    scores: npt.NDArray[np.floating],  # (U,)
+    margin: float,
+    rows: Rows,
+    like: npt.NDArray[np.intp],
+    exact: Callable[[Array], Array],
+) -> Array | None:  # (U,)
+    """`highest`, where few scores are within a margin of the largest; None: many are.
+    exact: the scores of rows of phi."""
+    open_ = (scores >= scores.max() - margin).nonzero()[0]
+    if len(open_) > len(rows) // 4:
+        return None
+    shares = np.zeros(len(rows))
+    shares[open_] = highest(exact(rows.exact(open_))[None], like[open_])[0]
     return shares
 
 
@@ -102,8 +128,7 @@ def floor(p: Array, epsilon: float) -> Array:  # (..., K)
     """p <- (1 - epsilon) p + epsilon / K."""
     if epsilon == 0:
         return p
-    floored: Array = (1 - epsilon) * p + epsilon / p.shape[-1]
-    return floored
+    return np.asarray((1 - epsilon) * p + epsilon / p.shape[-1])
 
 
 def point_of(seed: int, *, twister: bool = False) -> float:
@@ -119,6 +144,20 @@ def choose(weights: Array, point: float) -> int:
     index = int(total.searchsorted(point * total[-1], side="right"))
     if index == len(total):  # the product may round up to the end
         index = int(np.flatnonzero(weights)[-1])
+    return index
+
+
+def choose_each(p: Array, points: Sequence[float]) -> npt.NDArray[np.intp]:  # (B, K), (B,) -> (B,)
+    """`choose` by row."""
+    index: npt.NDArray[np.intp] = p.argmax(axis=1)
+    open_ = (p[np.arange(len(p)), index] < 1).nonzero()[0]
+    if len(open_):
+        totals = p[open_].cumsum(axis=1)
+        at = np.array(points)[open_] * totals[:, -1]
+        drawn = (totals <= at[:, None]).sum(axis=1)
+        for row in (drawn == p.shape[1]).nonzero()[0]:  # the product may round up to the end
+            drawn[row] = np.flatnonzero(p[open_[row]])[-1]
+        index[open_] = drawn
     return index
 
 

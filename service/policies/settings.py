@@ -3,7 +3,7 @@
 The defaults are meant for every world: rewards in any range, binary or not, few arms or many.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
@@ -28,7 +28,7 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _whole(cls, given: Any) -> Any:
+    def _whole(cls, given: object) -> object:
         return {k: whole(v) for k, v in given.items()} if isinstance(given, dict) else given
 
 
@@ -171,9 +171,11 @@ class Network(Featured):
 
     @model_validator(mode="before")
     @classmethod
-    def _window_of_old_logs(cls, given: Any) -> Any:
+    def _window_of_old_logs(cls, given: object) -> object:
         """The window was a setting of the training once; definitions in a log still have it."""
-        training = given.get("training") if isinstance(given, dict) else None
+        if not isinstance(given, dict):
+            return given
+        training = given.get("training")
         if isinstance(training, dict) and "window" in training:
             rest = {name: value for name, value in training.items() if name != "window"}
             given = {"window": training["window"], **given, "training": rest}

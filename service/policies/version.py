@@ -1,10 +1,8 @@
 """A version of a policy: an encoder, and the head that is folded in its features."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from service.events import Outcome
 from service.features import Array, View
@@ -13,7 +11,7 @@ from service.policies.encoder import Encoder
 from service.policies.memory import Memory
 from service.policies.settings import PolicySettings
 from service.posterior import Bank, Head, LogisticHead
-from service.posterior.base import pack_names, unpack_names
+from service.posterior.base import Meta, Stored, pack_names, unpack_names
 
 WIDE = 512
 """Columns of a head beyond which its spectrum takes longer than others should wait."""
@@ -48,7 +46,7 @@ class Version:
         number: int,
         view: View,
         encoder: Encoder,
-        make_head: Callable[[Encoder], Head] | None,
+        make_head: Callable[[Encoder], Head | None],
         settings: PolicySettings,
         bank: Bank,
         memory: Memory | None,
@@ -57,7 +55,7 @@ class Version:
     ) -> None:
         self.number, self.view, self.encoder, self.bank = number, view, encoder, bank
         self._make_head, self.predicts = make_head, predicts
-        self.head = make_head(encoder) if make_head else None
+        self.head = make_head(encoder)
         self.memory = memory
         self._weighs = view.width > 0  # a head that counts clicks is moved by no row
         self.columns = encoder.features(view.width)
@@ -129,10 +127,9 @@ class Version:
     def copied_head(self) -> Head | None:
         """Made anew from its sums, for a thread: the fold goes on meanwhile, and a head keeps what
         it derives from them."""
-        if self.head is None or self._make_head is None:
-            return None
         copied = self._make_head(self.encoder)
-        copied.restore(self.head.arrays())
+        if copied is not None and self.head is not None:
+            copied.restore(self.head.arrays())
         return copied
 
     @property
@@ -187,9 +184,9 @@ class Version:
                  says what the noise is (with fixed features the two are the same: rr - b^T mu is
                  the sum of e^2 / (1 + v), Bishop 2006, section 3.5)
         """
-        if self._make_head is None:
-            return
         self.head = self._make_head(self.encoder)
+        if self.head is None:
+            return
         self.begins, self.settled, self.decays, self.sizes = begins, 0, [], (0, 0.0)
         if not len(memory):
             return
@@ -222,7 +219,7 @@ class Version:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def describe(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def describe(self) -> tuple[Meta, dict[str, Stored]]:
         """Meta and arrays: what snapshots and the trainer's artifacts hold."""
         encoder = self.encoder
         meta = {
@@ -238,7 +235,7 @@ class Version:
             "outputs": list(encoder.outputs),
             "gradient_scale": encoder.gradient_scale,
         }
-        arrays: dict[str, npt.NDArray[Any]] = {}
+        arrays: dict[str, Stored] = {}
         if encoder.trained and encoder.output:
             arrays |= {f"net.{name}": array for name, array in encoder.trained.arrays().items()}
             arrays["output.weight"], arrays["output.bias"] = encoder.output
@@ -250,7 +247,7 @@ class Version:
             arrays |= {f"memory.{name}": array for name, array in self.memory.arrays().items()}
         return meta, arrays
 
-    def restore(self, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
         """Take in head, memory and counts of `describe`; the encoder is this one's own."""
         if self.head is not None and (own := part(arrays, "head.")):
             self.head.restore(own)
@@ -266,7 +263,7 @@ class Version:
         self.sizes = int(count), float(total)
 
 
-def part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+def part(arrays: Mapping[str, Stored], prefix: str) -> dict[str, Stored]:
     """The arrays whose names begin with a prefix, without it."""
     return {
         name.removeprefix(prefix): array

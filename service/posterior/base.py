@@ -29,6 +29,10 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 Array = npt.NDArray[np.float64]
+Stored = npt.NDArray[Any]
+"""An array of a snapshot."""
+Meta = dict[str, Any]
+"""What a snapshot says beside its arrays, as JSON."""
 
 NOISE_SHAPE, NOISE_RATE = 1.0, 0.01
 """a0 and b0 of the noise. Weak, so that worlds of rare clicks (variance 0.01) are learned as fast

@@ -113,14 +113,14 @@ class Gaussian:
 
     def win_shares(
         self, rows: Rows, like: Index, bank: Bank, scale: float, shift: Array | None = None
-    ) -> Array | None:  # (n,)
-        """Of the draws; None where they are better counted in a table of all scores. like: (n,)
-        arms that are like each row."""
+    ) -> Array | None:  # (b U, m) -> (b, U)
+        """Of the draws, for each of b contexts; None where they are better counted in a table of
+        all scores. like: (U,) arms that are like each row."""
         count = len(rows)
         if count * USES < bank.draws or len(self.mean) * bank.draws > KEPT_DRAWS:
             return None
         weights, reach = self.draws(bank, scale, shift), None
-        if count > wins.AT_ONCE and not self.spreads:
+        if count == len(like) > wins.AT_ONCE and not self.spreads:
             found = self.spread_roughly(rows, shift)
             if found is not None:
                 width = np.sqrt(found.variance)

@@ -104,30 +104,87 @@ class Reach:
 
 
 def linear(rows: Rows, weights: Weights, like: Index, reach: Reach | None = None) -> Array | None:
-    """Shares (n,) of the draws in which each row has the largest product with the weights; None
-    where single precision cannot tell. What is further than `slack` below the largest has not
-    won."""
+    """Shares (b, U) of the draws in which each of U rows has the largest product with the weights,
+    in each of b contexts; None where single precision cannot tell. What is further than `slack`
+    below the largest has not won."""
     columns, lengths = weights.times(rows.times)
-    draws, length = len(lengths), rows.length
+    length, count = rows.length, len(like)
     if not (safe(length, length) and safe(lengths.min(), lengths.max())):
         return None
     single = rows.single
     margin = slack(single.shape[1], length, lengths).astype(np.float32)
-    if len(single) <= AT_ONCE:
-        table = single.dot(columns)
-        found = (table >= table.max(axis=0) - margin).ravel().nonzero()[0]
-        which = found // draws
-        if len(found) == draws and like.max() == 1:
-            return np.asarray(np.bincount(which, minlength=len(single)) / draws)
-        won = found - which * draws
-    else:
-        which, won = _in_blocks(single, columns, margin, reach)
+    if len(single) > count or count <= AT_ONCE:
+        return _in_tables(rows, single.dot(columns), margin, weights.exact, like)
+    which, won = _in_blocks(single, columns, margin, reach)
+    found = _counted(rows.exact, weights.exact, like, which, won)
+    return None if found is None else found[None]
+
+
+def _in_tables(
+    rows: Rows,
+    products: Single,  # (b U, M)
+    margin: Single,  # (M,)
+    weights: Array,  # (m, M)
+    like: Index,
+) -> Array | None:  # (b, U)
+    """Wins are counted as bits; only a context in which rows are close is settled by itself."""
+    count, draws = len(like), len(margin)
+    table = products.reshape(-1, count, draws)
+    least = table.max(axis=1, keepdims=True)
+    least -= margin
+    close = table >= least
+    bits = np.packbits(close, axis=2)
+    words = bits.view(np.uint64) if bits.shape[2] % 8 == 0 else bits
+    wins = np.add.reduce(np.bitwise_count(words), axis=2, dtype=np.intp)
+    alone, total, least_total = like.max() == 1, int(wins.sum()), draws * len(wins)
+    if total > 4 * least_total:
+        return None
+    if alone and total > least_total:
+        _settle_apart(rows, weights, close, wins)
+    elif alone:
+        return np.asarray(wins / draws)
+    shared = np.asarray(wins / draws)
+    for context in (alone * wins.sum(axis=1) != draws).nonzero()[0].tolist():  # some share a win
+        found = close[context].ravel().nonzero()[0]
+        which, first = found // draws, context * count
+        settled = _counted(rows.exact, weights, like, which, found - which * draws, first)
+        if settled is None:
+            return None
+        shared[context] = settled
+    return shared
+
+
+def _settle_apart(
+    rows: Rows,
+    weights: Array,  # (m, M)
+    close: npt.NDArray[np.bool_],  # (b, U, M)
+    wins: Index,  # (b, U)
+) -> None:
+    """Take away the wins of rows that do not have the largest product in float64."""
+    context, draw = (np.add.reduce(close, axis=1, dtype=np.uint16) > 1).nonzero()
+    which, row = close[context, :, draw].nonzero()
+    context, draw = context[which], draw[which]
+    differ, of = np.unique(context * wins.shape[1] + row, return_inverse=True)
+    scores = np.vecdot(rows.exact(differ)[of], weights.T[draw])
+    first = np.flatnonzero(np.diff(which, prepend=-1))
+    best = np.maximum.reduceat(scores, first)[which]
+    lost = scores < best - TIE * np.abs(best)
+    np.subtract.at(wins, (context[lost], row[lost]), 1)
+
+
+def _counted(
+    exact: Exact, weights: Array, like: Index, which: Index, won: Index, first: int = 0
+) -> Array | None:  # (pairs,) -> (U,)
+    """Shares from rows that are close to the largest and the draws in which they are; None: too
+    many are. first: the row of phi that is row 0 here."""
+    draws = weights.shape[1]
     if len(which) > 4 * draws:
         return None
     order = by_draw(won)
     which, won = which[order], won[order]
     if len(which) > draws:
-        which, won = _settled(rows.exact, weights.exact, which, won)
+        which, won = _settled(exact, weights, which + first, won)
+        which = which - first
     return shares(won, which, like, draws)
 
 

@@ -18,8 +18,6 @@ from service.errors import ConfigurationError, StoreUnavailable
 from service.fold import State, pack_artifact
 from service.follower import Follower
 from service.policies.learner import Learner
-from service.policies.settings import Network as NetworkSettings
-from service.policies.settings import Static
 from service.stores import Store, open_store
 from service.telemetry import Telemetry
 from service.training.fit import Plan, fit
@@ -102,30 +100,29 @@ async def _round(follower: Follower, client: httpx.AsyncClient) -> int:
 def due_count(learner: Learner) -> int:
     """The latest count of rewards that a training was due at: what is trained on does not depend
     on when the trainer got to it."""
-    settings, count = learner.settings, learner.training_due_at
-    assert isinstance(settings, NetworkSettings)
+    net, count = learner.policy.net, learner.training_due_at
+    assert net is not None
     assert count is not None
-    if isinstance(settings, Static):
+    if net.alone:
         return count
-    while (following := ceil(count * settings.training.growth)) <= learner.rewards:
+    while (following := ceil(count * net.training.growth)) <= learner.rewards:
         count = following
     return count
 
 
 def plan(learner: Learner) -> Plan:
     """The net of a policy."""
-    settings = learner.settings
-    assert isinstance(settings, NetworkSettings)
-    features = [] if learner.rectified else [settings.embedding]
-    static = isinstance(settings, Static)
+    net = learner.policy.net
+    assert net is not None
+    features = [] if net.rectified else [net.embedding]
     return Plan(
-        [learner.view.width, *settings.hidden, *features],
-        settings.training,
-        rectified=learner.rectified,
-        dropout=getattr(settings, "dropout", 0.0),
-        log_loss=learner.log_loss,
-        groups=learner.view.groups if static else (),
-        embedding=settings.embedding if static else 0,
+        [learner.view.width, *net.hidden, *features],
+        net.training,
+        rectified=net.rectified,
+        dropout=net.dropout,
+        log_loss=net.log_loss,
+        groups=learner.view.groups if net.alone else (),
+        embedding=net.embedding if net.alone else 0,
     )
 
 
@@ -138,11 +135,11 @@ async def train(store: Store, state: State, learner: Learner) -> bytes | None:
         return None
     x, rewards = learner.view.rows(memory.x), np.array(memory.rewards)
     weights = np.array(memory.weights)
-    arms = sorted(set(memory.arms)) if learner.disjoint else []
+    arms = sorted(set(memory.arms)) if learner.policy.disjoint else []
     column = np.array([arms.index(arm) if arms else 0 for arm in memory.arms], dtype=np.int64)
     fitted = fit(x, column, rewards, plan(learner), seed=number, weights=weights)
     encoder = learner.trained(fitted.network, fitted.output, tuple(arms))
-    if learner.takes_gradients:
+    if encoder.gradient is not None:
         encoder = encoder.scaled(x, weights)
     version = learner.version(number, encoder)
     version.trained_to, version.rewards = history.watermark, history.rewards

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 
 from benchmarks.command import RESULTS
+from benchmarks.decision import learner
 from benchmarks.parts.__main__ import main
 from benchmarks.parts.folding import FLOOR_OF, REWARDS, floors, fold, policy_of, rewards
-from benchmarks.parts.snapshots import CASES
+from benchmarks.parts.snapshots import CASES, Heads, state_of
 from benchmarks.parts.tables import TABLES
-from service.policies.table import FAMILIES
+from service.fold import State
+from tests.unit.test_policy_settings import KINDS
 
 
 def test_every_kind_that_learns_from_a_reward_is_folded() -> None:
-    assert set(FLOOR_OF) == {kind for kind, family in FAMILIES.items() if family.head}
+    assert set(FLOOR_OF) == {kind for kind in KINDS if learner(kind, 9).policy.has_head}
 
 
 @pytest.mark.parametrize("kind", FLOOR_OF)
@@ -38,7 +40,19 @@ def test_every_floor_runs_and_rewards_are_the_same_for_both() -> None:
     assert len(set(arms)) == 50
 
 
-@pytest.mark.slow
+def test_a_state_has_the_heads_that_its_case_says() -> None:
+    one, many = state_of(Heads(3)), state_of(Heads(3, 5))
+    assert one.learners["p"].rewards == 1
+    assert many.learners["p"].rewards == 5
+    shapes = [
+        {array.shape for array in state.learners["p"].dump()[1].values() if array.ndim > 1}
+        for state in (one, many)
+    ]
+    assert (3, 3) in shapes[0]
+    assert any(shape[-2:] == (3, 3) and shape[0] >= 5 for shape in shapes[1])
+    assert State.restore(many.snapshot()).snapshot().payload == many.snapshot().payload
+
+
 def test_a_quick_run_measures_every_part(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,6 +65,11 @@ def test_a_quick_run_measures_every_part(
     said = capsys.readouterr()
     assert "neural_linear_ts" in said.out
     assert "training: round 1 of 1" in said.err
+
+
+def test_a_part_that_is_none_is_a_fault_of_use() -> None:
+    with pytest.raises(SystemExit, match="no part cooking; there are: folding, snapshots"):
+        main(["--parts", "cooking"])
 
 
 def test_kept_figures_are_of_every_kind_and_case() -> None:

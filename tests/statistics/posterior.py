@@ -54,14 +54,14 @@ def posterior_of(learner: Learner, context: Array, candidates: Candidates) -> Po
     arrays = learner.active.head.arrays()  # type: ignore[union-attr]
     if learner.settings.kind == "neural_glm_ts":
         return _logistic(phi, arrays)
-    if learner.disjoint:
+    if learner.policy.disjoint:
         found = _disjoint(learner, phi, arrays, candidates)
     elif "gradient.sums" in arrays or "gradient.sketch" in arrays or "gradient.rows" in arrays:
         found = _gradient(learner, phi, arrays)
     else:
         once = "once." if "once.A" in arrays else ""
         found = _ridge(phi, {name: arrays[once + name] for name in ("A", "b", "scalars")})
-    found.mean = found.mean + learner.active.encoder.predict(phi) * learner.family.predicts
+    found.mean = found.mean + learner.active.encoder.predict(phi) * learner.policy.predicts
     return found
 
 

@@ -30,7 +30,6 @@ from service.experiment import Definition
 from service.fold import State, is_change_of, pack_artifact, read_meta
 from service.networks import Network, cold_network
 from service.policies.learner import Learner
-from service.policies.settings import Network as NetworkSettings
 from service.posterior import digest
 from service.stores.base import Append
 from service.stores.memory import MemoryStore
@@ -192,19 +191,20 @@ class Log:
     def stage(self, policy: str, lag: int = 0) -> None:
         """A version whose head was rebuilt up to `lag` events ago, by a net of random weights."""
         learner = self.state.learners[policy]
-        assert isinstance(learner.settings, NetworkSettings)
+        net = learner.policy.net
+        assert net is not None
         watermark = max(1, len(self.records) - lag)
         number = learner.active.number + 1
-        features = [] if learner.rectified else [learner.settings.embedding]
-        sizes = [learner.view.width, *learner.settings.hidden, *features]
-        outputs = sorted(self.state.arms) if learner.disjoint else []
+        features = [] if net.rectified else [net.embedding]
+        sizes = [learner.view.width, *net.hidden, *features]
+        outputs = sorted(self.state.arms) if learner.policy.disjoint else []
         rng = np.random.default_rng(len(self.records))
         output = (
             rng.standard_normal((sizes[-1], max(1, len(outputs)))),
             np.zeros(max(1, len(outputs))),
         )
         layers = cold_network(sizes, f"net {watermark}").layers
-        network = Network(layers, rectified=learner.rectified)
+        network = Network(layers, rectified=net.rectified)
         encoder = learner.trained(network, output, outputs)
         begins = 1 + next(
             index

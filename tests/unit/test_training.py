@@ -205,10 +205,10 @@ def test_an_artifact_is_accepted_and_its_head_holds_what_was_learned(more: dict)
     assert (version.number, version.rewards) == (1, 4 if static else 16)
     assert version.trained_to == 1 + count + (count > 12)
     outputs = {"outputs": list(version.encoder.outputs)}
-    arms = ["bed1", "food1", "toy1"] if learner.disjoint else []
+    arms = ["bed1", "food1", "toy1"] if learner.policy.disjoint else []
     assert outputs == {"outputs": arms}
     assert version.encoder.output is not None
-    width = 8 if learner.rectified else 2
+    width = 8 if learner.policy.net.rectified else 2
     assert version.encoder.output[0].shape == (width, max(1, len(arms)))
     log.hand_over("p", artifact)
     log.activate("p")

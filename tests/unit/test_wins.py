@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.experiment import Definition
 from service.features import Schema
 from service.networks import cold_network
-from service.policies import rules, table
+from service.policies import rules, thompson, ucb
 from service.policies.candidates import Candidates
 from service.policies.learner import Learner
 from service.posterior import Bank, BetaHead, LogisticHead, RidgeHead, wins
@@ -86,7 +86,7 @@ def test_a_shared_heads_chances_are_those_of_its_table(
         said = float(phi @ truth)
         head.observe("0", phi, float(said > 0) if kind == "neural_glm_ts" else said)
     context = size * rng.standard_normal(4)
-    chances = policy.chances(context, candidates)
+    chances = policy.propensities(context[None], candidates)[0]
     np.testing.assert_array_equal(chances, by_table(policy, context, candidates))
     assert chances.sum() == pytest.approx(1.0)
 
@@ -98,7 +98,9 @@ def test_what_is_made_of_arms_ahead_is_of_the_version_that_serves() -> None:
     for _ in range(2):
         for _ in range(2):
             expected = by_table(policy, context, candidates)
-            np.testing.assert_array_equal(policy.chances(context, candidates), expected)
+            np.testing.assert_array_equal(
+                policy.propensities(context[None], candidates)[0], expected
+            )
         train(policy)
 
 
@@ -112,20 +114,20 @@ def test_numbers_that_float32_does_not_hold_are_left_to_the_table_of_any_kind(
     candidates = Candidates(whole.ids, size * whole.x)
     for context in (np.ones(4), np.full(4, 1e9)):
         expected = by_table(policy, context, candidates)
-        np.testing.assert_array_equal(policy.chances(context, candidates), expected)
+        np.testing.assert_array_equal(policy.propensities(context[None], candidates)[0], expected)
 
 
 def test_a_policy_of_chance_gives_every_arm_the_same() -> None:
     """Arms that are alike, or not."""
-    chances = learner("random").chances(np.ones(4), catalogue(30, 1, 1))
+    chances = learner("random").propensities(np.ones((1, 4)), catalogue(30, 1, 1))[0]
     np.testing.assert_allclose(chances, 1 / 30, rtol=1e-15)
 
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were many arms."""
-    monkeypatch.setattr(table, "TABLE", 0)
-    monkeypatch.setattr(table, "MANY", 0)
+    monkeypatch.setattr(thompson, "TABLE", 0)
+    monkeypatch.setattr(ucb, "MANY", 0)
 
 
 @pytest.mark.usefixtures("small_limits")
@@ -141,7 +143,7 @@ def test_an_upper_bound_that_single_precision_sorts_first_is_the_highest(
     for step in range(50):
         context = rng.standard_normal(4)
         expected = by_table(policy, context, candidates)
-        np.testing.assert_array_equal(policy.chances(context, candidates), expected)
+        np.testing.assert_array_equal(policy.propensities(context[None], candidates)[0], expected)
         head.observe("0", rng.standard_normal(len(head.b)), float(step % 3))
 
 
@@ -154,7 +156,7 @@ def test_scores_a_millionth_apart_are_told_apart_in_every_draw() -> None:
     weights = Weights.of(exact, np.ones(64))
     found = wins.linear(Whole(phi), weights, np.ones(4, np.intp))
     assert found is not None
-    np.testing.assert_allclose(found, [0.0, 0.5, 0.0, 0.5], rtol=1e-12)
+    np.testing.assert_allclose(found, [[0.0, 0.5, 0.0, 0.5]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e12, 0.0])
@@ -182,7 +184,7 @@ def test_pairs_that_cannot_win_are_left_out_and_all_that_win_are_not(
     like = np.ones(5_000, np.intp)
     pruned, whole = wins.linear(rows, weights, like, reach), wins.linear(rows, weights, like)
     winners = (rows.phi @ weights.exact).argmax(axis=0)
-    np.testing.assert_array_equal(whole, np.bincount(winners, minlength=5_000) / 128)
+    np.testing.assert_array_equal(whole, [np.bincount(winners, minlength=5_000) / 128])
     np.testing.assert_array_equal(pruned, whole)
     assert reach.scored < (0.1 if rewards == 3_000 else 0.7) * 5_000 * 128
 
@@ -211,7 +213,7 @@ def test_popularity_s_chances_are_those_of_its_table(
     if decays:
         head.decay(0.7)
     for step in range(8):  # what was kept of a decision serves until a count changes
-        chances = policy.chances(np.zeros(4), candidates)
+        chances = policy.propensities(np.zeros((1, 4)), candidates)[0]
         np.testing.assert_array_equal(chances, by_table(policy, np.zeros(4), candidates))
         for arm in [0, *rng.integers(arms, size=step % 4 * 7).tolist()]:
             head.observe(str(arm), np.zeros(0), float(rng.random() < 0.1))
@@ -230,6 +232,8 @@ def test_disjoint_draws_chances_are_those_of_their_table(arms: int) -> None:
         context = rng.standard_normal(4)
         if step % 10 == 0:
             expected = by_table(policy, context, candidates)
-            np.testing.assert_array_equal(policy.chances(context, candidates), expected)
+            np.testing.assert_array_equal(
+                policy.propensities(context[None], candidates)[0], expected
+            )
         phi = policy.active.phi(np.concatenate([context, candidates.x[step % arms]])[None])[0]
         head.observe(str(step % arms), phi, float(rng.random()))
