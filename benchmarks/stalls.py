@@ -22,7 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 import numpy as np
 
 from benchmarks.command import keep, out_option, parser_of, say
-from service.__main__ import COLLECTIONS, SWITCH_SECONDS
+from service.commands.serve import COLLECTIONS, SWITCH_SECONDS
 from tests.support import plug
 from tests.support.service import Wire, serving
 
