@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Option
 
@@ -16,13 +16,10 @@ if TYPE_CHECKING:
 
 def run(
     settings: "Settings",
-    experiment: Annotated[
-        str | None, Option(metavar="NAME", help="audit this one alone (all)")
-    ] = None,
-    path: Annotated[
-        Path | None,
-        Option("--json", metavar="PATH", help="write what was found here as well"),
-    ] = None,
+    experiment: str | None = Option(None, metavar="NAME", help="audit this one alone (all)"),
+    path: Path | None = Option(
+        None, "--json", metavar="PATH", help="write what was found here as well"
+    ),
 ) -> int:
     """Audit the log, print what was found, and write it to a file that is named."""
     import uvloop

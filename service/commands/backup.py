@@ -1,7 +1,7 @@
 """forage backup: copy the store into a file, while services write."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Option
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def run(
     settings: "Settings",
-    path: Annotated[Path, Option("--to", metavar="FILE", help="the new file; its folder exists")],
+    path: Path = Option(..., "--to", metavar="FILE", help="the new file; its folder exists"),
 ) -> int:
     """Copy, and say what the copy holds."""
     from service.upkeep.backup import backup

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
 def run(
     settings: "Settings",
-    files: Annotated[list[Path], Argument(metavar="FILE", help="TOML")],
-    as_json: Annotated[bool, Option("--json", help="print what was found as JSON")] = False,
-    strict: Annotated[
-        bool, Option("--strict", help="a warning counts as a fault: exit with 1")
-    ] = False,
+    files: list[Path] = Argument(..., metavar="FILE", help="TOML"),
+    as_json: bool = Option(False, "--json", help="print what was found as JSON"),
+    strict: bool = Option(False, "--strict", help="a warning counts as a fault: exit with 1"),
 ) -> int:
     from service.checking import check_file
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Option
 
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 def run(
     settings: "Settings",
-    url: Annotated[
-        str | None, Option(metavar="URL", help="of a running service to ask as well")
-    ] = None,
-    as_json: Annotated[bool, Option("--json", help="print what was found as JSON")] = False,
+    url: str | None = Option(None, metavar="URL", help="of a running service to ask as well"),
+    as_json: bool = Option(False, "--json", help="print what was found as JSON"),
 ) -> int:
     import uvloop
 

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from math import inf, nan
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from typer import BadParameter, Option
 
@@ -55,82 +55,57 @@ class _Parser(Leaf):
 
 def run(
     settings: "Settings",
-    experiment: Annotated[str | None, Option(metavar="NAME", help="(the only one)")] = None,
-    policies: Annotated[
-        Names | None,
-        Option(
-            parser=_policies, metavar="A,B", help="live policies (all; with --definition: none)"
-        ),
-    ] = None,
-    definition: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="TOML or JSON with policies that never ran, as in an experiment's file",
-        ),
-    ] = None,
-    since: Annotated[
-        float | None,
-        Option(parser=seconds, metavar="TIME", help="decisions from then on, ISO 8601 (UTC)"),
-    ] = None,
-    until: Annotated[
-        float | None, Option(parser=seconds, metavar="TIME", help="decisions before then")
-    ] = None,
-    decisions: Annotated[
-        int | None, Option(min=1, metavar="N", help="the newest N of them (all)")
-    ] = None,
-    policy_logged: Annotated[
-        Names | None,
-        Option(
-            parser=_policies,
-            metavar="A,B",
-            help="decisions of these policies alone (of any); implies --own-propensity",
-        ),
-    ] = None,
-    frozen: Annotated[
-        bool,
-        Option(
-            "--frozen",
-            help="policies as they stood before the first of the decisions; with no other choice "
-            "of them: learned on the first half, evaluated on the other (as they learned)",
-        ),
-    ] = False,
-    own_propensity: Annotated[
-        bool,
-        Option(
-            "--own-propensity",
-            help="weights by the assigned policy's propensity, where chance assigned it, too",
-        ),
-    ] = False,
-    first_slot: Annotated[
-        bool,
-        Option(
-            "--first-slot",
-            help="of decisions of several arms, the value of their first slot (they are refused)",
-        ),
-    ] = False,
-    confidence: Annotated[
-        float, Option(parser=_share, metavar="P", help="of the intervals")
-    ] = 0.95,
-    least_effective: Annotated[
-        float | None,
-        Option(metavar="N", help="effective sample size below which there is no estimate (50)"),
-    ] = None,
-    most_unsupported: Annotated[
-        float | None,
-        Option(
-            metavar="P",
-            help="share of a policy without support above which there is none (0.01)",
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        Option(
-            "--json",
-            metavar="[PATH]",
-            help="print JSON in place of the table; with PATH: write it there as well",
-        ),
-    ] = None,
+    experiment: str | None = Option(None, metavar="NAME", help="(the only one)"),
+    policies: Names | None = Option(
+        None, parser=_policies, metavar="A,B", help="live policies (all; with --definition: none)"
+    ),
+    definition: Path | None = Option(
+        None,
+        metavar="FILE",
+        help="TOML or JSON with policies that never ran, as in an experiment's file",
+    ),
+    since: float | None = Option(
+        None, parser=seconds, metavar="TIME", help="decisions from then on, ISO 8601 (UTC)"
+    ),
+    until: float | None = Option(
+        None, parser=seconds, metavar="TIME", help="decisions before then"
+    ),
+    decisions: int | None = Option(None, min=1, metavar="N", help="the newest N of them (all)"),
+    policy_logged: Names | None = Option(
+        None,
+        parser=_policies,
+        metavar="A,B",
+        help="decisions of these policies alone (of any); implies --own-propensity",
+    ),
+    frozen: bool = Option(
+        False,
+        "--frozen",
+        help="policies as they stood before the first of the decisions; with no other choice "
+        "of them: learned on the first half, evaluated on the other (as they learned)",
+    ),
+    own_propensity: bool = Option(
+        False,
+        "--own-propensity",
+        help="weights by the assigned policy's propensity, where chance assigned it, too",
+    ),
+    first_slot: bool = Option(
+        False,
+        "--first-slot",
+        help="of decisions of several arms, the value of their first slot (they are refused)",
+    ),
+    confidence: float = Option(0.95, parser=_share, metavar="P", help="of the intervals"),
+    least_effective: float | None = Option(
+        None, metavar="N", help="effective sample size below which there is no estimate (50)"
+    ),
+    most_unsupported: float | None = Option(
+        None, metavar="P", help="share of a policy without support above which there is none (0.01)"
+    ),
+    report: Path | None = Option(
+        None,
+        "--json",
+        metavar="[PATH]",
+        help="print JSON in place of the table; with PATH: write it there as well",
+    ),
 ) -> int:
     """Evaluate, and print a table or JSON."""
     import uvloop
@@ -146,10 +121,7 @@ def run(
         policies=policies,
         definitions=read_definitions(definition) if definition else {},
         selection=Selection(
-            since,
-            until,
-            decisions,
-            None if policy_logged is None else frozenset(policy_logged),
+            since, until, decisions, None if policy_logged is None else frozenset(policy_logged)
         ),
         freeze=frozen,
         own=own_propensity,

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Option
 
@@ -19,22 +19,15 @@ logger = logging.getLogger("forage")
 
 def run(
     settings: "Settings",
-    folder: Annotated[
-        Path, Option("--to", metavar="FOLDER", help="the archive, new or one to go on")
-    ],
-    experiment: Annotated[
-        str | None, Option(metavar="NAME", help="archive this one alone (all)")
-    ] = None,
-    follow_log: Annotated[
-        bool, Option("--follow", help="keep archiving what becomes final, until stopped")
-    ] = False,
-    part_rows: Annotated[int, Option(min=1, metavar="N", help="rows of a part")] = 50_000,
-    part_minutes: Annotated[
-        int,
-        Option(
-            min=1, metavar="M", help="with --follow: how long final rows wait for others of a part"
-        ),
-    ] = 10,
+    folder: Path = Option(..., "--to", metavar="FOLDER", help="the archive, new or one to go on"),
+    experiment: str | None = Option(None, metavar="NAME", help="archive this one alone (all)"),
+    follow_log: bool = Option(
+        False, "--follow", help="keep archiving what becomes final, until stopped"
+    ),
+    part_rows: int = Option(50_000, min=1, metavar="N", help="rows of a part"),
+    part_minutes: int = Option(
+        10, min=1, metavar="M", help="with --follow: how long final rows wait for others of a part"
+    ),
 ) -> int:
     """Bring the archive up to date and print what it holds, or follow until stopped."""
     from service.archive.flow import Sizes

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
@@ -32,12 +32,10 @@ LISTED = 20
 
 def run(
     settings: "Settings",
-    path: Annotated[Path, Argument(metavar="FILE", help=".jsonl, .csv or .parquet")],
-    experiment: Annotated[str, Option(metavar="NAME")],
-    policy: Annotated[str, Option(metavar="POLICY", help="that learns from it")],
-    skip_bad: Annotated[
-        bool, Option("--skip-bad", help="go on after a line that is refused")
-    ] = False,
+    path: Path = Argument(..., metavar="FILE", help=".jsonl, .csv or .parquet"),
+    experiment: str = Option(..., metavar="NAME"),
+    policy: str = Option(..., metavar="POLICY", help="that learns from it"),
+    skip_bad: bool = Option(False, "--skip-bad", help="go on after a line that is refused"),
 ) -> int:
     """Import a file; print how many visits were taken, and name the lines that were not."""
     import httpx

@@ -3,7 +3,7 @@
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
@@ -18,13 +18,13 @@ TEMPLATE = Path(__file__).parents[1] / "examples" / "experiment.toml"
 
 def run(
     settings: "Settings",
-    path: Annotated[
-        Path, Argument(metavar="FILE", help="the file to write; - writes to standard output")
-    ] = Path("experiment.toml"),
-    name: Annotated[
-        str | None, Option(metavar="NAME", help="of the experiment (that of the file)")
-    ] = None,
-    force: Annotated[bool, Option("--force", help="overwrite a file that is there")] = False,
+    path: Path = Argument(
+        Path("experiment.toml"),
+        metavar="FILE",
+        help="the file to write; - writes to standard output",
+    ),
+    name: str | None = Option(None, metavar="NAME", help="of the experiment (that of the file)"),
+    force: bool = Option(False, "--force", help="overwrite a file that is there"),
 ) -> int:
     from service.experiment import NAME
 

@@ -4,7 +4,7 @@ import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument, BadParameter, Option
 
@@ -39,64 +39,44 @@ def _file(settings: "Settings") -> Path:
 
 def add(
     settings: "Settings",
-    name: Annotated[str, Option(metavar="NAME", help="who has it: shop-web, prometheus")],
-    scopes: Annotated[
-        Names,
-        Option(
-            parser=names,
-            metavar="A,B",
-            help="what it is good for: select, reward, admin, metrics",
-        ),
-    ],
-    experiments: Annotated[
-        Names | None, Option(parser=names, metavar="A,B", help="it is good for these alone (all)")
-    ] = None,
-    origins: Annotated[
-        Names | None,
-        Option(
-            parser=names,
-            metavar="A,B",
-            help="it is for browsers, in pages of these: https://shop.example",
-        ),
-    ] = None,
-    rate: Annotated[
-        str | None, Option(metavar="RATE", help='of requests: "100/second" (no limit)')
-    ] = None,
-    arms: Annotated[
-        Literal["catalogue", "any"] | None, Option(help="arms that may be named (catalogue)")
-    ] = None,
-    policies: Annotated[
-        Literal["assigned", "named"] | None, Option(help="whether one may be named (assigned)")
-    ] = None,
-    top_k: Annotated[
-        int | None, Option(metavar="N", help="at most: arms that are ranked (20)")
-    ] = None,
-    most_arms: Annotated[
-        int | None, Option(metavar="N", help="at most: arms that are named (100)")
-    ] = None,
-    max_batch: Annotated[
-        int | None, Option(metavar="N", help="at most: requests of a batch (20)")
-    ] = None,
-    max_text: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            help="at most: characters of an id, a unit or a string of the context (128)",
-        ),
-    ] = None,
-    max_body: Annotated[
-        int | None, Option(metavar="N", help="at most: bytes of a request (16384)")
-    ] = None,
-    rate_per_address: Annotated[
-        str | None, Option(metavar="RATE", help='of each address, or "none" (3000/minute)')
-    ] = None,
-    rate_per_unit: Annotated[
-        str | None, Option(metavar="RATE", help='of each unit, or "none" (300/minute)')
-    ] = None,
-    expires: Annotated[
-        datetime | None,
-        Option(parser=_time, metavar="WHEN", help="90d, 12h, or a day: 2030-01-31 (never)"),
-    ] = None,
+    name: str = Option(..., metavar="NAME", help="who has it: shop-web, prometheus"),
+    scopes: Names = Option(
+        ..., parser=names, metavar="A,B", help="what it is good for: select, reward, admin, metrics"
+    ),
+    experiments: Names | None = Option(
+        None, parser=names, metavar="A,B", help="it is good for these alone (all)"
+    ),
+    origins: Names | None = Option(
+        None,
+        parser=names,
+        metavar="A,B",
+        help="it is for browsers, in pages of these: https://shop.example",
+    ),
+    rate: str | None = Option(None, metavar="RATE", help='of requests: "100/second" (no limit)'),
+    arms: Literal["catalogue", "any"] | None = Option(
+        None, help="arms that may be named (catalogue)"
+    ),
+    policies: Literal["assigned", "named"] | None = Option(
+        None, help="whether one may be named (assigned)"
+    ),
+    top_k: int | None = Option(None, metavar="N", help="at most: arms that are ranked (20)"),
+    most_arms: int | None = Option(None, metavar="N", help="at most: arms that are named (100)"),
+    max_batch: int | None = Option(None, metavar="N", help="at most: requests of a batch (20)"),
+    max_text: int | None = Option(
+        None,
+        metavar="N",
+        help="at most: characters of an id, a unit or a string of the context (128)",
+    ),
+    max_body: int | None = Option(None, metavar="N", help="at most: bytes of a request (16384)"),
+    rate_per_address: str | None = Option(
+        None, metavar="RATE", help='of each address, or "none" (3000/minute)'
+    ),
+    rate_per_unit: str | None = Option(
+        None, metavar="RATE", help='of each unit, or "none" (300/minute)'
+    ),
+    expires: datetime | None = Option(
+        None, parser=_time, metavar="WHEN", help="90d, 12h, or a day: 2030-01-31 (never)"
+    ),
 ) -> int:
     """Make a key and print it."""
     from pydantic import ValidationError
@@ -198,9 +178,7 @@ def show(settings: "Settings") -> int:
 
 def revoke(
     settings: "Settings",
-    wanted: Annotated[
-        str, Argument(metavar="ID", help="its id, or its name where one alone has it")
-    ],
+    wanted: str = Argument(..., metavar="ID", help="its id, or its name where one alone has it"),
 ) -> int:
     """Revoke a key."""
     from service.keys import changing, now, read_keys

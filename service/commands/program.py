@@ -16,7 +16,7 @@ from service import __version__
 from service.commands import COMMANDS, GROUPS
 from service.commands.help import WIDTH, Group, Leaf, meant
 from service.commands.running import Command
-from service.commands.values import SETTINGS
+from service.commands.values import option_of
 from service.errors import ConfigurationError, ForageError
 from service.interrupts import at_once
 
@@ -75,8 +75,7 @@ def program() -> Typer:
     @app.callback()
     def about(
         version: Annotated[
-            bool,
-            Option("--version", help="say the version", is_eager=True, callback=_say_version),
+            bool, Option("--version", help="say the version", is_eager=True, callback=_say_version)
         ] = False,
     ) -> None: ...
 
@@ -147,13 +146,9 @@ def _callback(command: Command) -> Callable[..., int | None]:
         return command.run(_settings(chosen), **given)
 
     own = list(inspect.signature(command.run).parameters.values())[1:] if command.run else []
-    of_settings = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=SETTINGS[name])
-        for name in names
-    ]
     context = Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=Context)
     options = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
-    run.__signature__ = inspect.Signature([context, *options, *of_settings])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([context, *options, *map(option_of, names)])  # type: ignore[attr-defined]
     return run
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from typer import BadParameter, Option
 
@@ -38,29 +38,22 @@ def _condition(text: str) -> "Condition":
 
 def run(
     settings: "Settings",
-    without: Annotated[
-        list[Any],
-        Option(
-            parser=_condition,
-            metavar="WHAT",
-            help="key=NAME, unit=ID, from=TIME, to=TIME (ISO 8601, UTC), or several with commas: "
-            "decisions that all of it is true of; may be repeated: those of either",
-        ),
-    ],
-    experiment: Annotated[str | None, Option(metavar="NAME", help="(the only one)")] = None,
-    policies: Annotated[
-        Names | None,
-        Option(parser=names, metavar="A,B", help="(all that have a head and learn)"),
-    ] = None,
-    folder: Annotated[Path, Option("--to", metavar="FOLDER", help="for the versions")] = Path(
-        "rebuilt"
+    without: list[Any] = Option(
+        ...,
+        parser=_condition,
+        metavar="WHAT",
+        help="key=NAME, unit=ID, from=TIME, to=TIME (ISO 8601, UTC), or several with commas: "
+        "decisions that all of it is true of; may be repeated: those of either",
     ),
-    activate: Annotated[
-        bool, Option("--activate", help="hand the versions to the service, to serve")
-    ] = False,
-    report: Annotated[
-        Path | None, Option("--json", metavar="PATH", help="write the comparison here as well")
-    ] = None,
+    experiment: str | None = Option(None, metavar="NAME", help="(the only one)"),
+    policies: Names | None = Option(
+        None, parser=names, metavar="A,B", help="(all that have a head and learn)"
+    ),
+    folder: Path = Option(Path("rebuilt"), "--to", metavar="FOLDER", help="for the versions"),
+    activate: bool = Option(False, "--activate", help="hand the versions to the service, to serve"),
+    report: Path | None = Option(
+        None, "--json", metavar="PATH", help="write the comparison here as well"
+    ),
 ) -> int:
     """Rebuild, print the comparison, write the versions, and hand them over where that is asked."""
     import uvloop
@@ -71,12 +64,7 @@ def run(
         with progress() as say:
             found = uvloop.run(
                 rebuild_store(
-                    settings.store,
-                    experiment,
-                    policies,
-                    without,
-                    settings.token_keys,
-                    say,
+                    settings.store, experiment, policies, without, settings.token_keys, say
                 )
             )
         print(table(found))

@@ -1,6 +1,6 @@
 """forage repair: show the events that cannot be folded, and let every replica pass over one."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
@@ -17,12 +17,10 @@ SHOWN = 2_000
 
 def run(
     settings: "Settings",
-    experiment: Annotated[
-        str | None, Argument(metavar="EXPERIMENT", help="this one alone (all)")
-    ] = None,
-    skip: Annotated[
-        int | None, Option(metavar="POSITION", help="pass over the event at this position")
-    ] = None,
+    experiment: str | None = Argument(None, metavar="EXPERIMENT", help="this one alone (all)"),
+    skip: int | None = Option(
+        None, metavar="POSITION", help="pass over the event at this position"
+    ),
 ) -> int:
     import uvloop
 

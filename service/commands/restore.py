@@ -1,7 +1,7 @@
 """forage restore: copy a file that `forage backup` wrote into an empty store."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from typer import Option
 
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    settings: "Settings",
-    path: Annotated[Path, Option("--from", metavar="FILE", help="the backup")],
+    settings: "Settings", path: Path = Option(..., "--from", metavar="FILE", help="the backup")
 ) -> int:
     """Copy, and say what the store holds now."""
     from service.upkeep.backup import restore

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from typer import Option
 
@@ -17,8 +17,8 @@ logger = logging.getLogger("forage")
 
 def run(
     settings: "Settings",
-    follow: Annotated[bool, Option("--follow", help="keep training as rewards come")] = False,
-    parent: Annotated[int | None, Option(hidden=True)] = None,
+    follow: bool = Option(False, "--follow", help="keep training as rewards come"),
+    parent: int | None = Option(None, hidden=True),
 ) -> int:
     with at_once():  # torch alone takes a second or two
         from service.training.trainer import run as train

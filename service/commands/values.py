@@ -1,58 +1,55 @@
 """Options that several commands share, and what the text of an option means."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from inspect import Parameter
+from typing import Any, Literal
 
 from typer import BadParameter, Option
 
-SETTINGS = {
-    "store": Annotated[
-        str | None,
-        Option(
-            metavar="URL",
-            help="sqlite:///path, redis://host:port/db or memory:// (sqlite:///forage.db)",
-        ),
-    ],
-    "url": Annotated[
-        str | None,
-        Option(metavar="URL", help="where the service is (http://127.0.0.1:8000)"),
-    ],
-    "host": Annotated[str | None, Option(metavar="HOST", help="address to listen on (127.0.0.1)")],
-    "port": Annotated[
-        int | None, Option(metavar="PORT", help="port to listen on; 0 takes a free one (8000)")
-    ],
-    "experiments": Annotated[
-        list[str] | None,
-        Option(
-            "--experiment",
-            metavar="FILE",
-            help="TOML file of an experiment to serve; may be repeated (the Zooplus example)",
-        ),
-    ],
-    "trainer": Annotated[
-        Literal["auto", "on", "off"] | None,
-        Option(help="start a trainer process beside the service (auto: with an embedded store)"),
-    ],
-    "keys": Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            help="API keys, as `forage keys` keeps them (FORAGE_KEYS): a service that has such a "
-            "file asks every request for one",
-        ),
-    ],
-    "log_level": Annotated[
-        Literal["debug", "info", "warning", "error"] | None,
-        Option(metavar="LEVEL", help="debug, info, warning or error (info)"),
-    ],
-    "log_format": Annotated[
-        Literal["auto", "console", "json"] | None,
-        Option(
-            metavar="FORM", help="console, json, or auto: console on a terminal, else json (auto)"
-        ),
-    ],
+SETTINGS: dict[str, tuple[Any, str, str]] = {
+    "store": (
+        str,
+        "URL",
+        "sqlite:///path, redis://host:port/db or memory:// (sqlite:///forage.db)",
+    ),
+    "url": (str, "URL", "where the service is (http://127.0.0.1:8000)"),
+    "host": (str, "HOST", "address to listen on (127.0.0.1)"),
+    "port": (int, "PORT", "port to listen on; 0 takes a free one (8000)"),
+    "experiments": (
+        list[str],
+        "FILE",
+        "TOML file of an experiment to serve; may be repeated (the Zooplus example)",
+    ),
+    "trainer": (
+        Literal["auto", "on", "off"],
+        "auto|on|off",
+        "start a trainer process beside the service (auto: with an embedded store)",
+    ),
+    "keys": (
+        str,
+        "FILE",
+        "API keys, as `forage keys` keeps them (FORAGE_KEYS): every request then needs one",
+    ),
+    "log_level": (
+        Literal["debug", "info", "warning", "error"],
+        "LEVEL",
+        "debug, info, warning or error (info)",
+    ),
+    "log_format": (
+        Literal["auto", "console", "json"],
+        "FORM",
+        "console, json, or auto: console on a terminal, else json (auto)",
+    ),
 }
-"""Options that override a setting, by its name."""
+"""Options that override a setting, by its name: type, placeholder and help."""
+
+
+def option_of(name: str) -> Parameter:
+    """The option of a setting, as a parameter of a command."""
+    kind, metavar, text = SETTINGS[name]
+    flag = "--" + {"experiments": "experiment"}.get(name, name.replace("_", "-"))
+    default = Option(None, flag, metavar=metavar, help=text)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind | None)
 
 
 class Names(list[str]):
