@@ -18,8 +18,8 @@ from service.admin import Admin
 from service.errors import Invalid
 from service.experiment import NAME, Definition
 from service.faults import faults_of, path_of
+from service.lint import lint
 from service.toml_lines import Lines
-from service.unwise import unwise
 
 Level = Literal["fault", "warning"]
 Keys = tuple[str | int, ...]
@@ -108,7 +108,7 @@ def check(text: str, file: str, stem: str) -> Checked:
     else:
         findings += [
             Finding("warning", lines.of(keys), ".".join(map(str, keys)), message)
-            for keys, message in unwise(definition)
+            for keys, message in lint(definition)
         ]
         findings.sort(key=lambda each: each.line or 0)
         return Checked(file, findings, name, len(definition.arms), len(definition.policies))

@@ -16,7 +16,7 @@ from typing import IO, Any, Literal
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from service.commands.parser import coloured
+from service.terminal import coloured
 
 HIDDEN = "[hidden]"
 

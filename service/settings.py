@@ -2,10 +2,12 @@
 
 import base64
 import binascii
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BeforeValidator,
     Field,
     NonNegativeInt,
     PositiveFloat,
@@ -18,6 +20,22 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from service.addresses import Network, network_of
 from service.hosts import host_of
 from service.origins import origin_of
+
+
+def commas(read: Callable[[str], Any]) -> BeforeValidator:
+    """Several values, with commas between them in the environment."""
+
+    def split(value: object) -> object:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list):
+            return value
+        return [
+            read(part) if isinstance(part, str) else part
+            for part in parts
+            if not isinstance(part, str) or part.strip()
+        ]
+
+    return BeforeValidator(split)
 
 
 class Settings(BaseSettings):
@@ -38,7 +56,7 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(
         8000, description="Port to listen on; 0 takes a free one."
     )
-    experiments: Annotated[list[Path], NoDecode] = Field(
+    experiments: Annotated[list[Path], NoDecode, commas(Path)] = Field(
         [],
         description="TOML files, comma-separated, defined at the start where the log has no "
         "experiment of their name. With none given and an empty log: the Zooplus example.",
@@ -61,7 +79,8 @@ class Settings(BaseSettings):
         "need one. Left out: none is asked for, and the service listens on loopback alone.",
     )
     open: bool = Field(
-        False, description="Listen on any address without keys: what lies around it is the guard."
+        False,
+        description="Accept requests without keys on any address; your network must restrict them.",
     )
     key: SecretStr | None = Field(
         None,
@@ -104,7 +123,7 @@ class Settings(BaseSettings):
         description="Connections at a time. Left out: 4,096, or what the limit of open files "
         "leaves room for.",
     )
-    trusted_proxies: Annotated[list[Network], NoDecode] = Field(
+    trusted_proxies: Annotated[list[Network], NoDecode, commas(network_of)] = Field(
         [],
         description="Networks of proxies in front of the service, comma-separated: 10.0.0.0/8,::1. "
         "Their X-Forwarded-For or Forwarded says whose request it is, and one of them may have all "
@@ -131,30 +150,18 @@ class Settings(BaseSettings):
         1_073_741_824, description="Memory that one decision may take, by an estimate."
     )
     max_batch: PositiveInt = 1_000
-    cors_origins: Annotated[list[str], NoDecode] = Field(
+    cors_origins: Annotated[list[str], NoDecode, commas(origin_of)] = Field(
         [],
         description="Origins whose pages may ask, comma-separated: https://shop.example. "
         "Left out: only pages that the service serves itself.",
     )
 
-    allowed_hosts: Annotated[list[str], NoDecode] = Field(
+    allowed_hosts: Annotated[list[str], NoDecode, commas(host_of)] = Field(
         [],
         description="Hosts that requests may name, comma-separated: forage.example, "
         "*.forage.example. Without keys any other is refused (421) but loopback and the address "
         "listened on; with keys, where this is set.",
     )
-
-    @field_validator("experiments", mode="before")
-    @classmethod
-    def _split_paths(cls, value: object) -> object:
-        return [part for part in value.split(",") if part] if isinstance(value, str) else value
-
-    @field_validator("trusted_proxies", mode="before")
-    @classmethod
-    def _networks(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        return [network_of(part) for part in value.split(",") if part.strip()]
 
     @field_validator("keys", "key", mode="before")
     @classmethod
@@ -165,22 +172,6 @@ class Settings(BaseSettings):
     def key_headers(self) -> dict[str, str]:
         """What a request to a service carries."""
         return {"Authorization": f"Bearer {self.key.get_secret_value()}"} if self.key else {}
-
-    @field_validator("cors_origins", mode="before")
-    @classmethod
-    def _origins(cls, value: object) -> object:
-        parts = value.split(",") if isinstance(value, str) else value
-        if not isinstance(parts, list):
-            return value
-        return [origin_of(part) for part in parts if part.strip()]
-
-    @field_validator("allowed_hosts", mode="before")
-    @classmethod
-    def _hosts(cls, value: object) -> object:
-        parts = value.split(",") if isinstance(value, str) else value
-        if not isinstance(parts, list):
-            return value
-        return [host_of(part) for part in parts if part.strip()]
 
     @field_validator("token_keys", mode="before")
     @classmethod

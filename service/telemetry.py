@@ -79,8 +79,8 @@ class _Readings(Collector):
 
 
 class Count:
-    """A count that only the event loop's thread raises. A `Counter` takes a lock at every `inc`,
-    and with its labels thirty times as long (3 microseconds)."""
+    """A count that only the event loop's thread raises. prometheus_client takes a lock: the two
+    counts and five timings of a decision would cost some 25 microseconds more, a quarter of it."""
 
     __slots__ = ("count", "created")
 

@@ -1,4 +1,4 @@
-"""The commands of `forage` beside `serve`, a module each, by name."""
+"""The commands of `forage`, a module each, by name."""
 
 from service.commands import (
     audit,
@@ -14,6 +14,7 @@ from service.commands import (
     rebuild,
     repair,
     restore,
+    serve,
     train,
 )
 
@@ -21,6 +22,7 @@ GROUPS = ("Start", "Learn and compare", "Look after the log", "Operate")
 """Headings of `forage --help`, in order; each command names its own."""
 
 COMMANDS = {
+    "serve": serve.COMMAND,
     "init": init.COMMAND,
     "check": check.COMMAND,
     "train": train.COMMAND,

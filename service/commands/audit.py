@@ -1,34 +1,35 @@
 """forage audit: derive every logged decision again."""
 
 import json
-from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+from typer import Option
 
 from service.commands.running import Command, progress
 from service.errors import ConfigurationError
 from service.interrupts import INTERRUPTED
-from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.settings import Settings
 
 
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--experiment", metavar="NAME", help="audit this one alone (all)")
-    parser.add_argument(
-        "--json", type=Path, metavar="PATH", help="write what was found here as well"
-    )
-
-
-def run(settings: Settings, options: dict[str, Any]) -> int:
+def run(
+    settings: "Settings",
+    experiment: str | None = Option(None, metavar="NAME", help="audit this one alone (all)"),
+    path: Path | None = Option(
+        None, "--json", metavar="PATH", help="write what was found here as well"
+    ),
+) -> int:
     """Audit the log, print what was found, and write it to a file that is named."""
     import uvloop
 
     from service.audit import audit_store
     from service.findings import table
 
-    path: Path | None = options["json"]
     try:
         with progress() as say:
-            found = uvloop.run(audit_store(settings.store, options["experiment"], say))
+            found = uvloop.run(audit_store(settings.store, experiment, say))
     except KeyboardInterrupt:
         return INTERRUPTED
     print(table(found))
@@ -43,7 +44,6 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
 
 COMMAND = Command(
     "derive every logged decision again",
-    add_options,
     run,
     description="Fold the log once, from where it begins, and derive every decision in it again on "
     "the way: the choice from the logged probabilities and seed, the probabilities from head, "

@@ -1,26 +1,25 @@
 """forage backup: copy the store into a file, while services write."""
 
-from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+from typer import Option
 
 from service.commands.running import Command, progress
 from service.interrupts import INTERRUPTED
-from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.settings import Settings
 
 
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--to", type=Path, required=True, metavar="FILE", help="the new file; its folder exists"
-    )
-
-
-def run(settings: Settings, options: dict[str, Any]) -> int:
+def run(
+    settings: "Settings",
+    path: Path = Option(..., "--to", metavar="FILE", help="the new file; its folder exists"),
+) -> int:
     """Copy, and say what the copy holds."""
     from service.upkeep.backup import backup
     from service.upkeep.copying import table
 
-    path: Path = options["to"]
     try:
         with progress() as say:
             copied = backup(settings.store, path, say)
@@ -32,7 +31,6 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
 
 COMMAND = Command(
     "copy the store into a file, while services write",
-    add_options,
     run,
     description="Copy the log, the snapshots and the trained versions of all experiments, each as "
     "it was at one instant, into a new SQLite store, and the secret of decision tokens beside it "

@@ -1,37 +1,37 @@
 """forage doctor: is all as it should be?"""
 
 import json
-from argparse import ArgumentParser
-from typing import Any
+import sys
+from typing import TYPE_CHECKING
+
+from typer import Option
 
 from service.commands.running import Command
-from service.settings import Settings
+from service.terminal import coloured
+
+if TYPE_CHECKING:
+    from service.settings import Settings
 
 
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--url", help="of a running service to ask as well")
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
-
-
-def run(settings: Settings, options: dict[str, Any]) -> int:
+def run(
+    settings: "Settings",
+    url: str | None = Option(None, metavar="URL", help="of a running service to ask as well"),
+    as_json: bool = Option(False, "--json", help="print what was found as JSON"),
+) -> int:
     import uvloop
 
-    from service.commands.parser import coloured
     from service.doctor import examine, text
 
-    found = uvloop.run(examine(settings, options["url"]))
-    if options["json"]:
+    found = uvloop.run(examine(settings, url))
+    if as_json:
         print(json.dumps({"checks": [each.as_json() for each in found]}, indent=2))
     else:
-        import sys
-
         print(text(found, colour=coloured(sys.stdout)))
     return 1 if any(each.level == "fault" for each in found) else 0
 
 
 COMMAND = Command(
     "look at store, clocks, keys, experiments and trainer",
-    add_options,
     run,
     description="Look at what a service needs and at a service that runs: whether the store can be "
     "reached and how durable it is set, its lock and layout, clocks, secrets, keys, experiments, "

@@ -2,122 +2,111 @@
 
 import json
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
-from datetime import UTC, datetime
-from math import inf
+from itertools import zip_longest
+from math import inf, nan
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from typer import BadParameter, Option
+
+from service.commands.help import Leaf
 from service.commands.running import Command, progress
+from service.commands.values import Names, names, seconds
 from service.errors import ConfigurationError, Refused
 from service.interrupts import INTERRUPTED
-from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.settings import Settings
 
 SAY_SECONDS = 0.2
 BAR = 24
 STDOUT = Path("-")
 
 
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--experiment", metavar="NAME", help="(the only one)")
-    parser.add_argument(
-        "--policies",
-        type=_names,
-        metavar="A,B",
-        help="live policies (all; with --definition: none)",
-    )
-    parser.add_argument(
-        "--definition",
-        type=Path,
-        metavar="FILE",
-        help="TOML or JSON with policies that never ran, as in an experiment's file",
-    )
-    parser.add_argument(
-        "--since", type=_time, metavar="TIME", help="decisions from then on, ISO 8601 (UTC)"
-    )
-    parser.add_argument("--until", type=_time, metavar="TIME", help="decisions before then")
-    parser.add_argument(
-        "--decisions", type=_positive, metavar="N", help="the newest N of them (all)"
-    )
-    parser.add_argument(
-        "--policy-logged",
-        type=_names,
-        metavar="A,B",
-        help="decisions of these policies alone (of any); implies --own-propensity",
-    )
-    parser.add_argument(
-        "--frozen",
-        action="store_true",
-        help="policies as they stood before the first of the decisions; with no other choice of "
-        "them: learned on the first half, evaluated on the other (as they learned)",
-    )
-    parser.add_argument(
-        "--own-propensity",
-        action="store_true",
-        help="weights by the assigned policy's propensity, where chance assigned it, too",
-    )
-    parser.add_argument(
-        "--first-slot",
-        action="store_true",
-        help="of decisions of several arms, the value of their first slot (they are refused)",
-    )
-    parser.add_argument(
-        "--confidence", type=_share, default=0.95, metavar="P", help="of the intervals (0.95)"
-    )
-    parser.add_argument(
-        "--least-effective",
-        type=float,
-        metavar="N",
-        help="effective sample size below which there is no estimate (50)",
-    )
-    parser.add_argument(
-        "--most-unsupported",
-        type=float,
-        metavar="P",
-        help="share of a policy without support above which there is none (0.01)",
-    )
-    parser.add_argument(
-        "--json",
-        type=Path,
-        nargs="?",
-        const=STDOUT,
-        metavar="PATH",
-        help="print JSON in place of the table; with PATH: write it there as well",
-    )
-
-
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise ArgumentTypeError("name at least one policy")
-    return names
-
-
-def _time(text: str) -> float:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as fault:
-        raise ArgumentTypeError("write it as 2026-01-31 or 2026-01-31T12:00:00Z") from fault
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+def _policies(text: str) -> Names:
+    if not (found := names(text)):
+        raise BadParameter("name at least one policy")
+    return found
 
 
 def _share(text: str) -> float:
-    share = float(text)
+    try:
+        share = float(text)
+    except ValueError:
+        share = nan
     if not 0 < share < 1:
-        raise ValueError(text)
+        raise BadParameter("a share is above 0 and below 1")
     return share
 
 
-def run(settings: Settings, options: dict[str, Any]) -> int:
+class _Parser(Leaf):
+    """`--json` alone prints it; Typer has no option whose value may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        filled = []
+        for given, following in zip_longest(args, args[1:], fillvalue="--"):
+            filled.append(given)
+            if given == "--json" and following != "-" and following.startswith("-"):
+                filled.append("-")
+        return super().parse_args(ctx, filled)
+
+
+def run(
+    settings: "Settings",
+    experiment: str | None = Option(None, metavar="NAME", help="(the only one)"),
+    policies: Names | None = Option(
+        None, parser=_policies, metavar="A,B", help="live policies (all; with --definition: none)"
+    ),
+    definition: Path | None = Option(
+        None,
+        metavar="FILE",
+        help="TOML or JSON with policies that never ran, as in an experiment's file",
+    ),
+    since: float | None = Option(
+        None, parser=seconds, metavar="TIME", help="decisions from then on, ISO 8601 (UTC)"
+    ),
+    until: float | None = Option(
+        None, parser=seconds, metavar="TIME", help="decisions before then"
+    ),
+    decisions: int | None = Option(None, min=1, metavar="N", help="the newest N of them (all)"),
+    policy_logged: Names | None = Option(
+        None,
+        parser=_policies,
+        metavar="A,B",
+        help="decisions of these policies alone (of any); implies --own-propensity",
+    ),
+    frozen: bool = Option(
+        False,
+        "--frozen",
+        help="policies as they stood before the first of the decisions; with no other choice "
+        "of them: learned on the first half, evaluated on the other (as they learned)",
+    ),
+    own_propensity: bool = Option(
+        False,
+        "--own-propensity",
+        help="weights by the assigned policy's propensity, where chance assigned it, too",
+    ),
+    first_slot: bool = Option(
+        False,
+        "--first-slot",
+        help="of decisions of several arms, the value of their first slot (they are refused)",
+    ),
+    confidence: float = Option(0.95, parser=_share, metavar="P", help="of the intervals"),
+    least_effective: float | None = Option(
+        None, metavar="N", help="effective sample size below which there is no estimate (50)"
+    ),
+    most_unsupported: float | None = Option(
+        None, metavar="P", help="share of a policy without support above which there is none (0.01)"
+    ),
+    report: Path | None = Option(
+        None,
+        "--json",
+        metavar="[PATH]",
+        help="print JSON in place of the table; with PATH: write it there as well",
+    ),
+) -> int:
     """Evaluate, and print a table or JSON."""
     import uvloop
 
@@ -125,27 +114,19 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
     from service.evaluation.rows import Selection
     from service.evaluation.targets import read_definitions
 
-    path: Path | None = options["definition"]
-    logged_by: list[str] | None = options["policy_logged"]
-    bounds = {
-        name: options[name]
-        for name in ("least_effective", "most_unsupported")
-        if options[name] is not None
-    }
+    given = {"least_effective": least_effective, "most_unsupported": most_unsupported}
+    bounds = {name: value for name, value in given.items() if value is not None}
     request = evaluate.Request(
-        experiment=options["experiment"],
-        policies=options["policies"],
-        definitions=read_definitions(path) if path else {},
+        experiment=experiment,
+        policies=policies,
+        definitions=read_definitions(definition) if definition else {},
         selection=Selection(
-            options["since"],
-            options["until"],
-            options["decisions"],
-            None if logged_by is None else frozenset(logged_by),
+            since, until, decisions, None if policy_logged is None else frozenset(policy_logged)
         ),
-        freeze=options["frozen"],
-        own=options["own_propensity"],
-        first_slot=options["first_slot"],
-        confidence=options["confidence"],
+        freeze=frozen,
+        own=own_propensity,
+        first_slot=first_slot,
+        confidence=confidence,
         **bounds,
     )
     try:
@@ -156,7 +137,7 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
         return INTERRUPTED
     except Refused as fault:
         raise ConfigurationError(fault.detail) from fault
-    _print(found, options["json"])
+    _print(found, report)
     return 1 if any(each.refused for each in found.policies) else 0
 
 
@@ -179,13 +160,13 @@ def _bar(say: Callable[[str], None]) -> Callable[[str, int, int | None], None]:
 
 
 def _print(found: Any, path: Path | None) -> None:
-    from service.evaluation import report
+    from service.evaluation.report import as_json, table
 
-    content = json.dumps(report.as_json(found), indent=2)
+    content = json.dumps(as_json(found), indent=2)
     if path == STDOUT:
         sys.stdout.write(content + "\n")
         return
-    print(report.table(found))
+    print(table(found))
     if path is not None:
         try:
             path.write_text(content + "\n", encoding="utf-8")
@@ -195,7 +176,6 @@ def _print(found: Any, path: Path | None) -> None:
 
 COMMAND = Command(
     "estimate what a policy would have earned on the log",
-    add_options,
     run,
     description="Estimate the reward a decision that policies would have earned on the log, live "
     "ones or definitions that never ran: IPS, SNIPS, doubly robust and switch, with intervals. The "
@@ -208,4 +188,5 @@ COMMAND = Command(
     example="forage evaluate --experiment shop --policies lints,linucb\n"
     "forage evaluate --definition ideas.toml --since 2026-01-01 --json found.json",
     group="Learn and compare",
+    parser=_Parser,
 )

@@ -1,66 +1,49 @@
 """forage export: decisions and what came of them, joined, as Parquet."""
 
 import logging
-from argparse import ArgumentParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from typer import Option
 
 from service.commands.running import Command, progress, run_until_stopped
 from service.errors import ConfigurationError
 from service.interrupts import INTERRUPTED
-from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.archive.runs import Exported
+    from service.settings import Settings
 
 logger = logging.getLogger("forage")
 
 
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--to", type=Path, required=True, metavar="FOLDER", help="the archive, new or one to go on"
-    )
-    parser.add_argument("--experiment", metavar="NAME", help="archive this one alone (all)")
-    parser.add_argument(
-        "--follow", action="store_true", help="keep archiving what becomes final, until stopped"
-    )
-    parser.add_argument("--url", help="where the service is (http://127.0.0.1:8000)")
-    parser.add_argument(
-        "--part-rows", type=_positive, default=50_000, metavar="N", help="rows of a part (50000)"
-    )
-    parser.add_argument(
-        "--part-minutes",
-        type=_positive,
-        default=10,
-        metavar="M",
-        help="with --follow: how long final rows wait for others of a part (10)",
-    )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
-
-
-def run(settings: Settings, options: dict[str, Any]) -> int:
+def run(
+    settings: "Settings",
+    folder: Path = Option(..., "--to", metavar="FOLDER", help="the archive, new or one to go on"),
+    experiment: str | None = Option(None, metavar="NAME", help="archive this one alone (all)"),
+    follow_log: bool = Option(
+        False, "--follow", help="keep archiving what becomes final, until stopped"
+    ),
+    part_rows: int = Option(50_000, min=1, metavar="N", help="rows of a part"),
+    part_minutes: int = Option(
+        10, min=1, metavar="M", help="with --follow: how long final rows wait for others of a part"
+    ),
+) -> int:
     """Bring the archive up to date and print what it holds, or follow until stopped."""
     from service.archive.flow import Sizes
     from service.archive.runs import export, follow
 
-    folder, name = options["to"], options["experiment"]
-    sizes = Sizes(options["part_rows"], 60.0 * options["part_minutes"])
+    sizes = Sizes(part_rows, 60.0 * part_minutes)
     try:
-        if options["follow"]:
+        if follow_log:
             headers = settings.key_headers
             return run_until_stopped(
-                follow(settings.store, folder, settings.url, name, sizes, headers)
+                follow(settings.store, folder, settings.url, experiment, sizes, headers)
             )
         with progress() as say:
             import uvloop
 
-            found = uvloop.run(export(settings.store, folder, name, sizes, say))
+            found = uvloop.run(export(settings.store, folder, experiment, sizes, say))
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as fault:
@@ -86,7 +69,6 @@ def table(found: list["Exported"]) -> str:
 
 COMMAND = Command(
     "archive decisions and what came of them as Parquet",
-    add_options,
     run,
     description="Write decisions and their rewards, joined, to Parquet files by day. What is final "
     "is written once; what may still change is written beside it, anew each time. The store is "
@@ -96,4 +78,5 @@ COMMAND = Command(
     example="forage export --to archive                 # Parquet, for pandas, pyarrow and DuckDB\n"
     "forage export --to archive --follow",
     group="Look after the log",
+    settings=("store", "url"),
 )

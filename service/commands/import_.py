@@ -4,20 +4,21 @@ from."""
 import json
 import sys
 import time
-from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typer import Argument, Option
+
 from service.commands.running import Command, progress
 from service.errors import ConfigurationError, StoreUnavailable
 from service.interrupts import INTERRUPTED
-from service.settings import Settings
 
 if TYPE_CHECKING:
     import httpx
 
     from service.commands.import_files import Line
+    from service.settings import Settings
 
 BATCH = 200
 BATCH_BYTES = 400_000
@@ -29,28 +30,23 @@ LISTED = 20
 """Refused lines that are named, of those that are skipped."""
 
 
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help=".jsonl, .csv or .parquet")
-    parser.add_argument("--experiment", required=True, metavar="NAME")
-    parser.add_argument("--policy", required=True, metavar="POLICY", help="that learns from it")
-    parser.add_argument("--url", help="where the service is (http://127.0.0.1:8000)")
-    parser.add_argument(
-        "--skip-bad", action="store_true", help="go on after a line that is refused"
-    )
-
-
-def run(settings: Settings, options: dict[str, Any]) -> int:
+def run(
+    settings: "Settings",
+    path: Path = Argument(..., metavar="FILE", help=".jsonl, .csv or .parquet"),
+    experiment: str = Option(..., metavar="NAME"),
+    policy: str = Option(..., metavar="POLICY", help="that learns from it"),
+    skip_bad: bool = Option(False, "--skip-bad", help="go on after a line that is refused"),
+) -> int:
     """Import a file; print how many visits were taken, and name the lines that were not."""
     import httpx
 
     from service.commands.import_files import read
     from service.findings import aligned
 
-    path: Path = options["file"]
     with httpx.Client(
         base_url=settings.url, timeout=60, trust_env=False, headers=settings.key_headers
     ) as client:
-        importing = Importing(client, options["experiment"], options["policy"], options["skip_bad"])
+        importing = Importing(client, experiment, policy, skip_bad)
         try:
             with progress() as say:
                 for part in _parts(read(path, importing.types())):
@@ -63,7 +59,7 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
             return INTERRUPTED
     counts = importing.imported, importing.duplicates, len(importing.refused)
     head = ["policy", "imported", "duplicates", "refused"]
-    print("\n".join(aligned([head, [options["policy"], *(f"{count:,}" for count in counts)]])))
+    print("\n".join(aligned([head, [policy, *(f"{count:,}" for count in counts)]])))
     for number, why in importing.refused[:LISTED]:
         print(f"forage: {path}:{number}: {why}", file=sys.stderr)
     if (left := len(importing.refused) - LISTED) > 0:
@@ -221,7 +217,6 @@ def _told(answer: "httpx.Response") -> str:
 
 COMMAND = Command(
     "give a service logged visits to learn from",
-    add_options,
     run,
     description="Read visits that somebody else decided, with the chance of what was shown and "
     "what came of it, and give them to a running service, which logs them and lets the policy "
@@ -231,4 +226,5 @@ COMMAND = Command(
     "line was refused: those before it were taken, and when it is mended the same command goes on.",
     example="forage import history.jsonl --experiment shop --policy linucb",
     group="Look after the log",
+    settings=("store", "url"),
 )

@@ -2,38 +2,35 @@
 
 import re
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+from typer import Argument, Option
 
 from service.commands.running import Command
 from service.errors import ConfigurationError
-from service.experiment import NAME
-from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.settings import Settings
 
 TEMPLATE = Path(__file__).parents[1] / "examples" / "experiment.toml"
 
 
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "file",
-        type=Path,
-        nargs="?",
-        default=Path("experiment.toml"),
+def run(
+    settings: "Settings",
+    path: Path = Argument(
+        Path("experiment.toml"),
         metavar="FILE",
-        help="the file to write (experiment.toml); - writes to standard output",
-    )
-    parser.add_argument("--name", help="of the experiment (that of the file)")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that is there")
+        help="the file to write; - writes to standard output",
+    ),
+    name: str | None = Option(None, metavar="NAME", help="of the experiment (that of the file)"),
+    force: bool = Option(False, "--force", help="overwrite a file that is there"),
+) -> int:
+    from service.experiment import NAME
 
-
-def run(settings: Settings, options: dict[str, Any]) -> int:
-    path: Path = options["file"]
     printed = str(path) == "-"
     stem = "experiment" if printed else path.stem
-    name: str = (
-        options["name"] or re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-.") or "experiment"
-    )
+    name = name or re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-.") or "experiment"
     if not re.fullmatch(NAME, name):
         raise ConfigurationError("--name: letters, digits, '_', '.' and '-', at most 64")
     shown = "experiment.toml" if printed or not str(path).isprintable() else str(path)
@@ -42,7 +39,7 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
         print(content, end="")
         return 0
     try:
-        with path.open("w" if options["force"] else "x", encoding="utf-8") as file:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(content)
     except FileExistsError as fault:
         raise ConfigurationError(f"{path} is there already: --force overwrites it") from fault
@@ -55,12 +52,11 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
 
 COMMAND = Command(
     "write an experiment file, every setting explained",
-    add_options,
     run,
     description="Write an experiment file to begin with: a small shop that can be served as it "
     "stands, with every setting explained beside it.",
     epilog="Exit status: 0 when the file is written, 1 when it was there or cannot be.",
     example="forage init shop.toml\nforage init - | less",
     group="Start",
-    stores=False,
+    settings=(),
 )

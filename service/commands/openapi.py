@@ -1,20 +1,19 @@
 """forage openapi: print the OpenAPI document."""
 
 import json
-from argparse import ArgumentParser
-from typing import Any
+from typing import TYPE_CHECKING
 
 from service.commands.running import Command
-from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.settings import Settings
 
 
-def add_options(parser: ArgumentParser) -> None: ...
-
-
-def run(settings: Settings, options: dict[str, Any]) -> int:
+def run(settings: "Settings") -> int:
     from service.app import create_app
     from service.journal import Journal
     from service.services import assemble
+    from service.settings import Settings
     from service.stores import open_store
     from service.telemetry import Telemetry
 
@@ -26,7 +25,6 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
 
 COMMAND = Command(
     "print the OpenAPI document",
-    add_options,
     run,
     example="forage openapi > openapi.json",
     group="Operate",

@@ -2,53 +2,23 @@
 
 import json
 import re
-from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typer import BadParameter, Option
+
 from service.commands.running import Command, progress
+from service.commands.values import Names, names, seconds
 from service.errors import ConfigurationError
 from service.interrupts import INTERRUPTED
-from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.rebuild import Condition, Rebuilt
+    from service.settings import Settings
 
 NAMES = {"key": "key", "unit": "unit", "from": "since", "to": "until"}
-FOLDER = Path("rebuilt")
-
-
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--without",
-        type=_condition,
-        action="append",
-        required=True,
-        metavar="WHAT",
-        help="key=NAME, unit=ID, from=TIME, to=TIME (ISO 8601, UTC), or several with commas: "
-        "decisions that all of it is true of; may be repeated: those of either",
-    )
-    parser.add_argument("--experiment", metavar="NAME", help="(the only one)")
-    parser.add_argument(
-        "--policies", type=_names, metavar="A,B", help="(all that have a head and learn)"
-    )
-    parser.add_argument(
-        "--to", type=Path, default=FOLDER, metavar="FOLDER", help=f"for the versions ({FOLDER})"
-    )
-    parser.add_argument(
-        "--activate", action="store_true", help="hand the versions to the service, to serve"
-    )
-    parser.add_argument("--url", help="where the service is (http://127.0.0.1:8000)")
-    parser.add_argument(
-        "--json", type=Path, metavar="PATH", help="write the comparison here as well"
-    )
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _condition(text: str) -> "Condition":
@@ -59,22 +29,32 @@ def _condition(text: str) -> "Condition":
     for part in re.split(rf",(?=(?:{'|'.join(NAMES)})=)", text):
         name, given, value = part.partition("=")
         if name not in NAMES or not given or not value:
-            raise ArgumentTypeError(f"write it as {', '.join(f'{each}=...' for each in NAMES)}")
+            raise BadParameter(f"write it as {', '.join(f'{each}=...' for each in NAMES)}")
         if name in named:
-            raise ArgumentTypeError(f"{name} is given twice: repeat --without")
-        named[name] = _time(value) if name in ("from", "to") else value
+            raise BadParameter(f"{name} is given twice: repeat --without")
+        named[name] = seconds(value) if name in ("from", "to") else value
     return Condition(**{NAMES[name]: value for name, value in named.items()})
 
 
-def _time(text: str) -> float:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as fault:
-        raise ArgumentTypeError("write times as 2026-01-31 or 2026-01-31T12:00:00Z") from fault
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-
-
-def run(settings: Settings, options: dict[str, Any]) -> int:
+def run(
+    settings: "Settings",
+    without: list[Any] = Option(
+        ...,
+        parser=_condition,
+        metavar="WHAT",
+        help="key=NAME, unit=ID, from=TIME, to=TIME (ISO 8601, UTC), or several with commas: "
+        "decisions that all of it is true of; may be repeated: those of either",
+    ),
+    experiment: str | None = Option(None, metavar="NAME", help="(the only one)"),
+    policies: Names | None = Option(
+        None, parser=names, metavar="A,B", help="(all that have a head and learn)"
+    ),
+    folder: Path = Option(Path("rebuilt"), "--to", metavar="FOLDER", help="for the versions"),
+    activate: bool = Option(False, "--activate", help="hand the versions to the service, to serve"),
+    report: Path | None = Option(
+        None, "--json", metavar="PATH", help="write the comparison here as well"
+    ),
+) -> int:
     """Rebuild, print the comparison, write the versions, and hand them over where that is asked."""
     import uvloop
 
@@ -84,17 +64,12 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
         with progress() as say:
             found = uvloop.run(
                 rebuild_store(
-                    settings.store,
-                    options["experiment"],
-                    options["policies"],
-                    options["without"],
-                    settings.token_keys,
-                    say,
+                    settings.store, experiment, policies, without, settings.token_keys, say
                 )
             )
         print(table(found))
-        _write(found, options["to"], options["json"])
-        if options["activate"]:
+        _write(found, folder, report)
+        if activate:
             for each in found:
                 uvloop.run(hand_over(settings.url, settings.key_headers, each))
                 print(f"{each.policy}/{each.version} serves")
@@ -160,7 +135,6 @@ def _pair(values: tuple[float | None, float | None]) -> str:
 
 COMMAND = Command(
     "learn heads anew, without what is named",
-    add_options,
     run,
     description="Learn the heads of an experiment's policies anew from the log, without the "
     "decisions that are named, and compare them with the present ones: settlements learned and "
@@ -174,4 +148,5 @@ COMMAND = Command(
     example="forage rebuild --without key=page,from=2026-01-31\n"
     "forage rebuild --without unit=user-7 --without unit=user-9 --activate",
     group="Look after the log",
+    settings=("store", "url"),
 )

@@ -1,39 +1,37 @@
 """forage repair: show the events that cannot be folded, and let every replica pass over one."""
 
-from argparse import ArgumentParser
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from typer import Argument, Option
 
 from service.commands.running import Command
 from service.errors import ConfigurationError
-from service.settings import Settings
 
 if TYPE_CHECKING:
+    from service.settings import Settings
     from service.upkeep.repair import Stopped
 
 SHOWN = 2_000
 """Characters of an event that are shown."""
 
 
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help="this one alone (all)")
-    parser.add_argument(
-        "--skip", type=int, metavar="POSITION", help="pass over the event at this position"
-    )
-    parser.add_argument("--url", help="where the service is (http://127.0.0.1:8000)")
-
-
-def run(settings: Settings, options: dict[str, Any]) -> int:
+def run(
+    settings: "Settings",
+    experiment: str | None = Argument(None, metavar="EXPERIMENT", help="this one alone (all)"),
+    skip: int | None = Option(
+        None, metavar="POSITION", help="pass over the event at this position"
+    ),
+) -> int:
     import uvloop
 
     from service.upkeep.repair import find_stopped
 
-    experiment: str | None = options["experiment"]
-    if options["skip"] is not None:
+    if skip is not None:
         if experiment is None:
             raise ConfigurationError(
                 "name the experiment: forage repair EXPERIMENT --skip POSITION"
             )
-        return _skip(settings, experiment, options["skip"])
+        return _skip(settings, experiment, skip)
     found = uvloop.run(find_stopped(settings.store, experiment))
     for each in found:
         print(_told(each))
@@ -54,7 +52,7 @@ def _told(stopped: "Stopped") -> str:
     )
 
 
-def _skip(settings: Settings, experiment: str, position: int) -> int:
+def _skip(settings: "Settings", experiment: str, position: int) -> int:
     import httpx
 
     try:
@@ -83,7 +81,6 @@ def _skip(settings: Settings, experiment: str, position: int) -> int:
 
 COMMAND = Command(
     "show events that cannot be folded, and pass over one",
-    add_options,
     run,
     description="An experiment whose log holds an event that cannot be folded is quarantined: it "
     "answers 503, and all others are served. This shows the event and why it cannot be folded. "
@@ -92,4 +89,5 @@ COMMAND = Command(
     epilog="Exit status: 0 when every event can be folded, else 1.",
     example="forage repair\nforage repair shop --skip 4711",
     group="Look after the log",
+    settings=("store", "url"),
 )

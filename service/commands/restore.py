@@ -1,26 +1,24 @@
 """forage restore: copy a file that `forage backup` wrote into an empty store."""
 
-from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+from typer import Option
 
 from service.commands.running import Command, progress
 from service.interrupts import INTERRUPTED
-from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.settings import Settings
 
 
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--from", dest="file", type=Path, required=True, metavar="FILE", help="the backup"
-    )
-
-
-def run(settings: Settings, options: dict[str, Any]) -> int:
+def run(
+    settings: "Settings", path: Path = Option(..., "--from", metavar="FILE", help="the backup")
+) -> int:
     """Copy, and say what the store holds now."""
     from service.upkeep.backup import restore
     from service.upkeep.copying import table
 
-    path: Path = options["file"]
     try:
         with progress() as say:
             copied = restore(path, settings.store, say)
@@ -32,7 +30,6 @@ def run(settings: Settings, options: dict[str, Any]) -> int:
 
 COMMAND = Command(
     "copy a backup into an empty store",
-    add_options,
     run,
     description="Copy all that a backup holds into the store that --store names, which must hold "
     "nothing yet: an SQLite file that does not exist, or a Redis database without an experiment. "

@@ -1,42 +1,48 @@
 """What a command is, and what commands share: the event loop, an interrupt, a line of progress."""
 
-import asyncio
 import contextlib
 import signal
 import sys
-from argparse import ArgumentParser
-from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from service.settings import Settings
+from service.interrupts import at_once
+
+if TYPE_CHECKING:
+    from typer.core import TyperCommand
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """One command of `forage`.
 
-    add_options   an option named as a setting overrides it
-    run           of the settings and of all options by name: the exit status. Raises ForageError
-                  with what is to be said.
-    example       command lines for the help, with a comment where one is needed
-    group         the heading that it stands under in `forage --help`
-    stores        it looks into the store that --store names
+    help       a line for the list of commands
+    run        of the settings and of its options, which are its parameters: the exit status. Raises
+               ForageError with what is to be said. None: `actions` run
+    settings   that options of the command override
+    example    command lines for the help, with a comment where one is needed
+    group      the heading that it stands under in `forage --help`
+    parser     where Typer's own reading of the options is not enough
     """
 
     help: str
-    add_options: Callable[[ArgumentParser], None]
-    run: Callable[[Settings, dict[str, Any]], int]
-    description: str | None = None
-    epilog: str | None = None
+    run: Callable[..., int] | None
+    description: str = ""
+    epilog: str = ""
     example: str = ""
-    group: str = "Operate"
-    stores: bool = True
+    group: str = ""
+    settings: tuple[str, ...] = ("store",)
+    actions: "Mapping[str, Command]" = field(default_factory=dict)
+    parser: type["TyperCommand"] | None = None
 
 
 def run_until_stopped(work: Coroutine[Any, Any, int]) -> int:
     """Its status; 0 where an interrupt ended it in order. Further ones change nothing."""
-    import uvloop
+    with at_once():
+        import asyncio
+
+        import uvloop
 
     async def until_stopped() -> int:
         working = asyncio.ensure_future(work)

@@ -49,10 +49,7 @@ def forage(*arguments: str, folder: Path | None = None, **settings: str) -> Ende
         redirect_stdout(told),
         redirect_stderr(said),
     ):
-        try:
-            status = main(arguments)
-        except SystemExit as end:  # of the parser: --help, or an option that is wrong
-            status = int(end.code or 0)
+        status = main(arguments)
     return subprocess.CompletedProcess(arguments, status, told.getvalue(), said.getvalue())
 
 

@@ -123,3 +123,9 @@ def test_the_paths_found_are_those_that_tomllib_reads(
             parts.insert(0, f"{json.dumps(key, ensure_ascii=False)} = {written(value, spread)}")
     text = "\n".join(parts)
     assert set(paths(tomllib.loads(text))) == set(Lines(text)._lines)
+
+
+def test_late_items_of_a_long_list_have_the_line_of_the_list() -> None:
+    items = "\n".join(f'  "value {number}",' for number in range(1_000))
+    lines = Lines(f"a = 1\nlist = [\n{items}\n]\nb = 2\n")
+    assert (lines.of(("list", 9)), lines.of(("list", 900)), lines.of(("b",))) == (12, 2, 1_004)

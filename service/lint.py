@@ -1,4 +1,4 @@
-"""What a definition may say and had better not: each with the setting and the reason."""
+"""Lint of a definition: what it may say and had better not, each setting with the reason."""
 
 from collections.abc import Iterator
 
@@ -15,14 +15,14 @@ from service.policies.settings import (
     Ucb,
 )
 
-Unwise = tuple[tuple[str | int, ...], str]
+Warned = tuple[tuple[str | int, ...], str]
 
 FAR = 10.0
 """Scaled values beyond this are no longer "about 1"."""
 HEADS_BYTES = 1 << 30
 
 
-def unwise(definition: Definition) -> Iterator[Unwise]:
+def lint(definition: Definition) -> Iterator[Warned]:
     """Keys and reason of each."""
     yield from _rewards(definition)
     yield from _numbers(definition)
@@ -34,7 +34,7 @@ def unwise(definition: Definition) -> Iterator[Unwise]:
         yield from ((keys + more, text) for more, text in _sight(definition, policy))
 
 
-def _rewards(definition: Definition) -> Iterator[Unwise]:
+def _rewards(definition: Definition) -> Iterator[Warned]:
     rules = definition.reward
     if rules.default is None:
         yield (
@@ -49,7 +49,7 @@ def _rewards(definition: Definition) -> Iterator[Unwise]:
         )
 
 
-def _numbers(definition: Definition) -> Iterator[Unwise]:
+def _numbers(definition: Definition) -> Iterator[Warned]:
     """Numbers whose usual size nobody has said."""
     features = definition.features
     for side, of_side in (("context", features.context), ("arm", features.arm)):
@@ -64,7 +64,7 @@ def _numbers(definition: Definition) -> Iterator[Unwise]:
                 )
 
 
-def _traffic(definition: Definition) -> Iterator[Unwise]:
+def _traffic(definition: Definition) -> Iterator[Warned]:
     policies = definition.policies
     for name, policy in policies.items():
         if policy.share == 0:
@@ -79,7 +79,7 @@ def _traffic(definition: Definition) -> Iterator[Unwise]:
         yield ("policies",), "no policy that learns has a share of the traffic"
 
 
-def _arms(definition: Definition) -> Iterator[Unwise]:
+def _arms(definition: Definition) -> Iterator[Warned]:
     if not definition.arms:
         yield (
             ("arms",),
@@ -103,7 +103,7 @@ def _arms(definition: Definition) -> Iterator[Unwise]:
                     break
 
 
-def _exploration(definition: Definition, policy: AnyPolicy) -> Iterator[Unwise]:
+def _exploration(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
     if policy.epsilon == 1 and not isinstance(policy, Random):
         yield ("epsilon",), "every choice is uniform chance: nothing of what is learned is used"
     if policy.epsilon == 0 and _certain(policy):
@@ -127,7 +127,7 @@ def _certain(policy: AnyPolicy) -> bool:
     return isinstance(policy, Ucb | Point | Static) and not isinstance(policy, McDropout)
 
 
-def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Unwise]:
+def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
     """Of a linear head that all arms share: what it cannot tell apart."""
     names = definition.features_of(policy)
     if not names:
