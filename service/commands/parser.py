@@ -89,8 +89,8 @@ def overview(commands: Mapping[str, Command], examples: Sequence[str]) -> str:
         "",
         *fill(
             "A setting is an option (--store URL) or an environment variable (FORAGE_STORE); the "
-            "option wins. README.md lists all of them, docs/README.md is where to read on, and a "
-            "running service documents its routes under /docs."
+            "option wins. docs/configuration.md lists all of them, docs/README.md the whole "
+            "documentation, and a running service documents its routes under /docs."
         ).splitlines(),
     ]
     return "\n".join(lines) + "\n"
