@@ -22,7 +22,7 @@ INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all install demo test sdk slow check fix serve openapi reference swagger-ui attack bench learning statistics chaos e2e alerts drills clean help
+.PHONY: all install demo test sdk slow check fix serve openapi reference swagger-ui attack bench learning statistics chaos e2e pictures alerts drills clean help
 
 all: check test  ## Check and test (the default)
 
@@ -68,6 +68,15 @@ e2e: install  ## Drive demo and console in a real Chromium (ten minutes; out/scr
 		"installed, and none was found: apt-get install chromium" >&2; exit 1
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install $(EDITABLE) '.[e2e]'
 	$(BIN)/python -m pytest -m browser --timeout 900 tests/e2e $(ARGS)
+
+# Screenshots come from a running service, plots of docs/policies.md and docs/performance.md from
+# the figures in benchmarks/results; docs/pictures/README.md says how to measure these anew.
+pictures: install  ## Make every picture of README and docs anew (three minutes; needs a Chromium)
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install $(EDITABLE) '.[e2e]'
+	sed -f .ci/dark.sed docs/pictures/architecture.svg > docs/pictures/architecture-dark.svg
+	$(BIN)/python -m benchmarks.learning.document
+	$(BIN)/python -m benchmarks.http.document
+	$(BIN)/python -m tests.e2e.pictures
 
 alerts:  ## Check and test the alert rules, check the dashboard's queries (needs promtool)
 	@command -v promtool >/dev/null || { echo "the alert rules are tested with promtool, which is not" \

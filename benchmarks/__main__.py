@@ -21,7 +21,8 @@ outage    Redis goes away under load
 learning  what our policies and other libraries learn (`make learning`)
 
 Machines are shared and noisy: a figure is a ratio of medians of the same run, whose rounds were
-taken in turn. Each writes below benchmarks/results/; --help of each says more.
+taken in turn. A benchmark with a published table writes its figures to
+benchmarks/results/, any other to out/benchmarks/; `--help` of each says more.
 """
 
 import runpy

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-RESULTS: Final = Path(__file__).parent / "results"
+RESULTS: Final = Path(__file__).parent / "results"  # figures of published tables and plots
+OUT: Final = Path("out/benchmarks")  # figures of other runs, and raw ones: not under git
 Json = dict[str, Any]
 
 
@@ -18,14 +19,15 @@ def parser_of(name: str, doc: str | None) -> argparse.ArgumentParser:
     )  # fmt: skip
 
 
-def out_option(options: argparse.ArgumentParser, name: str) -> None:
-    """`--out`, where the results go."""
-    kept = RESULTS / f"{name}.json"
-    options.add_argument("--out", type=Path, default=kept, help="default: the kept results")
+def out_option(options: argparse.ArgumentParser, name: str, *, published: bool = True) -> None:
+    """`--out`, the file of the results."""
+    path = (RESULTS if published else OUT) / f"{name}.json"
+    told = "the published results" if published else str(path)
+    options.add_argument("--out", type=Path, default=path, help=f"default: {told}")
 
 
 def place(name: str, *, whole: bool) -> Path:
-    """Of results by default: those of a part are not kept in place of the whole."""
+    """The default file: a partial run never replaces published results."""
     return (RESULTS if whole else Path("out")) / f"{name}.json"
 
 

@@ -1,7 +1,7 @@
 """One decision and one fold against the plain numpy they cannot do without.
 
 Machines are shared and noisy: a figure is the ratio of two medians of the same run, whose rounds
-were taken in turn. Writes benchmarks/results/decision.json.
+were taken in turn. Writes out/benchmarks/decision.json.
 """
 
 import argparse
@@ -14,7 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 
 import numpy as np
 
-from benchmarks.command import RESULTS, keep
+from benchmarks.command import OUT, keep
 from service.engine import decide
 from service.events import Rewarded, Settled
 from service.experiment import Definition
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{'':32}{'forage, us':>12}{'floor, us':>12}{'ratio':>8}")
     for name, row in results.items():
         print(f"{name:32}{row['forage_us']:12.1f}{row['floor_us']:12.1f}{row['ratio']:8.2f}")
-    keep(results, RESULTS / "decision.json")
+    keep(results, OUT / "decision.json")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ week of them are final. Then runs `forage export` as a process of its own: the f
 it, and a second one that finds nothing new. Memory is the process's own high-water mark (VmHWM);
 `start_mb` is that of an export of an empty log.
 
-Writes benchmarks/results/export.json.
+Writes out/benchmarks/export.json.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import RESULTS, keep
+from benchmarks.command import OUT, keep
 from service.events import (
     AnyEvent,
     ArmRemoved,
@@ -155,7 +155,7 @@ def main() -> None:
         "runs": runs,
     }
     print(json.dumps(figures, indent=2))
-    keep(figures, RESULTS / "export.json")
+    keep(figures, OUT / "export.json")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Starts a redis-server and a service of its own, asks for decisions at a fixed rate (open loop: a
 request's time counts from when it was due), kills Redis or freezes it, and brings it back. Writes
-benchmarks/results/outage-killed.json or outage-frozen.json.
+out/benchmarks/outage-killed.json or outage-frozen.json.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.command import RESULTS, keep
+from benchmarks.command import OUT, keep
 from benchmarks.support.process import service
 from benchmarks.support.redis_server import RedisServer, redis_server
 
@@ -140,7 +140,7 @@ def report(seen: Seen, cleared: float, status: list[int], **asked: Any) -> None:
     }
     for name, value in figures.items():
         print(f"{name:34} {value}")
-    path = RESULTS / f"outage-{'frozen' if asked['frozen'] else 'killed'}.json"
+    path = OUT / f"outage-{'frozen' if asked['frozen'] else 'killed'}.json"
     keep(figures, path)
 
 

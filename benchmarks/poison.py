@@ -328,7 +328,7 @@ def main() -> None:
     options.add_argument("--campaigns", type=int, default=1_000, help="of each case (1000)")
     options.add_argument("--seeds", type=int, default=1, help="worlds (1)")
     options.add_argument("--jobs", type=int, default=2, help="processes (2)")
-    out_option(options, "poison")
+    out_option(options, "poison", published=False)
     asked = options.parse_args()
     cases = [
         (policy, world, small, asked.campaigns, seed)

@@ -4,7 +4,7 @@ tail   a log of 100,000 rewards without a snapshot: from `forage serve` to the f
 lag    two services on one Redis, 1,000 rewards a second given to one: from its answer to the other
        having folded them, by asking the other's /readyz every few milliseconds
 
-Writes benchmarks/results/recovery.json.
+Writes out/benchmarks/recovery.json.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.command import RESULTS, keep
+from benchmarks.command import OUT, keep
 from benchmarks.outage import CONTEXT, QUIET, milliseconds
 from benchmarks.support.process import service
 from benchmarks.support.redis_server import redis_server
@@ -138,7 +138,7 @@ def main() -> None:
         figures |= asyncio.run(lag(folder, redis.url, asked.rate, asked.seconds))
     for name, value in figures.items():
         print(f"{name:26} {value}")
-    keep(figures, RESULTS / "recovery.json")
+    keep(figures, OUT / "recovery.json")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ equal      share of decisions that an exact search gives too: the same seed, and
 recall     share of the candidates of an exact search that are among the ones found
 
 The arms of a mixed catalogue lie around 2,000 kinds, as those of shops do; of an even one, none is
-near another, which is the worst that an index can meet. Writes benchmarks/results/retrieval.json.
+near another, which is the worst that an index can meet. Writes out/benchmarks/retrieval.json.
 """
 
 import os
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=30.0, help="default: 30")
     parser.add_argument("--catalogue", choices=("mixed", "even"), default="mixed")
     parser.add_argument("--policies", default="linucb,lints", help="default: linucb,lints")
-    out_option(parser, "retrieval")
+    out_option(parser, "retrieval", published=False)
     asked = parser.parse_args(arguments)
     rows = dict(zip(map(str, range(asked.arms)), vectors(asked.arms, asked.catalogue), strict=True))
     found = {

@@ -3,7 +3,7 @@
 A service on SQLite in this process, asked by its own protocol; beside it a task that sleeps for a
 millisecond at a time. `stall`: the longest that it slept beyond that, while the request went on.
 `turn`: the most processor time of one turn of the loop, which other load on the machine does not
-count in. Writes benchmarks/results/stalls.json.
+count in. Writes out/benchmarks/stalls.json.
 """
 
 import asyncio
@@ -159,7 +159,7 @@ def asked(asking: Asking) -> Iterator[Stall]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Ask, print, keep."""
     options = parser_of("stalls", __doc__)
-    out_option(options, "stalls")
+    out_option(options, "stalls", published=False)
     chosen = options.parse_args(arguments)
     plug.ANSWER_S = PATIENCE_S
     sys.setswitchinterval(SWITCH_SECONDS)

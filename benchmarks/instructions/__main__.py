@@ -4,7 +4,7 @@ Counted by `valgrind --tool=callgrind`, from the bytes of the request to those o
 service's own protocol and without a socket: the same on a busy machine as on an idle one. A process
 for each kind of request does what all of them do, and then some requests of its kind more than a
 process that does no more; what it takes beyond that one is theirs. Commits are a dictionary's here,
-and nobody waits for a disk. Writes benchmarks/results/instructions.json.
+and nobody waits for a disk. Writes out/benchmarks/instructions.json.
 """
 
 import os
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Count, print, keep."""
     parser = parser_of("instructions", __doc__)
     parser.add_argument("--requests", type=int, default=REQUESTS, help=f"default: {REQUESTS}")
-    out_option(parser, "instructions")
+    out_option(parser, "instructions", published=False)
     asked = parser.parse_args(arguments)
     if shutil.which("valgrind") is None:
         raise SystemExit(NOT_INSTALLED)

@@ -24,7 +24,7 @@ from benchmarks.learning.tables import Standing, summary, text
 from simulator_client.errors import UsageError
 from simulator_client.worlds import make_world
 
-OUT: Final = Path(__file__).parents[1] / "results" / "learning"
+OUT: Final = Path("out/learning")
 WORLDS: Final = ("zooplus", "ranking", "classification", "all")
 VISITS: Final = {"zooplus": 20_000, "ranking": 5_000, "classification": 20_000}
 SHOCKED_VISITS: Final = 40_000
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--json", type=Path, metavar="PATH", help="write every figure there")
     top.add_argument(
         "--out", type=Path, default=OUT, metavar="DIR",
-        help="runs and report.html; default: benchmarks/results/learning",
+        help=f"runs and report.html; default: {OUT}",
     )  # fmt: skip
     return top
 

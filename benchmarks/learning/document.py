@@ -1,12 +1,12 @@
-"""Writes tables and plots of README and docs anew, from the runs that are kept:
-`python -m benchmarks.learning.document`.
+"""Rewrites tables and plots of docs/policies.md from the published figures:
+`python -m benchmarks.learning.document [--from out/learning]`.
 
 A table stands between `<!-- table CASE -->` (or `<!-- table CASE N -->`: of the N best) and
-`<!-- /table -->`; CASE is a folder of `benchmarks/results/learning`. A plot is named
-`pictures/CASE.png`.
+`<!-- /table -->`; CASE names a file of `benchmarks/results/learning`. A plot is named
+`pictures/CASE.png`. With `--from` raw runs first replace what is published of their agents.
 """
 
-import json
+import argparse
 import re
 from collections.abc import Callable, Sequence
 from io import BytesIO
@@ -16,13 +16,14 @@ from typing import Final
 
 from PIL import Image
 
+from benchmarks.learning import published
 from benchmarks.learning.pictures import picture
 from benchmarks.learning.runs import Case
 from benchmarks.learning.tables import Standing, with_interval
 
 ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = ROOT / "benchmarks" / "results" / "learning"
-PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "policies.md")
+PAGES: Final = (ROOT / "docs" / "policies.md",)
 TABLE: Final = re.compile(r"(<!-- table (\S+)(?: (\d+))? -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE: Final = re.compile(r"\(((?:docs/)?pictures/([^)\s]+)\.png)\)")
 COLOURS: Final = 256
@@ -114,18 +115,8 @@ def markdown(standing: Standing, most: int | None) -> str:
     return table if most else f"{table}\n{standing.verdict.capitalize()}.\n"
 
 
-def kept(folder: Path) -> dict[str, Standing]:
-    """Every run in the folder, by case."""
-    standings: dict[str, Standing] = {}
-    for path in sorted(folder.glob("*/*.json")):
-        record = json.loads(path.read_text())
-        standing = standings.setdefault(path.parent.name, Standing(Case(**record["case"])))
-        standing.add(record)
-    return standings
-
-
 def rewritten(text: str, standings: dict[str, Standing]) -> str:
-    """A page with its tables as the runs are now. Raises KeyError for a case without runs."""
+    """A page with its tables as the runs are now. Raises KeyError for an unpublished case."""
 
     def table(found: re.Match[str]) -> str:
         begin, case, most, end = found.groups()
@@ -135,10 +126,17 @@ def rewritten(text: str, standings: dict[str, Standing]) -> str:
 
 
 def main() -> None:
-    """Pages and pictures, these with few colours: they are kept under version control."""
-    standings = kept(RESULTS)
-    for path in PAGES:
-        text = path.read_text()
+    """Figures, pages and pictures, these with few colours: git keeps them."""
+    options = argparse.ArgumentParser(prog="python -m benchmarks.learning.document")
+    options.add_argument("--from", type=Path, dest="runs", metavar="DIR", help="raw runs")
+    asked = options.parse_args()
+    texts = {path: path.read_text() for path in PAGES}
+    standings = published.read(RESULTS)
+    if asked.runs:
+        published.replace(standings, asked.runs)
+        pictured = {case for text in texts.values() for _, case in PICTURE.findall(text)}
+        published.write(standings, RESULTS, pictured)
+    for path, text in texts.items():
         path.write_text(rewritten(text, standings))
         for place, case in PICTURE.findall(text):
             if case in standings:

@@ -74,16 +74,14 @@ def write(standings: Sequence[Standing], path: Path) -> Path:
 
 def picture(standing: Standing) -> bytes:
     """PNG of a case's courses, ours beside the peers'."""
-    ours, peers = standing.side(peers=False), standing.side(peers=True)
-    sides = [ours[:SHOWN] + peers[:1], peers[:SHOWN] + ours[:1]]
-    told = [agent for agent in standing.ranked if agent not in ours + peers]
+    sides, told = _sides(standing)
     style = PEER_LOOKS | looks([agent for agent in standing.ranked if agent not in PEER_LOOKS])
     with rc_context(STYLE):
         figure = Figure(figsize=(13.0, 9.5), layout="constrained")
         grid = figure.subplots(2, 2, sharex=True, sharey="row")
-        panels: list[tuple[Callable[..., tuple[Array, Array]], str]] = [
-            (_regret, "expected regret since the start"),
-            (_share, "share of the best choice"),
+        panels = [
+            ("regret", "expected regret since the start"),
+            ("share", "share of the best choice"),
         ]
         for row, (course, label) in zip(grid, panels, strict=True):
             row[0].set_ylabel(label)
@@ -103,19 +101,41 @@ def picture(standing: Standing) -> bytes:
         return png(figure)
 
 
-def _draw(
-    axes: Axes,
-    standing: Standing,
-    agent: str,
-    course: Callable[..., tuple[Array, Array]],
-    look: Look,
-) -> None:
-    drawn = [course(run["curve"]) for run in standing.runs[agent]]
-    x, y = drawn[0][0], np.array([values for _, values in drawn])
-    draw_line(axes, x, y.mean(axis=0), agent, look)
-    if len(y) > 1:
-        low, high = y.min(axis=0), y.max(axis=0)
-        axes.fill_between(x, low, high, color=look.colour, alpha=0.1, linewidth=0)
+def _sides(standing: Standing) -> tuple[list[list[str]], list[str]]:
+    """The agents of the left and of the right, and those that know the world's structure."""
+    ours, peers = standing.side(peers=False), standing.side(peers=True)
+    told = [agent for agent in standing.ranked if agent not in ours + peers]
+    return [ours[:SHOWN] + peers[:1], peers[:SHOWN] + ours[:1]], told
+
+
+def shown(standing: Standing) -> set[str]:
+    """The agents in the picture of a case."""
+    sides, told = _sides(standing)
+    return {agent for agents in (*sides, told) for agent in agents}
+
+
+def bands_of(standing: Standing, agent: str) -> dict[str, dict[str, list[float]]]:
+    """Mean and range of an agent's courses over its streams, to six digits."""
+    if agent in standing.bands:
+        return standing.bands[agent]
+    found = {}
+    for name, course in COURSES.items():
+        drawn = [course(run["curve"]) for run in standing.runs[agent]]
+        x, y = drawn[0][0], np.array([values for _, values in drawn])
+        parts = {"visit": x, "mean": y.mean(axis=0), "low": y.min(axis=0), "high": y.max(axis=0)}
+        found[name] = {
+            part: [float(f"{value:.6g}") for value in values] for part, values in parts.items()
+        }
+    return found
+
+
+def _draw(axes: Axes, standing: Standing, agent: str, course: str, look: Look) -> None:
+    band = bands_of(standing, agent)[course]
+    draw_line(axes, np.array(band["visit"]), np.array(band["mean"]), agent, look)
+    if len(standing.runs[agent]) > 1:
+        axes.fill_between(
+            band["visit"], band["low"], band["high"], color=look.colour, alpha=0.1, linewidth=0
+        )
 
 
 def _regret(curve: dict[str, list[float]]) -> tuple[Array, Array]:
@@ -129,3 +149,9 @@ def _share(curve: dict[str, list[float]]) -> tuple[Array, Array]:
     gained = best[1:] - best[start]
     share = (expected[1:] - expected[start]) / np.where(gained > 0, gained, np.nan)
     return np.array(curve["visit"], float), share
+
+
+COURSES: Final[dict[str, Callable[[dict[str, list[float]]], tuple[Array, Array]]]] = {
+    "regret": _regret,
+    "share": _share,
+}

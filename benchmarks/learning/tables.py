@@ -15,10 +15,15 @@ from simulator_client.summary import table
 
 @dataclass
 class Standing:
-    """A case's runs by agent, and who is left out of it, with the reason."""
+    """A case's runs by agent, and who is left out of it, with the reason.
+
+    bands   of agents whose runs are published without their courses: course -> visit, mean, low,
+            high
+    """
 
     case: Case
     runs: dict[str, list[Record]] = field(default_factory=dict)
+    bands: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     failed: bool = False
 

@@ -14,7 +14,7 @@ from service.settings import Settings
 from tests.cli.forage import expect_refusal, forage, started
 from tests.support.service import SHOP, openapi
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+CONFIGURATION = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text("utf-8")
 
 
 def test_the_installed_command_tells_its_version() -> None:
@@ -135,10 +135,10 @@ def test_a_trainer_beside_a_store_that_it_cannot_read_is_refused(
     assert "FORAGE_TRAINER" in capsys.readouterr().err
 
 
-def test_every_setting_is_in_the_readme() -> None:
+def test_every_setting_is_in_the_docs() -> None:
     for name in Settings.model_fields:
-        assert f"`FORAGE_{name.upper()}`" in README, name
-    assert set(re.findall(r"`FORAGE_([A-Z_]+)", README)) <= {
+        assert f"`FORAGE_{name.upper()}`" in CONFIGURATION, name
+    assert set(re.findall(r"`FORAGE_([A-Z_]+)", CONFIGURATION)) <= {
         name.upper() for name in Settings.model_fields
     }
 

@@ -11,6 +11,7 @@ DOCS = ROOT / "docs"
 NOT_RUN = "<!-- not run -->"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+SOURCE = re.compile(r'\bsrc(?:set)?="([^"\s]+)"')  # of <img> and <source>
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ def links(path: Path) -> Iterator[str]:
     text = re.sub(r"`[^`\n]*`", "", prose(path))
     for found in LINK.finditer(text):
         yield found[1] or found[2]
+    yield from SOURCE.findall(text)
 
 
 def anchors(path: Path) -> set[str]:

@@ -64,8 +64,8 @@ class Session:
     def _sh(self, text: str, where: str) -> str:
         rest = []
         for line in text.splitlines():
-            if line.startswith("forage serve"):
-                self._serve(line)
+            if (command := line.removeprefix(".venv/bin/")).startswith("forage serve"):
+                self._serve(command)
             else:
                 rest.append(line)
         if not any(rest):

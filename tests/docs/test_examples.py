@@ -1,4 +1,4 @@
-"""What docs/api.md and docs/quickstart.md show is what happens."""
+"""The examples of README, docs/api.md and docs/quickstart.md run, and print what they show."""
 
 import re
 import shutil
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page import DOCS, blocks
+from tests.docs.page import DOCS, ROOT, blocks
 from tests.docs.session import Session, expect, shape
 
+MOST_WORDS = 800
 SDK = DOCS.parent / "service" / "web" / "sdk"
 
 
@@ -17,13 +18,27 @@ SDK = DOCS.parent / "service" / "web" / "sdk"
 @pytest.mark.parametrize(
     ("page", "least"),
     [
-        ("api.md", 18),
-        pytest.param("quickstart.md", 9, marks=pytest.mark.slow),  # it trains a net
+        ("README.md", 3),
+        ("docs/api.md", 18),
+        pytest.param("docs/quickstart.md", 9, marks=pytest.mark.slow),  # it trains a net
     ],
 )
 def test_its_examples_run_and_print_what_they_say(page: str, least: int, tmp_path: Path) -> None:
     with Session(tmp_path) as session:
-        assert session.run(DOCS / page) >= least
+        assert session.run(ROOT / page) >= least
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= MOST_WORDS
+
+
+def test_the_readme_names_targets_that_exist() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named = set(
+        re.findall(r"\bmake (\w+)\b(?!-)", "".join(re.findall(r"`[^`]+`|^make .*", readme, re.M)))
+    )
+    assert {"demo", "test"} <= named <= set(targets)
 
 
 def test_the_script_of_the_quick_start_uses_what_the_sdk_has(tmp_path: Path) -> None:
