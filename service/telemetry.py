@@ -80,7 +80,8 @@ class _Readings(Collector):
 
 class Count:
     """A count that only the event loop's thread raises. prometheus_client takes a lock: the two
-    counts and five timings of a decision would cost some 25 microseconds more, a quarter of it."""
+    counts and five timings of a decision would cost 4 microseconds more, and 9 where their labels
+    are looked up."""
 
     __slots__ = ("count", "created")
 

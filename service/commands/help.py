@@ -5,6 +5,7 @@ import re
 import sys
 from typing import IO, Any
 
+from typer import TyperException
 from typer.core import TyperCommand, TyperGroup
 
 from service.interrupts import at_once
@@ -25,7 +26,11 @@ def styled(text: str, stream: IO[str]) -> str:
 class _Styled(Base):  # type: ignore[misc]
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with at_once():  # Typer imports pydantic to read what is given
-            rest: list[str] = super().parse_args(ctx, args)
+            try:
+                rest: list[str] = super().parse_args(ctx, args)
+            except TyperException as fault:
+                fault.ctx = getattr(fault, "ctx", None) or ctx  # type: ignore[attr-defined]
+                raise
         return rest
 
     def get_help(self, ctx: Any) -> str:

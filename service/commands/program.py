@@ -63,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _told(fault: TyperException) -> str:
     if not hasattr(fault, "possibilities"):
-        return re.sub(r"(?<!\.)\.$", "", fault.format_message())
+        message = fault.format_message().replace("Value error, ", "")
+        return re.sub(r"(?<!\.)\.$", "", message)
     unknown = getattr(fault, "option_name", "")
     return f"there is no option {unknown!r} here{meant(fault.possibilities or [])}"
 

@@ -83,8 +83,8 @@ def adjusted(
 class Bootstrap:
     """The same resampled rows for every estimate, so that two of them can be compared.
 
-    `scipy.stats.bootstrap` gives the same interval, in 2.5 s an estimate of 100,000 rows in place
-    of 0.15 s, and none where a resample has no weight."""
+    `scipy.stats.bootstrap` takes 0.51 s for an estimate of 100,000 rows, this 0.024 s; and it gives
+    no interval where a resample has no weight."""
 
     def __init__(self, count: int, rng: np.random.Generator, resamples: int = RESAMPLES) -> None:
         self._resamples = resamples

@@ -50,7 +50,8 @@ def test_help_tells_the_options(
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["sell"], ["serve", "--colour"], ["serve", "--port", "x"]]
+    "arguments",
+    [[], ["sell"], ["serve", "--colour"], ["serve", "--port", "x"], ["export", "--to"], ["keys"]],
 )
 def test_a_command_line_that_is_wrong_ends_with_2_and_the_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
