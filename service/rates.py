@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from math import ceil
 from time import monotonic
 
 from limits import RateLimitItem
@@ -60,7 +59,7 @@ class Rates:
             wait = overlap - (free + 1) / before
         else:  # not in this window: what was counted in it will be what was before
             wait = overlap + 1 - min(1.0, (rate.amount - cost + 1) / now)
-        return max(1, ceil(wait * seconds))
+        return int(wait * seconds) + 1  # at the very moment, the share is still too large
 
     @property
     def counters(self) -> int:

@@ -1,7 +1,7 @@
 """Rates: a window that slides, told when to come again, in a memory that is bounded."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from limits import parse
 
@@ -48,6 +48,7 @@ def test_more_than_all_of_a_rate_never_passes(clock: Clock) -> None:
     st.lists(st.tuples(st.floats(0, 30), st.integers(1, 10)), max_size=30),
     st.integers(1, 10),
 )
+@example([(0.0, 1), (1.0, 1)], 9)
 def test_who_waits_as_long_as_he_is_told_passes(asked: list[tuple[float, int]], cost: int) -> None:
     clock, rate = Clock(1e6), parse("10/minute")
     counted = Rates(clock)
