@@ -5,10 +5,11 @@ events and training data hold; crosses are functions of it and never stored.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from math import prod
+from sys import float_info
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,11 +60,26 @@ ORDINARY = 1e100
 """Numbers, centers and scales up to it, and down to its inverse, that cannot overflow."""
 
 
+class _Clips(NamedTuple):
+    """limit: of a column. least, most: of the value itself, as `min` and `max` have them."""
+
+    limit: float
+    least: float
+    most: float
+
+    def within(self, value: float, column: float) -> float | None:
+        """The column of a value; None where the value is refused."""
+        if not self.least <= value <= self.most:
+            return None
+        return min(self.limit, max(-self.limit, column))
+
+
 class _Step(NamedTuple):
     """One feature of a plan.
 
     kind        the type that its value has to be of
     low, high   of a number: between them nothing is refused or clipped
+    clips       of a number: beyond them it is clipped, where it is finite and not refused
     """
 
     name: str
@@ -74,6 +90,7 @@ class _Step(NamedTuple):
     scale: float = 1.0
     low: float = 0.0
     high: float = 1.0
+    clips: _Clips | None = None
     category: Categorical | Hashed | None = None
 
 
@@ -94,6 +111,14 @@ def _ordinary(feature: Numbers) -> tuple[float, float]:
     low, high = max(feature.center - reach, -ORDINARY), min(feature.center + reach, ORDINARY)
     least = low if feature.min is None else max(low, feature.min)
     return least, high if feature.max is None else min(high, feature.max)
+
+
+def _clips(feature: Numeric) -> _Clips | None:
+    if feature.clip is None:
+        return None
+    least = -float_info.max if feature.min is None else feature.min
+    most = float_info.max if feature.max is None else feature.max
+    return _Clips(limit_of(feature), least, most)
 
 
 def limit_of(feature: Numbers) -> float:
@@ -138,7 +163,8 @@ class _Side:
             match feature:
                 case Numeric(center=center, scale=scale):
                     ends = _ordinary(feature)
-                    plan.append(_Step(name, float, start, default, center, scale, *ends))
+                    clips = _clips(feature)
+                    plan.append(_Step(name, float, start, default, center, scale, *ends, clips))
                 case Boolean():
                     plan.append(_Step(name, bool, start, default))
                 case Categorical() | Hashed():
@@ -161,7 +187,8 @@ class _Side:
         if self._vectors and not plan:
             return self._encode_vectors(np.empty(self.width), values, 0)
         x, given = self._zeros.copy(), 0
-        for name, kind, start, default, center, scale, low, high, category in plan:
+        beyond: tuple[str, ...] = ()
+        for name, kind, start, default, center, scale, low, high, clips, category in plan:
             value: Any = values.get(name)
             if value is None:
                 value = default
@@ -175,10 +202,18 @@ class _Side:
                     return None
                 x[start + index] = 1.0
                 continue
+            column = (value - center) / scale
             if not low <= value <= high:
-                return None
-            x[start] = (value - center) / scale
-        return self._encode_vectors(np.array(x), values, given)
+                within = None if clips is None else clips.within(value, column)
+                if within is None:
+                    return None
+                beyond += (name,) * (within != column)
+                column = within
+            x[start] = column
+        found = self._encode_vectors(np.array(x), values, given)
+        if found is not None:
+            self._count(beyond)
+        return found
 
     def _encode_vectors(self, x: Array, values: Mapping[str, Any], given: int) -> Array | None:
         """given: how many of the values are in x."""
@@ -213,9 +248,12 @@ class _Side:
                 clipped.append(name)
         if faults:
             raise Invalid("a feature is missing, unknown or of a wrong value", faults=faults)
+        self._count(clipped)
+        return x
+
+    def _count(self, clipped: Iterable[str]) -> None:
         for name in clipped:
             self.clipped[name] += 1
-        return x
 
     def _encode(self, name: str, feature: Feature, value: Any, columns: Array) -> str:
         """Fill the columns of one feature; what is wrong with its value, or ''."""

@@ -125,6 +125,31 @@ def test_a_vector_is_encoded_alike_with_and_without_a_plan(
     assert found(plain.encode) == found(plain._encode_any)
 
 
+@given(
+    st.floats() | st.sampled_from([1e9, -1e9, 1e155, 1e308, -1e308, 30.0, 30.000000001]),
+    st.sampled_from([0.0, 10.0, 1e9, -1e200]),
+    st.sampled_from([1.0, 2.0, 0.3, 1e-10, 1e-200, 1e200]),
+    st.sampled_from([None, 0.5, 10.0, 1e9]),
+    st.sampled_from([{}, {"min": -5.0}, {"max": 20.0}, {"min": 0.0, "max": 1e300}]),
+)
+def test_a_number_is_clipped_alike_with_and_without_a_plan(
+    value: float, center: float, scale: float, clip: float | None, ends: dict[str, float]
+) -> None:
+    """Columns to the bit, faults, and the counts of clipped values."""
+    feature = {"type": "numeric", "center": center, "scale": scale, **ends}
+    side = schema({"age": feature if clip is None else {**feature, "clip": clip}}).context
+
+    def found(encode: Any) -> Any:
+        before = dict(side.clipped)
+        try:
+            told = encode({"age": value}, "context").tobytes()
+        except Invalid as fault:
+            told = fault.faults
+        return told, {name: side.clipped[name] - count for name, count in before.items()}
+
+    assert found(side.encode) == found(side._encode_any)
+
+
 def test_all_faults_are_named_at_once() -> None:
     both = schema({"age": NUMERIC, "pet": CATEGORICAL}, {"pet_food": {"type": "boolean"}})
     with pytest.raises(Invalid) as caught:
