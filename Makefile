@@ -89,9 +89,10 @@ drills: install  ## Break a live service and see its alerts fire in time (8 minu
 	@sh .ci/redis
 	$(BIN)/python -m tests.drills $(ARGS)
 
-check: install  ## Check format, lint and types
+check: install  ## Check format, lint, imports and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 fix: install  ## Format, and repair what the linter can repair
@@ -107,7 +108,7 @@ openapi: install  ## Write the pinned OpenAPI description anew
 	mv out/openapi.json tests/http/openapi.json
 
 reference: install  ## Write the reference of experiment files anew
-	$(BIN)/python -m service.reference > docs/experiment.md.new
+	$(BIN)/python -m service.definition.reference > docs/experiment.md.new
 	mv docs/experiment.md.new docs/experiment.md
 
 swagger-ui:  ## Fetch Swagger UI from npm anew (ARGS=5.36.0: another version)

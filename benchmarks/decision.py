@@ -15,12 +15,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 import numpy as np
 
 from benchmarks.command import OUT, keep
-from service.engine import decide
-from service.events import Rewarded, Settled
-from service.experiment import Definition
-from service.features import Schema
-from service.policies.candidates import Candidates
-from service.policies.learner import Learner
+from service.bandits.policies.candidates import Candidates
+from service.definition.experiment import Definition
+from service.definition.features import Schema
+from service.serving.engine import decide
+from service.state.events import Rewarded, Settled
+from service.state.learner import Learner
 
 ROUNDS = 9
 DRAWS = 512

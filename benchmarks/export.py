@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.command import OUT, keep
-from service.events import (
+from service.log.stores import open_store
+from service.log.stores.base import Append, DecisionRow, Entry
+from service.state.events import (
     AnyEvent,
     ArmRemoved,
     Decision,
@@ -34,8 +36,6 @@ from service.events import (
     encode_decision,
     encode_event,
 )
-from service.stores import open_store
-from service.stores.base import Append, DecisionRow, Entry
 
 SHOP = "shop"
 ARMS = [f"product-{number}" for number in range(50)]

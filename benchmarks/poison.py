@@ -34,13 +34,13 @@ import numpy.typing as npt
 from benchmarks.command import Json, keep, out_option, parser_of, say
 from benchmarks.learning.course import Chance, chance
 from benchmarks.learning.forage import Forage
-from service.events import Rewarded, settle
-from service.fold import State, read_artifact
-from service.policies.version import Version
-from service.rebuild import rebuild
-from service.settlement import weight_of
-from service.stores import Store
-from service.stores.base import Snapshot
+from service.bandits.policies.version import Version
+from service.log.stores import Store
+from service.log.stores.base import Snapshot
+from service.maintenance.rebuild import rebuild
+from service.serving.settlement import weight_of
+from service.state.events import Rewarded, settle
+from service.state.fold import State, read_artifact
 
 Array = npt.NDArray[np.float64]
 Generator = np.random.Generator

@@ -21,12 +21,12 @@ from benchmarks.command import OUT, keep
 from benchmarks.outage import CONTEXT, QUIET, milliseconds
 from benchmarks.support.process import service
 from benchmarks.support.redis_server import redis_server
-from service.events import ExperimentDefined, Rewarded, Settled, encode_event
-from service.experiment import load_definition
-from service.features import Schema
-from service.services import EXAMPLE
-from service.stores import open_store
-from service.stores.base import Append
+from service.app import EXAMPLE
+from service.definition.experiment import load_definition
+from service.definition.features import Schema
+from service.log.stores import open_store
+from service.log.stores.base import Append
+from service.state.events import ExperimentDefined, Rewarded, Settled, encode_event
 
 PAGE = 1_000
 BATCH = 50  # rewards a request

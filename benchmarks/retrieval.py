@@ -25,13 +25,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 import numpy as np
 
 from benchmarks.command import keep, out_option, parser_of
-from service.engine import decide
-from service.experiment import Definition
-from service.features import Schema
-from service.policies.candidates import Candidates
-from service.policies.learner import Learner
-from service.posterior import RidgeHead
-from service.retrieval import DRAWS, Retriever
+from service.bandits.policies.candidates import Candidates
+from service.bandits.posterior import RidgeHead
+from service.definition.experiment import Definition
+from service.definition.features import Schema
+from service.serving.engine import decide
+from service.serving.retrieval import DRAWS, Retriever
+from service.state.learner import Learner
 from simulator_client.summary import table
 
 WIDTH: Final = 32

@@ -41,12 +41,12 @@ import numpy as np
 from benchmarks.command import keep, out_option, parser_of
 from benchmarks.decision import learner, reward
 from benchmarks.floors import SELECTS, Work, floor
-from service.allocator import keep_freed_memory
-from service.engine import decide
-from service.networks import Network, cold_network
-from service.policies.candidates import Candidates
-from service.policies.learner import Learner
-from service.policies.version import Version
+from service.bandits.networks import Network, cold_network
+from service.bandits.policies.candidates import Candidates
+from service.bandits.policies.version import Version
+from service.cli.allocator import keep_freed_memory
+from service.serving.engine import decide
+from service.state.learner import Learner
 from simulator_client.summary import table
 
 LEARNED: Final = 32  # rewards before the first decision

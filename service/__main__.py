@@ -1,8 +1,8 @@
 """forage: serve an experiment, train its nets, look after its log."""
 
 if __name__ == "__main__":  # python -m service
-    from service.program import run
+    from service.cli.entry import run
 
     run()  # it ends the process
 
-from service.commands.program import main as main
+from service.cli.program import main as main

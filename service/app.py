@@ -1,96 +1,183 @@
-"""create_app: the HTTP application over the parts of a process. The only composition of routes."""
+"""The parts of one serving process, put together in one place."""
 
-from typing import Any
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from service import __version__
-from service.http import (
-    access,
-    console,
-    cors,
-    described,
-    evaluations,
-    experiments,
-    imports,
-    problems,
-    routes,
-    upkeep,
-    web,
-)
-from service.http.beacon import Beacon
-from service.http.decisions import DecisionRoutes
-from service.http.gate import Gate
-from service.http.pacing import Paced, Pacing
-from service.http.request_id import RequestIds
-from service.http.schemas import Problem
+from service.definition.experiment import load_definition
+from service.errors import ConfigurationError, Conflict, Invalid, StoreUnavailable
+from service.evaluation.running import Evaluations
+from service.http.connection import limits_of
+from service.http.connections import Connections
 from service.http.services import Services
+from service.log.journal import Journal
+from service.log.stores import Store, open_store
+from service.maintenance.erasure import Eraser
+from service.maintenance.importing import Importer
+from service.maintenance.retention import Retention
+from service.observability.history import History
+from service.observability.telemetry import Telemetry
+from service.security.access import Access
+from service.security.addresses import Addresses
+from service.security.hosts import Hosts
+from service.security.keys import loopback
+from service.security.token import TokenSealer
+from service.serving.admin import Admin
+from service.serving.batcher import SelectBatcher
+from service.serving.engine import Engine
+from service.serving.overview import Overview
+from service.serving.readings import Readings
+from service.serving.settlement import Settlements
+from service.settings import Settings
+from service.state.footprint import footprint_of
 
-DESCRIPTION = """Ask `POST /select` which arm to show, tell `POST /reward` what came of it.
+logger = logging.getLogger(__name__)
 
-Every answer of /select says with which probability its arm was chosen, and by which version of
-which policy. Errors are `application/problem+json` in one shape."""
-
-
-class Application(FastAPI):
-    """FastAPI within the middleware of this service."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.middleware_stack is None:
-            self.middleware_stack = self.build_middleware_stack()
-        scope["app"] = self
-        await self.middleware_stack(scope, receive, send)
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """From the inside out: what stands nearer to the socket comes later."""
-        services: Services = self.state.services
-        settings, pacing = services.settings, Pacing()
-        app: ASGIApp = Paced(super().build_middleware_stack(), pacing)
-        app = DecisionRoutes(app, services, pacing)
-        app = access.Doorkeeper(app, services.access, services.hosts, services.addresses, pacing)
-        app = Gate(app, services.telemetry, settings.max_body_bytes, settings.max_artifact_bytes)
-        app = cors.allowing(settings.cors_origins, Beacon(app, services.hosts))
-        return RequestIds(app)
+EXAMPLE = Path(__file__).parent / "definition" / "examples" / "zooplus.toml"
 
 
-def create_app(services: Services) -> FastAPI:
-    app = Application(
-        title="Forage",
-        version=__version__,
-        description=DESCRIPTION,
-        docs_url=None,  # FastAPI's pages load scripts from another host; ours is `web`'s
-        redoc_url=None,
-        openapi_url=None,  # FastAPI encodes the document anew for each request
-    )
-    app.state.services = services
-    problems.install(app)
-    app.include_router(described.router)
-    app.include_router(routes.router)
-    app.include_router(experiments.router)
-    app.include_router(upkeep.router)
-    app.include_router(console.router)
-    app.include_router(evaluations.router)
-    for prefix, router in (*experiments.SCOPED, *imports.SCOPED):
-        app.include_router(router, prefix=prefix)
-    web.install_openapi(app)
-    web.install(app)
-    app.openapi = lambda: openapi(app, services.access.required)  # type: ignore[method-assign]
-    return app
+UNGUARDED = """{host} can be reached from other hosts, so keys are required. Make one:
+  forage keys add --keys keys.json --name admin --scopes admin
+and serve with FORAGE_KEYS=keys.json. Where nobody but your own services can reach it, because of a
+private network or a proxy that asks who it is: FORAGE_OPEN=true."""
 
 
-def openapi(app: FastAPI, required: bool) -> dict[str, Any]:
-    """The OpenAPI document, with the one shape of errors in place of FastAPI's own, and keys."""
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
+def check_exposure(settings: Settings) -> None:
+    """Before anything listens. Raises ConfigurationError where others could reach a service without
+    keys and nobody said that this is meant."""
+    if settings.keys is not None:
+        if settings.open:
+            raise ConfigurationError(
+                "FORAGE_OPEN=true and FORAGE_KEYS are both set: one says that no keys are needed, "
+                "the other which"
+            )
+        return
+    if settings.open:
+        logger.warning(
+            "FORAGE_OPEN: no keys are asked for, and whoever reaches %s:%d may define experiments, "
+            "read the log and erase it",
+            settings.host,
+            settings.port,
         )
-        schemas = document["components"]["schemas"]
-        schemas.pop("HTTPValidationError", None)
-        schemas.pop("ValidationError", None)
-        schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas["Problem"].pop("$defs", None)
-        access.declare(document, required=required)
-        app.openapi_schema = document
-    return app.openapi_schema
+    elif loopback(settings.host):
+        logger.warning(
+            "no keys are asked for: whoever can connect from this host may define experiments, "
+            "read the log and erase it (docs/keys.md)"
+        )
+    else:
+        raise ConfigurationError(UNGUARDED.format(host=settings.host))
+
+
+@asynccontextmanager
+async def open_services(settings: Settings, store: Store | None = None) -> AsyncIterator[Services]:
+    """Recover from the store, define what is to be served, and close in order at the end.
+
+    `store` is used in place of the one that the settings name.
+    Raises StoreError where log or lock cannot be had, ConfigurationError for a wrong file.
+    """
+    telemetry = Telemetry()
+    if store is None:
+        store = open_store(settings.store, redis_replicas=settings.redis_replicas)
+    journal = Journal(store, settings, telemetry)
+    try:
+        await journal.open()
+        services = assemble(
+            settings, journal, settings.token_keys or [await journal.store.secret()]
+        )
+        telemetry.read(Readings(journal, telemetry))
+        _warn_of_large(services)
+        await _define(services)
+        journal.spawn(_expire(services))
+        journal.spawn(services.retention.run())
+        journal.spawn(services.history.run())
+        yield services
+    finally:
+        await journal.close()
+
+
+def assemble(settings: Settings, journal: Journal, secrets: Sequence[bytes]) -> Services:
+    """The parts over a journal, opening nothing. Raises ConfigurationError for a file of keys that
+    cannot be read."""
+    telemetry, sealer = journal.telemetry, TokenSealer(secrets)
+    engine = Engine(journal, sealer, settings, telemetry)
+    history = History(lambda: journal.states, telemetry)
+    return Services(
+        settings,
+        telemetry,
+        journal,
+        engine,
+        SelectBatcher(engine, journal, telemetry),
+        Settlements(journal, sealer, telemetry),
+        Admin(journal, telemetry, settings.experiment_memory_bytes),
+        Retention(journal, settings, telemetry),
+        Eraser(journal, sealer, telemetry),
+        Importer(journal, engine, sealer),
+        Access(settings.keys, telemetry),
+        Hosts(
+            settings.host,
+            settings.allowed_hosts,
+            settings.cors_origins,
+            keys=settings.keys is not None,
+        ),
+        Connections(limits_of(settings), settings.trusted_proxies, telemetry),
+        Addresses(settings.trusted_proxies),
+        history,
+        Overview(journal, history),
+        Evaluations(settings.store, settings.evaluation_seconds, settings.evaluation_queue),
+    )
+
+
+def _warn_of_large(services: Services) -> None:
+    """Of what the log has, which is served whatever it takes."""
+    quota = services.settings.experiment_memory_bytes
+    for name, state in services.journal.states.items():
+        if (taken := sum(footprint_of(state).values())) > quota:
+            logger.warning(
+                "experiment %s takes some %d MiB of memory, more than the %d that one may take "
+                "(FORAGE_EXPERIMENT_MEMORY_BYTES): it is served, and may not grow",
+                name,
+                round(taken / 2**20),
+                quota // 2**20,
+            )
+
+
+async def _define(services: Services) -> None:
+    """Define the experiments of the files that the log does not hold yet."""
+    files = services.settings.experiments
+    if not files and not services.journal.names:
+        files = [EXAMPLE]
+    for path in files:
+        name, definition = load_definition(path)
+        if name in services.journal.quarantined:
+            continue
+        state = services.journal.state(name)
+        if state is not None and state.definition not in (definition, definition.completed()):
+            logger.warning(
+                "%s: the log holds another definition of %s, which is served; change it with "
+                "PUT /experiments/%s",
+                path,
+                name,
+                name,
+            )
+        if state is None:
+            try:
+                await services.admin.define(name, definition)
+            except Invalid as fault:
+                faults = "\n".join(f"  {each.path}: {each.message}" for each in fault.faults)
+                raise ConfigurationError(f"{path}:\n{faults}") from fault
+            except Conflict:  # another process that starts on the same log was first
+                await services.journal.follow(seconds=0)
+
+
+async def _expire(services: Services) -> None:
+    while True:
+        await asyncio.sleep(services.settings.expiry_seconds)
+        try:
+            while services.journal.presence.leads and await services.settlements.expire_due():
+                pass
+        except StoreUnavailable:
+            logger.warning("default rewards wait for the log")
+        except Exception:  # one decision must not keep the others from their rewards
+            logger.exception("a default reward failed")

@@ -17,9 +17,9 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from service.addresses import Network, network_of
-from service.hosts import host_of
-from service.origins import origin_of
+from service.security.addresses import Network, network_of
+from service.security.hosts import host_of
+from service.security.origins import origin_of
 
 
 def commas(read: Callable[[str], Any]) -> BeforeValidator:

@@ -13,17 +13,17 @@ from benchmarks.floors import Work
 from benchmarks.growth.axes import kept
 from benchmarks.medians import Turn, medians_us, turn_of
 from benchmarks.retrieval import WIDTH, decided, policy, vectors
-from service.engine import Engine, decide
-from service.events import ArmUpserted, ExperimentDefined, Rewarded, Settled
-from service.experiment import Definition
-from service.fold import State
-from service.journal import Journal
-from service.question import Question
-from service.retrieval import Retriever
+from service.definition.experiment import Definition
+from service.definition.question import Question
+from service.log.journal import Journal
+from service.log.stores.memory import MemoryStore
+from service.observability.telemetry import Telemetry
+from service.security.token import TokenSealer
+from service.serving.engine import Engine, decide
+from service.serving.retrieval import Retriever
 from service.settings import Settings
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
-from service.token import TokenSealer
+from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Settled
+from service.state.fold import State
 
 NAMED: Final = 50  # arms of a request
 RETRIEVED: Final = 20

@@ -17,10 +17,10 @@ from benchmarks.command import Json, say
 from benchmarks.floors import SELECTS
 from benchmarks.growth.axes import kept
 from benchmarks.medians import Turn, medians_us
-from service.engine import new_id
-from service.events import Decided, Rewarded, Settled, Shown, encode_decision, encode_event
-from service.stores import Store, open_store
-from service.stores.base import Append, DecisionRow, Entry
+from service.log.stores import Store, open_store
+from service.log.stores.base import Append, DecisionRow, Entry
+from service.serving.engine import new_id
+from service.state.events import Decided, Rewarded, Settled, Shown, encode_decision, encode_event
 
 EXPERIMENT: Final = "bench"
 ARMS, COLUMNS = 50, 9

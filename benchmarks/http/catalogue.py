@@ -43,11 +43,11 @@ from benchmarks.http.turns import at_least, cell, expect_two_cores, figures, tur
 from benchmarks.machine import machine
 from benchmarks.memory import resident_mb
 from benchmarks.retrieval import COMPARED, LEARNED, WIDTH, decided, vectors
-from service.events import decode_event
-from service.fold import State
-from service.policies.learner import Learner
-from service.retrieval import Retriever
-from service.stores import open_store
+from service.log.stores import open_store
+from service.serving.retrieval import Retriever
+from service.state.events import decode_event
+from service.state.fold import State
+from service.state.learner import Learner
 from simulator_client.load_plan import Plan
 from simulator_client.load_requests import selects
 from simulator_client.summary import table

@@ -12,9 +12,14 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.learning.course import Chance, Course, play
-from service import settlement
-from service.engine import decide
-from service.events import (
+from service.bandits.policies.candidates import Candidates
+from service.definition.experiment import Definition
+from service.log.stores import Store
+from service.log.stores.base import Mark, Record
+from service.serving import settlement
+from service.serving.engine import decide
+from service.serving.settlement import weight_of
+from service.state.events import (
     AnyEvent,
     ExperimentDefined,
     Rewarded,
@@ -24,13 +29,8 @@ from service.events import (
     encode_event,
     settle,
 )
-from service.experiment import Definition
-from service.fold import State, changes_due, read_meta
-from service.policies.candidates import Candidates
-from service.policies.learner import Learner
-from service.settlement import weight_of
-from service.stores import Store
-from service.stores.base import Mark, Record
+from service.state.fold import State, changes_due, read_meta
+from service.state.learner import Learner
 from simulator_client.worlds import World
 
 EXPERIMENT = "bench"

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 import service
 from benchmarks.learning.course import Agent, curve, figures, play
 from benchmarks.learning.peers import PEERS, LeftOut, guest
-from service.experiment import Definition
+from service.definition.experiment import Definition
 from simulator_client.errors import UsageError
 from simulator_client.journal import write_whole
 from simulator_client.worlds import World, make_world

@@ -13,7 +13,7 @@ from benchmarks.decision import learner, reward
 from benchmarks.floors import MEMBERS, NET, Work
 from benchmarks.medians import medians_us, turn_of
 from benchmarks.scoring import trained
-from service.policies.learner import Learner
+from service.state.learner import Learner
 
 Array = npt.NDArray[np.float64]
 COLUMNS: Final = (9, 64)

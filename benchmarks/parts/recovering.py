@@ -11,12 +11,12 @@ from typing import Any, Final
 from benchmarks.command import Json, say
 from benchmarks.medians import Turn, medians_us
 from benchmarks.recovery import PAGE, written
-from service.events import decode_event
-from service.experiment import load_definition
-from service.follower import Follower
-from service.services import EXAMPLE
-from service.stores import Store, open_store
-from service.telemetry import Telemetry
+from service.app import EXAMPLE
+from service.definition.experiment import load_definition
+from service.log.follower import Follower
+from service.log.stores import Store, open_store
+from service.observability.telemetry import Telemetry
+from service.state.events import decode_event
 
 TAIL: Final = 0.1  # of the events that come after the snapshot
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from benchmarks.command import Json
 from benchmarks.medians import Turn, medians_us, turn_of
-from service.events import ExperimentDefined, Rewarded, Settled
-from service.experiment import Definition
-from service.fold import State
-from service.stores import Store, open_store
+from service.definition.experiment import Definition
+from service.log.stores import Store, open_store
+from service.state.events import ExperimentDefined, Rewarded, Settled
+from service.state.fold import State
 
 EXPERIMENT: Final = "bench"
 STEPS: Final = ("encode", "save", "load")

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from benchmarks.command import Json, say
-from service.events import ExperimentDefined, Rewarded, Settled, encode_event
-from service.experiment import Definition
-from service.policies.learner import Learner
-from service.services import open_services
+from service.app import open_services
+from service.definition.experiment import Definition
+from service.log.stores import open_store
+from service.log.stores.base import Append
 from service.settings import Settings
-from service.stores import open_store
-from service.stores.base import Append
+from service.state.events import ExperimentDefined, Rewarded, Settled, encode_event
+from service.state.learner import Learner
 from service.training.fit import fit
 from service.training.settlements import collect
 from service.training.trainer import plan, train

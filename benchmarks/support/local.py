@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import httpx
 from fastapi import FastAPI
 
-from service.app import create_app
+from service.app import open_services
+from service.http.application import create_app
 from service.http.services import Services
-from service.services import open_services
+from service.log.stores import Store
 from service.settings import Settings
-from service.stores import Store
 
 T = TypeVar("T")
 L = TypeVar("L", bound="LocalService")

@@ -14,9 +14,9 @@ from service.evaluation.refusals import LEAST_EFFECTIVE, MOST_UNSUPPORTED, Weigh
 from service.evaluation.rows import Say, Selection, choose
 from service.evaluation.targets import GUESS, Added, with_policies
 from service.evaluation.walk import Walk
-from service.follower import Follower
-from service.stores import Store, open_store
-from service.telemetry import Telemetry
+from service.log.follower import Follower
+from service.log.stores import Store, open_store
+from service.observability.telemetry import Telemetry
 
 NOTHING = None, None
 """What a log earned that tells nothing of it."""

@@ -12,8 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from service.definition.experiment import Definition
 from service.errors import LogTooNew, StoreError
-from service.events import (
+from service.log.replay import Rows, replay, row_pages
+from service.log.stores import Store
+from service.log.stores.base import KeptRow
+from service.serving.rederive import is_imported, is_whole, made
+from service.state.events import (
     AnyEvent,
     Decision,
     ExperimentDefined,
@@ -22,11 +27,6 @@ from service.events import (
     decode_decision,
     outcomes,
 )
-from service.experiment import Definition
-from service.rederive import is_imported, is_whole, made
-from service.replay import Rows, replay, row_pages
-from service.stores import Store
-from service.stores.base import KeptRow
 
 Say = Callable[[str, int, int | None], None]
 """Takes what is being done, how much of it is done, and of how much, where that is known."""

@@ -6,10 +6,10 @@ hold among its arms alone, and another policy would have shown others: no weight
 
 from collections.abc import Mapping
 
-from service.events import Decision
-from service.fold import State
-from service.policies.learner import Learner
-from service.rederive import is_imported
+from service.serving.rederive import is_imported
+from service.state.events import Decision
+from service.state.fold import State
+from service.state.learner import Learner
 
 
 def has_shortlist(state: State, decision: Decision) -> bool:

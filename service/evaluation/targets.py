@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from service.bandits.policies.candidates import Candidates
+from service.definition.experiment import Definition
+from service.definition.faults import faults_of
+from service.definition.features import Array, Schema, View
 from service.errors import ConfigurationError, StoreUnavailable
-from service.events import ExperimentDefined
-from service.experiment import Definition
-from service.faults import faults_of
-from service.features import Array, Schema, View
-from service.fold import State, changes_due, read_artifact
-from service.policies.candidates import Candidates
-from service.policies.learner import Learner, Staged
-from service.stores import Store
+from service.log.stores import Store
+from service.state.events import ExperimentDefined
+from service.state.fold import State, changes_due, read_artifact
+from service.state.learner import Learner, Staged
 
 GUESS = "_guess_of_reward"
 """Name of the regression among the policies of the fold."""

@@ -13,27 +13,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.engine import decide
+from service.bandits.policies.candidates import Candidates
+from service.definition.features import Array
 from service.errors import Invalid, LogGap, NotFound
 from service.evaluation.rows import EARLIER, UNREADABLE, Chosen, Reader, Say
 from service.evaluation.shortlists import chosen_otherwise, has_shortlist
 from service.evaluation.targets import Added, frozen, guesses
-from service.events import (
+from service.log.follower import Follower, Live
+from service.log.replay import origin_of, steps
+from service.log.stores import Store
+from service.observability.telemetry import Telemetry
+from service.serving.engine import decide
+from service.serving.rederive import candidates_of, is_imported
+from service.state.events import (
     AnyEvent,
     Decision,
     Erased,
     ExperimentDefined,
     Tombstone,
 )
-from service.features import Array
-from service.fold import State
-from service.follower import Follower, Live
-from service.policies.candidates import Candidates
-from service.policies.learner import Learner
-from service.rederive import candidates_of, is_imported
-from service.replay import origin_of, steps
-from service.stores import Store
-from service.telemetry import Telemetry
+from service.state.fold import State
+from service.state.learner import Learner
 
 ABSENT = "made before all of the policies were there"
 FEATURES = "their features or arms do not fit the policies as they stand"

@@ -6,16 +6,16 @@ from typing import Any, Final, Literal, NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.access import GRANT, Access, Caller, Headers
-from service.addresses import Addresses
 from service.errors import Refused
-from service.hosts import Hosts
 from service.http.admission import AT_THE_DOOR, expect_short
 from service.http.gate import bounded
 from service.http.pacing import Pacing
 from service.http.problems import MEDIA_TYPE, refusal
 from service.http.scope import CALLER, PROBES, declared_length, headers_of
-from service.keys import KeyScope
+from service.security.access import GRANT, Access, Caller, Headers
+from service.security.addresses import Addresses
+from service.security.hosts import Hosts
+from service.security.keys import KeyScope
 
 FREE: Final = "free"
 """For everybody: probes, descriptions, pages and scripts, none of which tells what is served."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from service.access import Caller
+from service.definition.question import InlineArm, Question
 from service.errors import TooLarge
 from service.http.services import Services
-from service.profile import cost
-from service.question import InlineArm, Question
+from service.security.access import Caller
+from service.security.profile import cost
 
 AT_THE_DOOR = 1
 """What every request costs, before anything of its body is known."""

@@ -17,13 +17,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.definition.experiment import NAME
 from service.errors import ForeignOrigin, Misdirected
-from service.experiment import NAME
-from service.hosts import Hosts
 from service.http.access import is_foreign
 from service.http.codec import UNREADABLE
 from service.http.problems import REFUSALS, cut_off, problem, refusal, respond
 from service.http.scope import declared_length, headers_of, with_headers
+from service.security.hosts import Hosts
 
 PATH: Final = "/beacon"
 BYTES: Final = 65_536

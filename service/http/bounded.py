@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol within the bounds of `service.connections`."""
+"""uvicorn's HTTP protocol within the bounds of `service.http.connections`."""
 
 import asyncio
 from collections import deque
@@ -14,8 +14,8 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from service.connection import Connection, HeadTooLarge, Reason
-from service.connections import Connections
+from service.http.connection import Connection, HeadTooLarge, Reason
+from service.http.connections import Connections
 from service.http.problems import problem, respond
 
 ANSWERS: Final[dict[Reason, tuple[int, str, str, str]]] = {

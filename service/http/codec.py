@@ -15,11 +15,11 @@ from msgspec import Meta
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
-from service.engine import Answer
-from service.experiment import NAME
+from service.definition.experiment import NAME
+from service.definition.question import Id, InlineArm, Question, Text, Values
 from service.http.schemas import RewardBatchBody, RewardBody, SelectBatchBody, SelectBody
-from service.question import Id, InlineArm, Question, Text, Values
-from service.settlement import Outcome, Status
+from service.serving.engine import Answer
+from service.serving.settlement import Outcome, Status
 
 Name = Annotated[str, Meta(pattern=NAME.replace("$", r"\Z"))]  # Python's $ lets a line end there
 

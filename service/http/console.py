@@ -7,11 +7,11 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from service import __version__
-from service.experiment import Name
+from service.definition.experiment import Name
 from service.http.experiments import IfMatch, Named, revision_of
 from service.http.routes import Core, problems
 from service.http.schemas import Body
-from service.overview import Order, Page
+from service.serving.overview import Order, Page
 
 router = APIRouter()
 

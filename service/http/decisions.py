@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.access import Caller
+from service.definition.question import Question
 from service.errors import Invalid, Refused, StoreUnavailable
 from service.http import codec
 from service.http.admission import AT_THE_DOOR, admit_batch, admit_one_of_batch, admit_question
@@ -24,7 +24,7 @@ from service.http.problems import answer_to, problem_of
 from service.http.scope import CALLER, headers_of
 from service.http.services import Services
 from service.http.writing import written
-from service.question import Question
+from service.security.access import Caller
 
 LONG_BYTES: Final = 16_384
 """A longer body takes its turn with the requests of the framework."""

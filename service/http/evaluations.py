@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import AwareDatetime, BaseModel, Field
 
-from service.experiment import Name
+from service.definition.experiment import Name
+from service.definition.policies import AnyPolicy
 from service.http.experiments import Named
 from service.http.routes import Core, problems
 from service.http.schemas import Body
-from service.policies.settings import AnyPolicy
 
 router = APIRouter(tags=["observe"])
 

@@ -11,10 +11,8 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from pydantic import WithJsonSchema
 
-from service.access import expect_granted, granted
+from service.definition.experiment import ArmId, Name
 from service.errors import Invalid, NotFound
-from service.experiment import ArmId, Name
-from service.fold import State
 from service.http.routes import Core, problems
 from service.http.schemas import (
     Arm,
@@ -29,6 +27,8 @@ from service.http.schemas import (
     PolicyStatus,
     VersionAnswer,
 )
+from service.security.access import expect_granted, granted
+from service.state.fold import State
 
 router = APIRouter(tags=["define"])
 

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.http.problems import REFUSALS, problem, respond
 from service.http.scope import declared_length
-from service.telemetry import Telemetry
+from service.observability.telemetry import Telemetry
 
 
 class Gate:

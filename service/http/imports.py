@@ -6,15 +6,15 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends
 from pydantic import AwareDatetime, BaseModel, Field
 
+from service.definition.experiment import ArmId, Name, Number, Values
+from service.definition.question import InlineArm
 from service.errors import Invalid, Refused
-from service.experiment import ArmId, Name, Number, Values
-from service.fold import State
 from service.http.experiments import named, only
 from service.http.problems import problem_of
 from service.http.routes import Core, problems
 from service.http.schemas import ArmBody, Body, Problem
-from service.importing import Status, Visit
-from service.question import InlineArm
+from service.maintenance.importing import Status, Visit
+from service.state.fold import State
 
 Chance = Annotated[float, Field(ge=0, le=1)]
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.access import Caller
 from service.http.scope import CALLER, PROBES
+from service.security.access import Caller
 
 TURN_SECONDS: Final = 0.002
 

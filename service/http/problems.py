@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
+from service.definition.faults import FAULTS, faults_of
 from service.errors import (
     Fault,
     NoFiniteScores,
@@ -18,10 +19,9 @@ from service.errors import (
     StoreUnavailable,
     TooManyRequests,
 )
-from service.faults import FAULTS, faults_of
 from service.http import request_id
 from service.http.schemas import Problem, ProblemFault
-from service.logs import REQUEST_ID
+from service.observability.logs import REQUEST_ID
 
 logger = logging.getLogger(__name__)
 

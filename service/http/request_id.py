@@ -6,9 +6,9 @@ from time import perf_counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.entropy import Entropy
 from service.http.scope import headers_of
-from service.logs import REQUEST_ID
+from service.observability.logs import REQUEST_ID
+from service.security.entropy import Entropy
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service import __version__
-from service.access import Caller, granted
-from service.experiment import Name
-from service.explain import explain
+from service.definition.experiment import Name
 from service.http.schemas import (
     ActivationAnswer,
     DecisionAnswer,
@@ -18,6 +16,8 @@ from service.http.schemas import (
 from service.http.scope import CALLER
 from service.http.services import Services
 from service.http.writing import written
+from service.security.access import Caller, granted
+from service.serving.explain import explain
 
 
 async def services(request: Request) -> Services:  # a plain def would cost a thread

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from service.engine import Answer
-from service.experiment import ArmId, Definition, Name, Number, Text, Values
-from service.faults import at_most
-from service.policies.settings import whole
-from service.question import InlineArm, Question
-from service.settlement import ActivationStatus, Outcome, Status
+from service.definition.experiment import ArmId, Definition, Name, Number, Text, Values
+from service.definition.faults import at_most
+from service.definition.policies import whole
+from service.definition.question import InlineArm, Question
+from service.serving.engine import Answer
+from service.serving.settlement import ActivationStatus, Outcome, Status
 
 Token = Annotated[str, Field(min_length=1, max_length=1_024)]
 

@@ -2,23 +2,23 @@
 
 from dataclasses import dataclass
 
-from service.access import Access
-from service.addresses import Addresses
-from service.admin import Admin
-from service.batcher import SelectBatcher
-from service.connections import Connections
-from service.engine import Engine
 from service.evaluation.running import Evaluations
-from service.history import History
-from service.hosts import Hosts
-from service.importing import Importer
-from service.journal import Journal
-from service.overview import Overview
+from service.http.connections import Connections
+from service.log.journal import Journal
+from service.maintenance.erasure import Eraser
+from service.maintenance.importing import Importer
+from service.maintenance.retention import Retention
+from service.observability.history import History
+from service.observability.telemetry import Telemetry
+from service.security.access import Access
+from service.security.addresses import Addresses
+from service.security.hosts import Hosts
+from service.serving.admin import Admin
+from service.serving.batcher import SelectBatcher
+from service.serving.engine import Engine
+from service.serving.overview import Overview
+from service.serving.settlement import Settlements
 from service.settings import Settings
-from service.settlement import Settlements
-from service.telemetry import Telemetry
-from service.upkeep.erasure import Eraser
-from service.upkeep.retention import Retention
 
 
 @dataclass(frozen=True, slots=True)

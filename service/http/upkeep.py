@@ -5,13 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from service.access import expect_granted
+from service.definition.experiment import Name
 from service.errors import Invalid
-from service.experiment import Name
 from service.http.experiments import Named
 from service.http.routes import Core, problems
 from service.http.schemas import Body
-from service.stores.keeping import Taken
+from service.log.stores.keeping import Taken
+from service.security.access import expect_granted
 
 router = APIRouter(tags=["operate"])
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
-WEB: Final = Path(__file__).parents[1] / "web"
+WEB: Final = Path(__file__).parent / "static"
 
 FOLDERS: Final[dict[str, str]] = {
     "/sdk": "sdk",
@@ -25,7 +25,7 @@ FOLDERS: Final[dict[str, str]] = {
     "/docs": "docs",
     "/": "console",
 }
-"""Where a folder under service/web is served. Its index.html answers at the path itself."""
+"""Where a folder under service/http/static is served. Its index.html answers at the path itself."""
 
 OPENAPI: Final = "/openapi.json"
 

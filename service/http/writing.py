@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from service.replay import Pace
+from service.log.replay import Pace
 
 _encode = msgspec.json.Encoder().encode
 

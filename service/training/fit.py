@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from service.networks import Network
-from service.policies.settings import Training
+from service.bandits.networks import Network
+from service.definition.policies import Training
 
 Array = npt.NDArray[np.float64]
 

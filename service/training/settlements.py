@@ -3,8 +3,11 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from service.bandits.policies.memory import Memory
 from service.errors import StoreUnavailable
-from service.events import (
+from service.log.replay import replay
+from service.log.stores import Store
+from service.state.events import (
     AnyEvent,
     ChangeDetected,
     Erased,
@@ -14,11 +17,8 @@ from service.events import (
     PolicyReset,
     Tombstone,
 )
-from service.fold import State, is_change_of
-from service.policies.learner import Learner
-from service.policies.memory import Memory
-from service.replay import replay
-from service.stores import Store
+from service.state.fold import State, is_change_of
+from service.state.learner import Learner
 
 BIRTHS = (ExperimentDefined, PolicyReset)
 """Events from which on a policy's head holds what was settled, where they have its revision."""

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from service.errors import ConfigurationError, StoreUnavailable
-from service.fold import State, pack_artifact
-from service.follower import Follower
-from service.policies.learner import Learner
-from service.stores import Store, open_store
-from service.telemetry import Telemetry
+from service.log.follower import Follower
+from service.log.stores import Store, open_store
+from service.observability.telemetry import Telemetry
+from service.state.fold import State, pack_artifact
+from service.state.learner import Learner
 from service.training.fit import Plan, fit
 from service.training.settlements import collect
 

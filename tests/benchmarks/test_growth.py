@@ -11,7 +11,7 @@ from benchmarks.growth.axes import AXES, when_doubled
 from benchmarks.growth.catalogue import NAMED, changed, engine, named, shop
 from benchmarks.growth.log import EXPERIMENT, Batches
 from benchmarks.growth.pictures import picture
-from service.stores.base import Append, DecisionRow
+from service.log.stores.base import Append, DecisionRow
 
 
 def test_a_cost_that_grows_with_the_size_doubles_with_it() -> None:

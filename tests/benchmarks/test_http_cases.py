@@ -15,8 +15,8 @@ from benchmarks.http.__main__ import rows
 from benchmarks.http.apps import disjoint, echo, validated
 from benchmarks.http.apps.wire import ARMS, context_row, served
 from benchmarks.http.cases import CASES, ECHO, POLICIES, Case, plan
-from service.experiment import load_definition
-from service.features import Schema
+from service.definition.experiment import load_definition
+from service.definition.features import Schema
 from service.http.schemas import RewardBody, SelectBody
 from simulator_client.load_plan import Requests
 from tests.simulator.load_server import LoadServer

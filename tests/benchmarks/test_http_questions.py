@@ -11,8 +11,8 @@ from benchmarks.http import catalogue, replicas, training
 from benchmarks.http.servers import QUIET
 from benchmarks.http.turns import Turn, added, at_least, figures
 from benchmarks.retrieval import WIDTH
-from service.experiment import load_definition
-from service.policies.settings import Network
+from service.definition.experiment import load_definition
+from service.definition.policies import Network
 from simulator_client.load_tally import Tally
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import service.engine
+import service.serving.engine
 from benchmarks.learning.course import Chance, chance, play
 from benchmarks.learning.forage import EXPERIMENT, Forage, run
-from service.events import Rewarded
-from service.posterior import digest
+from service.bandits.posterior import digest
+from service.state.events import Rewarded
 from simulator_client.worlds import make_world
 from tests.support.service import serving
 
@@ -86,7 +86,7 @@ def _feedback(shown: list[str], slot: int | None) -> dict[str, Any]:
 
 def test_cascades_come_to_what_the_wire_makes_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     entropy = _Entropy()
-    monkeypatch.setattr(service.engine, "_entropy", entropy)
+    monkeypatch.setattr(service.serving.engine, "_entropy", entropy)
     agent = Forage(SLATES)
     with serving() as wire:
         assert wire.put(f"/experiments/{EXPERIMENT}", SLATES).status_code in (200, 201)

@@ -12,7 +12,7 @@ from benchmarks.parts.__main__ import main
 from benchmarks.parts.folding import FLOOR_OF, REWARDS, floors, fold, policy_of, rewards
 from benchmarks.parts.snapshots import CASES, Heads, state_of
 from benchmarks.parts.tables import TABLES
-from service.fold import State
+from service.state.fold import State
 from tests.unit.test_policy_settings import KINDS
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.events import AnyEvent, Corrected, Expired, Rewarded, Settled
+from service.state.events import AnyEvent, Corrected, Expired, Rewarded, Settled
 from tests.chaos.ledger import Ledger
 from tests.chaos.proxy import Kind, Proxy
 from tests.chaos.verdict import Audit, Log, audit

@@ -9,7 +9,10 @@ from typing import Final
 
 import httpx
 
-from service.events import (
+from service.bandits.posterior import digest
+from service.log.replay import PAGE
+from service.log.stores import open_store
+from service.state.events import (
     AnyEvent,
     Corrected,
     Expired,
@@ -18,10 +21,7 @@ from service.events import (
     decode_event,
     outcomes,
 )
-from service.fold import State
-from service.posterior import digest
-from service.replay import PAGE
-from service.stores import open_store
+from service.state.fold import State
 from tests.chaos.ledger import Claim, Key
 from tests.chaos.processes import NAME, Replica
 from tests.recovery.serving import folded

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from service.__main__ import main
-from service.events import decode_decision
-from service.findings import COLUMNS
+from service.serving.findings import COLUMNS
+from service.state.events import decode_decision
 from tests.cli.forage import expect_refusal, forage, serving, started
 
 POLICIES = ["linucb", "lints", "neural_linear_ts", "random"]

@@ -14,11 +14,11 @@ import pytest
 from benchmarks.support.redis_server import RedisServer, redis_server
 from service.__main__ import main
 from service.errors import StoreUnavailable
-from service.follower import Follower
-from service.stores import Store, open_store
-from service.stores.keeping import KeptMark
-from service.telemetry import Telemetry
-from service.upkeep import copying
+from service.log.follower import Follower
+from service.log.stores import Store, open_store
+from service.log.stores.keeping import KeptMark
+from service.maintenance import copying
+from service.observability.telemetry import Telemetry
 from tests.cli.forage import Serving, environment, expect_refusal, forage, serving, started
 from tests.unit.folding import bits
 

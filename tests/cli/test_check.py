@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.__main__ import main
-from service.checking import Checked, check
+from service.maintenance.checking import Checked, check
 
 GOOD = """\
 name = "shop"

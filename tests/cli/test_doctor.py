@@ -15,10 +15,10 @@ import pytest
 
 from benchmarks.support.redis_server import RedisServer
 from service.__main__ import main
-from service.doctor import Check, text
-from service.doctor.service import _clock, _counters, examine_experiment
-from service.doctor.sqlite import _disk, file_system, tail
-from service.keys import Key, changing, digest_of, mint
+from service.maintenance.doctor import Check, text
+from service.maintenance.doctor.service import _clock, _counters, examine_experiment
+from service.maintenance.doctor.sqlite import _disk, file_system, tail
+from service.security.keys import Key, changing, digest_of, mint
 from service.settings import Settings
 from tests.cli.forage import Serving, serving, started
 
@@ -214,7 +214,7 @@ def test_a_redis_as_it_should_be_is_ok(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.doctor.redis.SLOW_S", 10.0)  # the machine may be busy
+    monkeypatch.setattr("service.maintenance.doctor.redis.SLOW_S", 10.0)  # the machine may be busy
     configured(redis_server, stream_node_max_entries=1)
     with serving(tmp_path, "--store", redis_server.url) as running:
         running.visit()

@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from service.__main__ import main
-from service.stores import open_store
+from service.log.stores import open_store
 from tests.cli.forage import environment, expect_refusal, forage, serving, started
 from tests.support.process import unmeasured
 from tests.unit.archived import LATER_S, MORNING, Shop, a_decision
@@ -320,6 +320,8 @@ def test_progress_is_told_on_a_terminal_alone(
 
 
 def test_a_service_does_not_import_pyarrow() -> None:
-    code = "import sys, service.app, service.__main__; sys.exit('pyarrow' in sys.modules)"
+    code = (
+        "import sys, service.http.application, service.__main__; sys.exit('pyarrow' in sys.modules)"
+    )
     ended = subprocess.run([sys.executable, "-c", code], env=unmeasured(os.environ), check=False)
     assert ended.returncode == 0

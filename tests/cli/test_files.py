@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from service.files import create_private, keep_private, make_private
-from service.stores import sqlite_file
+from service.log.stores import sqlite_file
+from service.security.files import create_private, keep_private, make_private
 from tests.cli.forage import expect_refusal, forage, serving
 
 

@@ -5,9 +5,9 @@ import io
 import pytest
 
 from service.__main__ import main
-from service.commands import COMMANDS, GROUPS
-from service.commands.help import styled
-from service.terminal import BOLD, coloured
+from service.cli import COMMANDS, GROUPS
+from service.cli.help import styled
+from service.observability.terminal import BOLD, coloured
 
 
 class Terminal(io.StringIO):

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.commands import import_
-from service.commands.import_ import Importing
+from service.cli import import_
+from service.cli.import_ import Importing
 from service.errors import ConfigurationError, StoreUnavailable
 from tests.cli.forage import Serving, expect_refusal, forage, serving, started
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from service import experiment
 from service.__main__ import main
-from service.checking import check_file
-from service.commands.init import TEMPLATE
-from service.experiment import Definition, load_definition
-from service.policies.settings import AnyPolicy, PolicySettings
+from service.cli.init import TEMPLATE
+from service.definition import experiment
+from service.definition.experiment import Definition, load_definition
+from service.definition.policies import AnyPolicy, PolicySettings
+from service.maintenance.checking import check_file
 from tests.cli.forage import serving, started
 
 

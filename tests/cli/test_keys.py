@@ -13,8 +13,8 @@ import pytest
 from msgspec import structs
 
 from service.__main__ import main
-from service.keys import read_keys
-from service.profile import FREE, STRICT
+from service.security.keys import read_keys
+from service.security.profile import FREE, STRICT
 from tests.cli.forage import Serving, expect_refusal, forage, serving, started
 
 KEY = re.compile(r"fk_[0-9a-f]{16}_[0-9a-f]{64}")

@@ -7,8 +7,8 @@ from zlib import crc32
 
 import httpx
 
-from service.stores import open_store
-from service.stores.base import Append, Appended
+from service.log.stores import open_store
+from service.log.stores.base import Append, Appended
 from tests.cli.forage import expect_refusal, forage, serving
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.support.redis_server import RedisServer, redis_server
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
 from tests.support.stores import Backend, stores_at
 
 

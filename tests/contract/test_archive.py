@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from service.archive.flow import Sizes
 from service.errors import LogGap
-from service.stores import Store
-from service.stores.base import Snapshot
-from service.stores.keeping import Cut
+from service.log.stores import Store
+from service.log.stores.base import Snapshot
+from service.log.stores.keeping import Cut
+from service.maintenance.archive.flow import Sizes
 from tests.support.stores import Backend
 from tests.unit.archived import (
     LATER_S,

@@ -2,16 +2,16 @@
 
 import asyncio
 
-from service.audit import Audit
-from service.events import decode_decision
-from service.experiment import Definition
-from service.journal import Journal
-from service.question import Question
-from service.services import assemble
+from service.app import assemble
+from service.definition.experiment import Definition
+from service.definition.question import Question
+from service.log.journal import Journal
+from service.log.stores import Store
+from service.maintenance.audit import Audit
+from service.observability.telemetry import Telemetry
+from service.serving.settlement import Outcome
 from service.settings import Settings
-from service.settlement import Outcome
-from service.stores import Store
-from service.telemetry import Telemetry
+from service.state.events import decode_decision
 from tests.support.stores import Backend
 from tests.unit.folding import shop
 

@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 
 from benchmarks.support.redis_server import RedisServer
-from service import replay
-from service.audit import audit_store
-from service.chain import activation_mark, link_mark
-from service.engine import Answer
-from service.events import Learned, decode_decision, decode_event
-from service.experiment import Definition
-from service.fold import State
+from service.app import assemble
+from service.definition.experiment import Definition
+from service.definition.question import Question
 from service.http.services import Services
-from service.journal import Journal
-from service.question import Question
-from service.services import assemble
+from service.log import replay
+from service.log.journal import Journal
+from service.log.stores import Store, open_store, sqlite_copy
+from service.log.stores.keeping import KeptMark
+from service.maintenance import copying
+from service.maintenance.audit import audit_store
+from service.maintenance.backup import backup, restore
+from service.maintenance.copying import Copied
+from service.observability.telemetry import Telemetry
+from service.serving.chain import activation_mark, link_mark
+from service.serving.engine import Answer
+from service.serving.settlement import Outcome
 from service.settings import Settings
-from service.settlement import Outcome
-from service.stores import Store, open_store, sqlite_copy
-from service.stores.keeping import KeptMark
-from service.telemetry import Telemetry
-from service.upkeep import copying
-from service.upkeep.backup import backup, restore
-from service.upkeep.copying import Copied
+from service.state.events import Learned, decode_decision, decode_event
+from service.state.fold import State
 from tests.unit.folding import bits, shop
 
 POLICIES = {

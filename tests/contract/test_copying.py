@@ -1,4 +1,4 @@
-"""Copies of a store (`service.upkeep.copying`), from every store into every store."""
+"""Copies of a store (`service.maintenance.copying`), from every store into every store."""
 
 import itertools
 import sqlite3
@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 
 from benchmarks.support.redis_server import RedisServer
 from service.errors import StoreError
-from service.stores import Store, sqlite_file
-from service.stores.base import Activation, Append, Appended, DecisionRow, Record, Snapshot
-from service.stores.keeping import Cut, Erasure, Instant, KeptMark, Removed
-from service.stores.memory import MemoryStore
-from service.upkeep.backup import backup, restore
-from service.upkeep.copying import Copied, Progress, copy
+from service.log.stores import Store, sqlite_file
+from service.log.stores.base import Activation, Append, Appended, DecisionRow, Record, Snapshot
+from service.log.stores.keeping import Cut, Erasure, Instant, KeptMark, Removed
+from service.log.stores.memory import MemoryStore
+from service.maintenance.backup import backup, restore
+from service.maintenance.copying import Copied, Progress, copy
 from tests.support.stores import (
     Backend,
     batches,

@@ -1,4 +1,4 @@
-"""What a copy makes of that which happens while it is made (`service.upkeep.copying`), and
+"""What a copy makes of that which happens while it is made (`service.maintenance.copying`), and
 restores of the shared store, which nobody else opens meanwhile."""
 
 import asyncio
@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from benchmarks.support.redis_server import RedisServer
-from service.chain import activation_mark
 from service.errors import ConfigurationError, LogGap, StoreError
-from service.events import Decision, Erased, Shown, encode_decision, encode_event
-from service.stores import Store, open_store, redis_restoring
-from service.stores.base import Activation, DecisionRow, Record, Snapshot
-from service.stores.keeping import Cut, KeptMark, Part
-from service.stores.memory import MemoryStore
-from service.stores.redis import RedisStore
-from service.upkeep.copying import Progress, TakenOutError, copy
+from service.log.stores import Store, open_store, redis_restoring
+from service.log.stores.base import Activation, DecisionRow, Record, Snapshot
+from service.log.stores.keeping import Cut, KeptMark, Part
+from service.log.stores.memory import MemoryStore
+from service.log.stores.redis import RedisStore
+from service.maintenance.copying import Progress, TakenOutError, copy
+from service.serving.chain import activation_mark
+from service.state.events import Decision, Erased, Shown, encode_decision, encode_event
 from tests.support.stores import decision, event, stores_at
 
 

@@ -1,8 +1,8 @@
 """What every store owes the engine for the decisions it keeps: once, counted, listed in the order
 they came, due until settled."""
 
-from service.stores import Store
-from service.stores.base import Activation, Append, DecisionRow, Kept, Known, Mark
+from service.log.stores import Store
+from service.log.stores.base import Activation, Append, DecisionRow, Kept, Known, Mark
 from tests.support.stores import decision, event, over_every_store
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from service.errors import StoreError
-from service.stores import Store
-from service.stores.base import Append, Appended, Known, Snapshot
-from service.stores.keeping import Cut, Erasure, Removed, Taken
+from service.log.stores import Store
+from service.log.stores.base import Append, Appended, Known, Snapshot
+from service.log.stores.keeping import Cut, Erasure, Removed, Taken
 from tests.support.stores import decision, event, over_every_store
 
 

@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine import Question
+from service.app import assemble
+from service.definition.experiment import Definition
 from service.errors import ConfigurationError, NotFound
-from service.events import decode_decision
-from service.experiment import Definition
-from service.fold import State, read_artifact
 from service.http.services import Services
-from service.journal import Journal
-from service.rebuild import Condition, Rebuilt, find, rebuild, rebuild_store
-from service.services import assemble
+from service.log.journal import Journal
+from service.log.stores import Store, open_store
+from service.log.stores.memory import MemoryStore
+from service.maintenance.rebuild import Condition, Rebuilt, find, rebuild, rebuild_store
+from service.observability.telemetry import Telemetry
+from service.security.token import TokenSealer
+from service.serving.engine import Question
+from service.serving.settlement import Outcome
 from service.settings import Settings
-from service.settlement import Outcome
-from service.stores import Store, open_store
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
-from service.token import TokenSealer
+from service.state.events import decode_decision
+from service.state.fold import State, read_artifact
 from tests.support.stores import Backend
 from tests.unit.folding import NET, shop
 

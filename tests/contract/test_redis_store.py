@@ -13,9 +13,9 @@ import pytest
 
 from benchmarks.support.redis_server import RedisServer, redis_server
 from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
-from service.stores import Store, open_store, redis, redis_fitness
-from service.stores.base import Append, Appended, Entry, Known, Mark
-from service.stores.redis import Patience
+from service.log.stores import Store, open_store, redis, redis_fitness
+from service.log.stores.base import Append, Appended, Entry, Known, Mark
+from service.log.stores.redis import Patience
 from tests.support.stores import Backend, Scenario, decision, event, expect_dense, stores_at
 
 

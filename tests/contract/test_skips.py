@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from service.audit import Audit
 from service.errors import Quarantined
-from service.events import Skipped, encode_event
-from service.follower import Follower
-from service.replay import AT_ONCE, skip_mark, skipped_positions
-from service.stores import Store
-from service.stores.base import Append, Appended
-from service.telemetry import Telemetry
+from service.log.follower import Follower
+from service.log.replay import AT_ONCE, skip_mark, skipped_positions
+from service.log.stores import Store
+from service.log.stores.base import Append, Appended
+from service.maintenance.audit import Audit
+from service.observability.telemetry import Telemetry
+from service.state.events import Skipped, encode_event
 from tests.contract.test_audit import serve
 from tests.support.stores import Backend
 

@@ -20,14 +20,14 @@ from service.errors import (
     StoreLocked,
     StoreUnavailable,
 )
-from service.stores import Store, open_store, sqlite_checkpoints, sqlite_file
-from service.stores.base import Appended, Entry, Known, Mark, Record, Snapshot
+from service.log.stores import Store, open_store, sqlite_checkpoints, sqlite_file
+from service.log.stores.base import Appended, Entry, Known, Mark, Record, Snapshot
 from tests.support.stores import Scenario, decision, event, expect_dense, stores_at
 
 SERVICE = """
 import asyncio, sys
-from service.stores import open_store
-from service.stores.base import Append
+from service.log.stores import open_store
+from service.log.stores.base import Append
 
 async def main():
     store = open_store(sys.argv[1])

@@ -1,4 +1,4 @@
-"""What every store owes the engine (`service.stores.base`), asked of each in the same words.
+"""What every store owes the engine (`service.log.stores.base`), asked of each in the same words.
 
 What only one of them can show (locks, full disks, a killed server) is in the files beside this.
 """
@@ -8,8 +8,8 @@ import itertools
 
 from hypothesis import HealthCheck, given, settings
 
-from service.stores import Store
-from service.stores.base import (
+from service.log.stores import Store
+from service.log.stores.base import (
     Append,
     Appended,
     Entry,
@@ -18,7 +18,7 @@ from service.stores.base import (
     Record,
     Snapshot,
 )
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
 from tests.support.properties import examples
 from tests.support.stores import (
     Backend,

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from service.hosts import Hosts
+from service.security.hosts import Hosts
 from service.settings import Settings
 from tests.support.metrics import ROOT
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.stores import open_store
+from service.log.stores import open_store
 from tests.cli.forage import forage
 from tests.docs.page import DOCS, blocks
 from tests.support.service import serving

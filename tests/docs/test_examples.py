@@ -11,7 +11,7 @@ from tests.docs.page import DOCS, ROOT, blocks
 from tests.docs.session import Session, expect, shape
 
 MOST_WORDS = 800
-SDK = DOCS.parent / "service" / "web" / "sdk"
+SDK = DOCS.parent / "service" / "http" / "static" / "sdk"
 
 
 @pytest.mark.timeout(400)

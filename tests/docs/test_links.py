@@ -7,7 +7,7 @@ import pytest
 from tests.docs.page import DOCS, ROOT, anchors, links
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-SDK = ROOT / "service" / "web" / "sdk" / "README.md"
+SDK = ROOT / "service" / "http" / "static" / "sdk" / "README.md"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

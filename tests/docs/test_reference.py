@@ -2,8 +2,8 @@
 
 import re
 
-from service.checking import check
-from service.reference import reference
+from service.definition.reference import reference
+from service.maintenance.checking import check
 from tests.docs.page import DOCS, blocks
 
 PAGE = DOCS / "experiment.md"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.experiment import RewardRules
-from service.tallies import Tally, interval
+from service.definition.experiment import RewardRules
+from service.state.tallies import Tally, interval
 from tests.cli.forage import Serving, environment, serving, started
 from tests.e2e.conftest import Console
 

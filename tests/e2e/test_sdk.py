@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-SDK = Path(__file__).parents[2] / "service" / "web" / "sdk"
+SDK = Path(__file__).parents[2] / "service" / "http" / "static" / "sdk"
 BUDGET_MS = 300
 ALLOWED_MS = 50
 """What a timer may be late, in the best of TRIES: a busy machine holds up any of them."""

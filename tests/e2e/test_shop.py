@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-CATALOGUE = Path(__file__).parents[2] / "service" / "web" / "demo" / "catalogue.json"
+CATALOGUE = Path(__file__).parents[2] / "service" / "http" / "static" / "demo" / "catalogue.json"
 PRODUCTS = 300
 LAST_PAGES = 30
 ON = "#offers[aria-busy=false]"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.errors import ConfigurationError
-from service.keys import now
+from service.security.keys import now
 from tests.support.keys import Keys
 from tests.support.service import Wire, expect_problem, serving
 
@@ -21,7 +21,7 @@ def keys(tmp_path: Path) -> Keys:
 
 @pytest.fixture
 def wire(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    monkeypatch.setattr("service.access.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("service.security.access.LOOK_SECONDS", 0.0)
     with serving(keys=keys.path) as wire:
         yield wire
 
@@ -49,10 +49,12 @@ def test_the_file_is_looked_at_once_a_second_at_most(
 ) -> None:
     looks = []
     time = [100.0]
-    monkeypatch.setattr("service.access.monotonic", lambda: time[0])
+    monkeypatch.setattr("service.security.access.monotonic", lambda: time[0])
     with serving(keys=keys.path) as wire:
         find = os.stat
-        monkeypatch.setattr("service.access.os.stat", lambda path: looks.append(path) or find(path))
+        monkeypatch.setattr(
+            "service.security.access.os.stat", lambda path: looks.append(path) or find(path)
+        )
         for _ in range(10):
             assert status(wire, keys, "ops") == 200
             time[0] += 0.25
@@ -91,7 +93,9 @@ def test_a_key_expires_at_its_time(wire: Wire, keys: Keys, monkeypatch: pytest.M
     at = now()
     keys.add("brief", "admin", expires=at)
     for offset, expected in ((-1.0, 200), (0.0, 401), (1.0, 401)):
-        monkeypatch.setattr("service.access.time", lambda late=offset: at.timestamp() + late)
+        monkeypatch.setattr(
+            "service.security.access.time", lambda late=offset: at.timestamp() + late
+        )
         assert status(wire, keys, "brief") == expected
 
 

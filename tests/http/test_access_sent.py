@@ -144,7 +144,7 @@ def test_a_path_or_method_that_is_near_another_opens_nothing(wire: Wire, asked: 
 def test_pages_lead_nowhere_else(wire: Wire) -> None:
     """Free to ask for, and nothing is there but what the folders hold."""
     for path in (
-        "/sdk/../experiments", "/sdk/../metrics", "/demo/../../service/keys.py", "/sdk//etc/passwd",
+        "/sdk/../experiments", "/sdk/../metrics", "/demo/../../keys.py", "/sdk//etc/passwd",
         "/console/..", "/sdk/.", "/demo/\0", "/sdk/..\\..\\keys.json",
     ):  # fmt: skip
         assert raw(wire, "GET", path) == 404, path

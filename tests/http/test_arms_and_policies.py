@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.policies.candidates import Candidates
+from service.bandits.policies.candidates import Candidates
 from tests.support.service import Wire, expect_problem, paths
 
 SCOPES = ["", "/experiments/shop"]
@@ -67,7 +67,7 @@ def test_of_many_arms_all_or_none_are_taken(wire: Wire) -> None:
 def test_arms_named_again_are_what_they_are_now(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    monkeypatch.setattr("service.arms.LARGE", 1 if large else 20_000)
+    monkeypatch.setattr("service.serving.arms.LARGE", 1 if large else 20_000)
     core, named = wire.services, ["mouse", "kibble"]
 
     def asked() -> Candidates:
@@ -96,7 +96,7 @@ def test_arms_named_again_are_what_they_are_now(
 def test_a_large_page_of_arms_lets_others_work_in_between(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.replay.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("service.log.replay.SLICE_SECONDS", 0.0)
     state = wire.services.journal.states["shop"]
     seen = set()
 

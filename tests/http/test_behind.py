@@ -6,11 +6,11 @@ from math import inf
 
 import pytest
 
-import service.journal
-from service.events import ArmUpserted, encode_event
-from service.settlement import Outcome
-from service.stores.base import Append
-from service.stores.memory import MemoryStore
+import service.log.journal
+from service.log.stores.base import Append
+from service.log.stores.memory import MemoryStore
+from service.serving.settlement import Outcome
+from service.state.events import ArmUpserted, encode_event
 from tests.support.service import serving
 
 pytestmark = pytest.mark.usefixtures("uptime")  # on a host that was booted just now, too
@@ -28,7 +28,7 @@ class Stuck(MemoryStore):
 
 
 def test_who_is_behind_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.journal, "BEHIND_SECONDS", 60.0)
+    monkeypatch.setattr(service.log.journal, "BEHIND_SECONDS", 60.0)
     store = Stuck()
     with serving(store) as wire:
         journal = wire.services.journal
@@ -58,8 +58,8 @@ class Looked(MemoryStore):
 def test_a_commit_of_several_reads_up_what_others_appended_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(service.journal, "DISCOVER_SECONDS", 3_600.0)
-    monkeypatch.setattr(service.journal, "TOGETHER_SECONDS", 3_600.0)  # no look comes first
+    monkeypatch.setattr(service.log.journal, "DISCOVER_SECONDS", 3_600.0)
+    monkeypatch.setattr(service.log.journal, "TOGETHER_SECONDS", 3_600.0)  # no look comes first
     store = Looked()
     with serving(store) as wire:
         live = wire.services.journal.live["shop"]
@@ -80,7 +80,7 @@ def test_a_commit_of_several_reads_up_what_others_appended_between(
 
 
 def test_what_a_commit_has_read_up_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.journal, "DISCOVER_SECONDS", 3_600.0)
+    monkeypatch.setattr(service.log.journal, "DISCOVER_SECONDS", 3_600.0)
     store = Looked()
     with serving(store) as wire:
         live = wire.services.journal.live["shop"]
@@ -88,7 +88,7 @@ def test_what_a_commit_has_read_up_is_not_looked_for(monkeypatch: pytest.MonkeyP
         before, decision = live.level_at, wire.select()
         wire.reward(decision, 1.0)
         assert live.level_at > before
-        monkeypatch.setattr(service.journal, "TOGETHER_SECONDS", 0.005)
+        monkeypatch.setattr(service.log.journal, "TOGETHER_SECONDS", 0.005)
         live.level_at = inf  # as if a commit were always just over
         wire.sleep(0.05)  # the look that was under way
         looks = store.looks

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from service.fold import State
-from service.stores.base import Entry, Outcome
-from service.stores.memory import MemoryStore
+from service.log.stores.base import Entry, Outcome
+from service.log.stores.memory import MemoryStore
+from service.state.fold import State
 from tests.support.service import expect_problem, serving
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.support.plug import Plug
-from service.events import Decision, decode_decision
+from service.state.events import Decision, decode_decision
 from tests.support.keys import Keys, standard
 from tests.support.service import Wire, serving
 

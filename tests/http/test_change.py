@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from service.events import AnyEvent, ChangeDetected, decode_event, encode_event
-from service.journal import Journal
+from service.log.journal import Journal
+from service.log.stores import Store
+from service.log.stores.base import Append
+from service.log.stores.memory import MemoryStore
+from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.stores import Store
-from service.stores.base import Append
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
+from service.state.events import AnyEvent, ChangeDetected, decode_event, encode_event
 from tests.support.service import Wire, serving
 from tests.unit.folding import Log, bits, shop
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from service.history import STEPS
+from service.observability.history import STEPS
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 
-WEB = Path(__file__).parents[2] / "service" / "web" / "console"
+WEB = Path(__file__).parents[2] / "service" / "http" / "static" / "console"
 HOSTILE = "<img src=x onerror=alert(1)>"
 SHOP = "/experiments/shop"
 SAME = (

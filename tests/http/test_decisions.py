@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.stores.memory import MemoryStore
-from service.token import LIMIT
+from service.log.stores.memory import MemoryStore
+from service.security.token import LIMIT
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
 from tests.http.test_log_gone import Disk
 from tests.support.service import Json, Wire, expect_problem, serving
 from tests.support.wall import Wall

@@ -11,12 +11,12 @@ import pytest
 
 from benchmarks.support.redis_server import redis_server
 from service.errors import StoreUnavailable
-from service.events import Erased, Tombstone, decode_event
-from service.stores import Store, open_store
-from service.stores.base import Entry, Outcome
-from service.stores.keeping import Erasure
-from service.stores.memory import MemoryStore
-from service.stores.redis import Patience, RedisStore
+from service.log.stores import Store, open_store
+from service.log.stores.base import Entry, Outcome
+from service.log.stores.keeping import Erasure
+from service.log.stores.memory import MemoryStore
+from service.log.stores.redis import Patience, RedisStore
+from service.state.events import Erased, Tombstone, decode_event
 from tests.support.service import Json, Wire, expect_problem, serving
 from tests.support.wall import Wall
 

@@ -5,9 +5,9 @@ import logging
 import httpx
 import pytest
 
-from service.batcher import SelectBatcher
-from service.engine import Answer
-from service.question import Question
+from service.definition.question import Question
+from service.serving.batcher import SelectBatcher
+from service.serving.engine import Answer
 from tests.support.service import Wire, expect_problem
 
 

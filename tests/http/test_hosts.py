@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks.support.plug import Plug, head
-from service.hosts import Hosts, host_of
+from service.security.hosts import Hosts, host_of
 from service.settings import Settings
 from tests.support.keys import PAGE, body_of, standard
 from tests.support.service import Wire, expect_problem, filled, serving

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
 from tests.http.test_log_gone import Disk
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 

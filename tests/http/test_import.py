@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.importing import decision_id
+from service.maintenance.importing import decision_id
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 
 AT = "2024-05-01T12:00:00Z"

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from service.errors import StoreUnavailable
-from service.stores.base import Entry, Outcome, Record
-from service.stores.memory import MemoryStore
+from service.log.stores.base import Entry, Outcome, Record
+from service.log.stores.memory import MemoryStore
 from tests.http.test_decisions import EMBEDDED, PHOTO
 from tests.support.service import Json, Wire, expect_problem, serving
 from tests.support.wall import Wall

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from service.errors import StoreUnavailable
-from service.stores.base import Entry, Outcome
-from service.stores.memory import MemoryStore
+from service.log.stores.base import Entry, Outcome
+from service.log.stores.memory import MemoryStore
 from tests.support.service import serving
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from service.errors import StoreUnavailable
-from service.stores.base import Entry, Outcome
-from service.stores.memory import MemoryStore
+from service.log.stores.base import Entry, Outcome
+from service.log.stores.memory import MemoryStore
 from tests.support.service import Wire, serving
 
 WAIT_S = 0.1

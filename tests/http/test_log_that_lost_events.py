@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from service.errors import StoreUnavailable
-from service.stores.base import Entry, Outcome
-from service.stores.memory import MemoryStore
-from service.writer import RETRY_SECONDS
+from service.log.stores.base import Entry, Outcome
+from service.log.stores.memory import MemoryStore
+from service.log.writer import RETRY_SECONDS
 from tests.support.service import Wire, expect_problem, serving
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from service import batcher, engine, explain
-from service.posterior import Health, RidgeHead
-from service.question import InlineArm, Question
+from service.bandits.posterior import Health, RidgeHead
+from service.definition.question import InlineArm, Question
+from service.serving import batcher, engine, explain
 from tests.support.service import Wire, expect_problem, paths, serving
 
 
@@ -72,7 +72,7 @@ def test_many_arms_outside_the_catalogue_are_encoded_in_slices(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slices of no time: others have a turn after each arm."""
-    monkeypatch.setattr("service.replay.SLICE_SECONDS", -1.0)
+    monkeypatch.setattr("service.log.replay.SLICE_SECONDS", -1.0)
     arms = [InlineArm(f"i{index}", {"category": "toy"}) for index in range(500)]
     question = Question({"persona": "cat"}, policy="linucb", arms=arms)
     assert turns_of_others(wire, wire.services.engine.select(question)) >= 500
@@ -82,7 +82,7 @@ def test_what_is_folded_while_arms_are_encoded_is_not_missed(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A removed arm is refused, or was there when all was decided: the row names the position."""
-    monkeypatch.setattr("service.replay.SLICE_SECONDS", -1.0)
+    monkeypatch.setattr("service.log.replay.SLICE_SECONDS", -1.0)
     arms = ["ball", *(InlineArm(f"i{n}", {"category": "toy"}) for n in range(500))]
     question = Question({"persona": "cat"}, policy="linucb", arms=arms)
 
@@ -157,7 +157,7 @@ def test_the_health_of_a_wide_head_is_looked_at_in_a_thread_and_leaves_the_head_
 ) -> None:
     """A head keeps what it derives: what a thread derived while a reward was folded would be kept
     in place of what holds now."""
-    monkeypatch.setattr("service.admin.WIDE", 1)
+    monkeypatch.setattr("service.serving.admin.WIDE", 1)
     wire.reward(wire.select(policy="linucb"), 1.0)
     state = wire.services.journal.state("shop")
     assert state is not None

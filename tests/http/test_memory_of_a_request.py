@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.support.plug import Plug
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
 from tests.support.service import Wire, serving
 
 pytestmark = pytest.mark.no_cover  # what measures coverage allocates as well

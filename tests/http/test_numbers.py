@@ -1,6 +1,6 @@
 """Bounds of numbers over the wire: refused with their path, clipped and counted, logged whole."""
 
-from service.experiment import CLIP
+from service.definition.experiment import CLIP
 from tests.support.service import Json, Wire, expect_problem, paths
 
 AGE: Json = {"type": "numeric", "center": 40.0, "scale": 10.0}

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.support.plug import Connection, Plug, head
 from service.http.bounded import protocol
-from service.writer import SOME
+from service.log.writer import SOME
 from tests.support.service import Wire
 
 PLAIN = {"Content-Type": "application/json"}
@@ -170,7 +170,7 @@ def test_nobody_waits_for_others_where_every_connection_waits(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the first answers the log pauses, for what else may come. Nothing else can."""
-    monkeypatch.setattr("service.writer.APART_SECONDS", 60.0)
+    monkeypatch.setattr("service.log.writer.APART_SECONDS", 60.0)
     http = protocol(wire.services.connections)
     connections = [Connection(wire.app, http, wire.run) for _ in range(SOME)]
     gone = Connection(wire.app, http, wire.run)
@@ -228,7 +228,7 @@ def test_a_bug_is_told_alike(
     def fail(*_: object) -> None:
         raise ArithmeticError("nobody thought of this")
 
-    monkeypatch.setattr("service.engine.Engine.look_up", fail)
+    monkeypatch.setattr("service.serving.engine.Engine.look_up", fail)
     body = '{"context": {"persona": "cat"}, "policy": "linucb"}'
     answers = [ask(plug, "/select", body, headers) for headers in (PLAIN, other)]
     assert [answer.status_code for answer in answers] == [500, 500]

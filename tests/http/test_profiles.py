@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.support.plug import Plug
-from service.profile import cost
+from service.security.profile import cost
 from tests.support.keys import PAGE, Keys
 from tests.support.service import Wire, expect_problem, paths, serving
 
@@ -27,7 +27,7 @@ def keys(tmp_path: Path) -> Keys:
 
 @pytest.fixture
 def wire(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    monkeypatch.setattr("service.access.LOOK_SECONDS", 0.0)  # changed keys hold at once
+    monkeypatch.setattr("service.security.access.LOOK_SECONDS", 0.0)  # changed keys hold at once
     networks = "127.0.0.0/8,10.0.0.0/8"
     with serving(keys=keys.path, trusted_proxies=networks, cors_origins=[PAGE]) as wire:
         at = wire.services.access.rates.clock()

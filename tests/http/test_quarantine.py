@@ -10,14 +10,14 @@ from zlib import crc32
 
 import pytest
 
+from service.bandits.posterior import digest
 from service.errors import StoreUnavailable
-from service.events import Learned, Skipped, encode_event
-from service.follower import Follower
-from service.policies.learner import Learner
-from service.posterior import digest
-from service.stores.base import Append, Record
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
+from service.log.follower import Follower
+from service.log.stores.base import Append, Record
+from service.log.stores.memory import MemoryStore
+from service.observability.telemetry import Telemetry
+from service.state.events import Learned, Skipped, encode_event
+from service.state.learner import Learner
 from tests.support.service import Json, Wire, expect_problem, serving
 
 CURSED = 0.123

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from service.drift import Drift
-from service.readings import Readings, explores
+from service.observability.drift import Drift
+from service.serving.readings import Readings, explores
 from tests.support.service import Wire, serving
 
 NET = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "training": {"first": 2}}
@@ -86,7 +86,7 @@ def test_snapshots_fall_behind_until_one_is_taken() -> None:
 def test_snapshots_of_a_large_catalogue_are_as_far_apart_as_half_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.journal.LARGE", 20)
+    monkeypatch.setattr("service.log.journal.LARGE", 20)
     with serving(snapshot_every_events=10) as wire:
         journal = wire.services.journal
         saved = [journal.live["shop"].snapshot_position]

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from service.http.request_id import SANE
-from service.logs import formatter
+from service.observability.logs import formatter
 from tests.support.service import Wire, serving
 
 HEX = r"[0-9a-f]{16}"

@@ -7,9 +7,9 @@ from unittest import mock
 
 import pytest
 
-import service.upkeep.retention
-from service.stores.base import Record
-from service.stores.memory import MemoryStore
+import service.maintenance.retention
+from service.log.stores.base import Record
+from service.log.stores.memory import MemoryStore
 from tests.support.service import Json, Wire, expect_problem, serving
 from tests.support.wall import Wall
 
@@ -20,8 +20,8 @@ SHORT = {"wait_seconds": 60.0, "accept_seconds": 600.0}
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How many seconds trimming believes to be later than it is."""
-    real, ahead = service.upkeep.retention.time, [0.0]
-    monkeypatch.setattr(service.upkeep.retention, "time", lambda: real() + ahead[-1])
+    real, ahead = service.maintenance.retention.time, [0.0]
+    monkeypatch.setattr(service.maintenance.retention, "time", lambda: real() + ahead[-1])
     return ahead
 
 

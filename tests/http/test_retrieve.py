@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.audit import Audit
-from service.events import decode_decision
+from service.maintenance.audit import Audit
+from service.state.events import decode_decision
 from tests.support.service import Wire, expect_problem
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from service.token import LIMIT
+from service.security.token import LIMIT
 from tests.support.service import Wire, expect_problem, paths, serving
 
 CAT = {"persona": "cat"}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from service.app import open_services
 from service.errors import ConfigurationError
-from service.services import open_services
+from service.log.stores.memory import MemoryStore
 from service.settings import Settings
-from service.stores.memory import MemoryStore
 from tests.support.service import SHOP, serving
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 
 QUOTA = 40 * 2**20

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from benchmarks.support.plug import Connection, head
-from service.commands.evaluate import _bar
-from service.drift import Drift
+from service.cli.evaluate import _bar
 from service.http.bounded import protocol
-from service.presence import Presence
-from service.stores.base import Entry, Outcome
-from service.stores.memory import MemoryStore
-from service.upkeep.copying import Progress
+from service.log.presence import Presence
+from service.log.stores.base import Entry, Outcome
+from service.log.stores.memory import MemoryStore
+from service.maintenance.copying import Progress
+from service.observability.drift import Drift
 from tests.support.keys import Keys
 from tests.support.service import Wire, serving
 
@@ -107,7 +107,7 @@ def test_a_silent_connection_is_closed(wire: Wire) -> None:
 
 
 def test_keys_that_change_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.access.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("service.security.access.LOOK_SECONDS", 0.05)
     keys = Keys(tmp_path / "keys.json")
     keys.add("ops", "admin")
     with serving(keys=keys.path) as wire:

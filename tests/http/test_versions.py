@@ -13,13 +13,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from service import codec
-from service.events import VersionActivated, VersionStaged, decode_event, encode_event
-from service.fold import SNAPSHOT_SCHEMA, pack_artifact
-from service.networks import Network
-from service.policies.encoder import Encoder
-from service.policies.learner import Learner
-from service.stores.memory import MemoryStore
+from service.bandits.networks import Network
+from service.bandits.policies.encoder import Encoder
+from service.log.stores.memory import MemoryStore
+from service.state import codec
+from service.state.events import VersionActivated, VersionStaged, decode_event, encode_event
+from service.state.fold import SNAPSHOT_SCHEMA, pack_artifact
+from service.state.learner import Learner
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 
 NET = {"kind": "neural_ucb", "hidden": [3], "embedding": 2, "training": {"first": 4, "growth": 2}}

@@ -1,9 +1,9 @@
 """A version that is staged when its log goes away serves once the log is back."""
 
 from service.errors import StoreUnavailable
-from service.stores.base import Record
-from service.stores.memory import MemoryStore
-from service.writer import RETRY_SECONDS
+from service.log.stores.base import Record
+from service.log.stores.memory import MemoryStore
+from service.log.writer import RETRY_SECONDS
 from tests.http.test_versions import NET, activated, artifact, hand_over, teach
 from tests.support.service import serving
 

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from service import __version__
+from service.app import EXAMPLE
 from service.http.web import FOLDERS, WEB
-from service.services import EXAMPLE
 from simulator_client.worlds.zooplus import CLICK_CHANCE
 from tests.support.service import Wire, expect_problem
 

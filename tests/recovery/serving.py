@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.fold import State
-from service.follower import Follower
-from service.stores import open_store
-from service.stores.base import Snapshot
-from service.telemetry import Telemetry
+from service.log.follower import Follower
+from service.log.stores import open_store
+from service.log.stores.base import Snapshot
+from service.observability.telemetry import Telemetry
+from service.state.fold import State
 from tests.support.process import unmeasured
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from benchmarks.support.process import Service, service
 from benchmarks.support.redis_server import redis_server
-from service.events import Learned, decode_event
-from service.posterior import digest
-from service.stores import open_store
+from service.bandits.posterior import digest
+from service.log.stores import open_store
+from service.state.events import Learned, decode_event
 from tests.recovery.serving import eventually, folded, replaying
 
 pytestmark = pytest.mark.timeout(600)  # processes that start, on a machine that may be busy

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { createForage } from "../../service/web/sdk/forage.js";
+import { createForage } from "../../service/http/static/sdk/forage.js";
 
 const { URL: url, ARMS } = process.env;
 const arms = JSON.parse(ARMS);

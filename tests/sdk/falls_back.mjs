@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { test } from "node:test";
 
-import { createForage } from "../../service/web/sdk/forage.js";
+import { createForage } from "../../service/http/static/sdk/forage.js";
 
 const LATE_MS = 5_000; // what a busy machine may add: no budget here is as long
 const DECIDED = { arm: "7", ranking: [{ arm: "7", propensity: 0.5 }], decision_id: "t", model_version: "m/0@1" };

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { loadForage } from "../../service/web/sdk/loader.js";
+import { loadForage } from "../../service/http/static/sdk/loader.js";
 
 const LATE_MS = 5_000;
 const url = "http://127.0.0.1:8000/";

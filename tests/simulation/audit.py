@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from service.errors import Damaged
-from service.events import AnyEvent, Learned, VersionStaged, decode_event, encode_event
-from service.fold import State, read_meta
-from service.journal import Journal
+from service.log.journal import Journal
+from service.state.events import AnyEvent, Learned, VersionStaged, decode_event, encode_event
+from service.state.fold import State, read_meta
 from tests.simulation.disk import Disk
 from tests.simulation.fences import Fences
 from tests.simulation.ledger import Ledger

@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from unittest import mock
 
-from service.chain import Settlement
-from service.events import AnyEvent
-from service.fold import State
-from service.follower import Live
-from service.journal import Journal
-from service.policies.learner import Learner
-from service.stores.base import Append, Appended, Entry, Known, Mark, Outcome, Snapshot
-from service.upkeep.erasure import Eraser
-from service.writer import Written
+from service.log.follower import Live
+from service.log.journal import Journal
+from service.log.stores.base import Append, Appended, Entry, Known, Mark, Outcome, Snapshot
+from service.log.writer import Written
+from service.maintenance.erasure import Eraser
+from service.serving.chain import Settlement
+from service.state.events import AnyEvent
+from service.state.fold import State
+from service.state.learner import Learner
 from tests.simulation.disk import Disk
 
 A_WHILE_S = 0.05

@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import Any, Protocol
 from unittest import mock
 
-import service.engine
-import service.presence
-import service.replay
-import service.token
-import service.writer
+import service.log.presence
+import service.log.replay
+import service.log.writer
+import service.security.token
+import service.serving.engine
 
 EPOCH = 1_700_000_000.0
 
@@ -115,12 +115,12 @@ def injected(clock: Clock, rng: Random) -> Iterator[None]:
         stack.enter_context(mock.patch.object(asyncio, "to_thread", at_once))
         for module in _with_clocks():
             stack.enter_context(mock.patch.object(module, "time", clock.time))
-        for module in (service.replay, service.writer):
+        for module in (service.log.replay, service.log.writer):
             stack.enter_context(mock.patch.object(module, "perf_counter", stopwatch))
-        for module in (service.engine, service.presence):
+        for module in (service.serving.engine, service.log.presence):
             stack.enter_context(mock.patch.object(module, "_entropy", rng))
         process_ids = mock.Mock(urandom=rng.randbytes)
-        stack.enter_context(mock.patch.object(service.token, "os", process_ids))
+        stack.enter_context(mock.patch.object(service.security.token, "os", process_ids))
         yield
 
 

@@ -7,12 +7,12 @@ from contextvars import Context
 from random import Random
 from typing import Any, Literal
 
-from service.chain import ERASED
 from service.errors import StoreUnavailable
-from service.events import AnyEvent, decode_decision, decode_event
-from service.stores.base import Appended, Entry, Outcome, Snapshot
-from service.stores.keeping import Cut, Erasure
-from service.stores.memory import MemoryStore
+from service.log.stores.base import Appended, Entry, Outcome, Snapshot
+from service.log.stores.keeping import Cut, Erasure
+from service.log.stores.memory import MemoryStore
+from service.serving.chain import ERASED
+from service.state.events import AnyEvent, decode_decision, decode_event
 
 Fault = Literal["refuse", "lose", "part", "late"]
 """Of a commit. refuse: nothing is kept; lose: all is kept, and the answer is lost; part: the same,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.experiment import Definition
+from service.definition.experiment import Definition
 from tests.unit.folding import Log, shop
 
 WAIT_S, ACCEPT_S = 40.0, 120.0

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from service.events import AnyEvent, ExperimentDefined, VersionActivated, VersionStaged
-from service.fold import HEADLESS, State
+from service.state.events import AnyEvent, ExperimentDefined, VersionActivated, VersionStaged
+from service.state.fold import HEADLESS, State
 
 
 @dataclass

@@ -7,9 +7,10 @@ sums of them are exact.
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from service.engine import Answer
+from service.definition.experiment import RewardRules
 from service.errors import Conflict, ForageError, Gone, StoreUnavailable
-from service.events import (
+from service.serving.engine import Answer
+from service.state.events import (
     AnyEvent,
     Decision,
     Erased,
@@ -19,8 +20,7 @@ from service.events import (
     encode_decision,
     outcomes,
 )
-from service.events import Outcome as Told
-from service.experiment import RewardRules
+from service.state.events import Outcome as Told
 
 CONTRIBUTIONS = 8
 """At most so many to a decision."""

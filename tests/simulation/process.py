@@ -10,11 +10,11 @@ from random import Random
 from typing import Any, TypeVar
 from unittest import mock
 
-import service.services
+import service.app
+from service.app import open_services
+from service.definition.experiment import Definition
 from service.errors import StoreUnavailable
-from service.experiment import Definition
 from service.http.services import Services
-from service.services import open_services
 from service.settings import Settings
 from tests.simulation.clock import OWNER
 from tests.simulation.disk import Disk, Line
@@ -92,7 +92,7 @@ class Process:
 def simulated_stores() -> Iterator[None]:
     """Where `open_services` looks for a store and a definition."""
     with mock.patch.multiple(
-        service.services,
+        service.app,
         open_store=lambda url, **_: _owner().line,
         load_definition=lambda path: (NAME, _owner().definition),
     ):

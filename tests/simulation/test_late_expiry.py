@@ -6,17 +6,17 @@ from random import Random
 
 import pytest
 
-import service.engine
-import service.settlement
-from service.events import outcomes
-from service.fold import State
+import service.serving.engine
+import service.serving.settlement
+from service.app import assemble
+from service.definition.question import Question
 from service.http.services import Services
-from service.journal import Journal
-from service.question import Question
-from service.services import assemble
+from service.log.journal import Journal
+from service.observability.telemetry import Telemetry
+from service.serving.settlement import Outcome
 from service.settings import Settings
-from service.settlement import Outcome
-from service.telemetry import Telemetry
+from service.state.events import outcomes
+from service.state.fold import State
 from tests.simulation.clock import EPOCH
 from tests.simulation.disk import Disk, Line
 from tests.simulation.experiment import ACCEPT_S, WAIT_S, definition_of
@@ -29,7 +29,7 @@ LATE_S = WAIT_S + ACCEPT_S + 1_000.0
 def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Wall clocks that stand, until all is late."""
     now = [EPOCH]
-    for module in (service.engine, service.settlement):
+    for module in (service.serving.engine, service.serving.settlement):
         monkeypatch.setattr(module, "time", lambda: now[0])
     return lambda: now.append(now.pop() + LATE_S)
 
@@ -38,7 +38,7 @@ def settled(scenario: Callable[[Services, State], Awaitable[None]]) -> list[tupl
     """The arms that the log settles, each with whether it was settled before."""
 
     async def run() -> list[tuple[str, bool]]:
-        disk = Disk(shared=False, now=lambda: service.settlement.time())
+        disk = Disk(shared=False, now=lambda: service.serving.settlement.time())
         journal = Journal(Line(disk, Random(0)), Settings(store="memory://"), Telemetry())
         await journal.open()
         services = assemble(Settings(store="memory://"), journal, [bytes(32)])

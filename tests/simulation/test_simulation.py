@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from service.events import encode_event
+from service.state.events import encode_event
 from tests.simulation.bugs import BUGS
 from tests.simulation.rules import RULES, run
 from tests.simulation.world import Rule, World

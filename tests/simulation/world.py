@@ -11,9 +11,9 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from service.definition.question import Question
 from service.errors import ForageError, Refused, StoreUnavailable
-from service.question import Question
-from service.settlement import Outcome
+from service.serving.settlement import Outcome
 from tests.simulation.audit import Audit
 from tests.simulation.clock import Clock, VirtualLoop, injected
 from tests.simulation.disk import FORGET_AFTER_S, Disk

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.experiment import Features
-from service.features import Schema
+from service.definition.experiment import Features
+from service.definition.features import Schema
 from simulator_client.load_plan import Plan, Requests, is_unlogged, token_of
 from simulator_client.load_requests import head, rewards, selects
 

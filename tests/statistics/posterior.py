@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from service.policies.candidates import Candidates
-from service.policies.learner import Learner
-from service.policies.rules import TIE
-from service.posterior import Bank
+from service.bandits.policies.candidates import Candidates
+from service.bandits.policies.rules import TIE
+from service.bandits.posterior import Bank
+from service.state.learner import Learner
 from tests.statistics.shop import Array
 
 CHUNK = 50_000

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from service.engine import decide
-from service.events import (
+from service.definition.experiment import Definition
+from service.log.stores.base import Append
+from service.log.stores.memory import MemoryStore
+from service.serving.engine import decide
+from service.state.events import (
     ExperimentDefined,
     Rewarded,
     Settled,
@@ -18,11 +21,8 @@ from service.events import (
     decode_event,
     encode_event,
 )
-from service.experiment import Definition
-from service.fold import State
-from service.policies.learner import Learner
-from service.stores.base import Append
-from service.stores.memory import MemoryStore
+from service.state.fold import State
+from service.state.learner import Learner
 from service.training.trainer import train
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

@@ -16,11 +16,10 @@ import torch
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
-from service.gradients import Layout, factors
-from service.networks import cold_network, dropout_masks
-from service.policies.encoder import Encoder
-from service.policies.settings import Training
-from service.posterior import (
+from service.bandits.gradients import Layout, factors
+from service.bandits.networks import cold_network, dropout_masks
+from service.bandits.policies.encoder import Encoder
+from service.bandits.posterior import (
     NOISE_RATE,
     NOISE_SHAPE,
     Array,
@@ -30,7 +29,8 @@ from service.posterior import (
     Head,
     RidgeHead,
 )
-from service.posterior.logistic import LogisticHead
+from service.bandits.posterior.logistic import LogisticHead
+from service.definition.policies import Training
 from service.training.fit import Plan, fit
 
 REPLICATES = 5_000

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from service.networks import dropout_masks
-from service.policies.encoder import Encoder
-from service.policies.settings import Training
-from service.posterior import (
+from service.bandits.networks import dropout_masks
+from service.bandits.policies.encoder import Encoder
+from service.bandits.posterior import (
     Array,
     Bank,
     DisjointRidgeHead,
@@ -18,7 +17,8 @@ from service.posterior import (
     Head,
     RidgeHead,
 )
-from service.posterior.logistic import LogisticHead
+from service.bandits.posterior.logistic import LogisticHead
+from service.definition.policies import Training
 from service.training.fit import Plan, fit
 from tests.statistics.test_coverage import LAST, LAYOUT, gradient_rows
 

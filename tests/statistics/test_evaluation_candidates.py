@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from service.engine import Question
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import NAMES, Estimate, estimate
 from service.evaluation.refusals import MOST_UNSUPPORTED, Weights, refusal
@@ -20,8 +19,9 @@ from service.evaluation.rows import Selection, choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import Walk
 from service.http.services import Services
-from service.settlement import Outcome
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
+from service.serving.engine import Question
+from service.serving.settlement import Outcome
 from tests.statistics.test_evaluation_coverage import RESAMPLES, Tally
 from tests.unit.audited import define, live
 

@@ -11,15 +11,15 @@ from random import Random
 import numpy as np
 import pytest
 
+from service.definition.question import Question
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import Estimate, estimate
 from service.evaluation.rows import Selection, choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import Walk
 from service.http.services import Services
-from service.question import Question
-from service.settlement import Outcome
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
+from service.serving.settlement import Outcome
 from tests.statistics.logs import WORLDS, log_of
 from tests.unit.audited import define, live
 from tests.unit.folding import shop

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from service.engine import decide
-from service.policies import rules
+from service.bandits.policies import rules
+from service.serving.engine import decide
 from tests.statistics.posterior import softmax_of_scores
 from tests.statistics.shop import CHANCES, FLOOR, Array, context_of, frozen
 

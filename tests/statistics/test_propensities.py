@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from service.engine import decide
-from service.events import Learned
-from service.fold import State
-from service.policies import rules
-from service.policies.learner import Learner
-from service.policies.rules import Scores
-from service.posterior import Bank, digest
+from service.bandits.policies import rules
+from service.bandits.policies.rules import Scores
+from service.bandits.posterior import Bank, digest
+from service.serving.engine import decide
+from service.state.events import Learned
+from service.state.fold import State
+from service.state.learner import Learner
 from tests.statistics.posterior import (
     best_of,
     kinds_of,

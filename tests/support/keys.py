@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from service.keys import Key, changing, digest_of, mint
+from service.security.keys import Key, changing, digest_of, mint
 
 PAGE = "https://shop.example"
 EARLIER = datetime.now(UTC) - timedelta(days=2)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.drift import Drift
-from service.events import Rewarded, Settled
+from service.observability.drift import Drift
+from service.state.events import Rewarded, Settled
 from tests.support.service import Wire, serving
 
 ROOT = Path(__file__).parents[2]

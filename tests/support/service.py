@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 
 from benchmarks.support.local import LocalService, local
-from service.app import create_app
-from service.journal import Journal
-from service.services import assemble
+from service.app import assemble
+from service.http.application import create_app
+from service.log.journal import Journal
+from service.log.stores import Store
+from service.log.stores.memory import MemoryStore
+from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.stores import Store
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
 
 Json = dict[str, Any]
 

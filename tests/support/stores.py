@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import msgspec
 from hypothesis import strategies as st
 
-from service.stores import Store, open_store
-from service.stores.base import Append, DecisionRow, Entry
+from service.log.stores import Store, open_store
+from service.log.stores.base import Append, DecisionRow, Entry
 
 Scenario = Callable[[Store], Awaitable[None]]
 

@@ -19,7 +19,8 @@ from tests.support.process import unmeasured
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _IMPORTED = [
-    "service.__main__", "service.app", "service.services", "service.http.bounded", "uvicorn",
+    "service.__main__", "service.http.application", "service.app", "service.http.bounded",
+    "uvicorn",
     "uvicorn.protocols.http.httptools_impl", "uvloop", "tests.support.warm",
 ]  # fmt: skip
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from service.archive.files import Folder
-from service.archive.flow import Archive, Sizes
-from service.archive.index import Index
-from service.events import (
+from service.log.stores import Store
+from service.log.stores.base import Append, DecisionRow, Record, Snapshot
+from service.log.stores.keeping import Erasure
+from service.maintenance.archive.files import Folder
+from service.maintenance.archive.flow import Archive, Sizes
+from service.maintenance.archive.index import Index
+from service.state.events import (
     ArmRemoved,
     Corrected,
     Decision,
@@ -23,9 +26,6 @@ from service.events import (
     encode_decision,
     encode_event,
 )
-from service.stores import Store
-from service.stores.base import Append, DecisionRow, Record, Snapshot
-from service.stores.keeping import Erasure
 
 SHOP = "shop"
 MORNING = 1_767_261_600.0

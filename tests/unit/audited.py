@@ -7,23 +7,23 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from service.audit import Audit
-from service.events import Decision, decode_decision, decode_event
-from service.experiment import Definition
-from service.findings import Findings
-from service.fold import State, pack_artifact
+from service.app import assemble
+from service.bandits.networks import cold_network
+from service.bandits.policies.rules import Scores
+from service.definition.experiment import Definition
+from service.definition.question import InlineArm, Question
 from service.http.services import Services
-from service.journal import Journal
-from service.networks import cold_network
-from service.policies.learner import Learner
-from service.policies.rules import Scores
-from service.question import InlineArm, Question
-from service.services import assemble
+from service.log.journal import Journal
+from service.log.stores.base import KeptRow, Record
+from service.log.stores.memory import MemoryStore
+from service.maintenance.audit import Audit
+from service.observability.telemetry import Telemetry
+from service.serving.findings import Findings
+from service.serving.settlement import Outcome
 from service.settings import Settings
-from service.settlement import Outcome
-from service.stores.base import KeptRow, Record
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
+from service.state.events import Decision, decode_decision, decode_event
+from service.state.fold import State, pack_artifact
+from service.state.learner import Learner
 from tests.unit.folding import POLICIES, shop
 
 CAT, DOG = {"pet": "cat", "age": 3.0}, {"pet": "dog"}

@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from service.events import (
+from service.bandits.networks import Network, cold_network
+from service.bandits.posterior import digest
+from service.definition.experiment import Definition
+from service.log.stores.base import Append
+from service.log.stores.memory import MemoryStore
+from service.state.events import (
     AnyEvent,
     ArmRemoved,
     ArmUpserted,
@@ -26,13 +31,8 @@ from service.events import (
     VersionStaged,
     encode_event,
 )
-from service.experiment import Definition
-from service.fold import State, is_change_of, pack_artifact, read_meta
-from service.networks import Network, cold_network
-from service.policies.learner import Learner
-from service.posterior import digest
-from service.stores.base import Append
-from service.stores.memory import MemoryStore
+from service.state.fold import State, is_change_of, pack_artifact, read_meta
+from service.state.learner import Learner
 
 NET = {"hidden": [4], "embedding": 2, "training": {"first": 4}}
 POLICIES: dict[str, dict[str, Any]] = {

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from service.gradients import Layout, factors
-from service.networks import cold_network
+from service.bandits.gradients import Layout, factors
+from service.bandits.networks import cold_network
 
 SMALL = Layout((3, 5, 4, 1))  # p = 49
 RIDGE = 0.5

@@ -5,7 +5,7 @@ import logging
 import pytest
 from pydantic import ValidationError
 
-from service.addresses import Addresses, network_of
+from service.security.addresses import Addresses, network_of
 from service.settings import Settings
 
 PROXY, CLIENT = "10.0.0.1", "198.51.100.7"

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from service.archive.files import Folder, totals
-from service.archive.flow import MARGIN_S, Sizes
 from service.errors import Damaged
-from service.events import ArmRemoved, encode_decision, encode_event
-from service.stores.base import Append, DecisionRow
-from service.stores.memory import MemoryStore
+from service.log.stores.base import Append, DecisionRow
+from service.log.stores.memory import MemoryStore
+from service.maintenance.archive.files import Folder, totals
+from service.maintenance.archive.flow import MARGIN_S, Sizes
+from service.state.events import ArmRemoved, encode_decision, encode_event
 from tests.unit.archived import (
     ACCEPT_S,
     DAY_S,

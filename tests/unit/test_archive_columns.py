@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.archive.columns import Row, batch, day_of, schema_of
-from service.archive.index import Found, Reward
-from service.events import Shown
+from service.maintenance.archive.columns import Row, batch, day_of, schema_of
+from service.maintenance.archive.index import Found, Reward
+from service.state.events import Shown
 from tests.unit.archived import a_decision
 
 doubles = st.floats(allow_nan=False, allow_infinity=False)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.archive.files import Folder
-from service.archive.flow import Archive, Sizes
-from service.archive.index import Cursor, Index
-from service.events import Decision
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
+from service.maintenance.archive.files import Folder
+from service.maintenance.archive.flow import Archive, Sizes
+from service.maintenance.archive.index import Cursor, Index
+from service.state.events import Decision
 from tests.support.properties import examples
 from tests.unit.archived import (
     DAY_S,

@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 from random import Random
 
-from service.archive.flow import Sizes
-from service.archive.index import Change, Index, key_of
-from service.events import Decision, encode_decision
-from service.stores.base import DecisionRow
-from service.stores.memory import MemoryStore
+from service.log.stores.base import DecisionRow
+from service.log.stores.memory import MemoryStore
+from service.maintenance.archive.flow import Sizes
+from service.maintenance.archive.index import Change, Index, key_of
+from service.state.events import Decision, encode_decision
 from tests.unit.archived import (
     LATER_S,
     MORNING,

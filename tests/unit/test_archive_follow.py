@@ -8,12 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.archive.flow import MARGIN_S, Sizes
-from service.archive.runs import Follower, Told
 from service.errors import LogGap, StoreUnavailable
-from service.stores import Store
-from service.stores.base import Record
-from service.stores.memory import MemoryStore
+from service.log.stores import Store
+from service.log.stores.base import Record
+from service.log.stores.memory import MemoryStore
+from service.maintenance.archive.flow import MARGIN_S, Sizes
+from service.maintenance.archive.runs import Follower, Told
 from tests.unit.archived import (
     DAY_S,
     LATER_S,

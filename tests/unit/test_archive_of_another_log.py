@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from service.archive.flow import MARGIN_S
 from service.errors import ConfigurationError, Damaged, LogGap, LogTooNew
-from service.stores.base import Snapshot
-from service.stores.keeping import Cut
-from service.stores.memory import MemoryStore
+from service.log.stores.base import Snapshot
+from service.log.stores.keeping import Cut
+from service.log.stores.memory import MemoryStore
+from service.maintenance.archive.flow import MARGIN_S
 from tests.unit.archived import (
     LATER_S,
     MORNING,

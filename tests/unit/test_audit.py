@@ -6,8 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from service import replay
-from service.events import (
+from service.log import replay
+from service.log.stores.base import KeptRow
+from service.log.stores.memory import MemoryStore
+from service.serving.findings import KEPT, LISTED, Finding, Findings, table
+from service.serving.rederive import close_draws, rounded
+from service.state.events import (
     Corrected,
     Expired,
     Learned,
@@ -16,10 +20,6 @@ from service.events import (
     encode_decision,
     encode_event,
 )
-from service.findings import KEPT, LISTED, Finding, Findings, table
-from service.rederive import close_draws, rounded
-from service.stores.base import KeptRow
-from service.stores.memory import MemoryStore
 from tests.unit.audited import (
     Changed,
     a_log,
@@ -220,7 +220,7 @@ def test_a_tie_that_rounding_decided_is_listed_and_no_fault(
 ) -> None:
     decision = row(played, single("watcher"))
     changed = encode_decision(other_probability(decision))
-    monkeypatch.setattr("service.rederive.close_draws", lambda scores: 1)
+    monkeypatch.setattr("service.serving.rederive.close_draws", lambda scores: 1)
     found = audited(Changed(played, {decision.id: changed}))
     assert [(each.kind, each.id) for each in found.kept] == [("tie", decision.id)]
     assert found.clean

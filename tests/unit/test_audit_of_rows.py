@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.events import Decision, encode_decision
-from service.policies import ranking
-from service.rederive import drawn_arm
-from service.stores.memory import MemoryStore
+from service.bandits.policies import ranking
+from service.log.stores.memory import MemoryStore
+from service.serving.rederive import drawn_arm
+from service.state.events import Decision, encode_decision
 from tests.unit.audited import (
     Changed,
     Pick,

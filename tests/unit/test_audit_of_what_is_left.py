@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from service.audit import Audit
-from service.events import decode_event
-from service.findings import Findings
+from service.definition.question import Question
 from service.http.services import Services
-from service.question import Question
-from service.settlement import Outcome
-from service.stores.keeping import Cut
-from service.stores.memory import MemoryStore
+from service.log.stores.keeping import Cut
+from service.log.stores.memory import MemoryStore
+from service.maintenance.audit import Audit
+from service.serving.findings import Findings
+from service.serving.settlement import Outcome
+from service.state.events import decode_event
 from tests.unit.audited import CAT, DOG, define, live
 from tests.unit.folding import shop
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from service import writer
-from service.batcher import ENOUGH
-from service.engine import Answer
-from service.question import Question
-from service.stores.base import Entry, Outcome
-from service.stores.memory import MemoryStore
-from service.writer import SOME
+from service.definition.question import Question
+from service.log import writer
+from service.log.stores.base import Entry, Outcome
+from service.log.stores.memory import MemoryStore
+from service.log.writer import SOME
+from service.serving.batcher import ENOUGH
+from service.serving.engine import Answer
 from tests.support.service import Wire, serving
 
 QUESTION = Question({"persona": "cat"}, policy="linucb")
@@ -66,7 +66,7 @@ def asking(store: Gated) -> Iterator[Asking]:
 def test_what_is_asked_during_a_commit_is_decided_together_when_it_ends(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.batcher.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.serving.batcher.PATIENCE_SECONDS", 60.0)
 
     async def ask() -> list[Answer]:
         asked = [asking.ask()]
@@ -102,7 +102,7 @@ def test_a_slow_commit_does_not_keep_questions_from_being_decided(asking: Asking
 def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.batcher.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.serving.batcher.PATIENCE_SECONDS", 60.0)
     before = asking.decided()
 
     async def ask() -> list[asyncio.Future[Answer]]:
@@ -129,7 +129,7 @@ def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
 def test_a_question_to_an_idle_service_is_decided_at_once(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.batcher.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.serving.batcher.PATIENCE_SECONDS", 60.0)
     asking.store.gate.set()
 
     async def ask() -> Answer:
@@ -146,8 +146,8 @@ def test_a_question_to_an_idle_service_is_decided_at_once(
 def test_after_a_commit_of_some_the_next_is_begun_once_enough_wait(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.batcher.PATIENCE_SECONDS", 60.0)
-    monkeypatch.setattr("service.writer.APART_SECONDS", 60.0)
+    monkeypatch.setattr("service.serving.batcher.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.log.writer.APART_SECONDS", 60.0)
     asking.store.gate.set()
 
     async def ask() -> None:
@@ -183,7 +183,7 @@ def test_after_a_commit_of_some_the_next_is_begun_in_time(asking: Asking) -> Non
 def test_there_is_no_pause_after_a_few_or_where_all_wait(
     asking: Asking, monkeypatch: pytest.MonkeyPatch, first: int, all_wait: bool
 ) -> None:
-    monkeypatch.setattr("service.writer.APART_SECONDS", 60.0)
+    monkeypatch.setattr("service.log.writer.APART_SECONDS", 60.0)
     asking.wire.services.journal.all_wait = lambda: all_wait
     assert batches_of(asking, first) == [first, 1]
 
@@ -192,7 +192,7 @@ def test_what_would_take_too_long_together_is_decided_in_several_turns(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With no time for a turn, each question has its own, in their order."""
-    monkeypatch.setattr("service.batcher.TURN_MS", 0.0)
+    monkeypatch.setattr("service.serving.batcher.TURN_MS", 0.0)
 
     batcher, sizes = asking.wire.services.batcher, []
     whole = batcher._decide_batch

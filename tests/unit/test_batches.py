@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine import decide
-from service.policies import together
+from service.serving import together
+from service.serving.engine import decide
 from tests.unit.test_policy_settings import KINDS
 from tests.unit.test_wins import catalogue, learner, train
 

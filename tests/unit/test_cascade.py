@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.audit import Audit
-from service.engine import Answer, Question
 from service.errors import Conflict
 from service.evaluation.evaluate import Request, evaluate
-from service.events import AnyEvent, Corrected, Learned, Rewarded, outcomes
-from service.explain import explain
-from service.fold import State
 from service.http.services import Services
+from service.maintenance.audit import Audit
+from service.serving.engine import Answer, Question
+from service.serving.explain import explain
+from service.state.events import AnyEvent, Corrected, Learned, Rewarded, outcomes
+from service.state.fold import State
 from tests.unit.folding import bits, replay
 from tests.unit.test_settlement import PET, b_of, events_of, serving, told
 

@@ -5,7 +5,7 @@ from math import log
 import numpy as np
 import pytest
 
-from service.policies.change import CLIP, FALSE_ALARMS, SHIFT, WARM_UP, Detector
+from service.bandits.policies.change import CLIP, FALSE_ALARMS, SHIFT, WARM_UP, Detector
 
 ONE = np.ones(1)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from service.events import ChangeDetected, Expired
-from service.fold import State, changes_due, read_artifact
-from service.posterior import Head
+from service.bandits.posterior import Head
+from service.state.events import ChangeDetected, Expired
+from service.state.fold import State, changes_due, read_artifact
 from service.training.settlements import collect
 from service.training.trainer import train
 from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of
@@ -211,7 +211,7 @@ def test_a_training_builds_the_head_from_more_than_the_memory_holds(
     """A memory of 16 of 64 settlements, a change of dogs since 20. The head is of all but the dogs
     before it. A correction finds its weight where that can be known: since 20, or in the memory."""
     torch.set_num_threads(1)
-    monkeypatch.setattr("service.policies.learner.REMEMBERED", 16)
+    monkeypatch.setattr("service.state.learner.REMEMBERED", 16)
     log = opened(KINDS["neural"] | {"training": {"first": 64, "epochs": 1}})
     visits(log, 60, {"cat": 0.5, "dog": 0.5})
     log.change("p", [DOG], since=20)

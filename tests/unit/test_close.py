@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.journal import Journal
+from service.log.journal import Journal
+from service.log.stores import open_store
+from service.log.stores.base import DecisionRow, Entry, Outcome
+from service.log.stores.memory import MemoryStore
+from service.log.writer import SOME
+from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.stores import open_store
-from service.stores.base import DecisionRow, Entry, Outcome
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
-from service.writer import SOME
 
 
 def test_close_ends_also_where_a_cancellation_is_swallowed() -> None:
@@ -56,7 +56,7 @@ def test_close_does_not_wait_for_the_pause_after_a_commit(
     monkeypatch: pytest.MonkeyPatch, in_commit: bool
 ) -> None:
     """Whether the pause has begun by then, or would begin with the end of the commit."""
-    monkeypatch.setattr("service.writer.APART_SECONDS", 60.0)
+    monkeypatch.setattr("service.log.writer.APART_SECONDS", 60.0)
 
     async def run() -> None:
         store = Gated()

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from service.chain import MOST_LINKS
-from service.engine import Question
+from service.app import assemble
+from service.definition.experiment import Definition, RewardRules
 from service.errors import Exhausted, NotLoggable
-from service.events import Rewarded, Settled, decode_decision, encode_event
-from service.experiment import Definition, RewardRules
 from service.http.services import Services
-from service.journal import Journal
-from service.services import assemble
+from service.log.journal import Journal
+from service.log.stores.base import Append, Entry, Mark
+from service.log.stores.base import Outcome as Stored
+from service.log.stores.memory import MemoryStore
+from service.observability.telemetry import Telemetry
+from service.serving.chain import MOST_LINKS
+from service.serving.engine import Question
+from service.serving.settlement import Outcome
 from service.settings import Settings
-from service.settlement import Outcome
-from service.stores.base import Append, Entry, Mark
-from service.stores.base import Outcome as Stored
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
+from service.state.events import Rewarded, Settled, decode_decision, encode_event
 from tests.unit.folding import shop
 
 LINUCB = {"kind": "linucb", "features": ["pet x kind"]}

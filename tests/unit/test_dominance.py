@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.fold import State
-from service.linalg import dominance, spectrum
-from service.policies.version import MEASURED
-from service.posterior.base import Health
+from service.bandits.linalg import dominance, spectrum
+from service.bandits.policies.version import MEASURED
+from service.bandits.posterior.base import Health
+from service.state.fold import State
 from tests.unit.test_influence import HEADS, Log, head, learn, log_of, row
 
 

@@ -6,12 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service import drift
-from service.drift import ContextDrift, Drift, PredictionDrift, RewardDrift, Stride, stability
-from service.events import Corrected, ExperimentDefined, Rewarded, Settled
-from service.experiment import Features, RewardRules
-from service.features import Array, Schema
-from service.fold import State
+from service.definition.experiment import Features, RewardRules
+from service.definition.features import Array, Schema
+from service.observability import drift
+from service.observability.drift import (
+    ContextDrift,
+    Drift,
+    PredictionDrift,
+    RewardDrift,
+    Stride,
+    stability,
+)
+from service.state.events import Corrected, ExperimentDefined, Rewarded, Settled
+from service.state.fold import State
 
 RULES = RewardRules()
 FEATURES = Features.model_validate(

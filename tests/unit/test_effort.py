@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine import ASIDE_MS
-from service.events import Rewarded, Settled
-from service.experiment import Definition
-from service.features import Schema
-from service.policies.learner import Learner
+from service.definition.experiment import Definition
+from service.definition.features import Schema
+from service.serving.engine import ASIDE_MS
+from service.state.events import Rewarded, Settled
+from service.state.learner import Learner
 
 
 def learner(kind: str, width: int = 9, **settings: Any) -> Learner:

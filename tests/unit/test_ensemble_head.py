@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.bandits.posterior import Bank, RidgeHead, digest
+from service.bandits.posterior.ensemble import EnsembleHead, times
 from service.errors import NotPositiveDefinite
-from service.posterior import Bank, RidgeHead, digest
-from service.posterior.ensemble import EnsembleHead, times
 
 BANK = Bank(16, "not looked at")
 sizes = st.integers(1, 6)

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.definition.question import Question
 from service.errors import ConfigurationError, Invalid, NotFound
 from service.evaluation.evaluate import Evaluation, Request, evaluate
 from service.evaluation.report import as_json, table
 from service.evaluation.rows import EARLIER, OPEN, UNKNOWN, Selection, choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import ABSENT, Visit, Walk
-from service.events import decode_decision
 from service.http.services import Services
-from service.importing import Visit as Imported
-from service.question import Question
-from service.settlement import Outcome
-from service.stores.keeping import Cut
-from service.stores.memory import MemoryStore
+from service.log.stores.keeping import Cut
+from service.log.stores.memory import MemoryStore
+from service.maintenance.importing import Visit as Imported
+from service.serving.settlement import Outcome
+from service.state.events import decode_decision
 from tests.unit.audited import CAT, DOG, a_log, define, live, state_of
 from tests.unit.folding import shop
 

@@ -9,17 +9,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from service.audit import Audit
-from service.engine import Question
 from service.evaluation.evaluate import Evaluation, Request, evaluate
 from service.evaluation.report import as_json, table
 from service.evaluation.rows import Selection
-from service.events import Shortlist, encode_decision
 from service.http.services import Services
-from service.importing import Visit as Imported
-from service.retrieval import DRAWS
-from service.settlement import Outcome
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
+from service.maintenance.audit import Audit
+from service.maintenance.importing import Visit as Imported
+from service.serving.engine import Question
+from service.serving.retrieval import DRAWS
+from service.serving.settlement import Outcome
+from service.state.events import Shortlist, encode_decision
 from tests.unit.audited import Changed, decisions_of, define, live, state_of
 from tests.unit.test_evaluation import played, visits
 

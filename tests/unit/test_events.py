@@ -11,9 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service import codec
+from service.definition.experiment import Definition
 from service.errors import Damaged, LogTooNew, Outdated
-from service.events import (
+from service.log.follower import Follower
+from service.log.stores.base import Append, Snapshot
+from service.log.stores.memory import MemoryStore
+from service.observability.telemetry import Telemetry
+from service.state import codec
+from service.state.events import (
     SCHEMA,
     AnyEvent,
     ArmRemoved,
@@ -40,12 +45,7 @@ from service.events import (
     encode_event,
     outcomes,
 )
-from service.experiment import Definition
-from service.fold import SNAPSHOT_SCHEMA, State, read_artifact
-from service.follower import Follower
-from service.stores.base import Append, Snapshot
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
+from service.state.fold import SNAPSHOT_SCHEMA, State, read_artifact
 from tests.unit.folding import bits, replay
 
 DATA = Path(__file__).parents[1] / "data"

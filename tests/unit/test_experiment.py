@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 import service
+from service.definition.experiment import Definition, load_definition
+from service.definition.faults import faults_of
+from service.definition.features import Schema
 from service.errors import ConfigurationError
-from service.experiment import Definition, load_definition
-from service.faults import faults_of
-from service.features import Schema
 
 SHOP: dict[str, Any] = {
     "features": {
@@ -200,7 +200,9 @@ def test_a_definition_survives_json_and_its_dump_defines_the_same() -> None:
 
 
 def test_the_shipped_example_loads_with_8_policies_and_50_arms() -> None:
-    name, definition = load_definition(Path(service.__file__).parent / "examples/zooplus.toml")
+    name, definition = load_definition(
+        Path(service.__file__).parent / "definition/examples/zooplus.toml"
+    )
     assert name == "zooplus"
     assert list(definition.policies) == [
         *["linucb", "linucb_disjoint", "lints", "neural_linear_ts", "neural_ucb"],

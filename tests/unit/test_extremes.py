@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine import Question
+from service.bandits.posterior.gradient_rows import cholesky
+from service.bandits.posterior.logistic import implicit_step
+from service.definition.experiment import Definition
+from service.definition.features import LARGEST, LARGEST_PRODUCT, Schema, View
 from service.errors import Invalid
-from service.events import ExperimentDefined, encode_event
-from service.experiment import Definition
-from service.features import LARGEST, LARGEST_PRODUCT, Schema, View
 from service.http.services import Services
-from service.posterior.gradient_rows import cholesky
-from service.posterior.logistic import implicit_step
-from service.settlement import Outcome
-from service.stores.base import Append
-from service.stores.memory import MemoryStore
+from service.log.stores.base import Append
+from service.log.stores.memory import MemoryStore
+from service.serving.engine import Question
+from service.serving.settlement import Outcome
+from service.state.events import ExperimentDefined, encode_event
 from tests.unit.audited import live
 from tests.unit.test_policy_settings import KINDS
 

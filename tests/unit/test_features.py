@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.bandits.posterior import RidgeHead
+from service.definition.experiment import Features
+from service.definition.features import LARGEST, Schema, width
 from service.errors import Invalid
-from service.experiment import Features
-from service.features import LARGEST, Schema, width
-from service.posterior import RidgeHead
 
 
 def schema(context: dict[str, Any], arm: dict[str, Any] | None = None, crosses: Any = ()) -> Schema:

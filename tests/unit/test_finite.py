@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine import decide
+from service.app import assemble
+from service.definition.experiment import Definition
 from service.errors import Invalid, NoFiniteScores
-from service.experiment import Definition
-from service.journal import Journal
-from service.policies import together
-from service.services import assemble
+from service.log.journal import Journal
+from service.log.stores.memory import MemoryStore
+from service.observability.telemetry import Telemetry
+from service.serving import together
+from service.serving.engine import decide
 from service.settings import Settings
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
 from tests.unit.folding import Log, shop
 
 

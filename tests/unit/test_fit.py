@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from service.policies.settings import Training
+from service.definition.policies import Training
 from service.training.fit import Fitted, Plan, fit
 
 X = np.eye(4)[np.random.default_rng(0).integers(0, 4, 400)]

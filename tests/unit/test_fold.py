@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.bandits.policies.rules import probabilities
+from service.bandits.posterior import BetaHead, RidgeHead
 from service.errors import Damaged, LogGap
-from service.events import ArmUpserted, Expired, VersionActivated
-from service.fold import State
-from service.policies.rules import probabilities
-from service.posterior import BetaHead, RidgeHead
+from service.state.events import ArmUpserted, Expired, VersionActivated
+from service.state.fold import State
 from tests.unit.folding import SHOP, Log, bits, head_of, replay, shop
 
 LINUCB = {"kind": "linucb", "features": ["pet x kind"]}

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine import decide
-from service.events import Expired, Rewarded, decode_event, encode_event
-from service.fold import State
+from service.serving.engine import decide
+from service.state.events import Expired, Rewarded, decode_event, encode_event
+from service.state.fold import State
 from tests.support.properties import examples
 from tests.unit.folding import KINDS, POLICIES, SHOP, Log, bits, replay
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.experiment import Definition
-from service.footprint import footprint
+from service.definition.experiment import Definition
+from service.state.footprint import footprint
 
 MIB = 2**20
 
@@ -85,11 +85,11 @@ MEASURED = """
 import sys
 from pathlib import Path
 import numpy as np
-from service.engine import decide
-from service.events import ArmUpserted, ExperimentDefined, Rewarded, Settled
-from service.experiment import Definition
-from service.fold import State
-from service.footprint import footprint_of
+from service.serving.engine import decide
+from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Settled
+from service.definition.experiment import Definition
+from service.state.fold import State
+from service.state.footprint import footprint_of
 
 def peak():  # of this process alone: what getrusage says begins with its parent's
     lines = Path("/proc/self/status").read_text().splitlines()

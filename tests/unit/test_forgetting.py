@@ -14,11 +14,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.events import Expired, Learned, outcomes
-from service.fold import State, read_artifact
-from service.policies.version import NEGLIGIBLE
-from service.posterior import BetaHead, DisjointRidgeHead, EnsembleHead, RidgeHead
-from service.posterior.ensemble import times
+from service.bandits.policies.version import NEGLIGIBLE
+from service.bandits.posterior import BetaHead, DisjointRidgeHead, EnsembleHead, RidgeHead
+from service.bandits.posterior.ensemble import times
+from service.state.events import Expired, Learned, outcomes
+from service.state.fold import State, read_artifact
 from service.training.settlements import collect
 from service.training.trainer import train
 from tests.unit.folding import NET, POLICIES, Log, bits, head_of, replay, shop, store_of

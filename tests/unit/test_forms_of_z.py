@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.bandits.gradients import Layout, factors
+from service.bandits.networks import cold_network
+from service.bandits.posterior.gradient_full import Full
+from service.bandits.posterior.gradient_rows import Covariance, Rows, cholesky, distinct
+from service.bandits.posterior.gradient_sketch import Diagonal, LowRank
 from service.errors import ConfigurationError, NotPositiveDefinite
-from service.gradients import Layout, factors
-from service.networks import cold_network
-from service.posterior.gradient_full import Full
-from service.posterior.gradient_rows import Covariance, Rows, cholesky, distinct
-from service.posterior.gradient_sketch import Diagonal, LowRank
 from tests.unit.small_net import RIDGE, SMALL, by_formula, rows_of, stream
 
 seeds = st.integers(0, 2**32 - 1)

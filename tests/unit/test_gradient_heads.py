@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from service.bandits.gradients import Layout, factors
+from service.bandits.posterior.base import Bank, digest
+from service.bandits.posterior.gradient import FORMS, GradientHead
+from service.bandits.posterior.gradient_full import Full
+from service.bandits.posterior.gradient_sketch import Diagonal, LowRank
+from service.bandits.posterior.ridge import RidgeHead
 from service.errors import ConfigurationError
-from service.gradients import Layout, factors
-from service.posterior.base import Bank, digest
-from service.posterior.gradient import FORMS, GradientHead
-from service.posterior.gradient_full import Full
-from service.posterior.gradient_sketch import Diagonal, LowRank
-from service.posterior.ridge import RidgeHead
 from tests.unit.small_net import RIDGE, SMALL, by_formula, rows_of
 
 

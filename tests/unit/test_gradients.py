@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.gradients import Layout, factors
-from service.networks import Network, cold_network
+from service.bandits.gradients import Layout, factors
+from service.bandits.networks import Network, cold_network
 
 widths = st.lists(st.integers(1, 7), min_size=1, max_size=4)
 seeds = st.integers(0, 2**32 - 1)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.history import COLUMNS, MOST_POLICIES, STEPS, History, Ring
-from service.telemetry import Telemetry
+from service.observability.history import COLUMNS, MOST_POLICIES, STEPS, History, Ring
+from service.observability.telemetry import Telemetry
 from tests.unit.folding import Log, shop
 
 LINUCB = {"kind": "linucb", "share": 3.0}

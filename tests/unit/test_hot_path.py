@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine import decide
-from service.entropy import Entropy
+from service.bandits.policies import rules
+from service.bandits.policies.candidates import Candidates
+from service.bandits.policies.rules import Scores
+from service.bandits.posterior import Bank, RidgeHead
+from service.definition.experiment import Definition, Features
+from service.definition.features import Schema, View
 from service.errors import Invalid
-from service.events import SCHEMA, Decision, Shown, encode_decision
-from service.experiment import Definition, Features
-from service.features import Schema, View
-from service.policies import rules
-from service.policies.candidates import Candidates
-from service.policies.learner import Learner
-from service.policies.rules import Scores
-from service.posterior import Bank, RidgeHead
+from service.security.entropy import Entropy
+from service.serving.engine import decide
+from service.state.events import SCHEMA, Decision, Shown, encode_decision
+from service.state.learner import Learner
 
 FEATURES = Features.model_validate(
     {

@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from service.commands.import_files import read
+from service.cli.import_files import read
 from service.errors import ConfigurationError
 
 TYPES = {"persona": "categorical", "age": "numeric", "member": "boolean", "taste": "vector"}

@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from service.audit import Audit
-from service.engine import decide
+from service.app import assemble
+from service.definition.experiment import Definition
+from service.definition.question import Question
 from service.errors import Gone, Refused
-from service.events import decode_decision
-from service.experiment import Definition
-from service.fold import State, read_artifact
 from service.http.services import Services
-from service.importing import COMMIT, Status, Visit, decision_id
-from service.journal import Journal
-from service.question import Question
-from service.services import assemble
+from service.log.journal import Journal
+from service.log.stores.memory import MemoryStore
+from service.maintenance.audit import Audit
+from service.maintenance.importing import COMMIT, Status, Visit, decision_id
+from service.observability.telemetry import Telemetry
+from service.serving.engine import decide
+from service.serving.settlement import Outcome
 from service.settings import Settings
-from service.settlement import Outcome
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
+from service.state.events import decode_decision
+from service.state.fold import State, read_artifact
 from service.training.trainer import train
 from simulator_client.worlds.zooplus import PERSONAS, Zooplus
 from tests.unit.folding import head_of

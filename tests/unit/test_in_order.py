@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.policies import candidates
-from service.policies.candidates import in_order
+from service.bandits.policies import candidates
+from service.bandits.policies.candidates import in_order
 
 columns = st.sampled_from(
     [

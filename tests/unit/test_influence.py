@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.audit import Audit
-from service.engine import Question
-from service.events import Corrected, Expired, Learned, Rewarded, Settled
-from service.experiment import Definition
-from service.features import Schema
-from service.fold import State
+from service.bandits.influence import LARGEST_ROW, LARGEST_TERM, PRIOR, SURPRISE, Influence
+from service.definition.experiment import Definition
+from service.definition.features import Schema
 from service.http.services import Services
-from service.influence import LARGEST_ROW, LARGEST_TERM, PRIOR, SURPRISE, Influence
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
+from service.maintenance.audit import Audit
+from service.serving.engine import Question
+from service.state.events import Corrected, Expired, Learned, Rewarded, Settled
+from service.state.fold import State
 from tests.unit.audited import live
 from tests.unit.folding import NET, Log, head_of, replay
 from tests.unit.test_settlement import events_of, told

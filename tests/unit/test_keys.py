@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-import service.keys
+import service.security.keys
 from service.errors import ConfigurationError
-from service.keys import Key, Ring, changing, digest_of, loopback, mint, now, read_keys
+from service.security.keys import Key, Ring, changing, digest_of, loopback, mint, now, read_keys
 
 BASE = {"id": "0" * 16, "name": "n", "digest": "0" * 64, "scopes": ["select"], "created": now()}
 
@@ -75,8 +75,8 @@ def test_every_wrong_key_takes_the_same_path(monkeypatch: pytest.MonkeyPatch) ->
 
     key, text = made()
     ring = Ring([(key, "known")])
-    monkeypatch.setattr(service.keys, "digest_of", digest)
-    monkeypatch.setattr(service.keys, "compare_digest", compare)
+    monkeypatch.setattr(service.security.keys, "digest_of", digest)
+    monkeypatch.setattr(service.security.keys, "compare_digest", compare)
     wrong = [text[:at] + "x" + text[at + 1 :] for at in range(len(text))]
     for each in [*wrong, mint()[1], "", "fk", "x" * 100_000, text]:
         ring.find(each.encode())

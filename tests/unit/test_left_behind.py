@@ -8,21 +8,21 @@ from unittest import mock
 
 import pytest
 
-import service.presence
+import service.log.presence
+from service.app import assemble
+from service.bandits.posterior import digest
 from service.errors import Conflict, LogGap, LogLost
-from service.events import Settled, decode_decision, decode_event
-from service.fold import State, pack_artifact
-from service.follower import Follower, Live
 from service.http.services import Services
-from service.journal import Journal
-from service.posterior import digest
-from service.presence import Presence
-from service.services import assemble
+from service.log.follower import Follower, Live
+from service.log.journal import Journal
+from service.log.presence import Presence
+from service.log.stores.base import Record
+from service.log.stores.keeping import Cut
+from service.log.stores.memory import MemoryStore
+from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.stores.base import Record
-from service.stores.keeping import Cut
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
+from service.state.events import Settled, decode_decision, decode_event
+from service.state.fold import State, pack_artifact
 from tests.unit.audited import artifact, define, state_of, visit
 from tests.unit.folding import shop
 
@@ -221,7 +221,7 @@ def test_one_of_several_leads_and_another_after_it_has_gone() -> None:
 
 
 def test_nobody_leads_who_has_not_been_heard_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.presence, "ALIVE_SECONDS", 60.0)
+    monkeypatch.setattr(service.log.presence, "ALIVE_SECONDS", 60.0)
 
     async def run() -> None:
         one = Presence(Shared())
@@ -251,7 +251,7 @@ def test_all_wait_for_the_last_one_that_lives() -> None:
 def test_one_that_does_not_get_there_is_waited_for_until_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(service.presence, "BARRIER_SECONDS", 0.1)
+    monkeypatch.setattr(service.log.presence, "BARRIER_SECONDS", 0.1)
 
     async def run() -> None:
         store = Shared()

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.bandits.linalg import JITTERS, inverse_root, spectrum, widths
 from service.errors import NotPositiveDefinite
-from service.linalg import JITTERS, inverse_root, spectrum, widths
 
 
 def precision_of(size: int, rows: int, seed: int) -> np.ndarray:

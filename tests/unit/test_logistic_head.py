@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
+from service.bandits.posterior import Bank, digest
+from service.bandits.posterior.logistic import LogisticHead, implicit_step
 from service.errors import NotPositiveDefinite
-from service.posterior import Bank, digest
-from service.posterior.logistic import LogisticHead, implicit_step
 
 ONE = np.array([[1.0]])
 sizes = st.integers(1, 6)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.networks import Network, cold_network
+from service.bandits.networks import Network, cold_network
 
 sizes = st.lists(st.integers(1, 9), min_size=2, max_size=5)
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from service.definition.experiment import CLIP, Definition, Features
+from service.definition.features import LARGEST, Schema
 from service.errors import Invalid
-from service.experiment import CLIP, Definition, Features
-from service.features import LARGEST, Schema
 
 AGE: dict[str, Any] = {"type": "numeric", "center": 40.0, "scale": 10.0}
 IMAGE: dict[str, Any] = {"type": "vector", "size": 2, "scale": 2.0}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.events import AnyEvent, Corrected, Expired, decode_event, encode_event
-from service.fold import State
+from service.state.events import AnyEvent, Corrected, Expired, decode_event, encode_event
+from service.state.fold import State
 from tests.unit.folding import Log, bits, head_of, replay, shop
 
 DATA = Path(__file__).parents[1] / "data"

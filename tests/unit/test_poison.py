@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from benchmarks.poison import BOUNDS, faults, play
-from service.engine import Question
-from service.experiment import Definition
+from service.definition.experiment import Definition
 from service.http.services import Services
-from service.settlement import Outcome
-from service.stores.memory import MemoryStore
+from service.log.stores.memory import MemoryStore
+from service.serving.engine import Question
+from service.serving.settlement import Outcome
 from tests.unit.audited import live
 
 ARMS = ["calm", "wild"]

@@ -5,10 +5,10 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from service.experiment import Definition
-from service.faults import faults_of
-from service.policies.kinds import policy_of
-from service.policies.settings import AnyPolicy
+from service.bandits.policies.kinds import policy_of
+from service.definition.experiment import Definition
+from service.definition.faults import faults_of
+from service.definition.policies import AnyPolicy
 from tests.unit.test_experiment import SHOP, shop
 
 MODELS = get_args(get_args(AnyPolicy)[0])

@@ -5,8 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from limits import parse
 
-from service import rates
-from service.rates import Rates
+from service.security import rates
+from service.security.rates import Rates
 
 
 class Clock:

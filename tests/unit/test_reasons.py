@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.features import Array
-from service.policies import rules
-from service.policies.candidates import Candidates
-from service.policies.reasons import MOST_CANDIDATES, MOST_FEATURES, reasons
+from service.bandits.policies import rules
+from service.bandits.policies.candidates import Candidates
+from service.definition.features import Array
+from service.serving.attributions import MOST_CANDIDATES, MOST_FEATURES, reasons
 from tests.unit.folding import POLICIES, Log, shop
 
 CAT = {"pet": "cat", "age": 5.0}

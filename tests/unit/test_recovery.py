@@ -5,13 +5,13 @@ import logging
 
 import pytest
 
-import service.replay
-from service.events import encode_event
-from service.journal import Journal
+import service.log.replay
+from service.log.journal import Journal
+from service.log.stores.base import Append, Record
+from service.log.stores.memory import MemoryStore
+from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.stores.base import Append, Record
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
+from service.state.events import encode_event
 from tests.unit.folding import Log, shop
 
 
@@ -31,7 +31,7 @@ def test_a_snapshot_that_falls_due_while_a_log_is_recovered_waits_for_its_end(
     log.define(shop(linucb={"kind": "linucb"}))
     for _ in range(19):
         log.settle("linucb", {"toy1": 1.0})
-    monkeypatch.setattr(service.replay, "PAGE", 3)
+    monkeypatch.setattr(service.log.replay, "PAGE", 3)
 
     async def run() -> None:
         store = UnhurriedStore()

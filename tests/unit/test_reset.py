@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from service.errors import StoreUnavailable
-from service.fold import State, read_artifact
+from service.state.fold import State, read_artifact
 from service.training.settlements import collect
 from service.training.trainer import train
 from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import retrieval
-from service.engine import decide
-from service.events import ArmRemoved, ArmUpserted, ExperimentDefined
-from service.fold import State
-from service.policies.learner import Learner
-from service.retrieval import DRAWS, Retrieval, Retriever
+from service.serving import retrieval
+from service.serving.engine import decide
+from service.serving.retrieval import DRAWS, Retrieval, Retriever
+from service.state.events import ArmRemoved, ArmUpserted, ExperimentDefined
+from service.state.fold import State
+from service.state.learner import Learner
 
 FEATURES = {
     "context": {"hour": {"type": "numeric"}, "mood": {"type": "vector", "size": 3}},

@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.bandits.posterior import (
+    NOISE_RATE,
+    NOISE_SHAPE,
+    Bank,
+    DisjointRidgeHead,
+    RidgeHead,
+    digest,
+)
 from service.errors import NotPositiveDefinite
-from service.posterior import NOISE_RATE, NOISE_SHAPE, Bank, DisjointRidgeHead, RidgeHead, digest
 
 ONE = np.array([[1.0]])
 sizes = st.integers(1, 8)

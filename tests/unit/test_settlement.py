@@ -6,19 +6,26 @@ from typing import Any
 
 import pytest
 
+from service.app import assemble
+from service.definition.experiment import Definition
+from service.definition.question import InlineArm, Question
 from service.errors import Gone
-from service.events import AnyEvent, Corrected, Expired, Rewarded, decode_decision, decode_event
-from service.experiment import Definition
-from service.explain import choice_follows
 from service.http.services import Services
-from service.journal import Journal
-from service.question import InlineArm, Question
-from service.services import assemble
+from service.log.journal import Journal
+from service.log.stores.memory import MemoryStore
+from service.observability.telemetry import Telemetry
+from service.security.token import LIMIT
+from service.serving.explain import choice_follows
+from service.serving.settlement import Outcome
 from service.settings import Settings
-from service.settlement import Outcome
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
-from service.token import LIMIT
+from service.state.events import (
+    AnyEvent,
+    Corrected,
+    Expired,
+    Rewarded,
+    decode_decision,
+    decode_event,
+)
 from tests.unit.folding import shop
 
 PET = {"pet": "cat"}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.posterior import (
+from service.bandits.posterior import (
     NOISE_RATE,
     NOISE_SHAPE,
     Bank,
@@ -14,7 +14,7 @@ from service.posterior import (
     RidgeHead,
     digest,
 )
-from service.posterior.disjoint import COMMON_NOISE
+from service.bandits.posterior.disjoint import COMMON_NOISE
 
 NONE = np.zeros(0)
 observations = st.lists(

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from service import codec, tallies
-from service.events import Outcome, Settled
-from service.experiment import RewardRules
-from service.fold import SNAPSHOT_SCHEMA, State
-from service.tallies import ArmTallies, Tally, interval, lead
+from service.definition.experiment import RewardRules
+from service.state import codec, tallies
+from service.state.events import Outcome, Settled
+from service.state.fold import SNAPSHOT_SCHEMA, State
+from service.state.tallies import ArmTallies, Tally, interval, lead
 from tests.unit.folding import Log, shop
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import Invalid
-from service.token import LIMIT, ShownArm, Ticket, TokenSealer
+from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer
 
 SECRET, OTHER = b"a secret of at least 16 bytes", b"another secret, as long as that"
 ALPHABET = string.ascii_letters + string.digits + "-_"

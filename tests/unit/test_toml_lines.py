@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.toml_lines import Lines
+from service.definition.toml_lines import Lines
 
 AWKWARD = '''\
 # a comment = 1

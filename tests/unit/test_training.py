@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from service.bandits.posterior import Head
+from service.bandits.posterior.gradient import FORMS
 from service.errors import StoreUnavailable
-from service.events import Expired
-from service.fold import State, read_artifact
-from service.posterior import Head
-from service.posterior.gradient import FORMS
+from service.state.events import Expired
+from service.state.fold import State, read_artifact
 from service.training.settlements import History, collect
 from service.training.trainer import due_count, train
 from tests.unit.folding import Log, bits, replay, shop, store_of

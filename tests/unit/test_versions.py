@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from service import codec
+from service.bandits.policies.candidates import Candidates
+from service.bandits.policies.encoder import COLD_SHARE
 from service.errors import Damaged, LogGap, LogTooNew
-from service.events import VersionActivated, VersionStaged
-from service.fold import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
-from service.policies.candidates import Candidates
-from service.policies.encoder import COLD_SHARE
+from service.state import codec
+from service.state.events import VersionActivated, VersionStaged
+from service.state.fold import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
 from tests.unit.folding import POLICIES, Log, bits, catch_up, head_of, replay, shop
 
 NEURAL, UCB, DISJOINT = POLICIES["neural"], POLICIES["neural_ucb"], POLICIES["neural_disjoint"]

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.experiment import Features
-from service.features import Schema, View
+from service.definition.experiment import Features
+from service.definition.features import Schema, View
 
 SCHEMA = Schema(
     Features.model_validate(

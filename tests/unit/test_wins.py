@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.experiment import Definition
-from service.features import Schema
-from service.networks import cold_network
-from service.policies import rules, thompson, ucb
-from service.policies.candidates import Candidates
-from service.policies.learner import Learner
-from service.posterior import Bank, BetaHead, LogisticHead, RidgeHead, wins
-from service.posterior.rows import Whole
-from service.posterior.wins import Reach, Weights
+from service.bandits.networks import cold_network
+from service.bandits.policies import rules, thompson, ucb
+from service.bandits.policies.candidates import Candidates
+from service.bandits.posterior import Bank, BetaHead, LogisticHead, RidgeHead, wins
+from service.bandits.posterior.rows import Whole
+from service.bandits.posterior.wins import Reach, Weights
+from service.definition.experiment import Definition
+from service.definition.features import Schema
+from service.state.learner import Learner
 
 FEATURES = {
     "context": {"hour": {"type": "numeric"}, "mood": {"type": "vector", "size": 3}},

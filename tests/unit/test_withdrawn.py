@@ -10,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logit
 
-from service.archive.index import change_of, joined
-from service.drift import PredictionDrift
-from service.events import Corrected, Expired, decode_event, encode_event
-from service.posterior import (
+from service.bandits.posterior import (
     BetaHead,
     DisjointRidgeHead,
     EnsembleHead,
@@ -23,8 +20,11 @@ from service.posterior import (
     RidgeHead,
     digest,
 )
-from service.posterior.base import LEFT, fewer
-from service.posterior.gradient_full import Full
+from service.bandits.posterior.base import LEFT, fewer
+from service.bandits.posterior.gradient_full import Full
+from service.maintenance.archive.index import change_of, joined
+from service.observability.drift import PredictionDrift
+from service.state.events import Corrected, Expired, decode_event, encode_event
 from tests.unit.folding import Log, bits, head_of, replay, shop
 from tests.unit.small_net import RIDGE, SMALL, rows_of
 from tests.unit.test_forgetting import (

@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from service.engine import Question
-from service.experiment import Definition
-from service.journal import Journal
-from service.services import Services, assemble
+from service.app import Services, assemble
+from service.definition.experiment import Definition
+from service.log.journal import Journal
+from service.log.stores.base import Entry
+from service.log.stores.base import Outcome as Stored
+from service.log.stores.memory import MemoryStore
+from service.observability.telemetry import Telemetry
+from service.serving.engine import Question
+from service.serving.settlement import Outcome
 from service.settings import Settings
-from service.settlement import Outcome
-from service.stores.base import Entry
-from service.stores.base import Outcome as Stored
-from service.stores.memory import MemoryStore
-from service.telemetry import Telemetry
 from tests.unit.folding import shop
 
 

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 from benchmarks.learning.peers.base import Indexes, Problem
-from service.features import Array
+from service.definition.features import Array
 
 
 class VowpalWabbit:

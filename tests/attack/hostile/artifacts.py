@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from service.codec import MAGIC
-from service.events import ExperimentDefined
-from service.experiment import load_definition
-from service.fold import SNAPSHOT_SCHEMA, State, pack_artifact
-from service.networks import Network
-from service.policies.settings import Network as PolicyNetwork
+from service.bandits.networks import Network
+from service.definition.experiment import load_definition
+from service.definition.policies import Network as PolicyNetwork
+from service.state.codec import MAGIC
+from service.state.events import ExperimentDefined
+from service.state.fold import SNAPSHOT_SCHEMA, State, pack_artifact
 
 DEFINITION: Final = Path(__file__).parent / "experiments" / "nets.toml"
 NETS: Final = tuple(load_definition(DEFINITION)[1].policies)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from service.events import Corrected, Learned, Rewarded, decode_event, outcomes
-from service.posterior import digest
-from service.replay import PAGE
-from service.stores import open_store
+from service.bandits.posterior import digest
+from service.log.replay import PAGE
+from service.log.stores import open_store
+from service.state.events import Corrected, Learned, Rewarded, decode_event, outcomes
 from tests.attack.hostile.tenants import VICTIM, Ground, started
 from tests.attack.hostile.watch import open_files
 from tests.cli.forage import STOP_S, Serving, forage

@@ -1,0 +1,1 @@
+"""Policies, heads and networks: arrays and random generators, without events or stores."""

@@ -1,0 +1,138 @@
+"""The settlements that a head could be built from anew: what windows and changes forget from."""
+
+from collections.abc import Collection, Iterator
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+from service.bandits.posterior.base import Array, Stored, pack_names, unpack_names
+from service.bandits.settled import Settled
+
+
+class Memory:
+    """Settlements in log order, the latest `limit` of them; None: all.
+
+    An event's settlements are kept or dropped together. Rows beyond the limit are let go once they
+    are an eighth more, so that whoever builds a head from what is left does so every `limit / 8`
+    settlements.
+    """
+
+    def __init__(self, width: int, limit: int | None = None) -> None:
+        self.limit = limit
+        self.positions: list[int] = []
+        self.keys: list[str] = []
+        self.arms: list[str] = []
+        self.rewards: list[float] = []
+        self.weights: list[float] = []
+        self._x = np.empty((64, width))
+        self._row_of: dict[tuple[str, str], int] = {}
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def x(self) -> Array:  # (n, width)
+        return self._x[: len(self)]
+
+    def add(self, position: int, key: str, settled: Settled) -> None:
+        row = len(self)
+        if row == len(self._x):
+            self._x = np.concatenate([self._x, np.empty_like(self._x)])
+        self._x[row] = settled.x
+        self._row_of[key, settled.arm] = row
+        self.positions.append(position)
+        self.keys.append(key)
+        self.arms.append(settled.arm)
+        self.rewards.append(settled.reward)
+        self.weights.append(settled.weight)
+
+    def copy(self) -> "Memory":
+        twin = Memory(self._x.shape[1], self.limit)
+        twin.restore(self.arrays())
+        return twin
+
+    def holds(self, key: str, arm: str) -> bool:
+        return (key, arm) in self._row_of
+
+    def revise(self, key: str, arm: str, reward: float | None) -> None:
+        """What was learned of a settlement that is held is now `reward`; None: it is let go."""
+        if reward is None:
+            self._remove(self._row_of.pop((key, arm)))
+        else:
+            self.rewards[self._row_of[key, arm]] = reward
+
+    def _remove(self, row: int) -> None:
+        """Rows after it move up: a few, mostly, since corrections come soon."""
+        self._x[row : len(self) - 1] = self._x[row + 1 : len(self)]
+        columns = self.positions, self.keys, self.arms, self.rewards, self.weights
+        for column in columns:
+            del column[row]
+        for place in range(row, len(self)):
+            self._row_of[self.keys[place], self.arms[place]] = place
+
+    @property
+    def overfull(self) -> bool:
+        return self.limit is not None and len(self) > self.limit + self.limit // 8
+
+    def trim(self) -> None:
+        """Down to the limit, by whole events; the last event stays even if it is larger."""
+        if self.limit is None or len(self) <= self.limit:
+            return
+        first = self.positions[-self.limit]
+        if self.positions[-self.limit - 1] == first != self.positions[-1]:
+            first += 1
+        self.keep(np.array(self.positions) >= first)
+
+    def limited(self, limit: int | None) -> "Memory":
+        """The same with another limit, kept to it."""
+        self.limit = limit
+        self.trim()
+        return self
+
+    def drop(self, columns: list[int], since: int) -> None:
+        """Forget what was settled before position `since` where one of the columns of x is not 0;
+        no columns: all of it."""
+        touched = (self.x[:, columns] != 0).any(axis=1) if columns else np.ones(len(self), bool)
+        self.keep(~(touched & (np.array(self.positions) < since)))
+
+    def forget(self, keys: Collection[str]) -> None:
+        """The settlements of these decisions."""
+        gone = set(keys)
+        if not gone.isdisjoint(self.keys):
+            self.keep(np.array([key not in gone for key in self.keys]))
+
+    def keep(self, mask: npt.NDArray[np.bool_]) -> None:
+        rows = np.flatnonzero(mask).tolist()
+        self._x = np.concatenate([self.x[rows], np.empty((64, self._x.shape[1]))])
+        self.positions = [self.positions[row] for row in rows]
+        self.keys = [self.keys[row] for row in rows]
+        self.arms = [self.arms[row] for row in rows]
+        self.rewards = [self.rewards[row] for row in rows]
+        self.weights = [self.weights[row] for row in rows]
+        self._row_of = {
+            pair: row for row, pair in enumerate(zip(self.keys, self.arms, strict=True))
+        }
+
+    def events(self) -> Iterator[tuple[int, list[int]]]:
+        """Log position and rows of each event, in order."""
+        for position, rows in groupby(range(len(self)), key=self.positions.__getitem__):
+            yield position, list(rows)
+
+    def arrays(self) -> dict[str, Stored]:
+        return {
+            "positions": np.array(self.positions, np.int64),
+            "keys": pack_names(self.keys),
+            "arms": pack_names(self.arms),
+            "rewards": np.array(self.rewards, float),
+            "weights": np.array(self.weights, float),
+            "x": self.x,
+        }
+
+    def restore(self, arrays: dict[str, Stored]) -> None:
+        self.positions, self.rewards = arrays["positions"].tolist(), arrays["rewards"].tolist()
+        weights = arrays.get("weights", np.ones(len(self)))  # an older snapshot has none
+        self.weights = weights.tolist()
+        self.keys, self.arms = unpack_names(arrays["keys"]), unpack_names(arrays["arms"])
+        self._x = np.array(arrays["x"], float).reshape(len(self), self._x.shape[1])
+        self.keep(np.ones(len(self), bool))

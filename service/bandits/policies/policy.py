@@ -1,0 +1,137 @@
+"""What a policy kind is: one object that makes heads and turns contexts into probabilities."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.bandits.policies.candidates import Candidates, Design
+from service.bandits.policies.net import Net
+from service.bandits.policies.rules import Scores, win_shares
+from service.bandits.policies.version import Version
+from service.bandits.posterior.rows import Index, Rows, Whole
+from service.definition.features import Array
+from service.definition.policies import Training
+
+BLOCK_CELLS = 2**16
+"""Numbers of phi in a block of contexts: the block stays in the cache. 50 arms of 10 columns: 131
+contexts at a time; 1,000 arms of 128: each context alone, since its own work outweighs the calls
+of numpy, and blocks of two took twice as long."""
+
+BLOCK_SCORES = 2**19
+"""Scores of all draws in a block, 2 MB in single precision."""
+
+
+class Rule(ABC):
+    """How scores and probabilities follow from a version.
+
+    explores   chance has a part in the choice, other than among ties
+    draws      posterior draws that scores are ranked by: 1 of a bound, 0 where the mean says all
+    away       how far a direction to search in lies from the mean, in posterior widths
+    """
+
+    explores: bool = False
+    draws: int = 0
+    away: float = 1.0
+
+    @abstractmethod
+    def scores(
+        self, version: Version, rows: Array, phi: Array, arms: Sequence[str]
+    ) -> Array:  # (n, view.width), (n, m) -> (M, n)
+        """One row a posterior draw; one in all where nothing is drawn."""
+
+    def shares(
+        self, version: Version, rows: Rows, arms: Sequence[str], like: Index
+    ) -> Array | None:  # (b U, m) -> (b, U)
+        """The share of the draws that an arm of each row wins, for each of b contexts, without a
+        table of scores; None: the table is as good. like: (U,) arms that are like each row."""
+        return None
+
+    def batches(self, version: Version) -> bool:
+        """Whether `shares` of several contexts at once have the bits of each alone."""
+        return False
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A configured policy kind; its settings are converted once (`kinds.policy_of`).
+
+    rule        scores, and shares of wins
+    has_head    something is learned between trainings
+    predicts    the net's own output is the mean, the head holds what is left of the reward
+    net         None: it has none
+    training    when a net would be trained, even where the policy has none
+    per_arm     arms of equal features are told apart by their ids
+    disjoint    each arm has a head of its own
+    draws       of the bank
+    bank_seed   of the bank; another seed gives other draws
+    retrieve    arms a direction that are searched for where a request names none
+    slow        its scores may take long for any number of arms
+    """
+
+    rule: Rule
+    has_head: bool
+    predicts: bool
+    net: Net | None
+    training: Training | None
+    per_arm: bool
+    disjoint: bool
+    draws: int
+    bank_seed: int
+    retrieve: int | None
+    slow: bool
+
+    def propensities(
+        self, version: Version, contexts: Array, candidates: Candidates
+    ) -> Array:  # (B, context.width) -> (B, K)
+        """The probability of each candidate in each context, before the floor of epsilon."""
+        design = candidates.design(version.view, self.per_arm)
+        times = self._times(version, contexts)
+        size = self._block_size(version, design) if len(times) > 1 else 1
+        if len(times) <= size:
+            shares = self._shares(version, design, times)
+        else:
+            starts = range(0, len(times), size)
+            blocks = [times[start : start + size] for start in starts]
+            shares = np.concatenate([self._shares(version, design, block) for block in blocks])
+        return shares if design.in_order else shares[:, design.of]
+
+    def score(self, version: Version, context: Array, candidates: Candidates) -> Scores:
+        """The table of scores of the distinct candidates: what rankings are drawn from."""
+        design = candidates.design(version.view, self.per_arm)
+        return self._table(version, design, version.view.context_part(context))
+
+    def _table(self, version: Version, design: Design, times: Array) -> Scores:
+        rows = design.part * times
+        table = self.rule.scores(version, rows, version.encoder(rows), design.arms)
+        return Scores(table, design.of, design.counts)
+
+    def _times(self, version: Version, contexts: Array) -> Array:  # (b, view.width)
+        if not version.view.width:
+            return np.empty((len(contexts), 0))
+        if len(contexts) == 1:  # in half the time
+            return version.view.context_part(contexts[0])[None]
+        return version.view.context_part(contexts)
+
+    def _block_size(self, version: Version, design: Design) -> int:
+        """Contexts at a time."""
+        if not self.rule.batches(version):
+            return 1
+        arms = len(design.part)
+        cells = BLOCK_CELLS // (arms * max(version.columns, 1))
+        return max(1, min(cells, BLOCK_SCORES // (arms * max(self.rule.draws, 1))))
+
+    def _shares(self, version: Version, design: Design, times: Array) -> Array:  # (b, U)
+        if self.per_arm:
+            assert len(times) == 1
+            rows: Rows = Whole(version.encoder(design.part * times[0]))
+        else:
+            rows = version.encoder.rows(design, times)
+        shares = self.rule.shares(version, rows, design.arms, design.counts)
+        if shares is not None:
+            return shares
+        if len(times) > 1:
+            return np.concatenate([self._shares(version, design, own[None]) for own in times])
+        scores = self._table(version, design, times[0])
+        return win_shares(scores.rows, design.counts)[None]

@@ -1,0 +1,177 @@
+"""Slates: one of the M rankings is drawn, and the chances of what it shows are counted over all.
+
+A ranking is of groups: arms of equal features have equal scores in every draw, and so one place.
+What of a draw can neither be shown nor tie with what is shown is left out of the counts. With
+10,000 arms, 512 draws and 100 slots that tie: 6 s over all arms and draws for each slot, 5 ms
+where all arms are alike, 0.1 s where they are alike in pairs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import perm
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+from service.bandits.policies.rules import TIE, Array, Scores, Slate
+
+Index = npt.NDArray[np.intp]
+Holds = Callable[[Array, Array], npt.NDArray[np.bool_]]
+"""(scores of groups, what they are held against), of one shape."""
+
+REACH = 4
+"""Tolerances of a tie: an arm that is shown may be one below the last place, and tie with arms one
+below it; rounding does not add up to the others."""
+
+AT_ONCE = 2**16
+"""Scores that are compared with each other all at once, which is faster than a search up to here:
+one draw of 50 arms in pairs, 10 slots: 0.6 ms in place of 0.9."""
+
+
+def rank(scores: Scores, size: int, epsilon: float, rng: Random) -> Slate:
+    """Draw one of the M rankings, or with chance epsilon a uniform permutation; its top `size`.
+
+    Ties of a ranking are permuted uniformly, and the probabilities count every such permutation, so
+    they are exact for the draw that was made: p(slate) = (1 - epsilon) mean_j P(slate | draw j)
+    + epsilon (K - k)! / K!.
+    """
+    rows, candidates = scores.rows, len(scores.of)
+    drawn = rng.randrange(len(rows))
+    key = rows[drawn, scores.of] if rng.random() >= epsilon else np.zeros(candidates)
+    shown = _permute_ties(key, size, rng)
+    groups = scores.of[shown]
+
+    tops = Tops.of(scores, size)
+    if tops.sure:
+        hits = tops.groups[:, :size] == groups  # (M, size)
+        shares = (1 - epsilon) * hits.mean(axis=0) + epsilon / candidates
+        whole = float(hits.all(axis=1).mean())
+        permuted = 1 / perm(candidates, size)
+        return Slate(shown, shares.tolist(), (1 - epsilon) * whole + epsilon * permuted)
+
+    own = rows[:, groups]
+    in_slots = [float(share.mean()) for share in tops.in_slots(own).T.copy()]
+    uniform = 1.0
+    for slot in range(size):
+        uniform /= candidates - slot
+    return Slate(
+        shown,
+        [(1 - epsilon) * share + epsilon / candidates for share in in_slots],
+        float((1 - epsilon) * tops.reached(groups, own).mean() + epsilon * uniform),
+    )
+
+
+def _permute_ties(key: Array, size: int, rng: Random) -> list[int]:
+    """Indexes of the `size` largest, equals in random order, one slot at a time."""
+    left = key.copy()
+    tied, best, as_good = np.empty(0, np.intp), 0.0, 0
+    shown: list[int] = []
+    for _ in range(size):
+        if not as_good:
+            best = left.max()
+            tied = (left >= best - TIE * np.abs(best)).nonzero()[0]
+            as_good = int(np.count_nonzero(left == best))
+        place = rng.randrange(len(tied))
+        arm = int(tied[place])
+        shown.append(arm)
+        as_good -= bool(left[arm] == best)
+        left[arm] = -np.inf
+        if as_good:
+            tied = np.delete(tied, place)
+    return shown
+
+
+@dataclass(frozen=True, slots=True)
+class Tops:
+    """The highest groups of every draw: all that a slate can show, and all that tie with those.
+
+    groups   (M, R) from the highest down
+    values   (M, R) their scores
+    ends     (M, R + 1) arms of the groups before each place
+    counts   (U,) arms of each group
+    sure     nothing ties where the slate is: the first `size` groups are one arm each
+    """
+
+    groups: Index
+    values: Array
+    ends: Index
+    counts: Index
+    sure: bool
+
+    @classmethod
+    def of(cls, scores: Scores, size: int) -> "Tops":
+        rows, counts = np.ascontiguousarray(scores.rows), scores.counts
+        if counts is None:
+            counts = np.bincount(scores.of, minlength=rows.shape[1])
+        groups, values = _highest(rows, min(size + 1, rows.shape[1]))
+        alone = bool((counts[groups[:, :size]] == 1).all())
+        apart = values[:, 1:] < values[:, :-1] - TIE * np.abs(values[:, :-1])
+        sure = alone and bool(apart.all())
+        if not sure and rows.shape[1] > size:
+            last = values[:, size - 1]
+            least = last - REACH * TIE * np.abs(last)
+            most = int(np.count_nonzero(rows >= least[:, None], axis=1).max())
+            groups, values = _highest(rows, most)
+        ends = np.zeros((len(rows), groups.shape[1] + 1), np.intp)
+        if not sure:
+            counts[groups].cumsum(axis=1, out=ends[:, 1:])
+        return cls(groups, values, ends, counts, sure)
+
+    def in_slots(self, own: Array) -> Array:  # (M, size) -> (M, size)
+        """The chance of each shown arm in its slot in each draw, over the permutations of ties.
+        own: its scores."""
+
+        def margin(values: Array, own: Array) -> Array:
+            return TIE * np.maximum(np.abs(own), np.abs(values))
+
+        above = self._before(lambda each, own: each > own + margin(each, own), own)
+        higher = self._before(lambda each, own: each - own > margin(each, own), own)
+        as_high = self._before(lambda each, own: own - each <= margin(each, own), own)
+        level = np.maximum(as_high - higher, 1)  # 0: further down than the slate can reach
+        slots = np.arange(own.shape[1])
+        return np.where((above <= slots) & (slots < above + level), 1 / level, 0.0)
+
+    def reached(self, groups: Index, own: Array) -> Array:  # (size,), (M, size) -> (M,)
+        """The chance of the whole slate in each draw: at every slot its arm is one of those that
+        tie for the highest score of the arms left."""
+        size = len(groups)
+        values = self.values[:, :size]
+        tied = self._before(lambda each, own: each >= own - TIE * np.abs(own), values)
+        found, left = np.ones(len(own)), self.counts.copy()
+        for slot, group in enumerate(groups.tolist()):
+            draws = found.nonzero()[0]
+            if not len(draws):
+                break
+            first = (left[self.groups[draws, :size]] > 0).argmax(axis=1)
+            best = values[draws, first]
+            least = best - TIE * np.abs(best)
+            gone = (own[draws, :slot] >= least[:, None]).sum(axis=1)
+            share = 1 / (tied[draws, first] - gone)
+            found[draws] *= np.where(own[draws, slot] >= least, share, 0.0)
+            left[group] -= 1
+        return found
+
+    def _before(self, holds: Holds, own: Array) -> Index:  # (M, n) -> (M, n)
+        """How many arms of each draw something holds of, which holds of the highest if of any."""
+        if own.size * self.values.shape[1] <= AT_ONCE:
+            held = holds(self.values[:, None, :], own[:, :, None])
+            return np.take_along_axis(self.ends, held.sum(axis=2), axis=1)
+        low, high = np.zeros(own.shape, np.intp), np.full(own.shape, self.values.shape[1])
+        for _ in range(self.values.shape[1].bit_length()):
+            middle = (low + high) // 2
+            each = np.take_along_axis(self.values, np.minimum(middle, high - 1), axis=1)
+            true = (middle < high) & holds(each, own)
+            low, high = np.where(true, middle + 1, low), np.where(true, high, middle)
+        return np.take_along_axis(self.ends, low, axis=1)
+
+
+def _highest(rows: Array, wanted: int) -> tuple[Index, Array]:  # (M, U) -> (M, wanted) twice
+    """Groups and scores, from the highest down."""
+    if wanted < rows.shape[1]:
+        found = np.argpartition(rows, -wanted, axis=1)[:, -wanted:]
+        values = np.take_along_axis(rows, found, axis=1)
+        order = np.argsort(-values, axis=1)
+        return np.take_along_axis(found, order, axis=1), np.take_along_axis(values, order, axis=1)
+    order = np.argsort(-rows, axis=1)
+    return order, np.take_along_axis(rows, order, axis=1)

@@ -1,0 +1,272 @@
+"""A version of a policy: an encoder, and the head that is folded in its features."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+
+from service.bandits.influence import SURPRISE
+from service.bandits.policies.encoder import Encoder
+from service.bandits.policies.memory import Memory
+from service.bandits.posterior import Bank, Head, LogisticHead
+from service.bandits.posterior.base import Meta, Stored, pack_names, unpack_names
+from service.bandits.settled import Outcome
+from service.definition.features import Array, View
+from service.definition.policies import PolicySettings
+
+WIDE = 512
+"""Columns of a head beyond which its spectrum takes longer than others should wait."""
+
+NEGLIGIBLE = 1e-12
+"""A settlement that decayed to this share of itself is no longer corrected."""
+
+
+MEASURED = 30
+"""Rows from which on their usual size is known."""
+
+
+class Version:
+    """Scores come from its head and its bank of draws; settlements move the head alone.
+
+    columns      of the rows that the head sees
+    trained_to   log position that the encoder was trained to, and the head rebuilt to
+    rewards      the policy's rewards at that position: what the next training's due count grows
+                 from
+    begins       the head holds no outcome that was settled first before this log position, unless
+                 the memory does: a correction of one has the weight 0
+    settled      settlements folded, which the decays are counted by
+    decays       log positions of the decays that still matter
+    doubt        by how much more the head errs, in squares, on rows that its net was not fitted to
+    sizes        how many rows were folded, and the sum of their squares, none of them counted for
+                 more than SURPRISE times the mean before it
+    without      decisions that nothing is learned of, whatever is still said of them
+    """
+
+    def __init__(
+        self,
+        number: int,
+        view: View,
+        encoder: Encoder,
+        make_head: Callable[[Encoder], Head | None],
+        settings: PolicySettings,
+        bank: Bank,
+        memory: Memory | None,
+        *,
+        predicts: bool = False,
+    ) -> None:
+        self.number, self.view, self.encoder, self.bank = number, view, encoder, bank
+        self._make_head, self.predicts = make_head, predicts
+        self.head = make_head(encoder)
+        self.memory = memory
+        self._weighs = view.width > 0  # a head that counts clicks is moved by no row
+        self.columns = encoder.features(view.width)
+        self._decay_every = settings.decay_every
+        self._share = settings.gamma**settings.decay_every
+        self._windowed = settings.window is not None
+        self.trained_to = self.rewards = self.begins = self.settled = 0
+        self.decays: list[int] = []
+        self.doubt = 1.0
+        self.sizes = 0, 0.0
+        self.without: frozenset[str] = frozenset()
+
+    # -- score ---------------------------------------------------------------------------------
+
+    def offset(self, phi: Array) -> Array:  # (n, m) -> (n,)
+        """What the net says by itself, where the head holds what is left of the reward."""
+        return self.encoder.predict(phi) if self.predicts else np.zeros(len(phi))
+
+    @property
+    def shift(self) -> Array | None:  # (m,)
+        """Weights whose product with phi is `offset`, but for what is the same for all rows; None:
+        there is no offset."""
+        return self.encoder.direct if self.predicts else None
+
+    def mean(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
+        own = self.head.mean(phi, arms) if self.head else np.zeros(len(phi))
+        return own + self.offset(phi) if self.predicts else own
+
+    def phi(self, x: Array) -> Array:  # (n, schema.width) -> (n, m)
+        return self.encoder(self.view.rows(x))
+
+    # -- learn ---------------------------------------------------------------------------------
+
+    def fold(self, position: int, key: str, outcomes: Sequence[Outcome]) -> None:
+        """The outcomes of one decision, `key`, settled at one log position."""
+        if self.head is None or not outcomes or key in self.without:
+            return
+        for outcome in outcomes:
+            settled = outcome.settled
+            phi = self.phi(np.array([settled.x]))
+            offset = float(self.offset(phi)[0]) if self.predicts else 0.0
+            own = settled.weight if self._weighs else 1.0
+            if outcome.was is None:
+                if self.memory is not None:
+                    self.memory.add(position, key, settled)
+                self.head.observe(settled.arm, phi[0], settled.reward - offset, key, own)
+                self._measure(phi[0], own)
+                self.settled += 1
+                continue
+            left = self._left(key, outcome)
+            weight = own * left
+            if weight and outcome.withdrawn:
+                self.head.withdraw(settled.arm, phi[0], outcome.was - offset, key, left, own)
+            elif weight:
+                if isinstance(self.head, LogisticHead) and not outcome.at_once:
+                    weight = 0.0
+                was, reward = outcome.was - offset, settled.reward - offset
+                self.head.revise(settled.arm, phi[0], was, reward, key, weight)
+        self._forget(position, sum(one.was is None for one in outcomes))
+
+    def _measure(self, phi: Array, weight: float) -> None:  # (m,)
+        """Take in the size of a row, its gradient left out."""
+        if self._weighs:
+            row, (count, total) = phi[: self.columns], self.sizes
+            square = weight * float(row.dot(row))
+            most = SURPRISE * max(1.0, (1.0 + total) / (1 + count))
+            self.sizes = count + 1, total + min(square, most)
+
+    def copied_head(self) -> Head | None:
+        """Made anew from its sums, for a thread: the fold goes on meanwhile, and a head keeps what
+        it derives from them."""
+        copied = self._make_head(self.encoder)
+        if copied is not None and self.head is not None:
+            copied.restore(self.head.arrays())
+        return copied
+
+    @property
+    def usual(self) -> float | None:
+        """The usual square of a row, where it is known."""
+        count, total = self.sizes
+        return max(1.0, total / count) if count >= MEASURED else None
+
+    def _left(self, key: str, outcome: Outcome) -> float:
+        """What share the head still holds of the settlement that a correction is about."""
+        settled, since = outcome.settled, outcome.since
+        if self.memory is not None and self.memory.holds(key, settled.arm):
+            self.memory.revise(key, settled.arm, outcome.learned)
+            return 1.0
+        if since is None or since < self.begins:
+            return 0.0
+        decayed = sum(position >= since for position in self.decays)
+        return float(self._share**decayed)
+
+    def _forget(self, position: int, settlements: int) -> None:
+        """After an event: decay once for every so many settlements, or shorten the window."""
+        if self._share < 1:
+            before = self.settled - settlements
+            times = self.settled // self._decay_every - before // self._decay_every
+            if times and self.head is not None:
+                self.head.decay(self._share**times)
+                self.decays += [position] * times
+                while self._share ** len(self.decays) < NEGLIGIBLE:
+                    self.begins = self.decays.pop(0) + 1
+        elif self.memory is not None and self.memory.overfull:
+            self.memory.trim()
+            if self._windowed:
+                self.refold(self.memory, position + 1)
+
+    def drop(self, columns: list[int], since: int, position: int) -> None:
+        """The world changed at `since`: forget what was settled before, where it is touched."""
+        if self.memory is not None:
+            self.memory.drop(columns, since)
+            self.refold(self.memory, position + 1)
+
+    def forget(self, decisions: Collection[str]) -> None:
+        """What was settled of these decisions leaves the memory; the sums of the head stay."""
+        if self.memory is not None:
+            self.memory.forget(decisions)
+
+    def refold(self, memory: Memory, begins: int, unseen: int | None = None) -> None:
+        """The head from the prior over what is in memory, in log order.
+
+        begins   what was settled before this position counts only if it is in memory
+        unseen   the first row that the net was not fitted to. On rows that it was fitted to a head
+                 in its features errs too little; what it errs on the others, before it learns them,
+                 says what the noise is (with fixed features the two are the same: rr - b^T mu is
+                 the sum of e^2 / (1 + v), Bishop 2006, section 3.5)
+        """
+        self.head = self._make_head(self.encoder)
+        if self.head is None:
+            return
+        self.begins, self.settled, self.decays, self.sizes = begins, 0, [], (0, 0.0)
+        if not len(memory):
+            return
+        phi = self.phi(memory.x)
+        rewards = np.array(memory.rewards) - self.offset(phi)
+        weights = memory.weights if self._weighs else [1.0] * len(memory)
+        errors = []
+        for position, rows in memory.events():
+            for row in rows:
+                arm = memory.arms[row]
+                if unseen is not None and row >= unseen:
+                    errors.append(self._error(phi[[row]], arm, rewards[row]))
+                self.head.observe(arm, phi[row], rewards[row], memory.keys[row], weights[row])
+                self._measure(phi[row], weights[row])
+            self.settled += len(rows)
+            if self._share < 1:
+                self._forget(position, len(rows))
+        if errors:
+            _, noise = self.head.evidence(memory.arms[-len(errors) :])
+            self.doubt = max(float(np.mean(errors) / np.mean(noise**2)), 1.0)
+        if self.doubt > 1:
+            self.head.distrust(self.doubt)
+
+    def _error(self, phi: Array, arm: str, reward: float) -> float:  # (1, m)
+        """e^2 / (1 + v) of a settlement that the head has not learned."""
+        assert self.head is not None
+        _, noise = self.head.evidence([arm])
+        error = reward - self.head.mean(phi, [arm])
+        return float(error[0] ** 2 / (1 + (self.head.width(phi, [arm])[0] / noise[0]) ** 2))
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def describe(self) -> tuple[Meta, dict[str, Stored]]:
+        """Meta and arrays: what snapshots and the trainer's artifacts hold."""
+        encoder = self.encoder
+        meta = {
+            "version": self.number,
+            "trained_to": self.trained_to,
+            "version_rewards": self.rewards,
+            "begins": self.begins,
+            "settled": self.settled,
+            "decays": self.decays,
+            "doubt": self.doubt,
+            "sizes": self.sizes,
+            "without": len(self.without),
+            "outputs": list(encoder.outputs),
+            "gradient_scale": encoder.gradient_scale,
+        }
+        arrays: dict[str, Stored] = {}
+        if encoder.trained and encoder.output:
+            arrays |= {f"net.{name}": array for name, array in encoder.trained.arrays().items()}
+            arrays["output.weight"], arrays["output.bias"] = encoder.output
+        if self.head is not None:
+            arrays |= {f"head.{name}": array for name, array in self.head.arrays().items()}
+        if self.without:
+            arrays["without"] = pack_names(sorted(self.without))
+        if self.memory is not None:
+            arrays |= {f"memory.{name}": array for name, array in self.memory.arrays().items()}
+        return meta, arrays
+
+    def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
+        """Take in head, memory and counts of `describe`; the encoder is this one's own."""
+        if self.head is not None and (own := part(arrays, "head.")):
+            self.head.restore(own)
+        if self.memory is not None and (own := part(arrays, "memory.")):
+            self.memory.restore(own)
+        self.trained_to, self.rewards = int(meta["trained_to"]), int(meta["version_rewards"])
+        self.begins, self.settled = int(meta["begins"]), int(meta["settled"])
+        self.decays = [int(position) for position in meta["decays"]]
+        self.doubt = float(meta["doubt"])
+        if "without" in arrays:
+            self.without = frozenset(unpack_names(arrays["without"]))
+        count, total = meta.get("sizes", (0, 0.0))  # an older snapshot has none
+        self.sizes = int(count), float(total)
+
+
+def part(arrays: Mapping[str, Stored], prefix: str) -> dict[str, Stored]:
+    """The arrays whose names begin with a prefix, without it."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }

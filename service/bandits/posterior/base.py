@@ -1,0 +1,274 @@
+"""What every head owes, and the bank of draws.
+
+A head is what the rewards say, as sums `(A, b, rr, n)`, and what follows from them.
+
+| symbol    | attribute            | meaning                                             |
+|-----------|----------------------|-----------------------------------------------------|
+| A         | `A`                  | lambda I + sum phi phi^T; float64, the truth        |
+| b         | `b`                  | sum r phi                                           |
+| rr, n     | `rr`, `n`            | sum r^2, number of settlements                      |
+| mu        | `mean`               | A^-1 b                                              |
+| S = A^-1  | `root`               | R^T R = S, R lower triangular                       |
+| sigma_hat | `noise`              | standard deviation of a reward                      |
+| z         | `Bank.column`        | standard normal, stratified                         |
+
+Sources: ridge posterior: Li et al. 2010 (arXiv 1003.0146, algorithm 1), Agrawal & Goyal 2013
+(arXiv 1209.3352, section 2.2); learned noise: Riquelme, Tucker, Snoek 2018 (arXiv 1802.09127,
+equations 1 and 2); Beta-Bernoulli: Chapelle & Li 2011 (algorithm 2).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+Array = npt.NDArray[np.float64]
+Stored = npt.NDArray[Any]
+"""An array of a snapshot."""
+Meta = dict[str, Any]
+"""What a snapshot says beside its arrays, as JSON."""
+
+NOISE_SHAPE, NOISE_RATE = 1.0, 0.01
+"""a0 and b0 of the noise. Weak, so that worlds of rare clicks (variance 0.01) are learned as fast
+as those of even ones: the prior weighs as much as two rewards."""
+
+KEPT_DRAWS = 2**22
+"""Scores and weights of draws that are kept, 32 MB."""
+
+KEPT_PLACES = 2**24
+"""Draws kept for arms, 32 MB: 32,768 arms at 512 draws. Ids of arms outside the catalogue are the
+callers' to choose, without end."""
+
+
+REMOVABLE = 1e10
+"""Squared length of a row, in units of lambda, up to which it is taken out of A again: rounding
+then leaves A off by 1e-6 lambda. The sum 1 + 1e17 has lost the 1."""
+
+LEFT = 1e-9
+"""Settlements that rounding leaves where none are."""
+
+
+def removable(phi: Array, ridge: float, weight: float) -> bool:
+    return bool(weight * (phi @ phi) <= REMOVABLE * ridge)
+
+
+def fewer(count: float, weight: float) -> float:
+    """A count of settlements without one of this weight."""
+    left = count - weight
+    return left if left > LEFT else 0.0
+
+
+class Rows:
+    """Rows of a table by name, from 1 on; row 0 stands for every name that has none."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.by_name = {name: row for row, name in enumerate(names, start=1)}
+        self._asked: tuple[Sequence[str], int, npt.NDArray[np.intp]] | None = None
+
+    def __len__(self) -> int:
+        """Rows in use, with row 0."""
+        return len(self.by_name) + 1
+
+    def add(self, name: str) -> int:
+        return self.by_name.setdefault(name, len(self.by_name) + 1)
+
+    def of(self, names: Sequence[str]) -> npt.NDArray[np.intp]:  # (n,)
+        """Kept for the names that were asked for last: 10,000 take a millisecond."""
+        asked = self._asked
+        if asked is None or asked[0] is not names or asked[1] != len(self):
+            get = self.by_name.get
+            found = np.array([get(name, 0) for name in names], np.intp)
+            asked = self._asked = names, len(self), found
+        return asked[2]
+
+
+class Bank:
+    """M stratified standard normals a column: the draws that probabilities are counted over.
+
+    A column is a random permutation of the M mid-quantiles of the normal (Latin hypercube:
+    McKay, Beckman, Conover 1979), scaled to unit variance, and a pure function of (key, column
+    name): columns can be added without moving the others.
+    """
+
+    def __init__(self, draws: int, key: str) -> None:
+        self.draws = draws
+        self.uniforms = (np.arange(draws) + 0.5) / draws
+        self._key = key
+        self._rows = Rows()
+        self._places = np.empty((1, draws), np.uint16)
+        self._limit = KEPT_PLACES // draws
+        self._matrix: Array | None = None
+        self._lengths: Array | None = None
+
+    @cached_property
+    def quantiles(self) -> Array:  # (M,) rising
+        normals = ndtri(self.uniforms)
+        return np.asarray(normals / normals.std())
+
+    def _order(self, name: str) -> npt.NDArray[np.intp]:
+        digest = hashlib.blake2b(f"{self._key}\0{name}".encode(), digest_size=16).digest()
+        generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "big")))
+        return generator.permutation(self.draws)
+
+    def column(self, name: str) -> Array:  # (M,)
+        return np.asarray(self.columns([name])[:, 0])
+
+    def columns(self, names: Sequence[str]) -> Array:  # (M, len(names))
+        return self.spread(names, np.broadcast_to(self.quantiles, (len(names), self.draws)))
+
+    def spread(self, names: Sequence[str], rising: Array) -> Array:  # (n, M) -> (M, n)
+        """What a name has in each draw. rising: a row each, by rank; the table lies by name."""
+        places = self.places(names)
+        table = np.empty(places.shape)
+        np.put_along_axis(table, places.astype(np.intp), rising, axis=1)
+        return table.T
+
+    def places(self, names: Sequence[str]) -> npt.NDArray[np.uint16]:  # (n, M)
+        """The draw in which each name has its r-th smallest."""
+        if len(names) >= self._limit:
+            return np.array([self._place(name) for name in names])
+        rows = self._rows.of(names)
+        if not rows.all():
+            self._add(names)
+            rows = self._rows.of(names)
+        first = int(rows[0]) if len(rows) else 0
+        if np.array_equal(rows, np.arange(first, first + len(rows))):  # a copy takes milliseconds
+            return self._places[first : first + len(rows)]
+        return self._places[rows]
+
+    def _place(self, name: str) -> npt.NDArray[np.uint16]:  # (M,)
+        return self._order(name).argsort().astype(np.uint16)
+
+    def _add(self, names: Sequence[str]) -> None:
+        known = self._rows.by_name
+        new = [name for name in dict.fromkeys(names) if name not in known]
+        if len(self._rows) + len(new) > self._limit:
+            self._rows, known = Rows(), {}
+            new = list(dict.fromkeys(names))
+        first = len(self._rows)
+        for name in new:
+            self._rows.add(name)
+        if len(self._rows) > len(self._places):
+            rows = max(len(self._rows), min(2 * len(self._places), self._limit))
+            wide = np.empty((rows, self.draws), np.uint16)
+            wide[:first] = self._places[:first]
+            self._places = wide
+        for row, name in enumerate(new, start=first):
+            self._places[row] = self._place(name)
+
+    def matrix(self, width: int) -> Array:  # (M, width)
+        """Columns "0", "1", ..., one a dimension of a shared head."""
+        if self._matrix is None or self._matrix.shape[1] != width:
+            names = [str(index) for index in range(width)]
+            self._matrix = np.stack([self.quantiles[self._order(name)] for name in names], axis=1)
+            self._lengths = None
+        return self._matrix
+
+    def lengths(self, width: int) -> Array:  # (M,)
+        """Of the rows of the matrix."""
+        rows = self.matrix(width)
+        if self._lengths is None:
+            self._lengths = np.sqrt(np.vecdot(rows, rows))
+        return self._lengths
+
+    def uniform(self, name: str) -> Array:  # (M,) in (0, 1)
+        return self.uniforms[self._order(name)]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """smallest_eigenvalue, condition_number: of A, over the directions that rewards came from;
+    effective_count: settlements held; noise: of a reward; dominance: `linalg.dominance`."""
+
+    smallest_eigenvalue: float
+    condition_number: float
+    effective_count: float
+    noise: float
+    dominance: float | None = None
+
+
+def digest(head: "Head") -> str:
+    """A fingerprint of all of a head's bits: replicas at one position have the same."""
+    total = hashlib.sha256()
+    for name, array in sorted(head.arrays().items()):
+        total.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()[:32]
+
+
+def pack_names(names: Iterable[str]) -> npt.NDArray[Any]:
+    """As JSON: numpy's own strings lose NUL characters at their end."""
+    return np.frombuffer(json.dumps(list(names)).encode(), np.uint8)
+
+
+def unpack_names(packed: npt.NDArray[Any]) -> list[str]:
+    names: list[str] = json.loads(packed.tobytes())
+    return names
+
+
+class Head(Protocol):
+    """What a rule may ask, and what the fold may do. Rows `phi` belong to `arms`, one to one."""
+
+    def mean(self, phi: Array, arms: Sequence[str]) -> Array: ...  # (n, m) -> (n,)
+    def width(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
+        """Posterior standard deviation of each mean, in units of the reward."""
+
+    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:  # (n,), (n,)
+        """Settlements that the head of each arm holds, and the noise of their rewards."""
+
+    def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array: ...  # (M, n)
+
+    @property
+    def stale(self) -> int:
+        """Matrices that have to be factorised before it can say anything."""
+
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        """One settlement. key: of its decision, for heads that weigh settlements by chance. weight:
+        for how much of a settlement it counts in the sums, by the size of its row."""
+
+    def revise(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        reward: float,
+        key: str = "",
+        weight: float = 1.0,
+    ) -> None:
+        """The reward of an observation changed; A does not. weight: that of the observation times
+        what the decays since have left of it."""
+
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        """An observation never was. left: what the decays since have left of it; own: the weight
+        that it was observed with. Sums are what they were without it, but for rounding, and stay
+        as they are where that would leave nothing of the prior (`removable`)."""
+
+    def decay(self, share: float) -> None:
+        """What is held counts for `share` of itself from now on; the prior stays whole."""
+
+    def distrust(self, factor: float) -> None:
+        """What is left unexplained is `factor` times as large: the noise was learned from residuals
+        of a net that had seen these very rewards."""
+
+    def health(self, usual: float | None = None) -> Health:
+        """usual: the usual square of a row, where it is known."""
+
+    def arrays(self) -> dict[str, Array]:
+        """All of its state, exactly, for a snapshot; `restore` is the inverse."""
+
+    def restore(self, arrays: dict[str, Array]) -> None: ...

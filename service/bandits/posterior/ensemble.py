@@ -1,0 +1,180 @@
+"""Ridge regressors that each saw another bootstrap of the rewards: their spread is the width."""
+
+import hashlib
+from collections.abc import Sequence
+from math import e, factorial
+
+import numpy as np
+
+from service.bandits.posterior.base import Array, Bank, Health, removable
+from service.bandits.posterior.ridge import RidgeHead, solution, weighted
+
+POISSON = np.cumsum([1 / (e * factorial(count)) for count in range(20)])
+"""P(w <= 0), P(w <= 1), ... of a Poisson variable of mean 1; P(w > 19) is below 2^-53."""
+
+
+def times(key: str, arm: str, members: int) -> Array:  # (N,)
+    """How often each member sees the settlement of `arm` in decision `key`: Poisson(1), from 53
+    bits of SHAKE-128 a member.
+
+    A pure function of (key, arm, member), so that a correction finds the weight that the settlement
+    had; more members leave the first ones' as they are. 5 microseconds for 10 members, 13 for 256.
+    """
+    raw = hashlib.shake_128(f"{key}\0{arm}".encode()).digest(8 * members)
+    uniform = (np.frombuffer(raw, "<u8") >> np.uint64(11)) * 2.0**-53
+    return np.searchsorted(POISSON, uniform, side="right").astype(np.float64)
+
+
+class EnsembleHead:
+    """N ridge regressors over one phi; which of them saw a settlement, and how often, is chance.
+
+        A_i = lambda I + sum w_i phi phi^T,   b_i = sum w_i r phi,   w_i = times(key, arm, N)[i]
+        mu_i = A_i^-1 (b_i + sqrt(lambda) sigma_hat z_i)
+
+    bootstrap: Osband & Van Roy 2015 (arXiv 1507.00300). z_i, fixed standard normals, randomise the
+    prior's mean (Osband, Aslanides, Cassirer 2018, arXiv 1806.03335), without which all members
+    say 0 where there is no data: N(0, sigma^2 / lambda I), hence the sqrt. Then the members'
+    covariance is A^-1 (sigma^2 sum phi phi^T + sigma^2 lambda I) A^-1 = sigma^2 A^-1 where the
+    noise is even, the ridge posterior's. z_i are stratified over the members as a bank's columns
+    are: for every phi_j their mean is 0 and their variance 1, however few members there are.
+
+    sigma_hat is that of one ridge head over all settlements, each counted once.
+
+    Poisson(1) against 'double or nothing' (0 or 2), 10 members, Zooplus, expected CTR over 20,000
+    visits, mean of 6 streams (worst): neither is better in all, and both lock in on some streams,
+    since the members agree on what was never clicked.
+
+    | features                     | rule     | Poisson       | double or nothing |
+    |------------------------------|----------|---------------|-------------------|
+    | persona x category crossed   | thompson | .5043 (.4834) | .4938 (.4445)     |
+    | persona x category crossed   | ucb, 2   | .5040 (.4858) | .4896 (.4713)     |
+    | random features and rows     | thompson | .4612 (.3613) | .4764 (.3832)     |
+    | random features and rows     | ucb, 2   | .4849 (.4535) | .4976 (.4678)     |
+
+    Attributes: A (N, m, m), b (N, m), float64. A reward costs a Cholesky solve of each member that
+    saw it at the next question, of A_i^-1 b_i and A_i^-1 z_i: 20 microseconds at m = 74.
+    """
+
+    def __init__(
+        self, size: int, ridge: float, noise: float | None, members: int, key: str
+    ) -> None:
+        self._ridge, self._members = ridge, members
+        self._prior = Bank(members, key).matrix(size)  # (N, m), z
+        self._once = RidgeHead(size, ridge, noise)
+        self.A = np.broadcast_to(ridge * np.eye(size), (members, size, size)).copy()
+        self.b = np.zeros((members, size))
+        self._solved = np.empty((members, size, 2))  # A_i^-1 [b_i | z_i]
+        self._stale = np.ones(members, bool)  # of these
+        self._derived: Array | None = None  # (N, m)
+
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        self._derived = None
+        phi, reward = weighted(phi, reward, weight)
+        weights = times(key, arm, self._members)
+        self._stale |= weights > 0
+        outer = np.multiply.outer(phi, phi)
+        for member in np.flatnonzero(weights):
+            self.A[member] += weights[member] * outer
+        self.b += np.multiply.outer(weights * reward, phi)
+        self._once.observe(arm, phi, reward)
+
+    def revise(
+        self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        """Exact: with the key of the observation, b is what it were had the reward been right."""
+        self._derived = None
+        weights = times(key, arm, self._members)
+        self._stale |= weights > 0
+        moved = weight * (reward - was) * weights
+        self.b += np.multiply.outer(moved, phi)
+        self._once.revise(arm, phi, was, reward, weight=weight)
+
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        weight = left * own
+        weights = weight * times(key, arm, self._members)
+        if not removable(phi, self._ridge, float(weights.max())):
+            return
+        self._derived = None
+        self._stale |= weights > 0
+        self.A -= weights[:, None, None] * np.multiply.outer(phi, phi)
+        self.b -= np.multiply.outer(weights * was, phi)
+        self._once.withdraw(arm, phi, was, key, left, own)
+
+    def decay(self, share: float) -> None:
+        """A_i <- g A_i + (1 - g) lambda I, b_i by g: the prior, randomised, is not forgotten."""
+        self._derived = None
+        self._stale[:] = True
+        self.A *= share
+        diagonal = np.arange(self.b.shape[1])
+        self.A[:, diagonal, diagonal] += (1 - share) * self._ridge
+        self.b *= share
+        self._once.decay(share)
+
+    def distrust(self, factor: float) -> None:
+        self._derived = None
+        self._once.distrust(factor)
+
+    @property
+    def count(self) -> int:
+        """Of the members."""
+        return self._members
+
+    @property
+    def stale(self) -> int:
+        return int(np.count_nonzero(self._stale))
+
+    @property
+    def members(self) -> Array:  # (N, m)
+        """mu_i of every member."""
+        if self._derived is None:
+            for member in np.flatnonzero(self._stale):
+                right = np.array([self.b[member], self._prior[member]]).T
+                self._solved[member] = solution(self.A[member], right)
+            self._stale[:] = False
+            prior = np.sqrt(self._ridge) * self._once.noise
+            self._derived = self._solved[:, :, 0] + prior * self._solved[:, :, 1]
+        return self._derived
+
+    def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:  # (n, m) -> (N, n)
+        """One row a member; the bank is not looked at, there are as many draws as members."""
+        return np.asarray(self.members @ phi.T)
+
+    def mean(self, phi: Array, arms: Sequence[str]) -> Array:
+        return np.asarray(phi @ self.members.mean(axis=0))
+
+    def width(self, phi: Array, arms: Sequence[str]) -> Array:
+        """Standard deviation over the members."""
+        return np.asarray((self.members @ phi.T).std(axis=0))
+
+    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
+        return self._once.evidence(arms)
+
+    def health(self, usual: float | None = None) -> Health:
+        """Of the ridge head that counts every settlement once."""
+        return self._once.health(usual)
+
+    def arrays(self) -> dict[str, Array]:
+        once = {f"once.{name}": array for name, array in self._once.arrays().items()}
+        return {"A": self.A, "b": self.b, **once}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        self.A, self.b = arrays["A"].copy(), arrays["b"].copy()
+        self._once.restore(
+            {
+                name.removeprefix("once."): array
+                for name, array in arrays.items()
+                if name.startswith("once.")
+            }
+        )
+        self._stale[:] = True
+        self._derived = None

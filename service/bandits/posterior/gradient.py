@@ -1,0 +1,147 @@
+"""The head of `neural_ucb` and `neural_ts`: uncertainty in all of a net's parameters."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service.bandits.gradients import Layout
+from service.bandits.posterior.base import Array, Bank, Health, removable
+from service.bandits.posterior.gradient_full import Full
+from service.bandits.posterior.gradient_rows import Covariance, cholesky, distinct
+from service.bandits.posterior.gradient_sketch import Diagonal, LowRank
+from service.bandits.posterior.ridge import RidgeHead
+from service.errors import ConfigurationError
+
+FORMS = ("diagonal", "low_rank", "full")
+
+
+class GradientHead:
+    """Means of a ridge head on the last layer, widths of Z = lambda I + sum J J^T in all of theta.
+
+    A row phi is [last-layer features (m) | factors of J (F)], as `gradients.factors` makes
+    them; rewards are what the net's own output g(x; theta) leaves. The mean and the noise are the
+    ridge head's, which is the regression of Z's last layer; the score's spread is
+
+        width = sigma_hat sqrt(J^T Z^-1 J)                          Zhou, Li, Gu 2020 (1911.04462)
+        draw  ~ N(mean, sigma_hat^2 J Z^-1 J^T), over all arms       Zhang et al. 2021 (2010.00827)
+
+    Zhang et al. draw each arm by itself; here a draw is one theta for all, so arms that are alike
+    are high together, and each arm's marginal is theirs. Rows of one x share one draw.
+
+    form   "diagonal" p numbers; "low_rank" a sketch of `rank` rows; "full" exact
+    """
+
+    def __init__(
+        self,
+        size: int,  # m
+        layout: Layout,
+        form: str,
+        ridge: float,  # lambda
+        noise: float | None,
+        rank: int,
+    ) -> None:
+        self._size, self._layout, self._ridge = size, layout, ridge
+        self.rank = rank if form == "low_rank" else 0
+        self._ridge_head = RidgeHead(size, ridge, noise)
+        self._covariance = _covariance(layout, form, ridge, rank)
+
+    def mean(self, phi: Array, arms: Sequence[str]) -> Array:
+        return self._ridge_head.mean(phi[:, : self._size], arms)
+
+    def width(self, phi: Array, arms: Sequence[str]) -> Array:
+        return self._noise * np.sqrt(self._covariance.variances(phi[:, self._size :]))
+
+    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
+        return self._ridge_head.evidence(arms)
+
+    @property
+    def stale(self) -> int:
+        return self._ridge_head.stale
+
+    @property
+    def _noise(self) -> float:
+        return self._ridge_head.posterior.noise
+
+    def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
+        """mean + sigma L z: L L^T = J Z^-1 J^T of the rows that differ, z the columns of the bank
+        that are named by the first arm of each."""
+        first, of = distinct(phi)
+        rows = phi[first]
+        gradients = rows[:, self._size :]
+        prior = self._layout.squares(gradients) / self._ridge
+        factor = cholesky(self._covariance.covariance(gradients), prior)
+        normals = bank.columns([arms[index] for index in first])
+        drawn = self.mean(rows, arms) + self._noise * (normals @ factor.T)
+        return np.asarray(drawn[:, of])
+
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        """A row of factors is no row of J, which is their product: its weight is how often J
+        counts."""
+        self._ridge_head.observe(arm, phi[: self._size], reward, key, weight)
+        self._covariance.observe(phi[self._size :], weight)
+
+    def revise(
+        self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        """Rewards are not in Z."""
+        self._ridge_head.revise(arm, phi[: self._size], was, reward, key, weight)
+
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        """Z may hold the row for longer (`Covariance.withdraw`)."""
+        weight = left * own
+        if removable(phi, self._ridge, weight):
+            self._ridge_head.withdraw(arm, phi[: self._size], was, key, left, own)
+            self._covariance.withdraw(phi[self._size :], weight)
+
+    def decay(self, share: float) -> None:
+        """Raises ConfigurationError where a full Z has outgrown its kernel (`Full.decay`)."""
+        self._covariance.decay(share)
+        self._ridge_head.decay(share)
+
+    def distrust(self, factor: float) -> None:
+        self._ridge_head.distrust(factor)
+
+    def health(self, usual: float | None = None) -> Health:
+        """Eigenvalues of Z over the directions that rewards were seen in; the others have lambda
+        for ever. dominance: of the last layer, which has the means."""
+        smallest, largest = self._covariance.spectrum()
+        last = self._ridge_head.health(usual)
+        return Health(
+            smallest, largest / smallest, last.effective_count, last.noise, last.dominance
+        )
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        return {
+            **{f"ridge.{name}": array for name, array in self._ridge_head.arrays().items()},
+            **{f"gradient.{name}": array for name, array in self._covariance.arrays().items()},
+        }
+
+    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        self._ridge_head.restore(_part(arrays, "ridge."))
+        self._covariance.restore(_part(arrays, "gradient."))
+
+
+def _covariance(layout: Layout, form: str, ridge: float, rank: int) -> Covariance:
+    if form == "diagonal":
+        return Diagonal(layout, ridge)
+    if form == "low_rank":
+        return LowRank(layout, ridge, rank)
+    if form == "full":
+        return Full(layout, ridge)
+    raise ConfigurationError(f"no form of Z is named {form!r}: {', '.join(FORMS)}")
+
+
+def _part(arrays: dict[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    return {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}

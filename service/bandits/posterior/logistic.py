@@ -1,0 +1,336 @@
+"""The Bayesian logistic head: rewards in [0, 1], scores on the logit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from service.bandits.linalg import dominance, inverse_root, spectrum, widths
+from service.bandits.posterior.base import (
+    Array,
+    Bank,
+    Health,
+    fewer,
+    pack_names,
+    removable,
+    unpack_names,
+)
+from service.bandits.posterior.gaussian import Gaussian
+from service.bandits.posterior.ridge import solution
+
+CONVERGED = 1e-12
+"""Newton decrement, in nats, at which one more full step is exact to rounding."""
+
+EVEN = 4.0
+"""Observations per unit of information where a click is as likely as none."""
+
+ITERATIONS = 50
+BACKTRACKS = 30
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A settlement that waits for its minibatch to fill."""
+
+    key: str
+    arm: str
+    phi: Array  # (m,)
+    reward: float
+    weight: float
+
+
+class LogisticHead:
+    """Click chances expit(c + phi^T beta), drawn as N(c + phi^T beta, sigma^2 phi^T A^-1 phi).
+
+    | symbol  | attribute   | meaning                                                            |
+    |---------|-------------|--------------------------------------------------------------------|
+    | Sigma   | `A`         | eps I + sum phi phi^T, each observation once, when it is settled   |
+    | F       | `F`         | eps I + sum p (1 - p) phi phi^T of the minibatches taken in        |
+    | beta    | `beta`      | coefficients, relative to the base rate                            |
+    | c       | `base`      | logit of the rate of clicks, (clicks + 1/2) / (n + 1)              |
+    | g       | `g`         | sum p (1 - p) phi, as F                                            |
+    | sigma^2 | `noise` ^ 2 | 2 sqrt((n + 1) / (sum p (1 - p) + 1/4)), in observations           |
+
+    The scores are those of neural GLM Thompson sampling (Su et al. 2023, arXiv 2305.07764) and
+    SGD-TS (Ding, Hsieh, Sharpnack 2021, arXiv 2006.04012): Sigma counts observations, beta is
+    fitted by one pass over minibatches of `batch` settlements, in settlement order. Deviations:
+
+    * The step needs no rate. It is the implicit gradient step in the metric of the information so
+      far, beta+ = beta - F^-1 grad L(beta+), L the minibatch's log loss: the online Laplace
+      approximation of logistic regression, solved by damped Newton (with undamped steps a stream
+      of Zooplus on random features had .41 in place of .51).
+    * c moves with the base rate, so that eps pulls towards it and not to one half. Where 1 of 1,000
+      is clicked, a pull to one half fills F with clicks foretold that never come, and the first
+      real one hardly moves beta. As c moves, beta <- beta - F^-1 g dc: what the same observations
+      would have made it under the new c, to the second order of their likelihood. Without it, what
+      was learned would move with c.
+    * sigma is learned, where the papers tune it. A says how often a direction was seen, and by
+      Laplace's approximation (n + 1) / (sum p (1 - p) + 1/4) sightings make up a unit of Fisher
+      information, 4 at p = 1/2 and 1,000 at p = 0.001. Upwards that is too wide where clicks are
+      rare: sightings without a click say little of how far below its mean a logit may be, and much
+      of how far above. sigma^2 is the geometric mean of that count and 4.
+
+    Measured, Thompson: share of the optimal expected clicks of the ranking world, 5,000 rounds, raw
+    rows / with random features beside them; expected CTR of Zooplus, 20,000 visits, persona x
+    category crossed (worst stream). By the width, means of 12 and 8 streams:
+
+    | sigma^2                          | ranking     | Zooplus       |
+    |----------------------------------|-------------|---------------|
+    | this head                        | .507 / .561 | .5051 (.5029) |
+    | Laplace's                        | .399 / .378 | .5046 (.5001) |
+    | 1                                | .430 / .633 | .4944 (.4231) |
+
+    By the step, with Laplace's sigma^2 where nothing is said, means of 3 other streams:
+
+    | step                                                  | ranking     | Zooplus       |
+    |-------------------------------------------------------|-------------|---------------|
+    | this head                                             | .503 / .387 | .5054 (.5043) |
+    | beta left as it is when c moves                       | .570 / .437 | .5024 (.5019) |
+    | c = 0                                                 | .025 / .173 | .5057 (.5050) |
+    | sigma 1, c = 0                                        | .594 / .000 | .4928 (.4605) |
+    | AdaGrad of rate 0.5, sigma 1, c = 0                   | .560 / .001 | .4846 (.4599) |
+    | Newton step with Boehning's bound, sigma 1, c = 0     | .014 / .005 | .4975 (.4747) |
+    | ridge head, noise learned                             | .472 / .528 | .5039 (.5002) |
+
+    A correction of a reward that a step took in is a step of its own. Where every click comes late
+    (20 to 500 settlements after its default of 0; 5 to 30 columns, 0.1 to 30 percent clicks, 12
+    streams each) the excess log loss is 0.009 to 0.10 nats, that of clicks in time 0.009 to 0.065,
+    and that of a head which leaves them to the next training 0.06 to 2.5. The plain Newton step in
+    place of the implicit one: up to 0.19, since it overshoots where F is small.
+
+    A stream of the ranking world has .01 or .9, by when its first clicks come: the standard error
+    of a mean of 12 is .08.
+
+    Coverage in worlds of 4 normal weights, after 20, 100 and 500 rewards: intervals of 90 percent
+    hold 80, 74 and 76 percent of the true logits (a batch fit's Laplace widths 93).
+
+    Units: logits, but for `mean`, a probability. A minibatch costs O(batch^3 + m^3).
+    """
+
+    def __init__(self, size: int, ridge: float, batch: int) -> None:
+        self._ridge, self._batch = ridge, batch
+        self.A, self.F = ridge * np.eye(size), ridge * np.eye(size)
+        self.beta, self.g = np.zeros(size), np.zeros(size)
+        self.base, self.n = 0.0, 0.0
+        self._clicks, self._taken, self._information = 0.0, 0.0, 0.0
+        self._pending: list[_Pending] = []
+        self._derived: Gaussian | None = None
+
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        """weight: of its log loss. A share of a row with the whole reward would be another claim,
+        and a share of the reward another chance."""
+        self._derived = None
+        self.A += weight * np.multiply.outer(phi, phi)
+        self.n += 1
+        self._pending.append(_Pending(key, arm, np.array(phi), reward, weight))
+        if len(self._pending) >= self._batch:
+            self._take_in()
+
+    def revise(
+        self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        """In place while the observation waits for its minibatch to fill; later by a step of its
+        own, of the change of its gradient. weight 0: in place alone."""
+        for waiting in reversed(self._pending):
+            if (waiting.key, waiting.arm) == (key, arm):
+                waiting.reward = reward
+                return
+        if weight:
+            self._change(phi, was, reward, weight)
+
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        """Sigma and n exactly, unless the row is too long; beta, where a step took the observation
+        in, as if it had been foretold exactly."""
+        weight = left * own
+        if not removable(phi, self._ridge, weight):
+            return
+        self._derived = None
+        waiting = [n for n, one in enumerate(self._pending) if (one.key, one.arm) == (key, arm)]
+        self.A -= weight * np.multiply.outer(phi, phi)
+        self.n = fewer(self.n, left)
+        if waiting:
+            del self._pending[waiting[-1]]
+        else:
+            self._change(phi, was, None, weight)
+
+    def _change(self, phi: Array, was: float, reward: float | None, weight: float) -> None:
+        """An observation that a step took in had another reward; None: it never was. Its gradient
+        (p - r) phi is linear in r: what the observation says of F stays, and beta moves as by one
+        that was foretold, p = r, and came out higher by as much."""
+        self._derived = None
+        toward, away = solution(self.F, np.array([phi, self.g]).T).T
+        self._clicks += weight * ((reward or 0.0) - was)
+        if reward is None:
+            self._taken = fewer(self._taken, weight)
+            self._clicks = min(max(self._clicks, 0.0), self._taken)
+        base, beta = self._rebased(away)
+        logit = np.array([base + phi @ beta])
+        p = expit(logit)
+        change = (p if reward is None else reward) - was
+        gram = np.array([[weight * (phi @ toward)]])
+        dual, _ = implicit_step(gram, logit, p + change)
+        self.base, self.beta = base, beta + weight * dual[0] * toward
+
+    def _rebased(self, away: Array) -> tuple[float, Array]:  # F^-1 g
+        """c and beta once the counts of clicks have changed."""
+        base = float(np.log((self._clicks + 0.5) / (self._taken - self._clicks + 0.5)))
+        return base, self.beta - (base - self.base) * away
+
+    def _take_in(self) -> None:
+        """One step over the pending minibatch."""
+        phi = np.array([waiting.phi for waiting in self._pending])
+        rewards = np.array([waiting.reward for waiting in self._pending])
+        weights = np.array([waiting.weight for waiting in self._pending])
+        root = inverse_root(self.F)
+        self._clicks += float((weights * rewards).sum())
+        self._taken += float(weights.sum())
+        base, beta = self._rebased(root.T @ (root @ self.g))
+        half = phi @ root.T
+        dual, logits = implicit_step(half @ half.T, base + phi @ beta, rewards, weights)
+        p = expit(logits)
+        curvature = weights * p * (1 - p)
+        self.base, self.beta = base, beta + root.T @ (half.T @ dual)
+        self.F += (curvature[:, None] * phi).T @ phi
+        self.g += curvature @ phi
+        self._information += float(curvature.sum())
+        self._pending = []
+
+    def decay(self, share: float) -> None:
+        """A, F and the counts as a ridge head's, towards eps I; beta and c stay. What is pending
+        counts whole in the step to come."""
+        self._derived = None
+        diagonal = np.diag_indices_from(self.A)
+        for matrix in (self.A, self.F):
+            matrix *= share
+            matrix[diagonal] += (1 - share) * self._ridge
+        self.g *= share
+        self.n *= share
+        self._clicks, self._taken = share * self._clicks, share * self._taken
+        self._information *= share
+
+    @property
+    def stale(self) -> int:
+        return int(self._derived is None)
+
+    @property
+    def posterior(self) -> Gaussian:
+        """Of the coefficients; c adds the same to all."""
+        if self._derived is None:
+            sightings = (self._taken + 1) / (self._information + 0.25)
+            noise = float((EVEN * sightings) ** 0.25)
+            self._derived = Gaussian.of(self.beta, inverse_root(self.A), noise)
+        return self._derived
+
+    def _logits(self, phi: Array) -> Array:  # (n, m) -> (n,)
+        return np.asarray(self.base + phi @ self.beta)
+
+    def mean(self, phi: Array, arms: Sequence[str]) -> Array:
+        """The click chance at the posterior's mean logit."""
+        return np.asarray(expit(self._logits(phi)))
+
+    def width(self, phi: Array, arms: Sequence[str]) -> Array:
+        """Posterior standard deviation of the logit."""
+        return self.posterior.noise * widths(self.posterior.root, phi)
+
+    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
+        return np.full(len(arms), self.n), np.full(len(arms), self.posterior.noise)
+
+    def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
+        """Logits; as a ridge head's draws."""
+        half = phi @ self.posterior.root.T
+        return self._logits(phi) + self.posterior.noise * (bank.matrix(len(self.beta)) @ half.T)
+
+    def distrust(self, factor: float) -> None:
+        """There is no noise to be learned."""
+
+    def health(self, usual: float | None = None) -> Health:
+        """noise: sigma, 2 where a click is as likely as none."""
+        smallest, condition, largest = spectrum(self.A, self._ridge)
+        share = dominance(largest, self._ridge, self.n, usual)
+        return Health(smallest, condition, self.n, self.posterior.noise, share)
+
+    def arrays(self) -> dict[str, Array]:
+        waiting = self._pending
+        names = pack_names([name for one in waiting for name in (one.key, one.arm)])
+        return {
+            "A": self.A,
+            "F": self.F,
+            "beta": self.beta,
+            "g": self.g,
+            "scalars": np.array([self.base, self.n, self._clicks, self._taken, self._information]),
+            "pending.phi": np.array([one.phi for one in waiting]).reshape(-1, len(self.beta)),
+            "pending.rewards": np.array([one.reward for one in waiting]),
+            "pending.weights": np.array([one.weight for one in waiting]),
+            "pending.names": names,
+        }
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        self.A, self.F = arrays["A"].copy(), arrays["F"].copy()
+        self.beta, self.g = arrays["beta"].copy(), arrays["g"].copy()
+        scalars = arrays["scalars"].tolist()
+        self.base, self.n, self._clicks, self._taken, self._information = scalars
+        names = iter(unpack_names(arrays["pending.names"]))
+        rewards = arrays["pending.rewards"]
+        weights = arrays.get("pending.weights", np.ones(len(rewards)))  # an older snapshot has none
+        rows = zip(arrays["pending.phi"], rewards.tolist(), weights.tolist(), strict=True)
+        self._pending = [
+            _Pending(next(names), next(names), phi.copy(), reward, weight)
+            for phi, reward, weight in rows
+        ]
+        self._derived = None
+
+
+def implicit_step(
+    gram: Array, base: Array, rewards: Array, weights: Array | float = 1.0
+) -> tuple[Array, Array]:
+    """(a, eta), (k,) each, where a = w (r - expit(eta)) and eta = base + G a.
+
+    With G = phi F^-1 phi^T (k, k), beta + F^-1 phi^T a minimises the weighted log loss of the k
+    rewards plus |beta+ - beta|_F^2 / 2. Newton on a; steps are halved until that sum falls, which
+    it does from every start (Boyd & Vandenberghe 2004, section 9.5.3).
+    """
+    dual, logits = np.zeros_like(base), base
+    loss = _loss(dual, logits, base, rewards, weights)
+    for _ in range(ITERATIONS):
+        p = expit(logits)
+        left = weights * (rewards - p) - dual
+        curvature = weights * p * (1 - p)
+        step = _solved(np.eye(len(p)) + curvature[:, None] * gram, left)
+        moved = gram @ step
+        decrement = float(left @ moved)
+        if decrement < CONVERGED:
+            return dual + step, logits + moved
+        share = 1.0
+        for _ in range(BACKTRACKS):
+            tried = dual + share * step, logits + share * moved
+            reached = _loss(*tried, base, rewards, weights)
+            if reached <= loss - 0.25 * share * decrement:
+                break
+            share /= 2
+        (dual, logits), loss = tried, reached
+    return dual, logits
+
+
+def _solved(matrix: Array, right: Array) -> Array:  # (k, k), (k,) -> (k,)
+    """By least squares where rows so large that their own 1 is lost to rounding are alike."""
+    try:
+        return np.asarray(np.linalg.solve(matrix, right))
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.lstsq(matrix, right)[0])
+
+
+def _loss(dual: Array, logits: Array, base: Array, rewards: Array, weights: Array | float) -> float:
+    """Log loss in nats, and half the squared length of the step."""
+    fit = (weights * np.logaddexp(0.0, logits)).sum() - (weights * rewards) @ logits
+    return float(fit + 0.5 * dual @ (logits - base))

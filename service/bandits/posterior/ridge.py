@@ -1,0 +1,183 @@
+"""The Bayesian linear head: one `(A, b, rr, n)` for all arms."""
+
+from collections.abc import Sequence
+from math import isfinite, sqrt
+
+import numpy as np
+from scipy.linalg import lapack
+
+from service.bandits.linalg import dominance, inverse_root, spectrum, widths
+from service.bandits.posterior.base import (
+    KEPT_DRAWS,
+    NOISE_RATE,
+    NOISE_SHAPE,
+    Array,
+    Bank,
+    Health,
+    fewer,
+    removable,
+)
+from service.bandits.posterior.gaussian import USES, Gaussian
+
+
+def learned_noise(rr: float, explained: float, n: float) -> float:
+    """sigma_hat: b_n / (a_n - 1) with a_n = a0 + n/2, b_n = b0 + (rr - b^T mu)/2.
+
+    Before the first reward, where a_n - 1 is 0, the noise is that of the first unit reward; so it
+    is where all rewards together count for less than a double can add to a0.
+    """
+    degrees = NOISE_SHAPE + n / 2 - 1
+    if degrees <= 0:
+        return 1.0
+    rate = NOISE_RATE + max(rr - explained, 0.0) / 2
+    return float(np.sqrt(rate / degrees))
+
+
+def weighted(phi: Array, reward: float, weight: float) -> tuple[Array, float]:  # (m,)
+    """A row and its reward, whose squares and product count for `weight` of their own."""
+    if weight == 1.0:
+        return phi, reward
+    root = sqrt(weight)
+    return root * phi, root * reward
+
+
+class RidgeHead:
+    """One `(A, b, rr, n)` for all arms; arm features are inside phi."""
+
+    def __init__(self, size: int, ridge: float, noise: float | None) -> None:
+        self._ridge, self._fixed_noise = ridge, noise
+        self.A = ridge * np.eye(size)
+        self.b = np.zeros(size)
+        self.rr, self.n = 0.0, 0.0
+        self._derived: Gaussian | None = None
+        self._solved: Array | None = None
+
+    def observe(
+        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        self._derived = self._solved = None
+        phi, reward = weighted(phi, reward, weight)
+        self.A += phi[:, None] * phi
+        self.b += reward * phi
+        self.rr += reward * reward
+        self.n += 1
+
+    def revise(
+        self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
+    ) -> None:
+        self._derived = self._solved = None
+        self.b += weight * (reward - was) * phi
+        self.rr += weight * (reward * reward - was * was)
+
+    def withdraw(
+        self,
+        arm: str,
+        phi: Array,
+        was: float,
+        key: str = "",
+        left: float = 1.0,
+        own: float = 1.0,
+    ) -> None:
+        weight = left * own
+        if not removable(phi, self._ridge, weight):
+            return
+        self._derived = self._solved = None
+        self.A -= weight * (phi[:, None] * phi)
+        self.b -= weight * was * phi
+        self.rr -= weight * was * was
+        self.n = fewer(self.n, left)
+
+    def decay(self, share: float) -> None:
+        """A <- g A + (1 - g) lambda I, and b, rr, n by g: the prior is not forgotten."""
+        self._derived = self._solved = None
+        self.A *= share
+        self.A[np.diag_indices_from(self.A)] += (1 - share) * self._ridge
+        self.b *= share
+        self.rr, self.n = share * self.rr, share * self.n
+
+    def distrust(self, factor: float) -> None:
+        explained = float(self.b @ self.posterior.mean)
+        self.rr += (factor - 1) * max(self.rr - explained, 0.0)
+        self._derived = self._solved = None
+
+    @property
+    def stale(self) -> int:
+        return int(self._derived is None and self._solved is None)
+
+    @property
+    def posterior(self) -> Gaussian:
+        if self._derived is None:
+            root = inverse_root(self.A)
+            half = root @ self.b
+            self._derived = Gaussian.of(root.T @ half, root, self._noise(float(half @ half)))
+        return self._derived
+
+    @property
+    def solved(self) -> Array:  # (m,)
+        """The posterior's mean alone, in half the time."""
+        if self._solved is None:
+            self._solved = solution(self.A, self.b)
+        return self._solved
+
+    @property
+    def noise(self) -> float:
+        """`posterior.noise` but for its last bits, by the mean alone."""
+        return self._noise(float(self.b @ self.solved))
+
+    def _noise(self, explained: float) -> float:
+        return self._fixed_noise or learned_noise(self.rr, explained, self.n)
+
+    def mean(self, phi: Array, arms: Sequence[str]) -> Array:
+        return phi @ self.posterior.mean
+
+    def width(self, phi: Array, arms: Sequence[str]) -> Array:
+        return self.posterior.noise * widths(self.posterior.root, phi)
+
+    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
+        return np.full(len(arms), self.n), np.full(len(arms), self.posterior.noise)
+
+    def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
+        """phi^T w with w = mu + sigma R^T z, z a row of the bank. Few rows: R phi first; many: the
+        weights w, which then serve until the head changes. The table lies by arm."""
+        posterior = self.posterior
+        if len(phi) * USES >= bank.draws and len(self.b) * bank.draws <= KEPT_DRAWS:
+            by_arm = phi.dot(posterior.weights(bank))
+        else:
+            half = phi.dot(posterior.root.T)
+            by_arm = half.dot(bank.matrix(len(self.b)).T)
+            by_arm *= posterior.noise
+            by_arm += phi.dot(posterior.mean)[:, None]
+        return np.asarray(by_arm.T)
+
+    def directions(self, bank: Bank, draws: Sequence[int], away: float) -> Array:  # (m, 1 + draws)
+        """The mean, and these draws of the weights `away` times as far from it."""
+        posterior = self.posterior
+        normals = bank.matrix(len(self.b))[list(draws)]
+        drawn = away * posterior.noise * posterior.root.T.dot(normals.T)
+        return np.column_stack([posterior.mean, posterior.mean[:, None] + drawn])
+
+    def health(self, usual: float | None = None) -> Health:
+        smallest, condition, largest = spectrum(self.A, self._ridge)
+        share = dominance(largest, self._ridge, self.n, usual)
+        return Health(smallest, condition, self.n, self.posterior.noise, share)
+
+    def arrays(self) -> dict[str, Array]:
+        return {"A": self.A, "b": self.b, "scalars": np.array([self.rr, self.n])}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        self.A, self.b = arrays["A"].copy(), arrays["b"].copy()
+        self.rr, self.n = arrays["scalars"].tolist()
+        self._derived = self._solved = None
+
+
+def solution(precision: Array, right: Array) -> Array:  # (m, m), (m,) or (m, k) -> the same
+    """A^-1 b by Cholesky; where rounding left A indefinite, with the jitter of `inverse_root`.
+
+    Raises NotPositiveDefinite where that does not help, or A is not finite.
+    """
+    _, solved, failed = lapack.dposv(precision.T, right, lower=0)
+    # LAPACK lets a NaN pass; the sum tells of it in half the time, but may overflow by itself.
+    if failed or not isfinite(precision.sum()):
+        root = inverse_root(precision)
+        return np.asarray(root.T @ (root @ right))
+    return np.asarray(solved)

@@ -1,0 +1,93 @@
+"""forage repair: show the events that cannot be folded, and let every replica pass over one."""
+
+from typing import TYPE_CHECKING
+
+from typer import Argument, Option
+
+from service.cli.running import Command
+from service.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from service.maintenance.repair import Stopped
+    from service.settings import Settings
+
+SHOWN = 2_000
+"""Characters of an event that are shown."""
+
+
+def run(
+    settings: "Settings",
+    experiment: str | None = Argument(None, metavar="EXPERIMENT", help="this one alone (all)"),
+    skip: int | None = Option(
+        None, metavar="POSITION", help="pass over the event at this position"
+    ),
+) -> int:
+    import uvloop
+
+    from service.maintenance.repair import find_stopped
+
+    if skip is not None:
+        if experiment is None:
+            raise ConfigurationError(
+                "name the experiment: forage repair EXPERIMENT --skip POSITION"
+            )
+        return _skip(settings, experiment, skip)
+    found = uvloop.run(find_stopped(settings.store, experiment))
+    for each in found:
+        print(_told(each))
+    if not found:
+        print("every event can be folded")
+    return 1 if found else 0
+
+
+def _told(stopped: "Stopped") -> str:
+    name, position = stopped.experiment, stopped.position
+    event = stopped.payload.decode(errors="replace")
+    cut = f"... ({len(event):,} characters)" if len(event) > SHOWN else ""
+    return (
+        f"{name}: the event at position {position} cannot be folded: {stopped.reason}\n"
+        f"  {event[:SHOWN]}{cut}\n"
+        "  Events after it wait.\n"
+        f"  To pass over it, on every replica: forage repair {name} --skip {position}"
+    )
+
+
+def _skip(settings: "Settings", experiment: str, position: int) -> int:
+    import httpx
+
+    try:
+        answer = httpx.post(
+            f"{settings.url}/experiments/{experiment}/skips",
+            json={"position": position},
+            headers=settings.key_headers,
+            timeout=600,  # the experiment's log is folded anew
+            trust_env=False,
+        )
+    except httpx.HTTPError as fault:
+        raise ConfigurationError(
+            f"{settings.url} cannot be reached ({fault}): start the service, which serves every "
+            "other experiment"
+        ) from fault
+    content = answer.json()
+    if answer.status_code != 200:
+        raise ConfigurationError(
+            f"{settings.url} answers {answer.status_code}: {content['detail']}"
+        )
+    print(f"{experiment}: the event at position {position} is passed over from now on")
+    if not content["served"]:
+        print("Another event cannot be folded: run forage repair again.")
+    return 0 if content["served"] else 1
+
+
+COMMAND = Command(
+    "show events that cannot be folded, and pass over one",
+    run,
+    description="An experiment whose log holds an event that cannot be folded is quarantined: it "
+    "answers 503, and all others are served. This shows the event and why it cannot be folded. "
+    "With --skip a running service appends a Skipped event, which every replica obeys; the event "
+    "itself stays in the log, and what it said is not learned.",
+    epilog="Exit status: 0 when every event can be folded, else 1.",
+    example="forage repair\nforage repair shop --skip 4711",
+    group="Look after the log",
+    settings=("store", "url"),
+)

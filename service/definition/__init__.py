@@ -1,0 +1,1 @@
+"""Experiments: features, settings and their checks."""

@@ -1,0 +1,346 @@
+"""An experiment's definition: features, arms, policies, reward rules. TOML and JSON alike."""
+
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PositiveFloat, ValidationError, field_validator, model_validator
+
+from service.definition.faults import at_most, faults_of
+from service.definition.policies import (
+    AnyPolicy,
+    Featured,
+    Model,
+    NeuralGlmTs,
+    Point,
+    PolicySettings,
+    Popularity,
+    Static,
+)
+from service.errors import ConfigurationError
+
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME)]
+ArmId = Annotated[str, Field(min_length=1, max_length=128)]
+Text = Annotated[str, Field(max_length=256)]
+Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
+Value = bool | Number | Text | Annotated[list[Number], Field(fail_fast=True)]
+Values = Annotated[dict[str, Value], Field(max_length=256), at_most(256)]
+LARGEST_REWARD = 1e12
+"""Of a reward, and of a sum of them, either side of 0: a million rewards of it squared can be
+summed, and no product with a feature overflows."""
+CENTER = "What becomes 0."
+SCALE = "What becomes 1 above the center; policies learn best where usual values do."
+DEFAULT = "Holds where it is left out; without one it has to be there."
+CLIP = 10.0
+"""The clip of a number whose scale is declared and whose bounds are not: usual values lie well
+within it, and one of 1,000 scales would outweigh a million of them."""
+INTERCEPT = "intercept"
+CROSS = " x "
+
+
+class Numbers(Model):
+    """What becomes of a number, or of each number of a list."""
+
+    center: Number = Field(0.0, description=CENTER)
+    scale: PositiveFloat = Field(1.0, description=SCALE)
+    min: Number | None = Field(None, description="Values below it are refused.")
+    max: Number | None = Field(None, description="Values above it are refused.")
+    clip: PositiveFloat | None = Field(
+        None,
+        description="Scales either side of the center that values are clipped to. Left out: "
+        f"{CLIP:g} where `scale` is given without both `min` and `max`, else none.",
+    )
+
+    @model_validator(mode="after")
+    def _bounds_hold(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError("min: must not be above max")
+        return self
+
+    def allows(self, value: float) -> bool:
+        """Whether it is within `min` and `max`."""
+        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+
+    def completed(self) -> Self:
+        """The same with the clip that follows from what was left out written out."""
+        bounded = self.min is not None and self.max is not None
+        if bounded or "clip" in self.model_fields_set or "scale" not in self.model_fields_set:
+            return self
+        return self.model_copy(update={"clip": CLIP})
+
+
+class Numeric(Numbers):
+    """One column: (value - center) / scale. A missing value takes `default`, if there is one."""
+
+    type: Literal["numeric"]
+    default: Number | None = Field(None, description=DEFAULT)
+
+    @model_validator(mode="after")
+    def _default_is_allowed(self) -> Self:
+        if self.default is not None and not self.allows(self.default):
+            raise ValueError("default lies outside min and max")
+        return self
+
+
+class Boolean(Model):
+    """One column: 0 or 1."""
+
+    type: Literal["boolean"]
+    default: bool | None = Field(None, description=DEFAULT)
+
+
+class Categorical(Model):
+    """A column a known value; with unknown = "other", one more for every other value."""
+
+    type: Literal["categorical"]
+    values: Annotated[list[Text], Field(min_length=1, max_length=10_000)] = Field(
+        description="The known values, in the order of their columns."
+    )
+    unknown: Literal["reject", "other"] = Field(
+        "reject",
+        description='What becomes of any other value: 422, or the column "other".',
+    )
+    default: Text | None = Field(None, description=DEFAULT)
+
+    @model_validator(mode="after")
+    def _values_are_told_apart(self) -> "Categorical":
+        if len(set(self.values)) < len(self.values):
+            raise ValueError("values must differ from each other")
+        if (
+            self.default is not None
+            and self.unknown == "reject"
+            and self.default not in self.values
+        ):
+            raise ValueError("default must be one of values")
+        return self
+
+
+class Hashed(Model):
+    """A column a bucket; any string hashes to one of them."""
+
+    type: Literal["hashed"]
+    buckets: Annotated[int, Field(ge=2, le=65_536)] = Field(
+        description="Columns; two values may share one."
+    )
+    default: Text | None = Field(None, description=DEFAULT)
+
+
+class Vector(Numbers):
+    """`size` columns: (value - center) / scale each."""
+
+    type: Literal["vector"]
+    size: Annotated[int, Field(ge=1, le=4_096)] = Field(description="Numbers in the list.")
+
+
+Feature = Annotated[Numeric | Boolean | Categorical | Hashed | Vector, Field(discriminator="type")]
+
+
+class Features(Model):
+    """The feature schema. crosses: 'a x b'; equal-length vectors by element, others outer."""
+
+    context: Annotated[dict[Name, Feature], Field(max_length=256)] = Field(
+        {}, description="Of the visitor and the moment: a request says them."
+    )
+    arm: Annotated[dict[Name, Feature], Field(max_length=256)] = Field(
+        {}, description="Of what can be shown: the catalogue says them."
+    )
+    crosses: Annotated[list[str], Field(max_length=256)] = Field(
+        [],
+        description="'a x b' (or more names): their products, with which a linear policy can say "
+        '"these visitors like those arms".',
+    )
+
+    @model_validator(mode="after")
+    def _names_hang_together(self) -> "Features":
+        if both := self.context.keys() & self.arm.keys():
+            raise ValueError(f"names of both context and arm features: {', '.join(sorted(both))}")
+        if INTERCEPT in self.context or INTERCEPT in self.arm:
+            raise ValueError(f"{INTERCEPT!r} is the name of the constant feature")
+        for cross in self.crosses:
+            parts = cross.split(CROSS)
+            if len(parts) < 2 or len(set(parts)) < len(parts):
+                raise ValueError(f"cross {cross!r}: write two or more feature names as 'a x b'")
+            self._known(parts, f"cross {cross!r}")
+        if len(set(self.crosses)) < len(self.crosses):
+            raise ValueError("a cross is given twice")
+        return self
+
+    def completed(self) -> "Features":
+        """The same with every clip written out, as the log holds it."""
+        sides = {
+            side: {
+                name: one.completed() if isinstance(one, Numbers) else one
+                for name, one in features.items()
+            }
+            for side, features in (("context", self.context), ("arm", self.arm))
+        }
+        return self.model_copy(update=sides)
+
+    def _known(self, names: Iterable[str], where: str) -> None:
+        for name in names:
+            if name not in self.context and name not in self.arm:
+                raise ValueError(f"{where}: there is no feature {name!r}")
+
+
+class RewardRules(Model):
+    """What a reward may be, how long it is waited for, and what holds when none comes."""
+
+    range: tuple[Number, Number] = Field(
+        (0.0, 1.0),
+        strict=False,  # JSON has no tuples
+        description="Smallest and largest reward; others are refused.",
+    )
+    wait_seconds: Seconds = Field(600.0, description="Until `reward_by`.")
+    accept_seconds: Seconds = Field(
+        7 * 86_400.0, description="After `reward_by`, until `accept_until`."
+    )
+    default: Number | None = Field(
+        0.0,
+        description="Reward learned at `reward_by` if none came; null (in TOML: "
+        '"none"): nothing is learned.',
+    )
+    aggregation: Literal["first", "sum", "last"] = Field(
+        "first", description="What several rewards of one arm come to."
+    )
+    total: tuple[Number, Number] | None = Field(
+        None,
+        strict=False,
+        description="Smallest and largest sum of the rewards of one arm of one decision; a reward "
+        'that would pass it is refused. With aggregation "sum" alone; left out: the range.',
+    )
+
+    @field_validator("default", mode="before")
+    @classmethod
+    def _toml_has_no_null(cls, value: object) -> object:
+        return None if value == "none" else value
+
+    @model_validator(mode="after")
+    def _range_holds(self) -> "RewardRules":
+        low, high = self.range
+        if low >= high:
+            raise ValueError("range: the lower end must be below the upper")
+        if self.default is not None and not low <= self.default <= high:
+            raise ValueError("default lies outside range")
+        if self.total is not None:
+            if self.aggregation != "sum":
+                raise ValueError('total: only rewards with aggregation "sum" have one')
+            if self.total[0] > low or self.total[1] < high:
+                raise ValueError("total: it has to hold the range")
+        return self
+
+    def completed(self) -> "RewardRules":
+        """With the total written out, as a definition is logged."""
+        if self.aggregation != "sum" or self.total is not None:
+            return self
+        return self.model_copy(update={"total": self.range})
+
+
+class Definition(Model):
+    """All that defines an experiment but its name."""
+
+    features: Features = Field(Features(), description="What policies can see.")
+    arms: dict[ArmId, Values] = Field(
+        {}, description="The catalogue: features of each arm, by its id."
+    )
+    policies: Annotated[dict[Name, AnyPolicy], Field(min_length=1, max_length=64)] = Field(
+        description="Who decides, by name; they share the traffic."
+    )
+    reward: RewardRules = Field(RewardRules(), description="What counts as success.")
+    max_vector: Annotated[int, Field(ge=1, le=8_192)] = Field(
+        4_096, description="Columns a policy may see; refused above, since a head is its square."
+    )
+
+    @model_validator(mode="after")
+    def _policies_fit(self) -> "Definition":
+        for name, policy in self.policies.items():
+            try:
+                self._check_policy(policy)
+            except ValueError as fault:
+                raise ValueError(f"policies.{name}: {fault}") from fault
+        if all(policy.share == 0 for policy in self.policies.values()):
+            raise ValueError("policies: at least one needs a share above 0")
+        return self
+
+    def completed(self, served: "Definition | None" = None) -> "Definition":
+        """The same with what is left to the service written out, as the log holds it. Features that
+        are served as they are given keep their meaning, and with it their heads."""
+        features = self.features
+        if served is None or features != served.features:
+            features = features.completed()
+        return self.model_copy(update={"features": features, "reward": self.reward.completed()})
+
+    def _check_policy(self, policy: AnyPolicy) -> None:
+        if counts := _counts_clicks(policy):
+            low, high = self.reward.range
+            if not 0 <= low <= high <= 1:
+                raise ValueError(f"{counts}: reward.range must lie in [0, 1]")
+            if self.reward.aggregation == "sum":
+                raise ValueError(f"{counts}: a sum of rewards may be more than one")
+        if not policy.sees_features:
+            return
+        names = self.features_of(policy)
+        if not names:
+            raise ValueError("there is no feature for it to see")
+        if len(set(names)) < len(names):
+            raise ValueError("features: a name is given twice")
+        for name in names:
+            parts = [part for part in name.split(CROSS) if part != INTERCEPT]
+            self.features._known(parts, f"feature {name!r}")
+            if is_disjoint(policy) and any(part in self.features.arm for part in parts):
+                raise ValueError(f"feature {name!r}: a disjoint policy sees the context only")
+
+    def features_of(self, policy: PolicySettings) -> list[str]:
+        """The features a policy sees: those it names, or all that fit its kind.
+
+        A net sees the raw features and finds the crosses itself; a linear head needs them.
+        """
+        if not isinstance(policy, Featured) or not policy.sees_features:
+            return []
+        if policy.features is not None:
+            return policy.features
+        context, arm = list(self.features.context), list(self.features.arm)
+        if is_disjoint(policy):
+            return [INTERCEPT, *context]
+        if policy.has_net:
+            return [*context, *arm]
+        return [INTERCEPT, *context, *arm, *self.features.crosses]
+
+
+def _counts_clicks(policy: PolicySettings) -> str:
+    """Why a policy takes rewards in [0, 1] alone; '' where it takes any."""
+    if isinstance(policy, NeuralGlmTs) or (isinstance(policy, Static) and policy.loss == "log"):
+        return "log loss is for rewards that are chances"
+    blind = isinstance(policy, Popularity | Point) and not policy.sees_features
+    return "clicks are counted" if blind else ""
+
+
+def is_disjoint(policy: PolicySettings) -> bool:
+    return bool(getattr(policy, "disjoint", False))
+
+
+def load_definition(path: Path) -> tuple[str, Definition]:
+    """Name and definition from a TOML file: `name = "..."` beside the keys of `Definition`.
+
+    Raises ConfigurationError that says what is wrong where.
+    """
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as fault:
+        raise ConfigurationError(f"{path}: {fault.strerror}") from fault
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise ConfigurationError(f"{path}: not TOML: {fault}") from fault
+    name = content.pop("name", path.stem)
+    if not isinstance(name, str) or not re.fullmatch(NAME, name):
+        raise ConfigurationError(f"{path}: name: letters, digits, '_', '.' and '-', at most 64")
+    try:
+        return name, Definition.model_validate(content)
+    except ValidationError as error:
+        faults = "\n".join(
+            f"  {fault.path or '(file)'}: {fault.message}"
+            for fault in faults_of(error.errors(), content)
+        )
+        raise ConfigurationError(f"{path}:\n{faults}") from error

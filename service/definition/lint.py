@@ -1,0 +1,158 @@
+"""Lint of a definition: what it may say and had better not, each setting with the reason."""
+
+from collections.abc import Iterator
+
+from service.definition.experiment import CROSS, Definition, Numbers, Numeric, is_disjoint
+from service.definition.features import Schema, View
+from service.definition.policies import (
+    AnyPolicy,
+    Choice,
+    McDropout,
+    Point,
+    Random,
+    Static,
+    Thompson,
+    Ucb,
+)
+
+Warned = tuple[tuple[str | int, ...], str]
+
+FAR = 10.0
+"""Scaled values beyond this are no longer "about 1"."""
+HEADS_BYTES = 1 << 30
+
+
+def lint(definition: Definition) -> Iterator[Warned]:
+    """Keys and reason of each."""
+    yield from _rewards(definition)
+    yield from _numbers(definition)
+    yield from _traffic(definition)
+    yield from _arms(definition)
+    for name, policy in definition.policies.items():
+        keys = ("policies", name)
+        yield from ((keys + more, text) for more, text in _exploration(definition, policy))
+        yield from ((keys + more, text) for more, text in _sight(definition, policy))
+
+
+def _rewards(definition: Definition) -> Iterator[Warned]:
+    rules = definition.reward
+    if rules.default is None:
+        yield (
+            ("reward", "default"),
+            "without a default reward, a visit whose reward never comes teaches nothing: where "
+            "only clicks are reported, every arm looks perfect. Set it to the reward of a miss",
+        )
+    if rules.wait_seconds < 5:
+        yield (
+            ("reward", "wait_seconds"),
+            "visitors take longer than this to click: clicks will come as corrections",
+        )
+
+
+def _numbers(definition: Definition) -> Iterator[Warned]:
+    """Numbers whose usual size nobody has said."""
+    features = definition.features
+    for side, of_side in (("context", features.context), ("arm", features.arm)):
+        for name, feature in of_side.items():
+            if not isinstance(feature, Numbers) or "scale" in feature.model_fields_set:
+                continue
+            if feature.clip is None and (feature.min is None or feature.max is None):
+                yield (
+                    ("features", side, name),
+                    "its usual size is not declared, so that any number is taken as it is: set "
+                    "scale, which clips values beyond ten scales, or clip, or min and max",
+                )
+
+
+def _traffic(definition: Definition) -> Iterator[Warned]:
+    policies = definition.policies
+    for name, policy in policies.items():
+        if policy.share == 0:
+            yield (
+                ("policies", name, "share"),
+                "gets no traffic: it is asked only where a request names it",
+            )
+    learns = [p for p in policies.values() if p.learning and not isinstance(p, Random)]
+    if not learns:
+        yield ("policies",), "no policy learns"
+    elif all(policy.share == 0 for policy in learns):
+        yield ("policies",), "no policy that learns has a share of the traffic"
+
+
+def _arms(definition: Definition) -> Iterator[Warned]:
+    if not definition.arms:
+        yield (
+            ("arms",),
+            "there are no arms: every request has to bring them, or PUT /arms/{id} adds them",
+        )
+    elif len(definition.arms) == 1:
+        yield ("arms",), "with one arm there is nothing to choose"
+    for name, feature in definition.features.arm.items():
+        if not isinstance(feature, Numeric):
+            continue
+        for arm, values in definition.arms.items():
+            value = values.get(name)
+            if isinstance(value, float | int) and not isinstance(value, bool):
+                scaled = (value - feature.center) / feature.scale
+                if abs(scaled) > FAR:
+                    yield (
+                        ("features", "arm", name),
+                        f"arm {arm!r} has {value:g}, which becomes {scaled:.3g}: set center and "
+                        "scale so that usual values come to about 1",
+                    )
+                    break
+
+
+def _exploration(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
+    if policy.epsilon == 1 and not isinstance(policy, Random):
+        yield ("epsilon",), "every choice is uniform chance: nothing of what is learned is used"
+    if policy.epsilon == 0 and _certain(policy):
+        yield (
+            ("epsilon",),
+            f"{policy.kind} shows one arm with propensity 1: its log has no support for the "
+            "off-policy evaluation of others. An epsilon of 0.05 gives it",
+        )
+    if isinstance(policy, Thompson) and policy.draws < len(definition.arms):
+        yield (
+            ("draws",),
+            f"{policy.draws} draws over {len(definition.arms):,} arms leave most of them with "
+            "propensity 0",
+        )
+
+
+def _certain(policy: AnyPolicy) -> bool:
+    """Whether it shows its best arm and no other."""
+    if isinstance(policy, Choice):
+        return policy.rule == "ucb"
+    return isinstance(policy, Ucb | Point | Static) and not isinstance(policy, McDropout)
+
+
+def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
+    """Of a linear head that all arms share: what it cannot tell apart."""
+    names = definition.features_of(policy)
+    if not names:
+        return
+    parts = [set(name.split(CROSS)) for name in names]
+    context, arm = set(definition.features.context), set(definition.features.arm)
+    keys = ("features",) if getattr(policy, "features", None) else ()
+    if is_disjoint(policy):
+        width = View(Schema(definition.features), names).width
+        size = 8 * width * width * len(definition.arms)
+        if size > HEADS_BYTES:
+            yield (
+                ("disjoint",),
+                f"a head for each of {len(definition.arms):,} arms over {width:,} columns takes "
+                f"{size / (1 << 30):,.0f} GiB",
+            )
+    elif not any(part & arm for part in parts):
+        yield keys, "it sees nothing of the arms, so that all look alike to it"
+    elif (
+        not policy.has_net
+        and any(part & context for part in parts)
+        and not any(part & context and part & arm for part in parts)
+    ):
+        yield (
+            keys,
+            "a linear policy without a cross of context and arm ranks the arms alike for every "
+            "context: add one to features.crosses, or set disjoint",
+        )

@@ -1,0 +1,96 @@
+"""create_app: the HTTP application over the parts of a process. The only composition of routes."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service import __version__
+from service.http import (
+    access,
+    console,
+    cors,
+    described,
+    evaluations,
+    experiments,
+    imports,
+    problems,
+    routes,
+    upkeep,
+    web,
+)
+from service.http.beacon import Beacon
+from service.http.decisions import DecisionRoutes
+from service.http.gate import Gate
+from service.http.pacing import Paced, Pacing
+from service.http.request_id import RequestIds
+from service.http.schemas import Problem
+from service.http.services import Services
+
+DESCRIPTION = """Ask `POST /select` which arm to show, tell `POST /reward` what came of it.
+
+Every answer of /select says with which probability its arm was chosen, and by which version of
+which policy. Errors are `application/problem+json` in one shape."""
+
+
+class Application(FastAPI):
+    """FastAPI within the middleware of this service."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        scope["app"] = self
+        await self.middleware_stack(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """From the inside out: what stands nearer to the socket comes later."""
+        services: Services = self.state.services
+        settings, pacing = services.settings, Pacing()
+        app: ASGIApp = Paced(super().build_middleware_stack(), pacing)
+        app = DecisionRoutes(app, services, pacing)
+        app = access.Doorkeeper(app, services.access, services.hosts, services.addresses, pacing)
+        app = Gate(app, services.telemetry, settings.max_body_bytes, settings.max_artifact_bytes)
+        app = cors.allowing(settings.cors_origins, Beacon(app, services.hosts))
+        return RequestIds(app)
+
+
+def create_app(services: Services) -> FastAPI:
+    app = Application(
+        title="Forage",
+        version=__version__,
+        description=DESCRIPTION,
+        docs_url=None,  # FastAPI's pages load scripts from another host; ours is `web`'s
+        redoc_url=None,
+        openapi_url=None,  # FastAPI encodes the document anew for each request
+    )
+    app.state.services = services
+    problems.install(app)
+    app.include_router(described.router)
+    app.include_router(routes.router)
+    app.include_router(experiments.router)
+    app.include_router(upkeep.router)
+    app.include_router(console.router)
+    app.include_router(evaluations.router)
+    for prefix, router in (*experiments.SCOPED, *imports.SCOPED):
+        app.include_router(router, prefix=prefix)
+    web.install_openapi(app)
+    web.install(app)
+    app.openapi = lambda: openapi(app, services.access.required)  # type: ignore[method-assign]
+    return app
+
+
+def openapi(app: FastAPI, required: bool) -> dict[str, Any]:
+    """The OpenAPI document, with the one shape of errors in place of FastAPI's own, and keys."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
+        schemas = document["components"]["schemas"]
+        schemas.pop("HTTPValidationError", None)
+        schemas.pop("ValidationError", None)
+        schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas["Problem"].pop("$defs", None)
+        access.declare(document, required=required)
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,1 @@
+"""The log: writer, replay, follower, stores."""

@@ -1,0 +1,327 @@
+"""States folded from a log that is read, not written: what the trainer and every reader need."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from math import inf
+
+from service.errors import (
+    Damaged,
+    FoldedBeforeSkipped,
+    FoldFailed,
+    LogGap,
+    LogLost,
+    LogTooNew,
+    Outdated,
+    Quarantined,
+    StoreUnavailable,
+)
+from service.log.replay import Pace, pages, read_event, replay, skipped_positions, take_anchor
+from service.log.stores import Store
+from service.log.stores.base import Record
+from service.observability.telemetry import Telemetry
+from service.state.events import (
+    AnyEvent,
+    Erased,
+    Tombstone,
+    VersionActivated,
+    VersionStaged,
+)
+from service.state.fold import State
+from service.state.learner import Learner, Staged
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Live:
+    """One experiment and the lock under which it is folded.
+
+    recovered   it has been folded to the log's end once
+    last        the event folded last, None before the first of this process
+    saying      marks of changes that are on their way into the log
+    level_at    all that was appended before then, by the loop's clock, has been folded: a commit of
+                our own began then; -inf: never, or nobody can tell any more
+    skips       positions of events that must not be folded
+    quarantine  why it is not folded any further, and so not served
+    """
+
+    state: State
+    recovered: bool = False
+    last: AnyEvent | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    snapshot_position: int = 0
+    saying: set[str] = field(default_factory=set)
+    level_at: float = -inf
+    skips: frozenset[int] = frozenset()
+    quarantine: Quarantined | None = None
+
+
+class Follower:
+    """Recovers experiments from snapshot and tail, and follows their logs. Where a log has been cut
+    or erased ahead of it, it goes on from a newer snapshot.
+
+    An experiment whose log holds an event that cannot be folded is quarantined: it alone is neither
+    folded nor served, until the event is skipped.
+    """
+
+    def __init__(self, store: Store, telemetry: Telemetry) -> None:
+        self.store, self.telemetry = store, telemetry
+        self.live: dict[str, Live] = {}
+
+    @property
+    def states(self) -> dict[str, State]:
+        """Of the experiments that are served."""
+        return {
+            name: live.state
+            for name, live in self.live.items()
+            if live.recovered and live.quarantine is None and not live.state.deleted
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """Of the experiments that are served, or would be but for a quarantine."""
+        return [
+            name
+            for name, live in self.live.items()
+            if live.quarantine is not None or not (live.recovered and live.state.deleted)
+        ]
+
+    @property
+    def quarantined(self) -> dict[str, Quarantined]:
+        return {name: live.quarantine for name, live in self.live.items() if live.quarantine}
+
+    def state(self, name: str) -> State | None:
+        """Raises Quarantined, or StoreUnavailable while it is folded anew."""
+        live = self.live.get(name)
+        if live is None:
+            return None
+        state = _served(live)
+        return None if state.deleted else state
+
+    async def discover(self, name: str) -> State:
+        """The state of an experiment, recovered from the store, or empty where it has none. Raises
+        as `state`."""
+        return _served(await self.join(name))
+
+    async def join(self, name: str) -> Live:
+        """An experiment, recovered from the store if it is new here."""
+        if name not in self.live:
+            found = await self._recover(name)
+            if found.state.position == 0 and found.quarantine is None:  # any name may be asked for
+                return found
+            self.live.setdefault(name, found)
+        return self.live[name]
+
+    async def follow(self, seconds: float, *, known: bool = False) -> None:
+        """Fold what has been appended, to any experiment, once some has or after `seconds`. known:
+        to those that this process knows alone."""
+        served = [live.state for live in self.live.values() if live.quarantine is None]
+        positions = {state.name: state.position for state in served}
+        await self.store.wait(positions, seconds)
+        if not known:
+            for name in await self.store.experiments():
+                await self.join(name)
+            for name in self.quarantined:
+                await self.lift(name)
+        for live in list(self.live.values()):
+            async with live.lock:
+                await self.read_up(live)
+
+    async def _recover(self, name: str) -> Live:
+        live = Live(State(name))
+        async with live.lock:  # a snapshot may fall due meanwhile, and reads the log too
+            await self._begin(live)
+        return live
+
+    async def _begin(self, live: Live) -> None:
+        """Snapshot and tail; the caller holds the lock."""
+        live.state, live.last, live.quarantine = State(live.state.name), None, None
+        live.recovered, live.snapshot_position = False, 0
+        live.skips = await skipped_positions(self.store, live.state.name)
+        await self._restore_newest(live)
+        await self.read_up(live)
+        live.recovered = True
+
+    async def lift(self, name: str) -> bool:
+        """Fold a quarantined experiment anew if the event that it stopped at has been skipped."""
+        live = self.live[name]
+        async with live.lock:
+            stopped = live.quarantine
+            if stopped and stopped.position in await skipped_positions(self.store, name):
+                await self._begin(live)
+        return live.quarantine is None
+
+    async def _restore_newest(self, live: Live) -> bool:
+        """Put the newest whole snapshot in place of a state that is older; whether there was one. A
+        damaged snapshot is passed over, and said."""
+        name = live.state.name
+        for snapshot in await self.store.snapshots(name):
+            if snapshot.position <= live.state.position:
+                return False
+            try:
+                state = State.restore(snapshot)
+            except Outdated as fault:
+                logger.info("experiment %s: an older snapshot is passed over: %s", name, fault)
+            except Damaged as fault:
+                self.telemetry.damaged.inc()
+                logger.error(
+                    "experiment %s: the snapshot at position %d is damaged (%s): "
+                    "an older one or the whole log is used",
+                    name,
+                    snapshot.position,
+                    fault,
+                )
+            else:
+                if any(one <= state.position and one not in state.skips for one in live.skips):
+                    continue  # it holds what has been skipped since
+                live.state, live.last, live.snapshot_position = state, None, snapshot.position
+                return True
+        return False
+
+    async def read_up(self, live: Live) -> None:
+        """Fold the log up to its end, or up to an event that cannot be folded; the caller holds the
+        lock.
+
+        Raises LogLost where the log no longer holds the event that was folded last: a Redis host
+        may come back without its last writes, and numbers new ones as it had numbered them. Raises
+        LogGap where it begins later, or with what was erased, and no snapshot does.
+        """
+        while live.quarantine is None:
+            try:
+                await self._read_up(live)
+                return
+            except LogLost:
+                raise
+            except FoldedBeforeSkipped as fault:
+                logger.warning("%s: the log is folded anew", fault)
+                await self._begin(live)
+            except (LogGap, FoldFailed) as fault:
+                if await self._restore_newest(live):
+                    logger.warning("%s; the snapshot at %d is taken", fault, live.state.position)
+                elif isinstance(fault, FoldFailed):
+                    self.stop(live, fault)
+                else:
+                    raise
+
+    def stop(self, live: Live, fault: FoldFailed) -> None:
+        """Quarantine an experiment; nothing else is touched."""
+        live.quarantine = Quarantined(live.state.name, fault.position, fault.reason)
+        logger.error("%s", live.quarantine, exc_info=fault.__cause__)
+
+    async def _read_up(self, live: Live) -> None:
+        anchored, pace = live.last is not None, Pace()
+        after = live.state.position - anchored
+        async for page in pages(self.store, live.state.name, after):
+            if anchored:
+                await self._expect_last(live, take_anchor(page, live.state.position))
+                anchored = False
+            for record in page:
+                await self._fold_record(live, record)
+                await pace.keep()
+        if anchored:
+            await self._expect_last(live, None)
+
+    async def _expect_last(self, live: Live, anchor: Record | None) -> None:
+        """anchor: what the log holds where the event stood that was folded last. Raises LogLost."""
+        if anchor is not None:
+            whole = _is_folded(live, anchor)
+        elif whole := await self._is_trimmed(live):
+            live.last = None
+        if not whole:
+            raise LogLost(
+                f"experiment {live.state.name}: the log has lost events up to position "
+                f"{live.state.position}, which are folded: start this process again"
+            )
+
+    async def _fold_record(self, live: Live, record: Record) -> None:
+        """Raises FoldFailed where it cannot be read or folded, whatever the cause is."""
+        try:
+            event = read_event(record, live.skips)
+        except Damaged as fault:
+            raise FoldFailed(record.position, fault) from fault
+        await self.fold(live, record.position, event)
+
+    async def _is_trimmed(self, live: Live) -> bool:
+        """Whether an origin stands for the event that was folded last."""
+        kept = await self.store.snapshots(live.state.name)
+        return any(one.origin and one.position >= live.state.position for one in kept)
+
+    async def fold(self, live: Live, position: int, event: AnyEvent) -> None:
+        """Apply one event; the caller holds the lock. Raises FoldFailed where that fails, and then
+        the state may hold a part of it."""
+        state, artifact = live.state, None
+        try:
+            if isinstance(event, VersionStaged):
+                artifact = await self._artifact(state.name, event.artifact)
+            elif isinstance(event, VersionActivated):
+                learner = state.learners.get(event.policy)
+                if learner and learner.staged:
+                    await self.catch_up(live, learner)
+            state.apply(position, event, artifact)
+        except (StoreUnavailable, LogGap, LogTooNew, FoldedBeforeSkipped):
+            raise
+        except Exception as fault:
+            raise FoldFailed(position, fault) from fault
+        live.last = event
+
+    async def _artifact(self, name: str, digest: str) -> bytes | None:
+        """Raises Damaged where it has another content than its name says."""
+        artifact = await self.store.blob(name, digest)
+        if artifact and hashlib.sha256(artifact).hexdigest() != digest:
+            raise Damaged(f"artifact {digest} has another content than its name says")
+        return artifact
+
+    async def catch_up(self, live: Live, learner: Learner) -> None:
+        """Fold into a staged version, in slices, what the log took since its watermark.
+
+        Raises LogGap where that is not whole any more.
+        """
+        while (staged := learner.staged) and staged.folded_to < live.state.position:
+            if staged.gone is None:
+                staged.gone = await self._gone(live.state.name, staged)
+                continue
+            name, after, upto = live.state.name, staged.folded_to, live.state.position
+            async for position, event in replay(
+                self.store, name, after, upto=upto, skips=live.skips, dense=True
+            ):
+                if learner.staged is not staged:
+                    break
+                if position == staged.folded_to + 1:  # another call may bring it on meanwhile
+                    live.state.catch_up(learner, position, event)
+            if staged.folded_to == after and learner.staged is staged:
+                raise LogGap(f"experiment {name}: the log lacks position {after + 1}")
+
+    async def _gone(self, name: str, staged: Staged) -> set[int]:
+        """What had been erased, after a version's watermark, when it was staged."""
+        erasures = self.erasures(name, staged.folded_to, staged.position)
+        return {position async for event in erasures for position in event.positions}
+
+    async def erasures(self, name: str, after: int, before: float = inf) -> AsyncIterator[Erased]:
+        """Those that the log tells of between two positions."""
+        if after + 1 < before:
+            async for _, event in replay(self.store, name, after, upto=before - 1):
+                if isinstance(event, Erased):
+                    yield event
+
+
+def _is_folded(live: Live, record: Record) -> bool:
+    """Whether this is the event that was folded last, or was before it was erased."""
+    if record.position != live.state.position:
+        return False
+    try:
+        event = read_event(record, live.skips)
+    except Damaged as fault:
+        raise FoldFailed(record.position, fault) from fault
+    return event == live.last or isinstance(event, Tombstone)
+
+
+def _served(live: Live) -> State:
+    """Raises as `Follower.state`."""
+    if (stopped := live.quarantine) is not None:
+        raise Quarantined(stopped.experiment, stopped.position, stopped.reason)
+    if not live.recovered:
+        raise StoreUnavailable(f"experiment {live.state.name} is being folded anew")
+    return live.state

@@ -1,0 +1,220 @@
+"""One way to read a log: events and decision rows in order, for everyone who replays them.
+
+`pages` reads events as they lie in the store, `replay` reads what they say, and `steps` tells a
+fold where it begins and where the log is not whole. Positions of an experiment are dense, but for
+what was trimmed before the first event: an *origin* stands for that, a snapshot that a fold begins
+with. An erased event left a `Tombstone`, which no fold can pass.
+
+An event that cannot be folded stays in the log, and a later `Skipped` names its position. The
+positions are found by marks: `skip/0` holds the first, `skip/1` the second, and so on, so that a
+reader learns of all of them with one question, before it comes to any. A skipped event is read as
+a `Skipped` that names its own position.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from math import inf
+from time import perf_counter
+
+from service.errors import LogGap, StoreError
+from service.log.stores import Store
+from service.log.stores.base import KeptRow, Record, Snapshot
+from service.state.events import AnyEvent, Skipped, Tombstone, decode_event
+from service.state.fold import State
+
+PAGE = 1_000
+"""Events read at a time."""
+
+ROWS = 200
+"""Decision rows read at a time: of fifty arms they are 2 KiB each, of 10,000 arms 400 KiB."""
+
+AT_ONCE = 64
+"""Marks asked for together. Logs with a skipped event are rare, and have one or two."""
+
+SLICE_SECONDS = 0.002
+"""Longest time that a replay holds the event loop while requests wait."""
+
+
+class Pace:
+    """Work in slices: after each, others work."""
+
+    def __init__(self) -> None:
+        self._end = perf_counter() + SLICE_SECONDS
+
+    async def keep(self) -> None:
+        if perf_counter() > self._end:
+            await asyncio.sleep(0)
+            self._end = perf_counter() + SLICE_SECONDS
+
+
+# -- skips -----------------------------------------------------------------------------------------
+
+
+def skip_mark(number: int) -> str:
+    """The identity of the `number`-th skip of an experiment's log, from 0 on."""
+    return f"skip/{number}"
+
+
+async def skipped_positions(store: Store, experiment: str) -> frozenset[int]:
+    """Positions of the events that must not be folded. Raises StoreUnavailable."""
+    found = list[int]()
+    while len(found) % AT_ONCE == 0:
+        asked = [skip_mark(len(found) + number) for number in range(AT_ONCE)]
+        known = await store.marks(experiment, asked)
+        if not known:
+            break
+        found += [int(mark.value) for mark in known.values()]
+    return frozenset(found)
+
+
+def read_event(record: Record, skips: frozenset[int]) -> AnyEvent:
+    """The event of a record; of a skipped one a `Skipped` that names its own position.
+
+    Raises Damaged or LogTooNew.
+    """
+    if record.position in skips:
+        return Skipped(at=0.0, position=record.position, reason="")
+    return decode_event(record.payload)
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+async def pages(store: Store, experiment: str, after: int = 0) -> AsyncIterator[list[Record]]:
+    """Events after a position up to the end of the log, as they are stored. No page is empty."""
+    while records := await store.read(experiment, after, PAGE):
+        after, last = records[-1].position, len(records) < PAGE
+        yield records
+        if last:
+            return
+
+
+async def record_at(store: Store, experiment: str, position: int) -> Record | None:
+    """The event at a position. None: it was trimmed, or has yet to come."""
+    found = await store.read(experiment, position - 1, 1)
+    return found[0] if found and found[0].position == position else None
+
+
+def take_anchor(records: list[Record], position: int) -> Record | None:
+    """Take the event at a position off a page that begins with it. Whoever goes on with a log reads
+    again the event that it took last: a store may have come back as another one."""
+    return records.pop(0) if records and records[0].position == position else None
+
+
+async def replay(
+    store: Store,
+    experiment: str,
+    after: int = 0,
+    *,
+    upto: float = inf,
+    skips: frozenset[int] | None = None,
+    dense: bool = False,
+) -> AsyncIterator[tuple[int, AnyEvent]]:
+    """Positions and events, in order and in slices.
+
+    upto    the last position that is wanted
+    skips   positions of skipped events, where they are known already
+    dense   no event may be missing, the first one included
+
+    Raises Damaged or LogTooNew where an event cannot be read, LogGap where one is missing.
+    """
+    pace = Pace()
+    if skips is None:
+        skips = await skipped_positions(store, experiment)
+    async for page in pages(store, experiment, after):
+        for record in page:
+            if record.position > upto:
+                return
+            if dense and record.position != after + 1:
+                raise LogGap(f"experiment {experiment}: the log lacks position {after + 1}")
+            after = record.position
+            yield after, read_event(record, skips)
+            await pace.keep()
+        if after >= upto:
+            return
+
+
+async def origin_of(store: Store, experiment: str) -> Snapshot | None:
+    """The snapshot that a replay begins with where events were trimmed or erased."""
+    kept = await store.snapshots(experiment)
+    return next((snapshot for snapshot in kept if snapshot.origin), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a fold from the beginning of a log meets at a position.
+
+    event    None: there is none to fold, since the log begins after its origin or has a fault here
+    origin   the state at this position, to go on with; the event is in it
+    waits    a fold has no state here: what the origin stands for was trimmed or erased
+    fault    the event cannot be read, or is missing (LogGap); no later step has an origin
+    """
+
+    position: int
+    event: AnyEvent | None = None
+    origin: State | None = None
+    waits: bool = False
+    fault: StoreError | None = None
+
+
+async def steps(
+    store: Store, experiment: str, origin: State | None, *, past_tombstones: bool = False
+) -> AsyncIterator[Step]:
+    """The whole log, a step an event, beside one before the first event and one a gap.
+
+    past_tombstones   the caller folds on where an event was erased; else it waits for the origin
+    """
+    last, waits, broken = 0, False, False
+    skips = await skipped_positions(store, experiment)
+    async for page in pages(store, experiment):
+        for record in page:
+            position = record.position
+            if position != last + 1:
+                if last == 0 and origin is not None and position <= origin.position + 1:
+                    waits = position <= origin.position
+                    if not waits:
+                        yield Step(origin.position, origin=origin)
+                else:
+                    broken = True
+                    told = f"the log goes on at position {position}"
+                    yield Step(last + 1, fault=LogGap(told))
+            last = position
+            try:
+                event = read_event(record, skips)
+            except StoreError as fault:
+                broken = True
+                yield Step(position, waits=waits, fault=fault)
+                continue
+            if origin is not None and isinstance(event, Tombstone) and not past_tombstones:
+                waits = waits or position < origin.position
+            restarts = waits and origin is not None and position == origin.position
+            waits = waits and not restarts
+            yield Step(position, event, origin if restarts and not broken else None, waits)
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+async def row_pages(store: Store, experiment: str, after: int = 0) -> AsyncIterator[list[KeptRow]]:
+    """Decision rows after a number, in the order they came. No page is empty."""
+    while page := await store.decisions(experiment, after, ROWS):
+        after = page[-1].number
+        yield page
+
+
+class Rows:
+    """Decision rows by number. A page is kept: who asks nearly in order reads each page once."""
+
+    def __init__(self, store: Store, experiment: str) -> None:
+        self._store, self._experiment = store, experiment
+        self._page: dict[int, bytes] = {}
+
+    async def payload(self, number: int) -> bytes:
+        """Raises LogGap where the row is gone."""
+        if number not in self._page:
+            page = await self._store.decisions(self._experiment, number - 1, ROWS)
+            self._page = {row.number: row.payload for row in page}
+        if number not in self._page:
+            raise LogGap(f"experiment {self._experiment}: decision row {number} went meanwhile")
+        return self._page[number]

@@ -1,0 +1,30 @@
+"""Stores by URL: sqlite:///path (embedded), redis://host:port/db (shared), memory:// (tests)."""
+
+from service.errors import ConfigurationError
+from service.log.stores.store import Store
+
+__all__ = ["Store", "open_store"]
+
+
+def open_store(url: str, *, readonly: bool = False, redis_replicas: int = 0) -> Store:
+    """The store a URL names, not yet opened. A backend is imported only when it is named.
+
+    redis_replicas   that must hold a commit before it is acknowledged, beside Redis itself
+    """
+    scheme = url.partition("://")[0]
+    if scheme == "sqlite":
+        from service.log.stores.sqlite import SqliteStore
+
+        return SqliteStore.from_url(url, readonly=readonly)
+    if scheme in ("redis", "rediss", "unix"):
+        from service.log.stores.redis import RedisStore
+
+        return RedisStore.from_url(url, replicas=redis_replicas)
+    if scheme == "memory":
+        from service.log.stores.memory import MemoryStore
+
+        return MemoryStore()
+    raise ConfigurationError(
+        f"FORAGE_STORE: unknown scheme {scheme!r}; use sqlite:///path, redis://host:port/db "
+        "or memory://"
+    )

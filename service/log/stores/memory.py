@@ -1,0 +1,294 @@
+"""The store of tests: plain dictionaries that end with the process. What it does is right."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
+from typing import Any
+
+from service.errors import StoreError
+from service.log.stores.base import (
+    Activation,
+    Append,
+    Appended,
+    DecisionRow,
+    Entry,
+    Kept,
+    KeptRow,
+    Known,
+    Mark,
+    Outcome,
+    Record,
+    Snapshot,
+)
+from service.log.stores.keeping import (
+    Cut,
+    Erasure,
+    Instant,
+    KeptMark,
+    Part,
+    Removal,
+    Removed,
+    Taken,
+)
+from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Store
+
+
+@dataclass(slots=True)
+class _Experiment:
+    """events: by position, those that are kept."""
+
+    position: int = 0
+    events: dict[int, bytes] = field(default_factory=dict)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    keep_until: dict[str, float] = field(default_factory=dict)
+    rows: int = 0
+    decisions: dict[str, bytes] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    waiting: dict[str, float] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+    snapshots: dict[int, Snapshot] = field(default_factory=dict)
+    origin: Snapshot | None = None
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    readers: dict[str, Taken] = field(default_factory=dict)
+    removed: Removed = field(default_factory=Removed)
+
+    def append(self, entry: Append) -> Outcome:
+        known = {i: self.marks[i] for i in entry.marks if i in self.marks}
+        if len(known) == len(entry.marks):
+            self._settle(entry.settles)
+        if known:
+            return Known(known)
+        self.position += 1
+        self.events[self.position] = entry.payload
+        self._mark(entry.marks, self.position, entry.keep_until)
+        self._settle(entry.settles)
+        return Appended(self.position)
+
+    def _mark(self, marks: Mapping[str, str], position: int, keep_until: float | None) -> None:
+        self.marks |= {i: Mark(value, position) for i, value in marks.items()}
+        if keep_until is not None:
+            self.keep_until |= dict.fromkeys(marks, keep_until)
+
+    def _settle(self, decision: str | None) -> None:
+        if decision is not None:
+            self.settled.add(decision)
+            self.waiting.pop(decision, None)
+
+    def keep(self, row: DecisionRow) -> Outcome:
+        if row.id in self.decisions:
+            return Kept(self.decisions[row.id])
+        self.rows += 1
+        self.decisions[row.id], self.numbers[row.id] = row.payload, self.rows
+        self.counts[row.policy] += 1
+        if row.due is not None and row.id not in self.settled:
+            self.waiting[row.id] = row.due
+        return Kept()
+
+    def activate(self, entry: Activation) -> Outcome:
+        if entry.mark in self.marks:
+            return Known({entry.mark: self.marks[entry.mark]})
+        self._mark({entry.mark: ""}, 0, entry.keep_until)
+        if entry.due is not None and entry.decision not in self.settled:
+            self.waiting[entry.decision] = entry.due
+        return Kept()
+
+    def take(self, entry: Entry) -> Outcome:
+        if isinstance(entry, Append):
+            return self.append(entry)
+        return self.keep(entry) if isinstance(entry, DecisionRow) else self.activate(entry)
+
+    def due(self, now: float) -> list[bytes]:
+        waiting = sorted((due, decision) for decision, due in self.waiting.items() if due <= now)
+        return [self.decisions[decision] for _, decision in waiting if decision in self.decisions]
+
+    def save(self, snapshot: Snapshot) -> None:
+        if self.origin is not None and snapshot.position < self.origin.position:
+            return
+        if snapshot.origin:
+            self.origin = snapshot
+        self.snapshots[snapshot.position] = snapshot
+        for position in sorted(self.snapshots)[:-2]:
+            del self.snapshots[position]
+
+    def check_origin(self, position: int) -> None:
+        origin = self.origin.position if self.origin else 0
+        if position > origin:
+            raise StoreError(
+                f"the origin of replay is at position {origin}: nothing up to position {position} "
+                "can be taken out"
+            )
+
+    def trim(self, cut: Cut, limit: int) -> int:
+        self.check_origin(cut.position)
+        events = [at for at in islice(self.events, limit) if at <= cut.position]
+        old = [i for i, until in self.keep_until.items() if until < cut.marks_before][:limit]
+        rows = list(
+            takewhile(
+                lambda row: (
+                    self.numbers[row] <= cut.row and not (cut.settles and row in self.waiting)
+                ),
+                islice(self.decisions, limit),
+            )
+        )
+        for position in events:
+            del self.events[position]
+        self.forget(old)
+        self.drop(rows)
+        for row in rows:
+            self.waiting.pop(row, None)
+        self.removed = replace(self.removed, trimmed=self.removed.trimmed + len(rows))
+        return len(events) + len(old) + len(rows)
+
+    def forget(self, identities: Iterable[str]) -> None:
+        for identity in identities:
+            self.marks.pop(identity, None)
+            self.keep_until.pop(identity, None)
+
+    def drop(self, rows: Iterable[str]) -> None:
+        for row in rows:
+            del self.decisions[row], self.numbers[row]
+            self.settled.discard(row)
+
+    def erase(self, erasure: Erasure) -> None:
+        self.check_origin(erasure.origin)
+        self.events |= {at: to for at, to in erasure.events.items() if at in self.events}
+        rows = [row for row in erasure.decisions if row in self.decisions]
+        self.drop(rows)
+        self.removed = replace(self.removed, erased=self.removed.erased + len(rows))
+        for row in erasure.decisions:
+            self.waiting.pop(row, None)
+            self.settled.discard(row)
+        self.forget([i for i in self.marks if i.startswith(tuple(erasure.forget))])
+        for position in [at for at in self.snapshots if at < erasure.origin]:
+            del self.snapshots[position]
+        for key in erasure.blobs:
+            self.blobs.pop(key, None)
+
+    # -- tables --------------------------------------------------------------------------------
+
+    def page(self, table: Ordered, after: Any, limit: int) -> list[Any]:
+        """Of marks all at once."""
+        match table:
+            case "events":
+                first = max(after + 1, next(iter(self.events), self.position + 1))
+                last = min(self.position, first + limit - 1)
+                return [Record(at, self.events[at]) for at in range(first, last + 1)]
+            case "decisions":
+                rows = ((number, name) for name, number in self.numbers.items() if number > after)
+                return [KeptRow(at, name, self.decisions[name]) for at, name in islice(rows, limit)]
+            case "marks":
+                until = self.keep_until.get
+                return [KeptMark(i, m.value, m.position, until(i)) for i, m in self.marks.items()]
+            case "snapshots":
+                origin = [] if self.origin is None else [self.origin]
+                kept = self.snapshots | {one.position: one for one in origin}
+                return [kept[position] for position in sorted(kept, reverse=True)]
+            case "blobs":
+                return sorted(self.blobs)
+
+    def describe(self) -> Instant:
+        due = {**dict.fromkeys(self.settled - self.decisions.keys()), **self.waiting}
+        counts, readers = dict(self.counts), dict(self.readers)
+        return Instant(self.position, self.rows, due, counts, self.removed, readers)
+
+    def put(self, part: Part) -> None:
+        for record in part.events:
+            self.events[record.position] = record.payload
+            self.position = record.position
+        self.position = max(self.position, part.position or 0)
+        for row in part.rows:
+            self.rows += 1
+            self.decisions[row.id], self.numbers[row.id] = row.payload, self.rows
+        for mark in part.marks:
+            self._mark({mark.identity: mark.value}, mark.position, mark.keep_until)
+        for decision, due in part.due.items():
+            if due is None:
+                self.settled.add(decision)
+            else:
+                self.waiting[decision] = due
+        self.counts.update(part.counts)
+        if part.removed != Removed():
+            self.removed = part.removed
+        for snapshot in part.snapshots:
+            self.save(snapshot)
+        self.blobs = {**part.blobs, **self.blobs}
+        kept = {**self.readers, **part.readers}
+        self.readers = {name: taken for name, taken in kept.items() if taken is not None}
+
+
+class MemoryStore(Store):
+    shared = False
+    durability = "Nothing outlives the process: this store is for tests."
+
+    def __init__(self) -> None:
+        self._experiments: defaultdict[str, _Experiment] = defaultdict(_Experiment)
+        self._secrets: dict[str, bytes] = {}
+        self._processes: dict[str, tuple[float, str]] = {}
+        self._moved = asyncio.Event()
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def experiments(self) -> list[str]:
+        return sorted(name for name, state in self._experiments.items() if state.position)
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        outcomes = [self._experiments[entry.experiment].take(entry) for entry in entries]
+        self._moved.set()
+        self._moved = asyncio.Event()
+        return outcomes
+
+    async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._past(positions):
+                    await self._moved.wait()
+
+    def _past(self, positions: Mapping[str, int]) -> bool:
+        return any(self._experiments[name].position > at for name, at in positions.items())
+
+    async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
+        return self._experiments[experiment].due(now)[:limit]
+
+    async def page(
+        self, experiment: str, table: Ordered, after: Cursor, limit: int
+    ) -> tuple[list[Any], Cursor]:
+        return self._experiments[experiment].page(table, after, limit), START
+
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> dict[str, Any]:
+        kept = self._experiments[experiment]
+        tables: dict[Keyed, Mapping[str, Any]] = {
+            "marks": kept.marks,
+            "decisions": kept.decisions,
+            "blobs": kept.blobs,
+            "secret": self._secrets,
+        }
+        known = tables[table]
+        return {key: known[key] for key in keys if key in known}
+
+    async def describe(self, experiment: str, *, whole: bool) -> Instant:
+        return self._experiments[experiment].describe()
+
+    async def put(self, experiment: str, part: Part) -> None:
+        if part.secret is None:
+            self._experiments[experiment].put(part)
+        elif self._secrets.setdefault(SECRET, part.secret) is not part.secret:
+            raise StoreError("the store has a secret of its own already")
+
+    async def remove(self, experiment: str, what: Removal, limit: int) -> int:
+        if isinstance(what, Cut):
+            return self._experiments[experiment].trim(what, limit)
+        if isinstance(what, Erasure):
+            self._experiments[experiment].erase(what)
+        return 0
+
+    async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
+        now = asyncio.get_running_loop().time()
+        self._processes[process] = now + seconds, doing
+        self._processes = {name: said for name, said in self._processes.items() if said[0] > now}
+        return {name: doing for name, (_, doing) in self._processes.items()}

@@ -1,0 +1,156 @@
+"""The embedded store: one SQLite file, one writer thread, one service process.
+
+A batch is one transaction (WAL, synchronous=FULL), so what was acknowledged survives kill -9 and
+power loss. Reads have a connection and a thread of their own and never block the writer.
+"""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from service.errors import ConfigurationError, StoreError, StoreUnavailable
+from service.log.stores import sqlite_file
+from service.log.stores import sqlite_keeping as keeping
+from service.log.stores import sqlite_tables as tables
+from service.log.stores.base import Entry, Outcome
+from service.log.stores.keeping import Cut, Erasure, Instant, Part, Removal
+from service.log.stores.sqlite_checkpoints import Checkpoints
+from service.log.stores.sqlite_commit import commit
+from service.log.stores.store import SECRET, Cursor, Keyed, Ordered, Store
+
+T = TypeVar("T")
+
+POLL_S = 0.05  # a look costs 0.1 ms, and a trainer minds no later news
+SCRUB_TRIES, SCRUB_WAIT_S = 40, 0.05
+PREFIX = "sqlite:///"
+
+
+class SqliteStore(Store):
+    """readonly: a follower (trainer, audit, export). It needs no lock and sees every commit."""
+
+    shared = False
+    durability = "An acknowledged write survives kill -9 and power loss of the host."
+
+    def __init__(self, path: Path, *, readonly: bool = False) -> None:
+        self._path = path.resolve()
+        self._readonly = readonly
+        self._lock: int | None = None
+        self._reader = sqlite_file.Worker(self._path, sqlite_file.connect_to_read)
+        self._writer = sqlite_file.Worker(self._path, sqlite_file.connect_to_write)
+        self._checkpoints = Checkpoints(self._path, self._writer)
+
+    @classmethod
+    def from_url(cls, url: str, *, readonly: bool = False) -> Self:
+        path = url.removeprefix(PREFIX)
+        if not url.startswith(PREFIX) or path in ("", "/", ":memory:") or "?" in path:
+            raise ConfigurationError(
+                f"FORAGE_STORE: {url!r} names no file; use sqlite:///relative.db or "
+                "sqlite:////absolute/path.db"
+            )
+        return cls(Path(path), readonly=readonly)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    async def open(self) -> None:
+        try:
+            if not self._readonly:
+                self._lock = await asyncio.to_thread(sqlite_file.hold, self._path)
+                await self._writer.open()
+            await self._reader.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await self._reader.close()
+        await self._checkpoints.close()
+        await self._writer.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    async def experiments(self) -> list[str]:
+        return await self._reader.run(_names)
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+        outcomes = await self._write(partial(commit, entries=entries))
+        self._checkpoints.committed(len(entries))
+        return outcomes
+
+    async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while not await self._reader.run(partial(_past, positions=positions)):
+            left = deadline - loop.time()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(POLL_S, left))
+
+    async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
+        return await self._reader.run(lambda db: tables.due(db, experiment, now, limit))
+
+    async def page(
+        self, experiment: str, table: Ordered, after: Cursor, limit: int
+    ) -> tuple[list[Any], Cursor]:
+        return await self._reader.run(lambda db: tables.page(db, experiment, table, after, limit))
+
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> dict[str, Any]:
+        if table == SECRET:
+            worker = self._reader if self._readonly else self._writer
+            secret = await worker.run(lambda _: self._secret())
+            return {} if secret is None else {SECRET: secret}
+        return await self._reader.run(lambda db: tables.get(db, experiment, table, keys))
+
+    def _secret(self) -> bytes | None:
+        """None: it is ours to make."""
+        if not self._readonly and not sqlite_file.key_of(self._path).exists():
+            return None
+        return sqlite_file.secret(self._path, tighten=not self._readonly)
+
+    async def describe(self, experiment: str, *, whole: bool) -> Instant:
+        return await self._reader.run(lambda db: tables.describe(db, experiment, whole=whole))
+
+    async def put(self, experiment: str, part: Part) -> None:
+        if part.secret is not None:
+            secret = part.secret
+            await self._write(lambda _: sqlite_file.adopt_secret(self._path, secret))
+        else:
+            await self._write(lambda db: tables.put(db, experiment, part))
+
+    async def remove(self, experiment: str, what: Removal, limit: int) -> int:
+        if isinstance(what, Cut):
+            return await self._write(lambda db: keeping.trim(db, experiment, what, limit))
+        if isinstance(what, Erasure):
+            await self._write(lambda db: keeping.erase(db, what))
+        else:
+            await self._scrub()
+        return 0
+
+    async def _scrub(self) -> None:
+        for _ in range(SCRUB_TRIES):  # a reader's page is read in milliseconds, a backup is not
+            if await self._write(keeping.empty_wal):
+                return
+            await asyncio.sleep(SCRUB_WAIT_S)
+        raise StoreUnavailable(f"{self._path}: a reader holds the log, which has what was deleted")
+
+    async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
+        return {process: doing} if seconds > 0 else {}  # the lock lets no other process in
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._readonly:
+            raise StoreError(f"{self._path} is open read-only: only the service writes")
+        return await self._writer.run(work)
+
+
+def _names(db: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in db.execute("SELECT name FROM experiments ORDER BY name")]
+
+
+def _past(db: sqlite3.Connection, positions: Mapping[str, int]) -> bool:
+    return any(tables.head(db, name) > position for name, position in positions.items())

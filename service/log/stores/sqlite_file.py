@@ -1,0 +1,333 @@
+"""The files of the embedded store: the database and its tables, the lock, the secret, the threads.
+
+`forage.db` is the database, `forage.db.lock` is held by the one service that writes it, and
+`forage.db.key` is the secret. All are readable by their owner alone; SQLite gives what it lays
+beside a database (`-wal`, `-shm`, `-journal`) the database's mode.
+"""
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from service.errors import (
+    ConfigurationError,
+    Damaged,
+    LogTooNew,
+    StoreError,
+    StoreLocked,
+    StoreUnavailable,
+)
+from service.log.stores.store import SECRET_BYTES
+from service.security.files import PRIVATE, create_private, keep_private
+
+T = TypeVar("T")
+
+APPLICATION = 0x466F7267  # "Forg", in the file's header: tells our files from any other
+LAYOUT = 2
+"""Of the tables, in the file's header. Raised when an older Forage could not use the file."""
+BESIDE = ("", "-wal", "-shm", "-journal")
+"""What SQLite takes for parts of a database, by what follows its name."""
+STATEMENTS = 512  # prepared ones that a connection keeps: the writer has one a count of rows
+BUSY_S = 2.0  # nobody else writes; a person with a shell may, for a moment
+MOST_PAGES = 16_000  # of WAL, 64 MB: then a commit writes it back, if `Checkpoints` did not
+CACHE_KIB = 16_384
+NICENESS = 10
+
+TABLES = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE experiments (
+    name TEXT PRIMARY KEY,
+    position INTEGER NOT NULL  -- of the last event ever appended; outlives trimming
+) WITHOUT ROWID;
+CREATE TABLE events (
+    experiment TEXT NOT NULL, position INTEGER NOT NULL, payload BLOB NOT NULL,
+    PRIMARY KEY (experiment, position)
+) WITHOUT ROWID;
+CREATE TABLE marks (
+    experiment TEXT NOT NULL, identity TEXT NOT NULL,
+    value TEXT NOT NULL, position INTEGER NOT NULL, keep_until REAL,
+    PRIMARY KEY (experiment, identity)
+) WITHOUT ROWID;
+CREATE TABLE decisions (
+    number INTEGER PRIMARY KEY,  -- rows lie in the order they came
+    experiment TEXT NOT NULL, id TEXT NOT NULL, payload BLOB NOT NULL,
+    UNIQUE (experiment, id)
+);
+CREATE TABLE decision_counts (
+    experiment TEXT NOT NULL, policy TEXT NOT NULL, decisions INTEGER NOT NULL,
+    PRIMARY KEY (experiment, policy)
+) WITHOUT ROWID;
+CREATE TABLE due (
+    experiment TEXT NOT NULL, decision TEXT NOT NULL,
+    due REAL,  -- NULL: settled before its row came, so never due
+    PRIMARY KEY (experiment, decision)
+) WITHOUT ROWID;
+CREATE INDEX due_by_time ON due (experiment, due, decision);
+CREATE TABLE snapshots (
+    experiment TEXT NOT NULL, position INTEGER NOT NULL, payload BLOB NOT NULL,
+    PRIMARY KEY (experiment, position)
+);
+CREATE TABLE blobs (
+    experiment TEXT NOT NULL, key TEXT NOT NULL, payload BLOB NOT NULL,
+    PRIMARY KEY (experiment, key)
+);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = 1;
+COMMIT;
+"""
+
+SINCE_LAYOUT_1 = """
+CREATE {0} TABLE origins (
+    experiment TEXT PRIMARY KEY, position INTEGER NOT NULL, payload BLOB NOT NULL
+);
+CREATE {0} TABLE readers (
+    experiment TEXT NOT NULL, reader TEXT NOT NULL,
+    position INTEGER NOT NULL, row INTEGER NOT NULL,
+    PRIMARY KEY (experiment, reader)
+) WITHOUT ROWID;
+CREATE {0} TABLE removed (
+    experiment TEXT PRIMARY KEY, trimmed INTEGER NOT NULL, erased INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+"""What layout 2 added. A reader of an older file has these empty, as temporary tables."""
+
+UPGRADE = f"""
+BEGIN IMMEDIATE;
+{SINCE_LAYOUT_1.format("")}
+CREATE INDEX marks_by_age ON marks (experiment, keep_until);
+CREATE INDEX decisions_in_order ON decisions (experiment);  -- and by number, as any index
+PRAGMA user_version = {LAYOUT};
+COMMIT;
+"""
+
+
+class Worker:
+    """One connection and the one thread that uses it; sqlite3's errors leave it as ours."""
+
+    def __init__(self, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
+        self._path = path
+        self._connect = connect
+        self._db: sqlite3.Connection | None = None
+        self._thread: ThreadPoolExecutor | None = None
+
+    async def open(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=self._connect.__name__)
+        await self._in_thread(self._open)
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._in_thread(lambda: self._run(work))
+
+    async def close(self) -> None:
+        """After the work under way. Closing what is not open does nothing."""
+        if self._thread is not None:
+            await self._in_thread(self._close)
+            self._thread.shutdown()
+            self._thread = None
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._thread is None:
+            raise StoreUnavailable(f"{self._path} is not open")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _open(self) -> None:
+        with ours(self._path):
+            self._db = self._connect(self._path)
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._db is None:
+            raise StoreUnavailable(f"{self._path} is not open")
+        with ours(self._path):
+            return work(self._db)
+
+    def _close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+
+@contextmanager
+def ours(path: Path) -> Iterator[None]:
+    """Lets no sqlite3 or OS error out but as one of `service.errors`."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorname", "")  # none where Python raised it
+        if code == "SQLITE_NOTADB":
+            raise ConfigurationError(f"FORAGE_STORE: {path} is not an SQLite database") from error
+        if code.startswith("SQLITE_CORRUPT"):
+            raise Damaged(f"{path}: {error}") from error
+        if isinstance(error, sqlite3.OperationalError):
+            raise StoreUnavailable(f"{path}: {error}") from error
+        raise
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: {error.strerror}") from error
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing; after a failure the connection is usable."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk has rolled back already
+            db.execute("ROLLBACK")
+        raise
+
+
+def connect_to_write(path: Path) -> sqlite3.Connection:
+    create_private(path)
+    db = _connect(path, "rw")
+    try:
+        layout = _layout(db, path)
+        for suffix in BESIDE:
+            keep_private(path.with_name(path.name + suffix))  # it is ours
+        if layout == 0:
+            db.executescript(TABLES)
+        if _layout(db, path) == 1:
+            db.executescript(UPGRADE)
+        if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
+            raise ConfigurationError(f"FORAGE_STORE: {path} lies on a file system without WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA secure_delete = ON")  # what was deleted is overwritten in the file
+        db.execute(f"PRAGMA wal_autocheckpoint = {MOST_PAGES}")
+        db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def connect_to_write_back(path: Path) -> sqlite3.Connection:
+    """For checkpoints alone, and their thread: others go first."""
+    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+    db = _connect(path, "rw")
+    try:
+        db.execute("PRAGMA synchronous = FULL")  # what is written back is in the WAL for good
+        _layout(db, path)  # a checkpoint is of a file that was read
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Read-only for real: sees what is committed, and can neither change nor create the file."""
+    if not path.exists():
+        raise StoreUnavailable(f"{path} does not exist yet: the service creates it when it starts")
+    db = _connect(path, "ro")
+    try:
+        layout = _layout(db, path)
+        if layout == 0:
+            raise StoreUnavailable(f"{path} has no tables yet: the service creates them")
+        if layout == 1:
+            db.executescript(SINCE_LAYOUT_1.format("TEMP"))
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.as_uri()}?mode={mode}"
+    return sqlite3.connect(
+        uri, uri=True, isolation_level=None, timeout=BUSY_S, cached_statements=STATEMENTS
+    )
+
+
+def _layout(db: sqlite3.Connection, path: Path) -> int:
+    """Of the tables; 0: they are still to be made. Raises for files that are not ours to use."""
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (layout,) = db.execute("PRAGMA user_version").fetchone()
+    if application == APPLICATION:
+        if layout > LAYOUT:
+            raise LogTooNew(
+                f"{path} has layout {layout}, written by a newer Forage; this one knows {LAYOUT}"
+            )
+        return int(layout)
+    if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+        raise ConfigurationError(f"FORAGE_STORE: {path} is the database of another program")
+    return 0
+
+
+def hold(path: Path) -> int:
+    """A file descriptor that holds the lock of this database until it is closed or we die."""
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"FORAGE_STORE: the folder of {path} does not exist")
+    with ours(path):
+        held = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, PRIVATE)
+        keep_private(Path(f"{path}.lock"))
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(held)
+            raise StoreLocked(
+                f"{path} is served by another forage process; one service writes an sqlite store "
+                "(redis:// takes several)"
+            ) from error
+        except BaseException:
+            os.close(held)
+            raise
+    return held
+
+
+def secret(path: Path, *, tighten: bool = False) -> bytes:
+    """The bytes in `<path>.key`. tighten: nobody else may read it from now on."""
+    key = key_of(path)
+    if tighten:
+        keep_private(key)
+    try:
+        found = key.read_bytes()
+    except FileNotFoundError as error:
+        raise StoreUnavailable(f"{key} does not exist yet: the service creates it") from error
+    if len(found) != SECRET_BYTES:
+        raise Damaged(f"{key} holds {len(found)} bytes, not {SECRET_BYTES}")
+    return found
+
+
+def key_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.key")
+
+
+def adopt_secret(path: Path, content: bytes) -> None:
+    """Only the holder of the lock does."""
+    if key_of(path).exists():
+        raise StoreError(f"{path} has a secret of its own already")
+    keep_secret(path, content)
+
+
+def keep_secret(path: Path, content: bytes) -> None:
+    """Write `<path>.key`, whole or not at all."""
+    draft = path.with_name(f"{path.name}.key.new")
+    with suppress(FileNotFoundError):
+        draft.unlink()  # of a process that died between the next two lines
+    _write_new(draft, content)
+    draft.rename(key_of(path))
+    sync_folder(path.parent)
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    try:
+        os.write(file, content)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,226 @@
+"""What a store implements, and what everyone else gets from it.
+
+A `Backend` has twelve verbs: it opens and closes; it takes entries (`commit`), tells of new ones
+(`wait`) and of what is due; it reads a table by pages or by keys, describes an experiment at one
+moment, writes parts as they are, and removes; it says who is present. `Store` is written once over
+these: the reads, notes, copies and clean-ups by name that services, readers and backups ask for.
+"""
+
+import secrets
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from service.errors import StoreError
+from service.log.stores.base import Entry, KeptRow, Mark, Outcome, Record, Snapshot
+from service.log.stores.keeping import (
+    SCRUB,
+    Cut,
+    Erasure,
+    Instant,
+    KeptMark,
+    Part,
+    Removal,
+    Removed,
+    Taken,
+)
+
+Ordered = Literal["events", "decisions", "marks", "snapshots", "blobs"]
+Keyed = Literal["marks", "decisions", "blobs", "secret"]
+
+Cursor = int | str
+"""Where a page ends: a position of events, a number of rows, else a text that the store chose."""
+
+START: Cursor = ""
+SECRET: Literal["secret"] = "secret"  # noqa: S105
+SECRET_BYTES = 32
+
+
+class Backend(Protocol):
+    """One ordered log per experiment, with what belongs to it.
+
+    Every backend guarantees:
+    - positions of an experiment start at 1 and are dense; a page yields them in order;
+    - `commit` returns after all its entries are durable, in the order given, each whole or not at
+      all; if it raises StoreUnavailable, any of them may have been kept, and giving the same
+      entries again is safe: identities make it so;
+    - `commit` of no entries writes nothing that is read, and raises where nothing can be written;
+    - an identity is taken at most once, by any process, and conflicting entries of one batch are
+      settled in batch order;
+    - a payload comes back as the bytes that went in;
+    - a snapshot is seen whole or not at all; an older position never replaces a newer one; the last
+      two are kept, and the newest origin beside them;
+    - a blob once put is never changed.
+    """
+
+    shared: bool
+    """Other processes may append: whoever folds must also follow the log."""
+
+    durability: str
+    """One sentence: what an acknowledged write survives."""
+
+    @abstractmethod
+    async def open(self) -> None: ...
+    @abstractmethod
+    async def close(self) -> None: ...
+    @abstractmethod
+    async def experiments(self) -> list[str]:
+        """Names of the experiments that have an event, sorted."""
+
+    @abstractmethod
+    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]: ...
+    @abstractmethod
+    async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
+        """Return once an experiment's log may have moved past its position, or after `seconds`."""
+
+    @abstractmethod
+    async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
+        """Payloads of decisions due at `now` (unix seconds) and not settled, oldest first."""
+
+    @abstractmethod
+    async def page(
+        self, experiment: str, table: Ordered, after: Cursor, limit: int
+    ) -> tuple[list[Any], Cursor]:
+        """What comes after a cursor, and the cursor of what comes next: START where that is known
+        to be nothing.
+
+        events      `Record`s after a position
+        decisions   `KeptRow`s of a number above, in the order they came; from 0: from the first
+        marks       `KeptMark`s from START on, in any order, each at least once
+        snapshots   `Snapshot`s, all at once, newest first, the origin among them
+        blobs       keys, all at once, sorted
+        """
+
+    @abstractmethod
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> dict[str, Any]:
+        """What is known of these keys: a `Mark` of an identity, the payload of a decision or a
+        blob. The secret belongs to no experiment (""), and has the key SECRET."""
+
+    @abstractmethod
+    async def describe(self, experiment: str, *, whole: bool) -> Instant:
+        """All of it at one moment, while others write. whole: with what is due."""
+
+    @abstractmethod
+    async def put(self, experiment: str, part: Part) -> None:
+        """Write a part as it is. Row numbers need not stay the same, their order does. Raises
+        StoreError for a secret where there is one."""
+
+    @abstractmethod
+    async def remove(self, experiment: str, what: Removal, limit: int) -> int:
+        """Delete for ever; how many things went, where that is told.
+
+        Cut: about `limit` things at most; 0 when all that may go has gone. A row that is due stays,
+        and so do those after it, while `settles`.
+        Erasure: if it raises StoreUnavailable, a part may be done, and the same again is safe.
+        Afterwards nobody knows the rows, and an event's new payload is read at its old position.
+        SCRUB (of no experiment): nothing that was deleted is left in the store's own files, or only
+        until they have been written anew. Raises StoreUnavailable where that is not possible now.
+
+        Raises StoreError where no origin stands at or above the cut's position or the erasure's
+        origin: the state could not be folded any more.
+        """
+
+    @abstractmethod
+    async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
+        """Say that this process is alive for so long (0: it leaves), and what it is doing; what
+        every process that is alive said last, by process."""
+
+
+class Store(Backend):
+    """A backend, and what is written once over it."""
+
+    # -- the log -------------------------------------------------------------------------------
+
+    async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
+        return (await self.page(experiment, "events", after, limit))[0]
+
+    async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
+        return (await self.page(experiment, "decisions", after, limit))[0]
+
+    async def decision(self, experiment: str, decision: str) -> bytes | None:
+        return (await self.get(experiment, "decisions", [decision])).get(decision)
+
+    async def marks(self, experiment: str, identities: Sequence[str]) -> dict[str, Mark]:
+        return await self.get(experiment, "marks", identities) if identities else {}
+
+    async def decision_counts(self, experiment: str) -> dict[str, int]:
+        """Decision rows ever kept, by policy."""
+        return dict((await self.describe(experiment, whole=False)).counts)
+
+    async def removed(self, experiment: str) -> Removed:
+        return (await self.describe(experiment, whole=False)).removed
+
+    # -- beside the log ------------------------------------------------------------------------
+
+    async def snapshots(self, experiment: str) -> list[Snapshot]:
+        return (await self.page(experiment, "snapshots", START, 0))[0]
+
+    async def save_snapshot(self, experiment: str, snapshot: Snapshot) -> None:
+        await self.put(experiment, Part(snapshots=[snapshot]))
+
+    async def blob(self, experiment: str, key: str) -> bytes | None:
+        return (await self.get(experiment, "blobs", [key])).get(key)
+
+    async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
+        await self.put(experiment, Part(blobs={key: payload}))
+
+    async def secret(self) -> bytes:
+        """32 random bytes, made at the first call and the same ever after for this store."""
+        found, fresh = await self.get("", SECRET, [SECRET]), secrets.token_bytes(SECRET_BYTES)
+        if not found:
+            try:
+                await self.adopt_secret(fresh)
+            except StoreError:  # another process may have been first
+                found = await self.get("", SECRET, [SECRET])
+                if not found:
+                    raise
+        secret: bytes = found.get(SECRET, fresh)
+        return secret
+
+    async def adopt_secret(self, secret: bytes) -> None:
+        """Let the store have this secret; it must not have one yet (StoreError)."""
+        await self.put("", Part(secret=secret))
+
+    # -- housekeeping --------------------------------------------------------------------------
+
+    async def readers(self, experiment: str) -> dict[str, Taken]:
+        return dict((await self.describe(experiment, whole=False)).readers)
+
+    async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
+        """Remember what a reader has taken (None: there is no such reader any more). It survives
+        what an append survives."""
+        await self.put(experiment, Part(readers={reader: taken}))
+
+    async def overwrite_marks(
+        self, experiment: str, marks: Mapping[str, str], keep_until: float
+    ) -> None:
+        """Let identities stand for these values, at position 0, whether they were known or not."""
+        kept = [KeptMark(identity, value, 0, keep_until) for identity, value in marks.items()]
+        await self.put(experiment, Part(marks=kept))
+
+    async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
+        return await self.remove(experiment, cut, limit)
+
+    async def erase(self, erasure: Erasure) -> None:
+        await self.remove(erasure.experiment, erasure, 0)
+
+    async def forget_blobs(self, experiment: str, keys: Sequence[str]) -> None:
+        if keys:
+            await self.remove(experiment, Erasure(experiment, [], {}, [], 0, blobs=keys), 0)
+
+    async def scrub(self) -> None:
+        await self.remove("", SCRUB, 0)
+
+    # -- copies --------------------------------------------------------------------------------
+
+    async def instant(self, experiment: str) -> Instant:
+        return await self.describe(experiment, whole=True)
+
+    async def list_marks(
+        self, experiment: str, cursor: Cursor, limit: int
+    ) -> tuple[list[KeptMark], Cursor]:
+        """Some marks and the cursor of the next ones; from START to START."""
+        return await self.page(experiment, "marks", cursor, limit)
+
+    async def blob_keys(self, experiment: str) -> list[str]:
+        return (await self.page(experiment, "blobs", START, 0))[0]

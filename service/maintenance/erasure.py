@@ -1,0 +1,209 @@
+"""Erasure: all that the log holds of one unit goes, and nothing else changes.
+
+The steps, each safe to repeat; a caller who was not answered asks again:
+
+1. the unit's decisions are found by its keyed hash, in the rows;
+2. their links are overwritten, so that nothing can be settled of them any more;
+3. an `Erased` event names them and the positions of their events: single settlements leave the
+   memories of heads (windows, changes), on every replica at the same position;
+4. a snapshot is taken after it: the origin, where every replay begins from now on;
+5. tombstones replace events; marks, older snapshots and artifacts of trained versions go;
+6. the rows go, last, since by them whoever asks again finds what is left;
+7. the store's files are cleaned of what was deleted.
+
+What a head has learned is a sum over all units, and stays: an aggregate.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from time import time
+
+from service.errors import Damaged, Quarantined, StoreUnavailable
+from service.log.follower import Live
+from service.log.journal import Journal
+from service.log.replay import Pace, replay, row_pages
+from service.log.stores.base import Activation, Append
+from service.log.stores.keeping import Erasure
+from service.observability.telemetry import Telemetry
+from service.security.token import TokenSealer
+from service.serving.chain import ERASED, OPEN_S, link_mark
+from service.state.events import (
+    Decision,
+    Erased,
+    Learned,
+    Tombstone,
+    VersionStaged,
+    decode_decision,
+    encode_event,
+    outcomes,
+)
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 1_000
+"""Decisions erased in one round: a unit that visits daily has a few hundred."""
+
+RACING = 8
+"""Settlements of one arm that may be on their way at once."""
+
+STAGING_SECONDS = 20.0
+"""So long a version that is on its way is waited for: no snapshot can be taken meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What was erased of one experiment."""
+
+    decisions: int = 0
+    events: int = 0
+
+
+@dataclass
+class _Found:
+    """What the log holds of some decisions. events: tombstones by position."""
+
+    events: dict[int, bytes] = field(default_factory=dict)
+    artifacts: list[str] = field(default_factory=list)
+
+
+class Eraser:
+    def __init__(self, journal: Journal, sealer: TokenSealer, telemetry: Telemetry) -> None:
+        self._journal, self._sealer, self._telemetry = journal, sealer, telemetry
+
+    async def erase(self, unit: str, experiment: str | None = None) -> dict[str, Gone]:
+        """Erase a unit from one experiment, or from all, deleted ones too. What went, of each.
+
+        Raises StoreUnavailable: then the same call again is safe, and needed.
+        """
+        store = self._journal.store
+        hashes = self._sealer.unit_hashes(unit)
+        names = [experiment] if experiment is not None else await store.experiments()
+        gone, stopped = dict[str, Gone](), None
+        for name in names:
+            try:
+                gone[name] = await self._erase_from(name, hashes)
+            except Quarantined as fault:  # the others need not wait for its repair
+                stopped = fault
+        if stopped is not None:
+            raise stopped
+        return gone
+
+    async def _erase_from(self, name: str, hashes: list[str]) -> Gone:
+        await self._journal.discover(name)
+        live, total = self._journal.live.get(name), Gone()
+        if live is None:
+            return total
+        await self._close(name, await self._unlogged(name, hashes))
+        while found := await self._rows(name, hashes):
+            gone = await self._erase_decisions(live, found)
+            total = Gone(total.decisions + gone.decisions, total.events + gone.events)
+        await self._journal.store.scrub()  # also of what an earlier call left, which broke off
+        return total
+
+    async def _unlogged(self, name: str, hashes: list[str]) -> list[Decision]:
+        """The unit's decisions that wait in memory, and will not be logged any more."""
+        mark = f"erasing/{secrets.token_hex(16)}"
+        # What was submitted before it is in the log when this is, or back in memory.
+        await self._journal.activate(Activation(name, "", mark, keep_until=time()))
+        rows = map(decode_decision, self._journal.forget_unlogged(name, hashes))
+        return [row for row in rows if row.unit in hashes]
+
+    async def _rows(self, name: str, hashes: list[str]) -> dict[str, Decision | None]:
+        """The unit's decisions by id, some of them where they are many. None: a damaged row that
+        holds its hash; it is nobody else's."""
+        wanted, pace = [one.encode() for one in hashes], Pace()
+        found = dict[str, Decision | None]()
+        async for page in row_pages(self._journal.store, name):
+            for row in page:
+                if not any(one in row.payload for one in wanted):
+                    continue
+                try:
+                    decision = decode_decision(row.payload)
+                except Damaged:
+                    found[row.id] = None
+                else:
+                    if decision.unit in hashes:
+                        found[row.id or decision.id] = decision
+                await pace.keep()
+            if len(found) >= AT_ONCE:
+                break
+        found.pop("", None)  # of an older Forage, and damaged: nothing tells which it is
+        return found
+
+    async def _erase_decisions(self, live: Live, rows: Mapping[str, Decision | None]) -> Gone:
+        name, store = live.state.name, self._journal.store
+        await self._close(name, [row for row in rows.values() if row is not None])
+        found = await self._events_of(name, rows)
+        event = Erased(at=time(), decisions=list(rows), positions=list(found.events))
+        mark = f"erased/{secrets.token_hex(16)}"
+        await self._journal.append(Append(name, encode_event(event), {mark: ""}), event)
+        origin = await self._origin(live)
+        prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
+        await store.erase(Erasure(name, [], found.events, prefixes, origin))
+        await store.forget_blobs(name, found.artifacts)
+        await store.erase(Erasure(name, list(rows), {}, [], origin))
+        self._telemetry.erased.labels(name).inc(len(rows))
+        logger.info(
+            "experiment %s: %d decisions and %d events erased; replays begin at position %d",
+            name,
+            len(rows),
+            len(found.events),
+            origin,
+        )
+        return Gone(len(rows), len(found.events))
+
+    async def _close(self, name: str, rows: Iterable[Decision]) -> None:
+        """Take every link of the shown arms, and some after them: who settles one right now may
+        already know of one that we have not seen."""
+        store, keep_until = self._journal.store, time()
+        arms, links, depth = set[tuple[str, str]](), dict[str, str](), 0
+        for row in rows:
+            keep_until = max(keep_until, row.accept_until)
+            arms |= {(row.id, shown.arm) for shown in row.shown}
+        last = dict.fromkeys(arms, 0)
+        while arms:
+            link_of = {link_mark(decision, depth, arm): (decision, arm) for decision, arm in arms}
+            known = await store.marks(name, list(link_of))
+            arms = {link_of[link] for link, mark in known.items() if mark.value != ERASED}
+            depth += 1
+            last |= dict.fromkeys(arms, depth)
+        for (decision, arm), number in last.items():
+            for link in range(number + 1 + RACING):
+                links[link_mark(decision, link, arm)] = ERASED
+        if links:
+            await store.overwrite_marks(name, links, keep_until + OPEN_S)
+
+    async def _events_of(self, name: str, decisions: Collection[str]) -> _Found:
+        """Tombstones for what they settled; and the artifacts, which may hold it: they are not
+        needed once there is an origin after them."""
+        found = _Found()
+        async for position, event in replay(self._journal.store, name):
+            if isinstance(event, VersionStaged):
+                found.artifacts.append(event.artifact)
+            elif isinstance(event, Learned) and event.decision in decisions:
+                found.events[position] = _tombstone(event)
+        return found
+
+    async def _origin(self, live: Live) -> int:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STAGING_SECONDS
+        while (position := await self._journal.save_origin(live)) is None:
+            if loop.time() > deadline:
+                raise StoreUnavailable("a version is being staged: erase again when it serves")
+            await asyncio.sleep(0.05)
+        return position
+
+
+def _tombstone(event: Learned) -> bytes:
+    firsts = [outcome.settled for outcome in outcomes(event) if outcome.was is None]
+    stone = Tombstone(
+        at=event.at,
+        policy=event.policy,
+        schema_version=event.schema_version,
+        rewards=len(firsts),
+        inline=sum(settled.inline for settled in firsts),
+    )
+    return encode_event(stone)

@@ -1,0 +1,242 @@
+"""Visits that somebody else decided, taken into the log: a decision row each, and what came of it
+as an event that a policy learns from, as it learns from its own.
+
+An import may be repeated, in part or whole: the id that a visit brings is the identity of both.
+"""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from math import isclose
+from time import time
+from typing import Any, Literal
+
+from service.definition.question import InlineArm
+from service.errors import Conflict, Gone, Invalid, Refused
+from service.log.journal import Journal
+from service.log.stores.base import Append, Appended, DecisionRow, Mark
+from service.security.token import TokenSealer
+from service.serving.admin import find
+from service.serving.chain import ERASED, Link, link_mark, link_value, read_link
+from service.serving.engine import Engine
+from service.serving.rederive import IMPORTED
+from service.serving.settlement import weight_of
+from service.state.events import (
+    Decision,
+    Rewarded,
+    Shown,
+    decode_decision,
+    encode_decision,
+    encode_event,
+    settle,
+)
+from service.state.fold import State
+
+COMMIT = 32
+"""Visits of one commit of the log, and folded at one go: in between, others are served."""
+
+SLACK = 1e-6
+"""Chances that were written in decimals may miss their sum by so much."""
+
+Status = Literal["imported", "duplicate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What was shown elsewhere, and what came of it.
+
+    id              the import's own; it tells visits of an experiment apart for ever
+    at              unix seconds
+    arms            the candidates; None: the shown arm alone, of the catalogue
+    propensity      chance with which `arm` was shown, in (0, 1]
+    probabilities   of all candidates, in their order, where they are known
+    reward          None: it is not known; nothing is learned
+    """
+
+    id: str
+    at: float
+    context: Mapping[str, Any]
+    arm: str
+    propensity: float
+    arms: Sequence[str | InlineArm] | None = None
+    probabilities: Sequence[float] | None = None
+    reward: float | None = None
+    unit: str | None = None
+
+
+def decision_id(id: str) -> str:
+    """The short id of an imported decision: 128 bits as 22 characters."""
+    digest = sha256(f"import/{id}".encode()).digest()
+    return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
+
+
+class Importer:
+    def __init__(self, journal: Journal, engine: Engine, sealer: TokenSealer) -> None:
+        self._journal, self._engine, self._sealer = journal, engine, sealer
+
+    async def take(
+        self, state: State, policy: str, visits: Sequence[Visit], *, skip_refused: bool
+    ) -> list[Status | Refused]:
+        """What became of each visit, in order; the policy learns from them in that order. It ends
+        with the first that is refused, or goes on without it (`skip_refused`).
+
+        Raises NotFound where there is no such policy, StoreUnavailable: then some may have been
+        taken, and the same again is safe.
+        """
+        find(state, policy)
+        taken: list[Status | Refused] = []
+        for part in _commits(visits):
+            checked = await self._check(state, policy, part)
+            faults = [n for n, each in enumerate(checked) if isinstance(each, Refused)]
+            if faults and not skip_refused:
+                checked = checked[: faults[0] + 1]
+            taken += await asyncio.gather(*(self._write(state, each) for each in checked))
+            if len(checked) < len(part) or (faults and not skip_refused):
+                break
+        return taken
+
+    async def _check(
+        self, state: State, policy: str, visits: Sequence[Visit]
+    ) -> list["_Checked | Refused"]:
+        """Each against the definition, and against what an earlier import said of the same id."""
+        ids = [decision_id(visit.id) for visit in visits]
+        held = await asyncio.gather(*(self._journal.held(state.name, own) for own in ids))
+        links = [link_mark(own, 0, visit.arm) for own, visit in zip(ids, visits, strict=True)]
+        marks = await self._journal.store.marks(state.name, links)
+        checked: list[_Checked | Refused] = []
+        for visit, kept, link in zip(visits, held, links, strict=True):
+            try:
+                row = self._row(state, policy, visit)
+                earlier = None if kept is None else decode_decision(kept.payload)
+                checked.append(_compared(row, earlier, visit.reward, marks.get(link)))
+            except Refused as fault:
+                checked.append(fault)
+        return checked
+
+    def _row(self, state: State, policy: str, visit: Visit) -> Decision:
+        """Raises Invalid."""
+        if visit.at > time():
+            raise Invalid("lies in the future", path="at")
+        low, high = state.definition.reward.range
+        if visit.reward is not None and not low <= visit.reward <= high:
+            raise Invalid(f"must lie between {low:g} and {high:g}", path="reward")
+        context = state.schema.encode_context(visit.context)
+        arms = [visit.arm] if visit.arms is None else visit.arms
+        candidates, inline = self._engine.candidates(state, arms)
+        if visit.arm not in candidates.row_of:
+            raise Invalid("is not one of `arms`", path="arm")
+        index = candidates.row_of[visit.arm]
+        if visit.probabilities is not None:
+            _check_probabilities(visit.probabilities, len(candidates.ids), index, visit.propensity)
+        rules = state.definition.reward
+        shown = Shown(
+            arm=visit.arm,
+            propensity=visit.propensity,
+            x=[*context.tolist(), *candidates.x[index].tolist()],
+            inline=visit.arm in inline,
+        )
+        return Decision(
+            id=decision_id(visit.id),
+            at=visit.at,
+            policy=policy,
+            assignment=1.0,
+            model_version=IMPORTED,
+            schema_version=state.schema_version,
+            unit=None if visit.unit is None else self._sealer.unit_hash(visit.unit),
+            context=dict(visit.context),
+            arms=list(candidates.ids),
+            inline={arm: dict(inline[arm].features) for arm in inline},
+            probabilities=[] if visit.probabilities is None else list(visit.probabilities),
+            seed=0,
+            bank=0,
+            shown=[shown],
+            slate=visit.propensity,
+            reward_by=visit.at + rules.wait_seconds,
+            accept_until=visit.at + rules.wait_seconds + rules.accept_seconds,
+        )
+
+    async def _write(self, state: State, checked: "_Checked | Refused") -> Status | Refused:
+        """Row and event are given to the writer before it wakes, so they are of one commit."""
+        if isinstance(checked, Refused):
+            return checked
+        row, work = checked.row, list[Awaitable[bool]]()
+        if not checked.kept:
+            entry = DecisionRow(state.name, row.id, row.policy, encode_decision(row))
+            work.append(self._keep(entry))
+        if checked.learns is not None:
+            work.append(self._learn(state, row, checked.learns))
+        return "imported" if any(await asyncio.gather(*work)) else "duplicate"
+
+    async def _keep(self, row: DecisionRow) -> bool:
+        return (await self._journal.keep(row, required=True)).payload == row.payload
+
+    async def _learn(self, state: State, row: Decision, reward: float) -> bool:
+        [shown] = row.shown
+        weight = weight_of(state, row.schema_version, shown.x)
+        event = Rewarded(
+            at=time(),
+            decision=row.id,
+            policy=row.policy,
+            schema_version=row.schema_version,
+            settled=[settle(shown.arm, reward, shown.x, shown.inline, weight)],
+        )
+        link = {link_mark(row.id, 0, shown.arm): link_value(Link(reward, False, weight))}
+        # Kept for ever: an import may be repeated at any time.
+        entry = Append(state.name, encode_event(event), link)
+        return isinstance(await self._journal.append(entry, event), Appended)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """kept: the log has the row. learns: the reward that it has not, None where there is none."""
+
+    row: Decision
+    kept: bool
+    learns: float | None
+
+
+def _compared(
+    row: Decision, earlier: Decision | None, reward: float | None, mark: Mark | None
+) -> _Checked:
+    """Raises Conflict, or Gone."""
+    if mark is not None and mark.value == ERASED:
+        raise Gone("was erased", path="id")
+    if earlier is not None and _content(row) != _content(earlier):
+        raise Conflict("was imported before with another content, or for another policy", path="id")
+    if reward is not None and mark is not None:
+        if read_link(mark).reward != reward:
+            raise Conflict("was imported before with another reward", path="reward")
+        reward = None
+    known = earlier is not None or mark is not None  # its row may have been trimmed since
+    return _Checked(earlier or row, known, reward)
+
+
+def _content(row: Decision) -> tuple[Any, ...]:
+    """What a visit said; x may be encoded by other features meanwhile."""
+    [shown] = row.shown
+    said = shown.arm, shown.propensity, row.probabilities, row.arms, row.inline
+    return row.policy, row.at, row.unit, row.context, *said
+
+
+def _check_probabilities(p: Sequence[float], arms: int, shown: int, propensity: float) -> None:
+    if len(p) != arms:
+        raise Invalid(f"has {len(p)} numbers for {arms} arms", path="probabilities")
+    if min(p) < 0 or not isclose(sum(p), 1.0, abs_tol=SLACK):
+        raise Invalid("must be at least 0 each and 1 in all", path="probabilities")
+    if not isclose(p[shown], propensity, rel_tol=SLACK):
+        raise Invalid("gives the shown arm another chance than `propensity`", path="probabilities")
+
+
+def _commits(visits: Sequence[Visit]) -> Iterator[list[Visit]]:
+    """In order; an id that comes again begins a new one, which finds the first in the log."""
+    part, ids = list[Visit](), set[str]()
+    for visit in visits:
+        if len(part) == COMMIT or visit.id in ids:
+            yield part
+            part, ids = [], set()
+        part.append(visit)
+        ids.add(visit.id)
+    if part:
+        yield part

@@ -1,0 +1,189 @@
+"""Trimming: what is older than the retention goes, once nothing needs it any more.
+
+Rows and events are walked in the order they came, each once in the life of a process: what has been
+found old stays old.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field, replace
+from math import inf
+from time import time
+
+from service.definition.policies import Static
+from service.errors import Damaged, StoreError, StoreUnavailable
+from service.log.follower import Live
+from service.log.journal import Journal
+from service.log.replay import Pace, read_event, record_at, replay, row_pages
+from service.log.stores.base import Snapshot
+from service.log.stores.keeping import Cut, Erasure, Taken
+from service.observability.telemetry import Telemetry
+from service.settings import Settings
+from service.state.events import VersionStaged, decode_decision
+from service.state.fold import State
+from service.state.learner import Learner
+
+logger = logging.getLogger(__name__)
+
+DAY_S = 86_400.0
+STEP = 500
+"""Things that one call to the store deletes at most: some milliseconds of its writer."""
+
+PAUSE_SECONDS = 0.02
+MARGIN_S = 600.0
+"""Marks are kept so much longer than they must be: clocks differ."""
+
+
+@dataclass
+class _Walked:
+    """How far everything is old, in one experiment, and needed by nobody.
+
+    artifacts   of versions staged up to there
+    damaged     decisions up to there whose rows cannot be read
+    """
+
+    position: int = 0
+    row: int = 0
+    damaged: list[str] = field(default_factory=list)
+    artifacts: list[str] = field(default_factory=list)
+
+
+class Retention:
+    def __init__(self, journal: Journal, settings: Settings, telemetry: Telemetry) -> None:
+        self._journal, self._settings, self._telemetry = journal, settings, telemetry
+        self._walked: dict[str, _Walked] = {}
+
+    async def run(self) -> None:
+        """Trim now and then, for ever."""
+        while True:
+            await asyncio.sleep(self._settings.trim_seconds)
+            try:
+                if self._journal.presence.leads:
+                    await self.trim_all()
+            except StoreUnavailable:
+                logger.warning("trimming waits for the log")
+            except StoreError as fault:
+                logger.error("nothing can be trimmed: %s", fault)
+
+    async def trim_all(self) -> int:
+        """Trim every experiment; how many rows, events and marks went. Raises StoreError."""
+        if self._settings.retention_days is None:
+            return 0
+        horizon = time() - self._settings.retention_days * DAY_S
+        served = [live for live in self._journal.live.values() if live.quarantine is None]
+        return sum([await self._trim(live, horizon) for live in served])
+
+    async def _trim(self, live: Live, horizon: float) -> int:
+        store, name = self._journal.store, live.state.name
+        walked = self._walked.setdefault(name, _Walked())
+        taken = list((await store.readers(name)).values())
+        await self._walk_rows(name, walked, horizon, taken)
+        await self._walk_events(live, walked, horizon, taken)
+        walked.row = min([walked.row, *(one.row for one in taken)])  # one may have come since
+        walked.position = min([walked.position, *(one.position for one in taken)])
+        settles = not live.state.deleted and live.state.definition.reward.default is not None
+        position = await self._reach_origin(name, walked)
+        if walked.artifacts and position == walked.position:
+            await store.forget_blobs(name, walked.artifacts)
+            walked.artifacts = []
+        if walked.damaged:  # they tell nothing, and would be due for ever
+            await store.erase(Erasure(name, walked.damaged, {}, [], 0))
+            walked.damaged = []
+        cut = Cut(position, walked.row, time() - MARGIN_S, settles)
+        total = 0
+        while count := await store.trim(name, cut, STEP):
+            total += count
+            await asyncio.sleep(PAUSE_SECONDS)
+        if total:
+            self._telemetry.trimmed.labels(name).inc(total)
+            logger.info(
+                "experiment %s: %d rows, events and marks trimmed, events up to position %d",
+                name,
+                total,
+                cut.position,
+            )
+        return total
+
+    # -- how far -------------------------------------------------------------------------------
+
+    async def _walk_rows(
+        self, name: str, walked: _Walked, horizon: float, taken: list[Taken]
+    ) -> None:
+        """Past rows of decisions that were made before the horizon and are closed, as far as every
+        reader has them."""
+        now, pace = time(), Pace()
+        async for page in row_pages(self._journal.store, name, walked.row):
+            for row in page:
+                if any(row.number > one.row for one in taken):
+                    return
+                try:
+                    decision = decode_decision(row.payload)
+                    if decision.at >= horizon or decision.accept_until >= now:
+                        return
+                except Damaged:  # as old as those around it
+                    walked.damaged.append(row.id)
+                walked.row = row.number
+                await pace.keep()
+
+    async def _walk_events(
+        self, live: Live, walked: _Walked, horizon: float, taken: list[Taken]
+    ) -> None:
+        """Past events before the horizon that nothing needs, as far as a snapshot can stand for
+        them."""
+        store, name = self._journal.store, live.state.name
+        reach = max([one.position for one in await self._candidates(name)], default=0)
+        needed = min([*(one.position for one in taken), *_needed(live.state)], default=inf)
+        upto = min(reach, needed)
+        if walked.position < upto:
+            async for position, event in replay(store, name, walked.position, upto=upto):
+                if event.at >= horizon:
+                    break
+                if isinstance(event, VersionStaged):
+                    walked.artifacts.append(event.artifact)
+                walked.position = position
+        if walked.position == reach < needed:
+            await self._make_room(live, reach, horizon)
+
+    async def _candidates(self, name: str) -> list[Snapshot]:
+        """Where a replay may come to begin: the origin, and the snapshot before the newest."""
+        kept = await self._journal.store.snapshots(name)
+        latest = [snapshot for snapshot in kept if not snapshot.origin]
+        return [*latest[1:2], *(snapshot for snapshot in kept if snapshot.origin)]
+
+    async def _reach_origin(self, name: str, walked: _Walked) -> int:
+        """Up to where events may go: where that is further than the origin is, the other candidate
+        becomes the origin, once it has been read back."""
+        reached = 0
+        for snapshot in sorted(await self._candidates(name), key=lambda one: not one.origin):
+            if reached >= walked.position:
+                break
+            if not snapshot.origin:
+                try:
+                    await asyncio.to_thread(State.restore, snapshot)
+                except Damaged as fault:
+                    logger.error("experiment %s: events are not trimmed: %s", name, fault)
+                    continue
+                await self._journal.store.save_snapshot(name, replace(snapshot, origin=True))
+            reached = snapshot.position
+        return min(reached, walked.position)
+
+    async def _make_room(self, live: Live, reach: int, horizon: float) -> None:
+        """Take a snapshot where the lack of one is all that old events wait for: with little
+        traffic the next would come after many days."""
+        following = await record_at(self._journal.store, live.state.name, reach + 1)
+        if following and read_event(following, frozenset(live.state.skips)).at < horizon:
+            await self._journal.snapshot(live)
+
+
+def _needed(state: State) -> list[int]:
+    """Positions that events must not be trimmed beyond: a version that catches up, and trainings,
+    which read all that was settled since a head was born."""
+    return [need for learner in state.learners.values() for need in _needed_by(learner)]
+
+
+def _needed_by(learner: Learner) -> list[int]:
+    version = learner.active
+    needed = [] if learner.staged is None else [learner.staged.folded_to]
+    if learner.settings.has_net and not (isinstance(learner.settings, Static) and version.number):
+        needed.append(max(learner.born_at - 1, 0))
+    return needed

@@ -1,0 +1,1 @@
+"""Metrics, drift and the log of the process."""

@@ -1,0 +1,340 @@
+"""Has the world moved away from what was learned? Three figures, each against a reference that
+moves on by itself, none of which costs a request more than a fraction of a microsecond.
+
+rewards       Is the recent mean reward of a policy still its long-run mean?
+context       Do the recent contexts look like those of the last day? By feature.
+predictions   Does the mean that a policy foretells of what it shows come true?
+
+They live in memory, a set a process, and hold no raw value of a context.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+from random import Random
+from time import monotonic
+
+import numpy as np
+
+from service.definition.experiment import Boolean, Categorical, Hashed, RewardRules, Vector
+from service.definition.features import Array, Schema
+from service.state.events import Learned, Outcome, Settled, outcomes
+from service.state.fold import State
+from service.state.learner import Learner
+
+SAMPLES = 500
+"""Of a window of contexts or predictions. What chance alone makes of a population stability index
+of 10 groups is then 9 (1 / 500 + 1 / 500) = 0.036 in the mean: a seventh of a shift."""
+
+PER_SECOND = 4.0
+"""Samples that a fast stream gives: a window is two minutes or more, whatever the traffic."""
+
+FEATURES = 64
+"""Of a context that are watched: each is a series in Prometheus."""
+
+GROUPS = 10
+
+DAY_SECONDS = 86_400.0
+
+SETTLED = 10
+"""A reference goes back by at least so many windows, where a day has fewer."""
+
+RECENT, LONG = 1 / 256, 1 / 8192
+"""Weights of the newest reward in its running means: memories of about 500 and 16,000 rewards."""
+
+FEWEST = 1_000
+"""Rewards before a shift is told."""
+
+
+class Stride:
+    """Takes all of a slow stream and about `PER_SECOND` of a fast one.
+
+    By count, not by the clock: default rewards come in bursts, of which a clock would take the
+    first. At random distances: what alternates in step with them would be seen by halves.
+    """
+
+    __slots__ = ("_block", "_every", "_last", "_rng", "_since")
+
+    def __init__(self, rng: Random) -> None:
+        self._rng, self._every, self._block = rng, 1, 0
+        self._since = self._last = monotonic()
+
+    def next(self, now: float) -> int:
+        """One was taken: how many further on the next one is."""
+        self._adapt(now)
+        return self._rng.randrange(1, 2 * self._every)
+
+    def _adapt(self, now: float) -> None:
+        """Half as many where a block of samples came too fast, at once more where one was long in
+        coming."""
+        gap, self._last = now - self._last, now
+        self._block += 1
+        slow = 16 / PER_SECOND
+        if gap > slow:
+            self._every = max(1, int(self._every / (gap * PER_SECOND)))
+        elif self._block < 16:
+            return
+        elif now - self._since < slow / 2:
+            self._every *= 2
+        self._block, self._since = 0, now
+
+
+class ContextDrift:
+    """The contexts of one experiment: the latest samples, and a reference of about the last day.
+
+    The reference is a reservoir: uniform over all since the start, until that is a day (and at
+    least `SETTLED` windows); from there on each sample takes a random place at such a rate that the
+    mean age of the reference stays a day. So it covers day and night, and a lasting change is the
+    new normal within a few days.
+    """
+
+    def __init__(self, schema: Schema, rng: Random, samples: int = SAMPLES) -> None:
+        self.schema, self._rng, self._samples = schema, rng, samples
+        self.features = sorted(schema.features.context)[:FEATURES]
+        self.recent, self.reference = np.empty((2, samples, len(self.features)))
+        self.count = 0
+        self.stride, self.left = Stride(rng), 1  # left: contexts until the next sample
+        self._at = monotonic()
+
+    def take(self, context: Array, now: float) -> None:  # (schema.context.width,), seconds
+        row = [self._value(name, context) for name in self.features]
+        gap, self._at = now - self._at, now
+        self.recent[self.count % self._samples] = row
+        self.count += 1
+        if self.count <= self._samples:
+            self.reference[self.count - 1] = row
+            return
+        lasting = min(1 / SETTLED, self._samples * gap / DAY_SECONDS)
+        if self._rng.random() < max(self._samples / self.count, lasting):
+            self.reference[self._rng.randrange(self._samples)] = row
+
+    def _value(self, name: str, context: Array) -> float:
+        """A number for a feature's value; of a vector its part along one fixed random direction."""
+        columns = context[self.schema.context.columns[name]]
+        match self.schema.features.context[name]:
+            case Categorical() | Hashed():
+                return float(columns.argmax())
+            case Vector(size=size):
+                direction = np.random.Generator(np.random.Philox(key=size)).standard_normal(size)
+                return float(columns @ direction)
+            case _:
+                return float(columns[0])
+
+    def figures(self) -> dict[str, float]:
+        """Population stability index by feature; none before two windows of samples."""
+        if self.count < 2 * self._samples:
+            return {}
+        named = (Categorical, Hashed, Boolean)
+        kinds = self.schema.features.context
+        return {
+            name: stability(
+                self.reference[:, index],
+                self.recent[:, index],
+                by_value=isinstance(kinds[name], named),
+            )
+            for index, name in enumerate(self.features)
+        }
+
+
+def stability(reference: Array, recent: Array, *, by_value: bool) -> float:  # (n,), (m,)
+    """Population stability index: sum of (q - p) ln(q / p) over groups of values, p and q their
+    shares in reference and recent (Siddiqi 2006). Below 0.1 is stable, above 0.25 a shift.
+
+    Groups are the deciles of the reference; by_value, or where it has few values, its most frequent
+    values and the rest. Half a sample is added to each, so that an empty one is no infinity.
+    """
+    values, counts = np.unique(reference, return_counts=True)
+    if by_value or len(values) <= GROUPS:
+        common = values[np.argsort(-counts, kind="stable")[: GROUPS - 1]]
+        shares = [_shares([(x == v).sum() for v in common], len(x)) for x in (reference, recent)]
+    else:
+        edges = np.unique(np.quantile(reference, np.arange(1, GROUPS) / GROUPS))
+        groups = [np.searchsorted(edges, x) for x in (reference, recent)]
+        counted = [np.bincount(of, minlength=len(edges) + 1)[:-1].tolist() for of in groups]
+        shares = [_shares(own, len(reference)) for own in counted]
+    p, q = shares
+    return float(np.sum((q - p) * np.log(q / p)))
+
+
+def _shares(counts: list[int], total: int) -> Array:
+    """Of groups and of the rest."""
+    whole = np.append(counts, total - np.sum(counts)) + 0.5
+    return np.asarray(whole / whole.sum())
+
+
+class RewardDrift:
+    """Running means of one policy's settled rewards. A correction moves them by what it changed."""
+
+    __slots__ = ("count", "long", "recent", "squares")
+
+    def __init__(self, count: int = 0, total: float = 0.0, squares: float = 0.0) -> None:
+        """Of what was settled before: there the long run begins, and the recent mean with it."""
+        self.count = count
+        self.long = self.recent = total / count if count else 0.0
+        self.squares = squares / count if count else 0.0
+
+    def move(self, reward: float, was: float | None) -> None:
+        if was is None:
+            self.count = count = self.count + 1
+            long = 1 / count if count * LONG < 1 else LONG
+            self.recent += (1 / count if count * RECENT < 1 else RECENT) * (reward - self.recent)
+            self.long += long * (reward - self.long)
+            self.squares += long * (reward * reward - self.squares)
+            return
+        if not self.count:
+            return  # of a reward before all that is watched
+        recent, long = max(RECENT, 1 / self.count), max(LONG, 1 / self.count)
+        self.recent += recent * (reward - was)
+        self.long += long * (reward - was)
+        self.squares += long * (reward * reward - was * was)
+
+    def shift(self, rules: RewardRules) -> float | None:
+        """Recent mean less long-run mean, in standard errors of the recent one; None: too early.
+
+        The variance is at least what one reward at the end of the range would make of the recent
+        mean, so that the first click of a policy that had none is no alarm.
+        """
+        if self.count < FEWEST:
+            return None
+        low, high = rules.range
+        share = RECENT / (2 - RECENT)  # of the variance of one reward, in such a running mean
+        variance = max(self.squares - self.long * self.long, share * (high - low) ** 2)
+        return (self.recent - self.long) / sqrt(share * variance)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """error: mean distance of predicted from observed mean, over tenths of the predictions, as a
+    share of the reward's range; ratio: predicted over observed sum, None where that is not above 0;
+    bias: predicted less observed sum, in standard errors."""
+
+    error: float
+    ratio: float | None
+    bias: float
+
+
+class PredictionDrift:
+    """What was foretold of shown arms, just before their rewards were learned, and came of them."""
+
+    def __init__(self, rng: Random, samples: int = SAMPLES) -> None:
+        self.predicted, self.observed = np.zeros((2, samples))
+        self.count = 0
+        self.stride, self.left = Stride(rng), 1
+        self._keys: list[tuple[str, str] | None] = [None] * samples
+        self._slots: dict[tuple[str, str], int] = {}
+
+    def take(self, decision: str, arm: str, predicted: float, reward: float) -> None:
+        slot = self.count % len(self._keys)
+        gone = self._keys[slot]
+        if gone is not None:
+            self._slots.pop(gone, None)
+        self._keys[slot], self._slots[decision, arm] = (decision, arm), slot
+        self.predicted[slot], self.observed[slot] = predicted, reward
+        self.count += 1
+
+    def revise(self, decision: str, arm: str, reward: float | None) -> None:
+        """None: as it was foretold."""
+        slot = self._slots.get((decision, arm))
+        if slot is not None:
+            self.observed[slot] = self.predicted[slot] if reward is None else reward
+
+    def figures(self, rules: RewardRules) -> Calibration | None:
+        """None before the window is full."""
+        if self.count < len(self._keys):
+            return None
+        low, high = rules.range
+        tenths = np.array_split(np.argsort(self.predicted, kind="stable"), GROUPS)
+        gaps = [len(t) * abs((self.predicted[t] - self.observed[t]).mean()) for t in tenths]
+        foretold, came = float(self.predicted.sum()), float(self.observed.sum())
+        residuals = self.predicted - self.observed
+        spread = sqrt(max(float(residuals @ residuals), (high - low) ** 2))
+        return Calibration(
+            float(sum(gaps)) / len(residuals) / (high - low),
+            foretold / came if came > 0 else None,
+            (foretold - came) / spread,
+        )
+
+
+@dataclass(slots=True)
+class _Policy:
+    """What is watched of a policy, as it was born (`Learner.born`)."""
+
+    born: int
+    rewards: RewardDrift
+    predictions: PredictionDrift
+
+    def move(self, learner: Learner, decision: str, outcome: Outcome) -> None:
+        """What is withdrawn counts as what was foretold, and as the mean of all."""
+        settled, was, reward = outcome.settled, outcome.was, outcome.learned
+        self.rewards.move(self.rewards.long if reward is None else reward, was)
+        predictions = self.predictions
+        if was is not None:
+            predictions.revise(decision, settled.arm, reward)
+            return
+        predictions.left -= 1
+        if predictions.left <= 0:
+            predictions.left = predictions.stride.next(monotonic())
+            mean = _foretold(learner, settled)
+            if mean is not None:
+                predictions.take(decision, settled.arm, mean, settled.reward)
+
+
+class Drift:
+    """All that is watched in one process. `decided` and `learned` are called where it happens."""
+
+    def __init__(self, rng: Random | None = None, samples: int = SAMPLES) -> None:
+        self._rng, self._samples = rng or Random(), samples
+        self._contexts: dict[str, ContextDrift] = {}
+        self._policies: dict[tuple[str, str], _Policy] = {}
+
+    def decided(self, state: State, context: Array) -> None:
+        """One decision was made. context: (schema.context.width,)"""
+        watch = self._contexts.get(state.name)
+        if watch is None or watch.schema is not state.schema:
+            watch = ContextDrift(state.schema, self._rng, self._samples)
+            self._contexts[state.name] = watch
+        watch.left -= 1
+        if watch.left <= 0:
+            now = monotonic()
+            watch.left = watch.stride.next(now)
+            watch.take(context, now)
+
+    def learned(self, state: State, event: Learned) -> None:
+        """An event is about to be folded: heads have not learned it yet."""
+        learner = state.learners.get(event.policy)
+        if learner is None or event.schema_version != state.schema_version:
+            return
+        key = state.name, event.policy
+        watch = self._policies.get(key)
+        if watch is None or watch.born != learner.born:
+            tally = state.tallies[event.policy]
+            rewards = RewardDrift(tally.count, tally.total, tally.squares)
+            predictions = PredictionDrift(self._rng, self._samples)
+            watch = self._policies[key] = _Policy(learner.born, rewards, predictions)
+        for outcome in outcomes(event):
+            watch.move(learner, event.decision, outcome)
+
+    def context(self, state: State) -> dict[str, float]:
+        """Population stability index of each feature, where enough was seen."""
+        watch = self._contexts.get(state.name)
+        return watch.figures() if watch and watch.schema is state.schema else {}
+
+    def rewards(self, state: State, policy: str) -> RewardDrift | None:
+        watch = self._policies.get((state.name, policy))
+        return watch.rewards if watch else None
+
+    def predictions(self, state: State, policy: str) -> Calibration | None:
+        watch = self._policies.get((state.name, policy))
+        return watch.predictions.figures(state.definition.reward) if watch else None
+
+    def forget_others(self, names: "set[str] | dict[str, State]") -> None:
+        """Keep only what is watched of these experiments."""
+        self._contexts = {name: one for name, one in self._contexts.items() if name in names}
+        self._policies = {key: one for key, one in self._policies.items() if key[0] in names}
+
+
+def _foretold(learner: Learner, settled: Settled) -> float | None:
+    """A policy's mean of one arm; None where it foretells nothing of it."""
+    if not learner.policy.has_head or (settled.inline and learner.policy.per_arm):
+        return None
+    phi = learner.active.phi(np.array([settled.x]))
+    return float(learner.active.mean(phi, [settled.arm])[0])

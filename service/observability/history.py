@@ -1,0 +1,113 @@
+"""How each policy did over time: samples of sums that are kept anyway, in bounded memory.
+
+Nothing is counted here, and nothing on the way of a request: every few seconds the sums of the fold
+and the running means of the telemetry are written down.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import time
+
+import numpy as np
+import numpy.typing as npt
+
+from service.observability.telemetry import Telemetry
+from service.state.fold import State
+
+Array = npt.NDArray[np.float64]
+
+COLUMNS = ("at", "count", "total", "squares", "decisions", "propensity", "entropy", "share")
+"""at: unix seconds; count, total, squares: of the settled rewards since the policy was defined;
+decisions: of this process; propensity, entropy: running means, NaN before the first decision;
+share: of the traffic that names no policy."""
+
+STEPS = {5: 720, 300: 2_016}
+"""Seconds between two samples, and how many are kept: an hour, and a week."""
+
+MOST_POLICIES = 200
+"""Of all experiments together that have a history: 35 MB."""
+
+
+class Ring:
+    """The last rows of a table; its memory grows up to `capacity` rows."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity, self._appended = capacity, 0
+        self._rows = np.empty((min(64, capacity), len(COLUMNS)))
+
+    def append(self, row: tuple[float, ...]) -> None:
+        place = self._appended % self._capacity
+        if place >= len(self._rows):
+            more = min(len(self._rows), self._capacity - len(self._rows))
+            self._rows = np.concatenate((self._rows, np.empty((more, len(COLUMNS)))))
+        self._rows[place] = row
+        self._appended += 1
+
+    def after(self, at: float) -> Array:  # (n, len(COLUMNS))
+        """Rows of a later time, the oldest first."""
+        place = self._appended % self._capacity
+        rows = self._rows[:place]
+        if self._appended > self._capacity:
+            rows = np.concatenate((self._rows[place:], rows))
+        elif self._appended == self._capacity:
+            rows = self._rows
+        return rows[rows[:, 0] > at]
+
+
+@dataclass(slots=True)
+class _Series:
+    """Of one policy. begins: where the log says that its sums begin."""
+
+    begins: int
+    rings: dict[int, Ring] = field(
+        default_factory=lambda: {step: Ring(kept) for step, kept in STEPS.items()}
+    )
+    last: dict[int, float] = field(default_factory=dict)
+
+
+class History:
+    def __init__(self, states: Callable[[], Mapping[str, State]], telemetry: Telemetry) -> None:
+        self._states, self._telemetry = states, telemetry
+        self._series: dict[tuple[str, str], _Series] = {}
+        self.started = time()
+
+    async def run(self) -> None:
+        while True:
+            self.sample(time())
+            await asyncio.sleep(min(STEPS) - time() % min(STEPS))
+
+    def sample(self, at: float) -> None:
+        """Write down the present, in each series whose step has passed."""
+        states = self._states()
+        for key in [*self._series]:
+            name, policy = key
+            state = states.get(name)
+            tally = state.tallies.get(policy) if state else None
+            if tally is None or tally.begins != self._series[key].begins:
+                del self._series[key]  # it is gone, or another of the same name
+        for name, state in states.items():
+            shares = sum(learner.settings.share for learner in state.learners.values())
+            for policy, learner in state.learners.items():
+                self._write(at, (name, policy), state, learner.settings.share / shares)
+
+    def _write(self, at: float, key: tuple[str, str], state: State, share: float) -> None:
+        tally, watch = state.tallies[key[1]], self._telemetry.watched.get(key)
+        series = self._series.get(key)
+        if series is None:
+            if len(self._series) >= MOST_POLICIES:
+                return
+            series = self._series[key] = _Series(tally.begins)
+        seen = (watch.count, watch.propensity, watch.entropy) if watch else (0, np.nan, np.nan)
+        row = (at, tally.count, tally.total, tally.squares, *seen, share)
+        for step, ring in series.rings.items():
+            if at // step > series.last.get(step, -1.0):
+                ring.append(row)
+                series.last[step] = at // step
+
+    def samples(self, experiment: str, policy: str, step: int, after: float) -> Array:
+        """Rows of COLUMNS later than `after`, oldest first; none of a policy without history."""
+        series = self._series.get((experiment, policy))
+        if series is None:
+            return np.empty((0, len(COLUMNS)))
+        return series.rings[step].after(after)

@@ -1,0 +1,1 @@
+"""Tokens, keys and access."""

@@ -1,0 +1,292 @@
+"""API keys as data: how one is made and recognised, and the file that holds what is known of them.
+
+A key is `fk_<id>_<secret>`: 8 random bytes that name it and 32 that prove it, in hex. The file
+holds the SHA-256 of the whole text and never the text. A slow hash (bcrypt, argon2) is for secrets
+that people choose, which can be guessed; 256 random bits cannot, however fast a guess is, and a
+slow one would be paid with every request.
+"""
+
+import fcntl
+import ipaddress
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from hmac import compare_digest
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+from urllib.parse import urlsplit
+
+from limits import RateLimitItem, parse
+from msgspec import structs
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from service.definition.experiment import Name
+from service.definition.faults import faults_of
+from service.errors import ConfigurationError
+from service.security.origins import origin_of
+from service.security.profile import FREE, STRICT, Profile
+
+KeyScope = Literal["select", "reward", "admin", "metrics"]
+
+PREFIX = "fk"
+ID_BYTES, SECRET_BYTES = 8, 32
+LONGEST = len(PREFIX) + 2 + 2 * (ID_BYTES + SECRET_BYTES)
+"""Characters of a key."""
+ID = slice(len(PREFIX) + 1, len(PREFIX) + 1 + 2 * ID_BYTES)
+"""Where in it the id stands."""
+
+PUBLIC: frozenset[KeyScope] = frozenset({"select", "reward"})
+"""What a key that everybody can read in a page's source may be good for."""
+
+Known = TypeVar("Known")
+
+
+class KeyProfile(BaseModel):
+    """What the file says of a key's `profile.Profile`; what it leaves out is as the key's kind has
+    it. Rates: "none" for none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    arms: Literal["catalogue", "any"] | None = None
+    policies: Literal["assigned", "named"] | None = None
+    top_k: PositiveInt | None = None
+    most_arms: PositiveInt | None = None
+    batch: PositiveInt | None = None
+    text: PositiveInt | None = None
+    body_bytes: PositiveInt | None = None
+    rate_per_address: str | None = None
+    rate_per_unit: str | None = None
+
+    @field_validator("rate_per_address", "rate_per_unit")
+    @classmethod
+    def _rates(cls, rate: str | None) -> str | None:
+        if rate is not None and rate != "none":
+            rate_of(rate)
+        return rate
+
+    def over(self, kind: Profile) -> Profile:
+        """The profile of its kind, with what is said here in place of it."""
+        said: dict[str, Any] = {
+            "top_k": self.top_k,
+            "arms": self.most_arms,
+            "batch": self.batch,
+            "text": self.text,
+            "body_bytes": self.body_bytes,
+            "inline": None if self.arms is None else self.arms == "any",
+            "named": None if self.policies is None else self.policies == "named",
+        }
+        rates: dict[str, RateLimitItem | None] = {}
+        for name, rate in (("address", self.rate_per_address), ("unit", self.rate_per_unit)):
+            if rate is not None:
+                rates[name] = None if rate == "none" else rate_of(rate)
+        given = {name: value for name, value in said.items() if value is not None} | rates
+        return structs.replace(kind, **given) if given else kind
+
+
+class Key(BaseModel):
+    """What the file holds of one key.
+
+    experiments   it is good for these alone; None: for all
+    origins       it is a browser's, good in pages of these origins alone; empty: a server's
+    rate          as of the library `limits`: "100/second", "5000 per hour"
+    profile       what a request with it may contain
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * ID_BYTES}}}$")]
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", repr=False)]
+    scopes: tuple[KeyScope, ...]
+    experiments: tuple[Name, ...] | None = None
+    origins: tuple[str, ...] = ()
+    rate: str | None = None
+    profile: KeyProfile | None = None
+    created: AwareDatetime
+    expires: AwareDatetime | None = None
+    revoked: AwareDatetime | None = None
+
+    @field_validator("origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(_origin, origins))
+
+    @field_validator("rate")
+    @classmethod
+    def _rate(cls, rate: str | None) -> str | None:
+        if rate is not None:
+            rate_of(rate)
+        return rate
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Key":
+        if not self.scopes or self.experiments == ():
+            raise ValueError("a key names one scope at least, and one experiment if any")
+        if self.origins and not PUBLIC.issuperset(self.scopes):
+            raise ValueError("a browser's key (one with origins) may only select and reward")
+        if self.origins and self.experiments is None:
+            raise ValueError("a browser's key (one with origins) names its experiments")
+        if self.experiments is not None and "metrics" in self.scopes:
+            raise ValueError(
+                "metrics are of all experiments: a key with this scope is bound to none"
+            )
+        return self
+
+    @property
+    def limits(self) -> Profile:
+        """One with origins is public, and strict unless it says otherwise."""
+        kind = STRICT if self.origins else FREE
+        return kind if self.profile is None else self.profile.over(kind)
+
+    def state(self, now: datetime) -> str:
+        if self.revoked is not None:
+            return "revoked"
+        return "expired" if self.expires is not None and self.expires <= now else "live"
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1] = 1
+    keys: list[Key] = []
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> "_File":
+        if len({key.id for key in self.keys}) < len(self.keys):
+            raise ValueError("two keys have the same id")
+        return self
+
+
+def _origin(text: str) -> str:
+    """Raises ValueError for one that is none, or over whose wire anybody could read the key."""
+    known = origin_of(text)
+    parts = urlsplit(known)
+    if parts.scheme == "http" and not loopback(parts.hostname or ""):
+        raise ValueError("an origin of a key is https, or http on this very host")
+    return known
+
+
+def rate_of(text: str) -> RateLimitItem:
+    """Raises ValueError."""
+    try:
+        rate = parse(text)
+    except ValueError as fault:
+        raise ValueError(f'{text!r} is no rate, such as "100/second"') from fault
+    if rate.amount < 1 or rate.multiples < 1:
+        raise ValueError("a rate lets one request through at least")
+    return rate
+
+
+def mint() -> tuple[str, str]:
+    """A new id, and the key that it is of."""
+    key_id = secrets.token_hex(ID_BYTES)
+    return key_id, f"{PREFIX}_{key_id}_{secrets.token_hex(SECRET_BYTES)}"
+
+
+def digest_of(text: bytes) -> bytes:
+    return sha256(text).digest()
+
+
+class Ring(Generic[Known]):
+    """Something known of each key, found by its text."""
+
+    def __init__(self, known: Iterable[tuple[Key, Known]]) -> None:
+        self._known: dict[bytes, tuple[bytes, Known | None]] = {
+            key.id.encode(): (bytes.fromhex(key.digest), each) for key, each in known
+        }
+        self._nobody: tuple[bytes, Known | None] = bytes(32), None
+
+    def find(self, text: bytes) -> Known | None:
+        """What is known of a key, None where it is not one.
+
+        Right, wrong by any of its bytes, unknown or no key at all: one digest of what was sent, one
+        look-up of the id, which is no secret, one comparison that takes the same time wherever
+        two digests differ. Digests of texts that differ in one byte have nothing in common, so
+        not even an uneven comparison would tell of the secret.
+        """
+        given = digest_of(text[: LONGEST + 1])
+        digest, known = self._known.get(text[ID], self._nobody)
+        return known if compare_digest(given, digest) else None
+
+
+def loopback(host: str) -> bool:
+    """Whether only this host can reach what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def read_keys(path: Path) -> list[Key]:
+    """Raises ConfigurationError that says what is wrong where, and never what stands there."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as fault:
+        raise ConfigurationError(
+            f"{path}: there is no such file of keys; `forage keys add --keys {path} ...` makes it"
+        ) from fault
+    except OSError as fault:
+        raise ConfigurationError(f"{path}: cannot be read: {fault.strerror}") from fault
+    try:
+        raw = json.loads(content)
+    except ValueError as fault:
+        raise ConfigurationError(f"{path}: is not JSON") from fault
+    try:
+        return _File.model_validate(raw).keys
+    except ValidationError as error:
+        faults = faults_of(error.errors(include_input=False), raw)
+        lines = "\n".join(f"  {each.path}: {each.message}" for each in faults)
+        raise ConfigurationError(f"{path}:\n{lines}") from error
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[list[Key]]:
+    """The keys of a file, or of a new one, to be changed in place: then the file is replaced whole.
+    Others that change it wait. Raises ConfigurationError."""
+    try:
+        lock = os.open(path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as fault:
+        raise ConfigurationError(f"{path}: cannot be written: {fault.strerror}") from fault
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        keys = read_keys(path) if path.exists() else []
+        yield keys
+        _replace(path, _File(keys=keys).model_dump_json(indent=2, exclude_none=True) + "\n")
+    finally:
+        os.close(lock)
+
+
+def _replace(path: Path, content: str) -> None:
+    """In one step, kept by whoever kept the file before; a new one is its owner's alone."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        before = path.stat() if path.exists() else None
+        with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if before is not None:
+            fresh.chmod(before.st_mode & 0o777)
+            with suppress(PermissionError):
+                os.chown(fresh, before.st_uid, before.st_gid)
+        fresh.replace(path)
+    except OSError as fault:
+        fresh.unlink(missing_ok=True)
+        raise ConfigurationError(f"{path}: cannot be written: {fault.strerror}") from fault
+
+
+def now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)

@@ -1,0 +1,1 @@
+"""Decide, settle, administer, explain."""

@@ -1,0 +1,112 @@
+"""The arms that a request names: those of the catalogue are looked up, the others encoded."""
+
+import asyncio
+
+import numpy as np
+
+from service.bandits.policies.candidates import LARGE, Candidates
+from service.definition.features import Array
+from service.definition.question import InlineArm, Named
+from service.errors import Fault, Invalid
+from service.log.replay import Pace
+from service.state.fold import State
+
+Found = tuple[Candidates, dict[str, InlineArm]]
+"""What there is to choose from, and which of it lies outside the catalogue."""
+
+AT_ONCE = 100
+"""Arms outside the catalogue that are encoded without a pause: 2 to 4 ms."""
+
+
+def are_many(arms: Named | None) -> bool:
+    """Whether encoding them takes long."""
+    if arms is None or len(arms) <= AT_ONCE:
+        return False
+    return sum(isinstance(arm, InlineArm) for arm in arms) > AT_ONCE
+
+
+def find(state: State, arms: Named | None, most: int) -> Found:
+    """Raises Invalid that names each fault, or where there are more than `most`."""
+    if arms is None:
+        if not state.arms:
+            raise Invalid("the catalogue is empty: name arms with features", path="arms")
+        return state.candidates, {}
+    if not 1 <= len(arms) <= most:
+        raise Invalid(f"give 1 to {most} arms", path="arms")
+    named, large = tuple(arms), len(state.rows) > LARGE
+    selections = state.selections if large else state.candidates.selections
+    try:
+        found = selections.get(named)
+    except TypeError:  # one is outside the catalogue
+        return _mixed(state, arms)
+    if found:
+        return found, {}
+    if large:
+        found, inline = _mixed(state, arms)
+        selections.remember(named, found)
+        return found, inline
+    known = [*map(state.candidates.row_of.get, named)]  # type: ignore[arg-type]
+    if None in known or len(set(known)) < len(known):  # one is at fault
+        return _mixed(state, arms)
+    return state.candidates.choose(named, known), {}  # type: ignore[arg-type]
+
+
+async def find_many(state: State, arms: Named, most: int) -> Found:
+    """The same in slices, between which other requests have their turn. The caller holds the lock
+    under which the experiment is folded: the catalogue stays as it is."""
+    if len(arms) > most:
+        raise Invalid(f"give 1 to {most} arms", path="arms")
+    mixture, pace = _Mixture(state), Pace()
+    for arm in arms:
+        mixture.add(arm)
+        await pace.keep()
+    await asyncio.sleep(0)
+    return mixture.found()
+
+
+def _mixed(state: State, arms: Named) -> Found:
+    mixture = _Mixture(state)
+    for arm in arms:
+        mixture.add(arm)
+    return mixture.found()
+
+
+class _Mixture:
+    """Arms of the catalogue and others, in the order in which they are named."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._ids: list[str] = []
+        self._rows: list[Array] = []
+        self._faults: list[Fault] = []
+        self._inline: dict[str, InlineArm] = {}
+
+    def add(self, arm: str | InlineArm) -> None:
+        index = len(self._ids)
+        if isinstance(arm, InlineArm):
+            self._ids.append(arm.id)
+            self._inline[arm.id] = arm
+            if arm.id in self._state.rows:
+                self._refuse(index, "is in the catalogue: give its id alone")
+            else:
+                path = f"arms.{index}.features"
+                self._rows.append(self._state.schema.encode_arm(arm.features, path))
+            return
+        self._ids.append(arm)
+        row = self._state.rows.get(arm)
+        if row is None:
+            self._refuse(index, "is not in the catalogue")
+        else:
+            self._rows.append(row)
+
+    def _refuse(self, index: int, message: str) -> None:
+        self._faults.append(Fault(f"arms.{index}", message))
+
+    def found(self) -> Found:
+        """Raises Invalid that names each fault."""
+        if len(set(self._ids)) < len(self._ids):
+            self._faults.append(Fault("arms", "an arm is given twice"))
+        if self._faults:
+            raise Invalid("an arm cannot be shown", faults=self._faults)
+        x = np.array(self._rows).reshape(len(self._rows), -1)
+        return Candidates(tuple(self._ids), x), self._inline

@@ -1,0 +1,162 @@
+"""SelectBatcher: requests for decisions that arrive together are scored together."""
+
+import asyncio
+from time import perf_counter
+from typing import NamedTuple
+
+from service.definition.question import Question
+from service.errors import Refused
+from service.log.journal import Journal
+from service.observability.telemetry import Telemetry
+from service.security.access import GRANT, Grant
+from service.serving import together
+from service.serving.arms import are_many
+from service.serving.engine import ASIDE_MS, Answer, Asked, Engine, Made, decide
+
+TURN_MS = 5.0
+"""Estimated time for the decisions of one turn of the event loop; the rest has the next turn."""
+
+PATIENCE_SECONDS, ENOUGH = 0.002, 16
+"""Longest wait of a request for the end of a commit, and the number of requests that ends it."""
+
+Decided = tuple[Asked, Made]
+
+
+class _Waiting(NamedTuple):
+    """decided: None where the engine has to decide by itself."""
+
+    question: Question
+    grant: Grant | None
+    decided: asyncio.Future[Decided | None]
+
+
+class SelectBatcher:
+    """Decides, logs and answers.
+
+    The requests of one turn of the event loop are looked up, scored and recorded in the next, and
+    their rows share a commit. Requests that arrive during a commit are decided at its end: their
+    rows could not be written before, and fewer batches cost less. Once many wait they are decided,
+    so that the processor is not idle during the commit of a distant log. Each request is charged
+    its share of the time of each stage.
+    """
+
+    def __init__(self, engine: Engine, journal: Journal, telemetry: Telemetry) -> None:
+        self._engine, self._journal = engine, journal
+        self._waiting: list[_Waiting] = []
+        self._alarm: asyncio.TimerHandle | None = None
+        journal.between_commits = self._decide
+        self._parse, self._score, self._seal, self._append = (
+            telemetry.stages.labels(stage) for stage in ("parse", "score", "seal", "append")
+        )
+
+    async def select(self, question: Question) -> Answer:
+        """Raises what `Engine.select` raises."""
+        if question.arms is not None and are_many(question.arms):
+            return await self._engine.select(question)
+        try:
+            decided = await self._enqueue(question)
+            if decided is not None:
+                return await self._logged(*decided)
+        except Refused:
+            if question.key is None:
+                raise  # else the key may stand for a decision that was made before
+        return await self._engine.select(question)
+
+    async def _logged(self, asked: Asked, made: Made) -> Answer:
+        start = perf_counter()
+        held = await self._journal.keep(made.row, required=not made.whole)
+        self._append.observe(perf_counter() - start)
+        return self._engine.answer(asked, made, held)
+
+    def _enqueue(self, question: Question) -> asyncio.Future[Decided | None]:
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            if self._journal.committing:
+                self._alarm = loop.call_later(PATIENCE_SECONDS, self._decide)
+            else:
+                loop.call_soon(self._decide)
+        decided: asyncio.Future[Decided | None] = loop.create_future()
+        self._waiting.append(_Waiting(question, GRANT.get(), decided))
+        if self._alarm is not None and len(self._waiting) == ENOUGH:
+            loop.call_soon(self._decide)
+        return decided
+
+    def _decide(self) -> None:
+        """Decide the waiting requests: those for one policy and the same arms as one batch."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        for batch in self._batches():
+            try:
+                self._decide_batch(batch)
+            except Exception as fault:
+                for waiting, _ in batch:
+                    _fail(waiting, fault)
+
+    def _batches(self) -> list[list[tuple[_Waiting, Asked]]]:
+        taken, self._waiting = self._waiting, []
+        start, spent = perf_counter(), 0.0
+        batches: dict[tuple[int, int, bool], list[tuple[_Waiting, Asked]]] = {}
+        for place, waiting in enumerate(taken):
+            if spent > TURN_MS:
+                self._waiting = taken[place:]
+                asyncio.get_running_loop().call_soon(self._decide)
+                break
+            before = GRANT.set(waiting.grant)
+            try:
+                asked = self._look_up(waiting.question)
+            except Exception as fault:
+                _fail(waiting, fault)
+                continue
+            finally:
+                GRANT.reset(before)
+            if asked is None:
+                _give(waiting, None)
+                continue
+            spent += asked.ms
+            same = id(asked.learner), id(asked.candidates), asked.question.top_k == 1
+            batches.setdefault(same, []).append((waiting, asked))
+        if known := sum(map(len, batches.values())):
+            self._parse.observe((perf_counter() - start) / known, known)
+        return list(batches.values())
+
+    def _look_up(self, question: Question) -> Asked | None:
+        """None where the experiment is new to this process, or the decision takes long."""
+        state = self._engine.served(question.experiment)
+        if state is None:
+            return None
+        asked = self._engine.look_up(state, question, self._engine.own_id(state, question))
+        return asked if asked.ms <= ASIDE_MS and asked.candidates.ids else None
+
+    def _decide_batch(self, batch: list[tuple[_Waiting, Asked]]) -> None:
+        """One learner and the same candidates; for one arm each, or for rankings."""
+        start = perf_counter()
+        asked = [one for _, one in batch]
+        learner, candidates, top_k = asked[0].learner, asked[0].candidates, asked[0].question.top_k
+        if len(asked) > 1 and top_k == 1:
+            contexts, seeds = [one.context for one in asked], [one.seed for one in asked]
+            found = together.decide(learner, contexts, candidates, seeds)
+        else:
+            found = [
+                decide(learner, one.context, candidates, one.question.top_k, one.seed)
+                for one in asked
+            ]
+        scored = perf_counter()
+        made = [
+            self._engine.record(one, p, slate) for one, (p, slate) in zip(asked, found, strict=True)
+        ]
+        sealed = perf_counter()
+        self._score.observe((scored - start) / len(batch), len(batch))
+        self._seal.observe((sealed - scored) / len(batch), len(batch))
+        for (waiting, one), decision in zip(batch, made, strict=True):
+            _give(waiting, (one, decision))
+
+
+def _give(waiting: _Waiting, decided: Decided | None) -> None:
+    if not waiting.decided.done():  # the caller may have gone
+        waiting.decided.set_result(decided)
+
+
+def _fail(waiting: _Waiting, fault: Exception) -> None:
+    if not waiting.decided.done():
+        waiting.decided.set_exception(fault)

@@ -1,0 +1,166 @@
+"""Gauges of the state of one process, read when they are scraped."""
+
+from collections.abc import Callable, Iterable, Iterator
+from time import monotonic
+
+from service.bandits.policies.version import WIDE
+from service.log.journal import Journal
+from service.observability.telemetry import Family, Telemetry
+from service.state.fold import State
+from service.state.footprint import footprint_of
+from service.state.learner import Learner
+
+Row = tuple[str, tuple[str, ...], float]
+"""A gauge, the values of its labels, its own."""
+
+PROCESS = {
+    "forage_processes": "Services that share this log and live.",
+    "forage_log_queue_entries": "Entries that wait for the writer of the log.",
+    "forage_buffered_decisions": "Decisions that were answered and wait in memory for the log.",
+    "forage_follow_lag_seconds": "Since a log that is shared was last read to its end.",
+}
+EXPERIMENT = {
+    "forage_log_position": "Events folded.",
+    "forage_quarantined": "1 where an event cannot be folded and the experiment is not served.",
+    "forage_snapshot_age_seconds": "Since the last snapshot.",
+    "forage_experiment_memory_bytes": "Of its heads, nets and arms, as estimated.",
+    "forage_snapshot_lag_ratio": "Events since the last snapshot over those that make one due.",
+}
+POLICY = {
+    "forage_policy_share": "Share of the traffic that names no policy.",
+    "forage_policy_explores": "1 where the policy draws what it shows, 0 where it is sure by rule.",
+    "forage_reward_mean": "Mean of all settled rewards.",
+    "forage_reward_recent_mean": "Mean of the last rewards, about 500.",
+    "forage_reward_shift_sigmas": "Recent less long-run mean reward, in standard errors.",
+    "forage_calibration_error_ratio": "Predicted from observed mean, as a share of the range.",
+    "forage_calibration_ratio": "Sum of predicted over sum of observed rewards.",
+    "forage_prediction_bias_sigmas": "Predicted less observed reward, in standard errors.",
+    "forage_selection_entropy_nats": "Running mean of the entropy of a choice.",
+    "forage_propensity_minimum": "Smallest propensity of a shown arm since the start.",
+    "forage_head_smallest_eigenvalue": "Of A; it has to grow.",
+    "forage_head_condition_number": "Of A; largest over smallest eigenvalue.",
+    "forage_head_dominance_ratio": "Largest eigenvalue of A over what as many usual rows make it.",
+    "forage_model_version": "Trained version that serves; 0 is untrained.",
+    "forage_trained_to_position": "Log position that the version was trained to.",
+    "forage_training_overdue_seconds": "Since a training fell due that was not done; 0: none is.",
+}
+FEATURE = {
+    "forage_clipped_values_total": "Values of a feature that lay beyond its clip.",
+    "forage_context_stability_index": "Of the latest contexts against those of the last day.",
+}
+
+
+class Readings:
+    """What `Telemetry.read` takes. Remembers since when a training is due."""
+
+    def __init__(
+        self, journal: Journal, telemetry: Telemetry, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._journal, self._telemetry, self._clock = journal, telemetry, clock
+        self._due_since: dict[tuple[str, str], tuple[tuple[int, int], float]] = {}
+
+    def __call__(self) -> Iterator[Family]:
+        states = self._journal.states
+        self._telemetry.drift.forget_others(states)
+        yield from _families(PROCESS, (), self._process())
+        yield from _families(EXPERIMENT, ("experiment",), self._experiments(states))
+        yield from _families(POLICY, ("experiment", "policy"), self._policies(states))
+        yield from _families(FEATURE, ("experiment", "feature"), self._features(states))
+
+    def _process(self) -> Iterator[Row]:
+        journal = self._journal
+        yield "forage_processes", (), float(journal.presence.count)
+        yield "forage_log_queue_entries", (), float(journal.queued)
+        yield "forage_buffered_decisions", (), float(journal.buffered)
+        yield "forage_follow_lag_seconds", (), journal.lag_seconds or 0.0
+
+    def _experiments(self, states: dict[str, State]) -> Iterator[Row]:
+        quarantined = self._journal.quarantined
+        for name in {**states, **quarantined}:
+            yield "forage_quarantined", (name,), float(name in quarantined)
+        for name, state in states.items():
+            yield "forage_log_position", (name,), float(state.position)
+            taken = sum(footprint_of(state).values())
+            yield "forage_experiment_memory_bytes", (name,), float(taken)
+            age = self._telemetry.snapshot_age(name)
+            if age is not None:
+                yield "forage_snapshot_age_seconds", (name,), age
+            behind = state.position - self._journal.live[name].snapshot_position
+            every = self._journal.snapshot_events(state)
+            yield "forage_snapshot_lag_ratio", (name,), behind / every
+
+    def _policies(self, states: dict[str, State]) -> Iterator[Row]:
+        for name, state in states.items():
+            for policy, learner in state.learners.items():
+                key = name, policy
+                for gauge, value in self._policy(state, learner):
+                    yield gauge, key, float(value)
+
+    def _policy(self, state: State, learner: Learner) -> Iterator[tuple[str, float]]:
+        key, version = (state.name, learner.name), learner.active
+        total = sum(one.settings.share for one in state.learners.values())
+        yield "forage_policy_share", learner.settings.share / total
+        yield "forage_policy_explores", explores(learner)
+        tally = state.tallies[learner.name]
+        if tally.count:
+            yield "forage_reward_mean", tally.total / tally.count
+        yield from self._drift(state, learner.name)
+        if watch := self._telemetry.watched.get(key):
+            yield "forage_selection_entropy_nats", watch.entropy
+            yield "forage_propensity_minimum", watch.minimum
+        if version.head is not None and version.columns <= WIDE:
+            # A wider head's spectrum is left to `GET /policies`: a scrape holds up all else.
+            health = version.head.health(version.usual)
+            yield "forage_head_smallest_eigenvalue", health.smallest_eigenvalue
+            yield "forage_head_condition_number", health.condition_number
+            if health.dominance is not None:
+                yield "forage_head_dominance_ratio", health.dominance
+        yield "forage_model_version", version.number
+        yield "forage_trained_to_position", version.trained_to
+        if learner.settings.has_net:
+            yield "forage_training_overdue_seconds", self._overdue(key, learner)
+
+    def _drift(self, state: State, policy: str) -> Iterator[tuple[str, float]]:
+        drift, rules = self._telemetry.drift, state.definition.reward
+        if rewards := drift.rewards(state, policy):
+            yield "forage_reward_recent_mean", rewards.recent
+            shift = rewards.shift(rules)
+            if shift is not None:
+                yield "forage_reward_shift_sigmas", shift
+        if found := drift.predictions(state, policy):
+            yield "forage_calibration_error_ratio", found.error
+            yield "forage_prediction_bias_sigmas", found.bias
+            if found.ratio is not None:
+                yield "forage_calibration_ratio", found.ratio
+
+    def _overdue(self, key: tuple[str, str], learner: Learner) -> float:
+        """Since the first scrape that saw this training due."""
+        if not learner.training_due:
+            self._due_since.pop(key, None)
+            return 0.0
+        known = self._due_since.get(key)
+        if known is None or known[0] != learner.next_version:
+            known = self._due_since[key] = learner.next_version, self._clock()
+        return self._clock() - known[1]
+
+    def _features(self, states: dict[str, State]) -> Iterator[Row]:
+        for name, state in states.items():
+            for feature, count in state.schema.clipped.items():
+                yield "forage_clipped_values_total", (name, feature), float(count)
+            for feature, index in self._telemetry.drift.context(state).items():
+                yield "forage_context_stability_index", (name, feature), index
+
+
+def explores(learner: Learner) -> bool:
+    """Whether its choice is drawn, or sure but for ties."""
+    return learner.settings.epsilon > 0 or learner.policy.rule.explores
+
+
+def _families(
+    texts: dict[str, str], labels: tuple[str, ...], values: Iterable[Row]
+) -> Iterator[Family]:
+    rows: dict[str, list[tuple[tuple[str, ...], float]]] = {name: [] for name in texts}
+    for name, key, value in values:
+        rows[name].append((key, value))
+    for name, text in texts.items():
+        yield Family(name, text, labels, rows[name])

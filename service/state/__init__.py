@@ -1,0 +1,1 @@
+"""State: a fold over events."""

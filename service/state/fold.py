@@ -1,0 +1,418 @@
+"""State = fold(state, events): the only code that changes an experiment's state.
+
+A live reward, recovery, a second replica and the trainer's rebuild all come through `apply`, one
+event at a time, in log order. Snapshots are a saved fold; `snapshot` and `restore` keep every bit.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+from service.bandits.influence import Influence
+from service.bandits.policies.candidates import Candidates, Selections
+from service.bandits.policies.version import Version, part
+from service.definition.experiment import Definition
+from service.definition.features import Array, Schema
+from service.errors import (
+    Damaged,
+    FoldedBeforeSkipped,
+    Invalid,
+    LogGap,
+    NotPositiveDefinite,
+    Outdated,
+)
+from service.state import codec
+from service.state.events import (
+    AnyEvent,
+    ArmRemoved,
+    ArmUpserted,
+    ChangeDetected,
+    Erased,
+    ExperimentDefined,
+    ExperimentDeleted,
+    Learned,
+    PolicyReset,
+    Skipped,
+    Tombstone,
+    VersionActivated,
+    VersionStaged,
+    outcomes,
+)
+from service.state.learner import Learner, Staged
+from service.state.snapshot import Snapshot
+from service.state.tallies import ArmTallies, Tally
+
+SNAPSHOT_SCHEMA = 2
+"""Of snapshots and artifacts. An older snapshot is passed over for the log. A version of an older
+artifact is passed over too: its head is of other features, and its training falls due again."""
+
+HEADLESS = {
+    "share",
+    "epsilon",
+    "learning",
+    "alpha",
+    "draws",
+    "bank",
+    "scale",
+    "retrieve",
+    "rule",
+    "masks",
+    "training",
+}
+"""Policy settings that do not touch the head: changing another starts the head from the prior."""
+
+
+class State:
+    """One experiment, as its log says it is at `position`.
+
+    rows      the catalogue's encoded features; another mapping where all of them are others
+    changes   how many arms came, changed or went since it is that mapping
+    changed   the last of these, in order
+    selections   of a catalogue that is too large to make something of it as a whole
+    skips        positions of events that were passed over
+    influence    how large rows usually are
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.position = 0
+        self.revision = 0
+        self.schema_version = 0
+        self.deleted = True
+        self.definition: Definition
+        self.schema: Schema
+        self.influence: Influence
+        self.arms: dict[str, dict[str, Any]] = {}
+        self.learners: dict[str, Learner] = {}
+        self.tallies: dict[str, Tally] = {}
+        self.arm_tallies: dict[str, ArmTallies] = {}
+        self.rows: dict[str, Array] = {}
+        self.changes = 0
+        self.changed: list[str] = []
+        self._candidates: Candidates | None = None
+        self.selections = Selections()
+        self.skips: list[int] = []
+
+    # -- the fold ------------------------------------------------------------------------------
+
+    def apply(self, position: int, event: AnyEvent, artifact: bytes | None = None) -> None:
+        """Fold one event. artifact: the blob that a `VersionStaged` names.
+
+        Raises LogGap where `position` is not the next one, or its event was erased,
+        FoldedBeforeSkipped where it skips an event that this state holds. Whatever else it raises,
+        the state may hold a part of the event: only a replay can go on.
+        """
+        if position != self.position + 1:
+            raise LogGap(
+                f"experiment {self.name}: position {position} follows {self.position} in the log"
+            )
+        if isinstance(event, Tombstone):
+            raise _erased(self.name, position)
+        if isinstance(event, Skipped):
+            self._skip(position, event)
+        else:
+            self._change(position, event, artifact)
+        for learner in self.learners.values():
+            if learner.staged and learner.staged.folded_to == position - 1:
+                learner.staged.folded_to = position
+        self.position = position
+
+    def _skip(self, position: int, event: Skipped) -> None:
+        """Pass over the event at this position (`replay.read_event`), or hear that an earlier one
+        had to be."""
+        if event.position == position:
+            self.skips.append(position)
+        elif event.position not in self.skips:
+            raise FoldedBeforeSkipped(
+                f"experiment {self.name}: position {event.position} was folded and then skipped"
+            )
+
+    def catch_up(self, learner: Learner, position: int, event: AnyEvent) -> None:
+        """Fold an event that the state already holds into a staged version that it came before.
+
+        Raises LogGap where it has been erased since.
+        """
+        staged = learner.staged
+        assert staged is not None
+        assert staged.gone is not None
+        assert position == staged.folded_to + 1 <= self.position
+        if position in staged.gone or position in self.skips:
+            pass
+        elif isinstance(event, Tombstone):
+            raise _erased(self.name, position)
+        elif isinstance(event, Learned) and event.schema_version == self.schema_version:
+            staged.version.fold(position, event.decision, learner.outcomes(event))
+        elif is_change_of(event, learner):
+            staged.version.drop(event.columns, event.since, position)
+        elif isinstance(event, Erased):
+            staged.version.forget(event.decisions)
+        staged.folded_to = position
+
+    def _change(self, position: int, event: AnyEvent, artifact: bytes | None) -> None:
+        match event:
+            case ExperimentDefined():
+                self._define(position, event)
+            case ExperimentDeleted():
+                self.deleted, self.revision = True, event.revision
+                self.learners, self.tallies, self.arm_tallies, self.arms = {}, {}, {}, {}
+            case PolicyReset():
+                self._reset(position, event)
+            case _ if self.deleted:
+                pass  # someone wrote it before they knew
+            case Learned():
+                self._settle(position, event)
+            case VersionStaged():
+                self._stage(position, event, artifact)
+            case VersionActivated():
+                self._activate(position, event)
+            case ChangeDetected() | Erased():
+                self._forget(position, event)
+            case ArmUpserted() | ArmRemoved():
+                self._list(event)
+
+    def _forget(self, position: int, event: ChangeDetected | Erased) -> None:
+        """What a change made stale, in its policy's head. What was erased, where single settlements
+        are held: the sums of the heads stay."""
+        for learner in self.learners.values():
+            if isinstance(event, Erased):
+                learner.forget(position, event.decisions)
+            elif is_change_of(event, learner):
+                learner.change(position, event)
+
+    def _list(self, event: ArmUpserted | ArmRemoved) -> None:
+        """Put an arm into the catalogue, if it fits the features that hold at this position (they
+        may have been defined anew after it was checked), or take it out."""
+        if isinstance(event, ArmRemoved):
+            self.arms.pop(event.arm, None)
+            self.rows.pop(event.arm, None)
+            self._moved(event.arm)
+            return
+        try:
+            row = self.schema.encode_arm(event.features)
+        except Invalid:
+            return
+        self.arms[event.arm], self.rows[event.arm] = event.features, row
+        self._moved(event.arm)
+
+    def _moved(self, arm: str) -> None:
+        self._candidates = None
+        self.selections.clear()
+        self.changes += 1
+        self.changed.append(arm)
+        if len(self.changed) > max(10_000, len(self.rows) // 4):
+            del self.changed[: len(self.changed) // 2]  # who is behind by more takes in all anew
+
+    def _define(self, position: int, event: ExperimentDefined) -> None:
+        definition = Definition.model_validate(event.definition)
+        same_features = event.schema_version == self.schema_version and not self.deleted
+        schema = self.schema if same_features else Schema(definition.features)
+        learners = {}
+        for name, settings in definition.policies.items():
+            fresh = Learner(self.name, name, settings, definition, schema, event.revision, position)
+            kept = self.learners.get(name) if same_features else None
+            if kept and kept.view.names == fresh.view.names and _same_head(kept, fresh):
+                kept.configure(settings, position)
+                fresh = kept
+            learners[name] = fresh
+        if same_features:
+            self.influence.look(definition)
+        else:
+            self.influence = Influence(schema, definition)
+        self.definition, self.schema, self.learners = definition, schema, learners
+        self.revision, self.schema_version = event.revision, event.schema_version
+        self.tallies = {name: self.tallies.get(name, Tally(position)) for name in learners}
+        self.arm_tallies = {
+            name: self.arm_tallies.get(name, ArmTallies(position)) for name in learners
+        }
+        self.deleted = False
+        self.arms = {arm: dict(features) for arm, features in definition.arms.items()}
+        self._encode_catalogue()
+
+    def _reset(self, position: int, event: PolicyReset) -> None:
+        self.revision, name = event.revision, event.policy
+        if name in self.learners:
+            settings = self.learners[name].settings
+            self.learners[name] = Learner(
+                self.name, name, settings, self.definition, self.schema, event.revision, position
+            )
+
+    def _encode_catalogue(self) -> None:
+        self.rows = {arm: self.schema.encode_arm(features) for arm, features in self.arms.items()}
+        self._candidates, self.changes, self.changed = None, 0, []
+        self.selections.clear()
+
+    @property
+    def candidates(self) -> Candidates:
+        """The catalogue as arms to choose from; put together once after it changed."""
+        if self._candidates is None:
+            x = np.array(list(self.rows.values())).reshape(len(self.rows), self.schema.arm.width)
+            self._candidates = Candidates(tuple(self.rows), x)
+        return self._candidates
+
+    def _settle(self, position: int, event: Learned) -> None:
+        if event.schema_version != self.schema_version:
+            return
+        tally, by_arm = self.tallies.get(event.policy), self.arm_tallies.get(event.policy)
+        for outcome in outcomes(event):
+            if tally is not None and by_arm is not None:
+                tally.move(outcome)
+                by_arm.move(outcome, self.arms)
+            if outcome.was is None:
+                self.influence.learn(outcome.settled)
+        for learner in self.learners.values():
+            learner.fold(position, event)
+
+    def _stage(self, position: int, event: VersionStaged, artifact: bytes | None) -> None:
+        learner = self.learners.get(event.policy)
+        if learner is None or (event.born, event.version) != learner.next_version:
+            return  # the policy was defined anew meanwhile: the version is for another head
+        if artifact is None:
+            raise Damaged(f"artifact {event.artifact} of {event.policy}/{event.version} is missing")
+        try:
+            learner.staged = Staged(read_artifact(learner, artifact), event.watermark, position)
+        except Outdated:
+            learner.passed_over = event.version
+
+    def _activate(self, position: int, event: VersionActivated) -> None:
+        learner = self.learners.get(event.policy)
+        if learner is None or learner.staged is None or event.born != learner.born:
+            return
+        if learner.staged.folded_to < self.position:
+            raise LogGap(f"{event.policy}/{event.version} was activated before it had caught up")
+        learner.activate(position, event.at)
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    @property
+    def staging(self) -> bool:
+        return any(learner.staged for learner in self.learners.values())
+
+    def snapshot(self) -> Snapshot:
+        """All of the state. Not while a version is staged: its rewards are not all folded yet."""
+        return self.capture()()
+
+    def capture(self) -> Callable[[], Snapshot]:
+        """The state as it stands; the call makes a snapshot of it, and may run in a thread while
+        the fold goes on."""
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        learners = {}
+        for index, (name, learner) in enumerate(self.learners.items()):
+            learners[name], own = learner.dump()
+            arrays |= {f"{index}.{key}": array for key, array in own.items()}
+        for index, by_arm in enumerate(self.arm_tallies.values()):
+            arrays |= {f"arms.{index}.{key}": array for key, array in by_arm.arrays().items()}
+        if not self.deleted:
+            arrays |= {f"influence.{key}": own for key, own in self.influence.arrays().items()}
+        meta = {
+            "name": self.name,
+            "position": self.position,
+            "revision": self.revision,
+            "schema_version": self.schema_version,
+            "deleted": self.deleted,
+            "definition": None if self.deleted else self.definition.model_dump(mode="json"),
+            "learners": learners,
+            "tallies": {name: vars(tally) for name, tally in self.tallies.items()},
+            "skips": self.skips,
+        }
+        text, arms, position = codec.text_of(SNAPSHOT_SCHEMA, meta), dict(self.arms), self.position
+        own = {name: array.copy(order="K") for name, array in arrays.items()}
+        return lambda: Snapshot(position, codec.seal(codec.with_member(text, "arms", arms), own))
+
+    @classmethod
+    def restore(cls, snapshot: Snapshot) -> "State":
+        """Raises Damaged or LogTooNew."""
+        meta, arrays = codec.unpack(snapshot.payload, SNAPSHOT_SCHEMA)
+        state = cls(meta["name"])
+        if not meta["deleted"]:
+            state._define(
+                meta["position"],
+                ExperimentDefined(
+                    at=0.0,
+                    revision=meta["revision"],
+                    schema_version=meta["schema_version"],
+                    definition=meta["definition"],
+                ),
+            )
+            state.arms = meta["arms"]
+            state._encode_catalogue()
+            state.influence.restore(part(arrays, "influence."))
+            for index, name in enumerate(meta["learners"]):
+                state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))
+                if by_arm := part(arrays, f"arms.{index}."):  # an older snapshot has none
+                    state.arm_tallies[name] = ArmTallies.restore(by_arm)
+        state.tallies = {name: Tally(**tally) for name, tally in meta["tallies"].items()}
+        state.position, state.revision = meta["position"], meta["revision"]
+        state.schema_version = meta["schema_version"]
+        state.skips = list(meta.get("skips", []))  # an older snapshot has none
+        return state
+
+
+def _erased(name: str, position: int) -> LogGap:
+    return LogGap(
+        f"experiment {name}: what stood at position {position} was erased: a replay begins at the "
+        "origin, after it"
+    )
+
+
+def is_change_of(event: AnyEvent, learner: Learner) -> TypeGuard[ChangeDetected]:
+    """Whether a policy's head, as it was born, met this change."""
+    return (
+        isinstance(event, ChangeDetected)
+        and event.policy == learner.name
+        and event.born == learner.born
+    )
+
+
+def changes_due(state: State, at: float) -> list[ChangeDetected]:
+    """What is to be logged of policies whose residuals say that the world has changed."""
+    due = []
+    for learner in state.learners.values():
+        detector = learner.detector if learner.settings.learning else None
+        if detector is not None and (alarm := detector.alarm):
+            column, since = alarm
+            due.append(
+                ChangeDetected(
+                    at=at,
+                    policy=learner.name,
+                    born=learner.born,
+                    number=learner.changes + 1,
+                    stratum="all" if column is None else state.schema.column_name(column),
+                    columns=[] if column is None else [column],
+                    since=since,
+                    schema_version=state.schema_version,
+                )
+            )
+    return due
+
+
+def _same_head(kept: Learner, fresh: Learner) -> bool:
+    return kept.settings.model_dump(exclude=HEADLESS) == fresh.settings.model_dump(exclude=HEADLESS)
+
+
+def read_artifact(learner: Learner, artifact: bytes, limit: int | None = None) -> Version:
+    """The version that a trainer packed. Raises Damaged where it does not fit the policy, or holds
+    more bytes than `limit`."""
+    meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)
+    try:
+        version = learner.restored(meta, arrays)
+        phi = version.encoder(np.zeros((1, learner.view.width)))
+        seen = [version.mean(phi, [""]), version.encoder.predict(phi)]
+        if version.head is not None:
+            seen.append(version.head.width(phi, [""]))
+        if not np.isfinite(seen).all():
+            raise ValueError("a mean or a width is not finite")
+    except (LookupError, TypeError, ValueError, AssertionError, NotPositiveDefinite) as fault:
+        raise Damaged(f"the artifact does not fit policy {learner.name}: {fault}") from fault
+    return version
+
+
+def read_meta(artifact: bytes, limit: int | None = None) -> dict[str, Any]:
+    """What a trainer says of its artifact. Raises as `codec.unpack`."""
+    meta, _ = codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)
+    return meta
+
+
+def pack_artifact(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    return codec.pack(SNAPSHOT_SCHEMA, meta, arrays)

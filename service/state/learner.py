@@ -1,0 +1,362 @@
+"""A policy at work: its versions, and the two things done with them, score and learn."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil, inf, sqrt
+from random import Random
+
+import numpy as np
+
+from service.bandits.networks import Network, dropout_masks
+from service.bandits.policies.candidates import Candidates
+from service.bandits.policies.change import Detector
+from service.bandits.policies.effort import Prices, prices
+from service.bandits.policies.encoder import Encoder
+from service.bandits.policies.kinds import head_of, policy_of
+from service.bandits.policies.memory import Memory
+from service.bandits.policies.net import cold_encoder
+from service.bandits.policies.rules import Scores
+from service.bandits.policies.version import Version, part
+from service.bandits.posterior import Bank, Head, RidgeHead
+from service.bandits.posterior.base import Meta, Stored
+from service.definition.experiment import Definition
+from service.definition.features import Array, Schema, View
+from service.definition.policies import AnyPolicy
+from service.state.events import ChangeDetected, Learned, Outcome, outcomes
+
+HISTORY = 100
+"""Activated versions and changes that are remembered for display."""
+
+REMEMBERED = 10_000
+"""Settlements that a policy which watches for changes remembers, to build its head anew from those
+that a change did not touch."""
+
+
+@dataclass
+class Staged:
+    """A version on its way: folded up to `folded_to`, serving nothing yet.
+
+    position   of the event that staged it
+    gone       positions before that whose events had been erased by then: it never learns them,
+               on any process, whether it comes upon the event or its tombstone
+    """
+
+    version: Version
+    folded_to: int
+    position: int
+    gone: set[int] | None = None
+
+
+class Learner:
+    """One policy of one experiment: configuration, versions and counts. Changed by the fold alone.
+
+    born          revision of the experiment at which its head started from the prior
+    born_at       log position of that; 0 where a snapshot of an older Forage did not say
+    changes       changes of the world it has met
+    retrain       rewards at which a training falls due because of the last change
+    passed_over   the last version that was staged with an artifact of an older layout
+    """
+
+    def __init__(
+        self,
+        experiment: str,
+        name: str,
+        settings: AnyPolicy,
+        definition: Definition,
+        schema: Schema,
+        born: int,
+        begins: int = 0,
+    ) -> None:
+        self.name, self.born, self.born_at = name, born, begins
+        self._take(settings)
+        self.schema = schema
+        self._experiment = experiment
+        self.view = View(schema, definition.features_of(settings))
+        self.rewards = 0
+        self.active = self.version(0, self._cold_encoder)
+        self.active.begins = begins
+        self.staged: Staged | None = None
+        self.history: list[Meta] = []
+        watched = settings.change and self.policy.has_head
+        self.detector = self._new_detector() if watched else None
+        self.changes = 0
+        self.passed_over = 0
+        self.retrain: int | None = None
+
+    def configure(self, settings: AnyPolicy, position: int) -> None:
+        """Settings that leave the head as it is (`fold.HEADLESS`), from this position on.
+
+        A head that learns again missed what came while it was frozen: it takes corrections only of
+        what it learns from here.
+        """
+        if settings.learning and not self.settings.learning:
+            self.active.begins = position
+        self._take(settings)
+        for version in [self.active, *([self.staged.version] if self.staged else [])]:
+            version.bank = self._bank(version.number)
+            version.encoder = self._masked(version.encoder, version.number)
+
+    def _take(self, settings: AnyPolicy) -> None:
+        self.settings, self.policy = settings, policy_of(settings)
+        self._prices: tuple[Version, Prices] | None = None
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _key(self, number: int) -> str:
+        return f"{self._experiment}\0{self.name}\0{number}\0{self.policy.bank_seed}"
+
+    def _bank(self, number: int) -> Bank:
+        return Bank(self.policy.draws, self._key(number))
+
+    @cached_property
+    def _cold_encoder(self) -> Encoder:
+        return cold_encoder(self.policy.net, self.view, self.name)
+
+    def _new_memory(self) -> Memory | None:
+        if self.settings.window is None and not self.settings.change:
+            return None
+        return Memory(self.schema.width, self.memory_limit)
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Settlements that a head can be built anew from while it serves; None: all."""
+        return self.settings.window or (REMEMBERED if self.settings.change else None)
+
+    def _new_detector(self) -> Detector:
+        """Strata of the columns that this policy looks at."""
+        split = self.schema.context.width
+        return Detector(
+            self.view.context_columns.tolist(), (split + self.view.arm_columns).tolist()
+        )
+
+    def _masked(self, encoder: Encoder, number: int) -> Encoder:
+        """With the dropout masks of a version, where the policy has any."""
+        net = self.policy.net
+        if net is None or not net.masks or encoder.trained is None:
+            return encoder
+        masks = dropout_masks(encoder.trained, net.masks, net.dropout, self._key(number))
+        return replace(encoder, masks=masks)
+
+    def version(self, number: int, encoder: Encoder) -> Version:
+        """A version with an empty head."""
+
+        def head(encoder: Encoder) -> Head | None:
+            return head_of(self.settings, encoder, self.view.width, self.name)
+
+        return Version(
+            number,
+            self.view,
+            self._masked(encoder, number),
+            head,
+            self.settings,
+            self._bank(number),
+            self._new_memory(),
+            predicts=self.policy.predicts,
+        )
+
+    def trained(
+        self,
+        network: Network,
+        output: tuple[Array, Array],
+        outputs: tuple[str, ...] = (),
+    ) -> Encoder:
+        """An encoder with a fitted net beside this policy's cold one."""
+        return replace(
+            self._cold_encoder,
+            trained=network,
+            output=output,
+            outputs=outputs,
+            logistic=self.policy.net is not None and self.policy.net.log_loss,
+        )
+
+    # -- score ---------------------------------------------------------------------------------
+
+    @property
+    def prices(self) -> Prices:
+        """What the active version asks of a decision."""
+        if self._prices is None or self._prices[0] is not self.active:
+            self._prices = self.active, prices(self.active, self.policy.rule.draws)
+        return self._prices[1]
+
+    def effort_ms(self, arms: int, slots: int) -> float:
+        """That a decision is estimated to take."""
+        if self.policy.slow:
+            return inf
+        head, known = self.active.head, self._prices
+        own = known[1] if known is not None and known[0] is self.active else self.prices
+        return own.ms(arms, slots, 0 if head is None else head.stale)
+
+    def score(self, context: Array, candidates: Candidates) -> Scores:
+        """Scores of the distinct candidates under the active version."""
+        return self.policy.score(self.active, context, candidates)
+
+    def propensities(self, contexts: Array, candidates: Candidates) -> Array:
+        """(B, context.width) -> (B, K), under the active version."""
+        return self.policy.propensities(self.active, contexts, candidates)
+
+    def directions(self, context: Array, count: int, seed: int) -> Array:  # (view.width, 1 + count)
+        """Vectors whose product with what a row has of the arm is its score: under the mean, and
+        under `count` posterior draws that the seed chooses. An upper bound's are `alpha` times as
+        far from the mean: with |z| = 1 the largest product is the bound."""
+        version = self.active
+        assert isinstance(version.head, RidgeHead)
+        bank = version.bank if version.bank.draws > count else self._directions
+        draws = Random(seed).sample(range(bank.draws), count)
+        part = self.view.context_part(context)
+        return version.head.directions(bank, draws, self.policy.rule.away) * part[:, None]
+
+    @cached_property
+    def _directions(self) -> Bank:
+        """For rules that draw nothing."""
+        return Bank(64, self._key(0))
+
+    def explain(self, context: Array, candidates: Candidates) -> list[dict[str, float]]:
+        """Mean and posterior width of each candidate under the active version."""
+        version = self.active
+        if version.head is None:
+            return [{} for _ in candidates.ids]
+        phi = version.encoder(self.view.design(context[None], candidates.x))
+        mean = version.mean(phi, candidates.ids)
+        width = version.head.width(phi, candidates.ids)
+        return [{"mean": float(m), "width": float(w)} for m, w in zip(mean, width, strict=True)]
+
+    # -- learn ---------------------------------------------------------------------------------
+
+    def learns_from(self, policy: str) -> bool:
+        return policy == self.name or self.settings.learns_from == "all"
+
+    def outcomes(self, event: Learned) -> list[Outcome]:
+        """What this policy learns from an event.
+
+        An arm outside the catalogue gets no head of its own.
+        """
+        if not self.learns_from(event.policy):
+            return []
+        per_arm = self.settings.per_arm
+        return [one for one in outcomes(event) if not (one.settled.inline and per_arm)]
+
+    def fold(self, position: int, event: Learned) -> None:
+        """One event's outcomes, at its log position.
+
+        A staged version learns whatever the settings say: how far it had caught up when they
+        changed differs from process to process, and its head must not.
+        """
+        if not self.learns_from(event.policy):
+            return
+        found = self.outcomes(event)
+        self.rewards += sum(one.was is None for one in found)
+        if self.settings.learning:
+            if self.detector:
+                self._watch(self.detector, position, found)
+            self.active.fold(position, event.decision, found)
+        if self.staged and self.staged.folded_to == position - 1:
+            self.staged.version.fold(position, event.decision, found)
+
+    def _watch(self, detector: Detector, position: int, found: list[Outcome]) -> None:
+        for outcome in found:
+            settled = outcome.settled
+            if outcome.was is None:
+                x, root = np.array(settled.x), sqrt(settled.weight)
+                mean = self.active.mean(self.active.phi(x[None]), [settled.arm])
+                detector.observe(position, root * x, root * (settled.reward - float(mean[0])))
+
+    def change(self, position: int, event: ChangeDetected) -> None:
+        """The world changed: forget what that made stale, and have the net trained anew soon."""
+        self.changes = event.number
+        for version in [self.active, *([self.staged.version] if self.staged else [])]:
+            if version is self.active or (self.staged and self.staged.folded_to == position - 1):
+                version.drop(event.columns, event.since, position)
+        if self.detector:
+            self.detector.reset(position)
+        if self.policy.training is not None:
+            self.retrain = self.rewards + self.policy.training.first
+        self._remember(event.at, position, change=event.stratum)
+
+    def forget(self, position: int, decisions: Collection[str]) -> None:
+        """Single settlements of decisions that were erased."""
+        self.active.forget(decisions)
+        if self.staged and self.staged.folded_to == position - 1:
+            self.staged.version.forget(decisions)
+
+    def activate(self, position: int, at: float) -> None:
+        """The staged version serves from here."""
+        assert self.staged is not None
+        self.active, self.staged = self.staged.version, None
+        if self.retrain is not None and self.active.rewards >= self.retrain:
+            self.retrain = None
+        self._remember(at, position, version=self.active.number, watermark=self.active.trained_to)
+
+    def _remember(self, at: float, position: int, **what: int | str | None) -> None:
+        self.history.append({**what, "position": position, "at": at})
+        del self.history[:-HISTORY]
+
+    # -- training ------------------------------------------------------------------------------
+
+    @property
+    def training_due_at(self) -> int | None:
+        """The count of rewards at which the next training falls due; None: never trained."""
+        net = self.policy.net
+        if net is None or not self.settings.learning or (net.alone and self.active.number):
+            return None
+        if self.active.number == 0:
+            return net.training.first
+        due = ceil(self.active.rewards * net.training.growth)
+        return due if self.retrain is None else min(due, self.retrain)
+
+    @property
+    def next_version(self) -> tuple[int, int]:
+        """(born, number): what fences off a trainer that worked from an older definition."""
+        return self.born, max(self.active.number, self.passed_over) + 1
+
+    @property
+    def training_due(self) -> bool:
+        due = self.training_due_at
+        return due is not None and self.rewards >= due
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def describe(self, version: Version) -> tuple[Meta, dict[str, Stored]]:
+        """Meta and arrays of a version: what snapshots and the trainer's artifacts hold."""
+        meta, arrays = version.describe()
+        return {**meta, "born": self.born}, arrays
+
+    def restored(self, meta: Meta, arrays: Mapping[str, Stored]) -> Version:
+        """The inverse of `describe`. Raises KeyError or ValueError where it is no such version."""
+        encoder = self._cold_encoder
+        if network := part(arrays, "net."):
+            encoder = self.trained(
+                Network.from_arrays(
+                    network, rectified=self.policy.net is not None and self.policy.net.rectified
+                ),
+                (arrays["output.weight"], arrays["output.bias"]),
+                tuple(meta["outputs"]),
+            )
+            encoder = replace(encoder, gradient_scale=float(meta["gradient_scale"]))
+        version = self.version(int(meta["version"]), encoder)
+        version.restore(meta, arrays)
+        return version
+
+    def dump(self) -> tuple[Meta, dict[str, Stored]]:
+        """All that the fold has changed; nothing is staged while this is taken."""
+        meta, arrays = self.describe(self.active)
+        if self.detector:
+            arrays |= {f"detector.{k}": array for k, array in self.detector.arrays().items()}
+        counts = {
+            "rewards": self.rewards,
+            "born_at": self.born_at,
+            "changes": self.changes,
+            "retrain": self.retrain,
+            "passed_over": self.passed_over,
+        }
+        return {**meta, **counts, "history": self.history}, arrays
+
+    def load(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
+        """The inverse of `dump`, bit for bit."""
+        self.born, self.born_at = int(meta["born"]), int(meta.get("born_at", 0))
+        self.rewards, self.changes = int(meta["rewards"]), int(meta["changes"])
+        self.passed_over = int(meta["passed_over"])
+        self.retrain, self.history = meta["retrain"], list(meta["history"])
+        self.active = self.restored(meta, arrays)
+        if self.detector:
+            self.detector.restore(part(arrays, "detector."))
