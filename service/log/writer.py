@@ -26,13 +26,13 @@ from service.log.stores.base import (
     Known,
     Outcome,
 )
-from service.log.waiting import Call, Held, Told, Waiting, tell, told_of
+from service.log.waiting import Held, Waiting, told_of
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.events import AnyEvent, Skipped
 from service.state.fold import State
 
-__all__ = ["Held", "Writer", "tell"]
+__all__ = ["Held", "Writer"]
 
 logger = logging.getLogger(__name__)
 
@@ -98,39 +98,15 @@ class Writer(Follower):
         """Whether it was the first. Raises StoreUnavailable: nothing is acknowledged."""
         return isinstance(await self._written(entry, None), Kept)
 
-    def append_soon(
-        self,
-        entry: Append,
-        event: AnyEvent,
-        then: Callable[[Appended | Known | StoreUnavailable], None],
-    ) -> None:
-        """`append`, for a caller who does not await. Raises StoreUnavailable."""
-        self.state(entry.experiment)
-        self._expect_log()
-        self._submit(entry, event, Call(then))
-
     async def append_all(self, entries: Sequence[tuple[Append, AnyEvent]]) -> None:
-        """`append` of each: one commit, and one who waits for it. Raises StoreUnavailable."""
+        """`append` of each, in one commit. Raises StoreUnavailable."""
         self._expect_log()
-        if not entries:
-            return
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        left, fault = len(entries), None
-
-        def came(outcome: Appended | Known | Exception) -> None:
-            nonlocal left, fault
-            left -= 1
-            if isinstance(outcome, Exception):
-                fault = outcome
-            if left == 0 and not done.done():
-                if fault is None:
-                    done.set_result(None)
-                else:
-                    done.set_exception(fault)
-
-        for entry, event in entries:
-            self._submit(entry, event, Call(came))
-        await done
+        loop = asyncio.get_running_loop()
+        waiting = [self._submit(*entry, loop.create_future()) for entry in entries]
+        outcomes = await asyncio.gather(*(each.done for each in waiting), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def _written(self, entry: Entry, event: AnyEvent | None) -> Outcome:
         self._expect_log()
@@ -155,11 +131,7 @@ class Writer(Follower):
             self._keep(row, done)
         return await done
 
-    def keep_soon(self, row: DecisionRow, then: Callable[[Held], None]) -> None:
-        """`keep`, not required, for a caller who does not await."""
-        self._keep(row, Call(then))
-
-    def _keep(self, row: DecisionRow, done: Told) -> None:
+    def _keep(self, row: DecisionRow, done: asyncio.Future[Any]) -> None:
         if self.degraded or (self._slow and self._buffer.full) or self._closing:
             done.set_result(self._unlogged(row, comes=False))
             return
@@ -241,7 +213,7 @@ class Writer(Follower):
                 return await self.held(experiment, decision)
         return None
 
-    def _submit(self, entry: Entry, event: AnyEvent | None, done: Told) -> Waiting:
+    def _submit(self, entry: Entry, event: AnyEvent | None, done: asyncio.Future[Any]) -> Waiting:
         waiting = Waiting(entry, event, done)
         if self._closing:
             waiting.done.set_exception(StoreUnavailable("the service is shutting down"))
