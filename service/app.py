@@ -27,8 +27,8 @@ from service.security.token import TokenSealer
 from service.serving.admin import Admin
 from service.serving.batcher import SelectBatcher
 from service.serving.engine import Engine
+from service.serving.metrics_collector import MetricsCollector
 from service.serving.overview import Overview
-from service.serving.readings import Readings
 from service.serving.settlement import Settlements
 from service.settings import Settings
 from service.state.footprint import footprint_of
@@ -86,7 +86,7 @@ async def open_services(settings: Settings, store: Store | None = None) -> Async
         services = assemble(
             settings, journal, settings.token_keys or [await journal.store.secret()]
         )
-        telemetry.read(Readings(journal, telemetry))
+        telemetry.read(MetricsCollector(journal, telemetry))
         _warn_of_large(services)
         await _define(services)
         journal.spawn(_expire(services))

@@ -14,7 +14,7 @@ from benchmarks.growth.axes import kept
 from benchmarks.medians import Turn, medians_us, turn_of
 from benchmarks.retrieval import WIDTH, decided, policy, vectors
 from service.definition.experiment import Definition
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.log.journal import Journal
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
@@ -72,7 +72,7 @@ def named(answering: Engine, state: State) -> Work:
     rng, arms = np.random.default_rng(2), len(state.rows)
     questions = cycle(
         [
-            Question(
+            SelectRequest(
                 {"taste": rng.standard_normal(WIDTH).tolist()},
                 policy="p",
                 arms=[str(arm) for arm in rng.choice(arms, NAMED, replace=False)],

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.errors import Refused
 from service.http.admission import AT_THE_DOOR, expect_short
-from service.http.gate import bounded
+from service.http.body_limit import bounded
 from service.http.pacing import Pacing
 from service.http.problems import MEDIA_TYPE, refusal
 from service.http.scope import CALLER, PROBES, declared_length, headers_of
@@ -72,7 +72,7 @@ REFUSED: Final = "refused"
 """The name under which all requests that are refused take their turns."""
 
 
-class Doorkeeper:
+class AuthMiddleware:
     """ASGI middleware: in front of whatever looks at a request's content.
 
     A request has to name a host of this service, a page has to be of an origin that may change

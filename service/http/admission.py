@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from service.definition.question import InlineArm, Question
+from service.definition.select_request import InlineArm, SelectRequest
 from service.errors import TooLarge
 from service.http.services import Services
 from service.security.access import Caller
@@ -20,7 +20,7 @@ def expect_short(caller: Caller, length: int) -> None:
 
 
 def admit_question(
-    services: Services, caller: Caller | None, question: Question, before: int = 0
+    services: Services, caller: Caller | None, question: SelectRequest, before: int = 0
 ) -> None:
     """One question, by itself. Raises Forbidden, TooManyRequests.
 
@@ -32,13 +32,13 @@ def admit_question(
     services.access.charge(caller, _cost(services, question), before, question.unit)
 
 
-def admit_one_of_batch(services: Services, caller: Caller | None, question: Question) -> None:
+def admit_one_of_batch(services: Services, caller: Caller | None, question: SelectRequest) -> None:
     """The same of one whose cost was counted with its batch."""
     admit_question(services, caller, question, _cost(services, question))
 
 
 def admit_batch(
-    services: Services, caller: Caller | None, questions: Sequence[Question | None]
+    services: Services, caller: Caller | None, questions: Sequence[SelectRequest | None]
 ) -> None:
     """What a batch costs, of whose requests each is looked at by itself. None: a reward. Raises
     Forbidden, TooManyRequests."""
@@ -49,7 +49,7 @@ def admit_batch(
     services.access.charge(caller, whole, AT_THE_DOOR)
 
 
-def _cost(services: Services, question: Question) -> int:
+def _cost(services: Services, question: SelectRequest) -> int:
     """By the arms that are named, or those of the catalogue."""
     arms = question.arms
     if arms is None:

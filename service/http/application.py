@@ -21,10 +21,10 @@ from service.http import (
     web,
 )
 from service.http.beacon import Beacon
+from service.http.body_limit import BodyLimitMiddleware
 from service.http.decisions import DecisionRoutes
-from service.http.gate import Gate
-from service.http.pacing import Paced, Pacing
-from service.http.request_id import RequestIds
+from service.http.pacing import Pacing, PacingMiddleware
+from service.http.request_id import RequestIdMiddleware
 from service.http.schemas import Problem
 from service.http.services import Services
 
@@ -47,12 +47,16 @@ class Application(FastAPI):
         """From the inside out: what stands nearer to the socket comes later."""
         services: Services = self.state.services
         settings, pacing = services.settings, Pacing()
-        app: ASGIApp = Paced(super().build_middleware_stack(), pacing)
+        app: ASGIApp = PacingMiddleware(super().build_middleware_stack(), pacing)
         app = DecisionRoutes(app, services, pacing)
-        app = access.Doorkeeper(app, services.access, services.hosts, services.addresses, pacing)
-        app = Gate(app, services.telemetry, settings.max_body_bytes, settings.max_artifact_bytes)
+        app = access.AuthMiddleware(
+            app, services.access, services.hosts, services.addresses, pacing
+        )
+        app = BodyLimitMiddleware(
+            app, services.telemetry, settings.max_body_bytes, settings.max_artifact_bytes
+        )
         app = cors.allowing(settings.cors_origins, Beacon(app, services.hosts))
-        return RequestIds(app)
+        return RequestIdMiddleware(app)
 
 
 def create_app(services: Services) -> FastAPI:

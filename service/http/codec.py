@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from service.definition.experiment import NAME
-from service.definition.question import Id, InlineArm, Question, Text, Values
+from service.definition.select_request import Id, InlineArm, SelectRequest, Text, Values
 from service.http.schemas import RewardBatchBody, RewardBody, SelectBatchBody, SelectBody
 from service.serving.engine import Answer
 from service.serving.settlement import Outcome, Status
@@ -35,8 +35,8 @@ class _Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top_k: Annotated[int, Meta(ge=1)] = 1
     deferred: bool = False
 
-    def question(self, key: str | None = None, caller: str = "") -> Question:
-        return Question(
+    def question(self, key: str | None = None, caller: str = "") -> SelectRequest:
+        return SelectRequest(
             self.context, self.experiment, self.policy, self.unit, self.arms, self.top_k, key,
             self.deferred, caller,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.errors import Invalid, Refused, StoreUnavailable
 from service.http import codec
 from service.http.admission import AT_THE_DOOR, admit_batch, admit_one_of_batch, admit_question
@@ -139,7 +139,7 @@ class DecisionRoutes:
         questions = [each.question(caller=request.caller_name) for each in requests]
         admit_batch(self._services, request.caller, questions)
 
-        async def one(question: Question) -> bytes:
+        async def one(question: SelectRequest) -> bytes:
             admit_one_of_batch(self._services, request.caller, question)
             return codec.write_answer(await self._services.batcher.select(question))
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends
 from pydantic import AwareDatetime, BaseModel, Field
 
 from service.definition.experiment import ArmId, Name, Number, Values
-from service.definition.question import InlineArm
+from service.definition.select_request import InlineArm
 from service.errors import Invalid, Refused
 from service.http.experiments import named, only
 from service.http.problems import problem_of

@@ -53,7 +53,7 @@ class Pacing:
                 return
 
 
-class Paced:
+class PacingMiddleware:
     """ASGI middleware: each request takes its turn, but for probes."""
 
     def __init__(self, app: ASGIApp, pacing: Pacing) -> None:

@@ -29,7 +29,7 @@ def made() -> str:
     return f"{_entropy.getrandbits(64):016x}"
 
 
-class RequestIds:
+class RequestIdMiddleware:
     """ASGI middleware around everything else."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from service.definition.experiment import ArmId, Definition, Name, Number, Text, Values
 from service.definition.faults import at_most
 from service.definition.policies import whole
-from service.definition.question import InlineArm, Question
+from service.definition.select_request import InlineArm, SelectRequest
 from service.serving.engine import Answer
 from service.serving.settlement import ActivationStatus, Outcome, Status
 
@@ -67,14 +67,14 @@ class SelectBody(Body):
         "POST /decisions/{id}/activate.",
     )
 
-    def question(self, key: str | None = None, caller: str = "") -> Question:
+    def question(self, key: str | None = None, caller: str = "") -> SelectRequest:
         arms: list[str | InlineArm] | None = None
         if self.arms is not None:
             arms = [
                 InlineArm(arm.id, arm.features) if isinstance(arm, ArmBody) else arm
                 for arm in self.arms
             ]
-        return Question(
+        return SelectRequest(
             self.context, self.experiment, self.policy, self.unit, arms, self.top_k,
             key=key, deferred=self.deferred, caller=caller,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from math import isclose
 from time import time
 from typing import Any, Literal
 
-from service.definition.question import InlineArm
+from service.definition.select_request import InlineArm
 from service.errors import Conflict, Gone, Invalid, Refused
 from service.log.journal import Journal
 from service.log.stores.base import Append, Appended, DecisionRow, Mark

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from limits import RateLimitItem
 
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.errors import (
     ConfigurationError,
     Forbidden,
@@ -192,7 +192,7 @@ class Access:
             self._refused["profile"].inc()
             raise Forbidden(f"this key sends at most {most} in a batch", path="requests")
 
-    def expect_allowed(self, caller: Caller, question: Question) -> None:
+    def expect_allowed(self, caller: Caller, question: SelectRequest) -> None:
         """Raises Forbidden where the key is not good for all that is asked."""
         try:
             caller.grant.profile.expect(question)

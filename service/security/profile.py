@@ -5,7 +5,7 @@ from math import inf
 import msgspec
 from limits import RateLimitItem, parse
 
-from service.definition.question import InlineArm, Named, Question
+from service.definition.select_request import InlineArm, Named, SelectRequest
 from service.errors import Fault, Forbidden
 
 
@@ -41,7 +41,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return " ".join(["all" if kind is FREE else "strict", *own])
 
-    def expect(self, question: Question) -> None:
+    def expect(self, question: SelectRequest) -> None:
         """Raises Forbidden that names each part of the question that the key is not good for."""
         if self is FREE:
             return

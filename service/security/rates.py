@@ -11,6 +11,10 @@ MOST, SHARED = 100_000, 4_096
 one: 8 MB a window, of which the last is kept as well. Addresses and units have no end."""
 
 
+ROUNDING = 1e-6
+"""Of a time in seconds, at most: one of 17 must not become 16.999."""
+
+
 class _Window:
     """What was counted in the window that runs, and in the one before it."""
 
@@ -59,7 +63,7 @@ class Rates:
             wait = overlap - (free + 1) / before
         else:  # not in this window: what was counted in it will be what was before
             wait = overlap + 1 - min(1.0, (rate.amount - cost + 1) / now)
-        return int(wait * seconds) + 1  # at the very moment, the share is still too large
+        return int(wait * seconds + ROUNDING) + 1  # at that very moment, it is still too much
 
     @property
     def counters(self) -> int:

@@ -34,7 +34,7 @@ from service.state.events import (
 from service.state.fold import State, read_artifact, read_meta
 from service.state.footprint import expect_room, footprint_of
 from service.state.learner import Learner
-from service.state.tallies import interval
+from service.state.reward_statistics import interval
 
 LEAST_ARTIFACT_BYTES = 4 * 2**20
 """That any version may hold uncompressed; of a larger policy, what it is estimated to take."""

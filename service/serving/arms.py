@@ -6,7 +6,7 @@ import numpy as np
 
 from service.bandits.policies.candidates import LARGE, Candidates
 from service.definition.features import Array
-from service.definition.question import InlineArm, Named
+from service.definition.select_request import InlineArm, Named
 from service.errors import Fault, Invalid
 from service.log.replay import Pace
 from service.state.fold import State

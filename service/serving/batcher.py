@@ -4,12 +4,12 @@ import asyncio
 from time import perf_counter
 from typing import NamedTuple
 
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.errors import Refused
 from service.log.journal import Journal
 from service.observability.telemetry import Telemetry
 from service.security.access import GRANT, Grant
-from service.serving import together
+from service.serving import batch_scoring
 from service.serving.arms import are_many
 from service.serving.engine import ASIDE_MS, Answer, Asked, Engine, Made, decide
 
@@ -25,7 +25,7 @@ Decided = tuple[Asked, Made]
 class _Waiting(NamedTuple):
     """decided: None where the engine has to decide by itself."""
 
-    question: Question
+    question: SelectRequest
     grant: Grant | None
     decided: asyncio.Future[Decided | None]
 
@@ -49,7 +49,7 @@ class SelectBatcher:
             telemetry.stages.labels(stage) for stage in ("parse", "score", "seal", "append")
         )
 
-    async def select(self, question: Question) -> Answer:
+    async def select(self, question: SelectRequest) -> Answer:
         """Raises what `Engine.select` raises."""
         if question.arms is not None and are_many(question.arms):
             return await self._engine.select(question)
@@ -68,7 +68,7 @@ class SelectBatcher:
         self._append.observe(perf_counter() - start)
         return self._engine.answer(asked, made, held)
 
-    def _enqueue(self, question: Question) -> asyncio.Future[Decided | None]:
+    def _enqueue(self, question: SelectRequest) -> asyncio.Future[Decided | None]:
         loop = asyncio.get_running_loop()
         if not self._waiting:
             if self._journal.committing:
@@ -120,7 +120,7 @@ class SelectBatcher:
             self._parse.observe((perf_counter() - start) / known, known)
         return list(batches.values())
 
-    def _look_up(self, question: Question) -> Asked | None:
+    def _look_up(self, question: SelectRequest) -> Asked | None:
         """None where the experiment is new to this process, or the decision takes long."""
         state = self._engine.served(question.experiment)
         if state is None:
@@ -135,7 +135,7 @@ class SelectBatcher:
         learner, candidates, top_k = asked[0].learner, asked[0].candidates, asked[0].question.top_k
         if len(asked) > 1 and top_k == 1:
             contexts, seeds = [one.context for one in asked], [one.seed for one in asked]
-            found = together.decide(learner, contexts, candidates, seeds)
+            found = batch_scoring.decide(learner, contexts, candidates, seeds)
         else:
             found = [
                 decide(learner, one.context, candidates, one.question.top_k, one.seed)

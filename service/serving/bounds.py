@@ -1,7 +1,7 @@
 """What one decision may take of memory and of the log."""
 
 from service.bandits.policies.candidates import SELECTED, Candidates
-from service.definition.question import Named
+from service.definition.select_request import Named
 from service.errors import Invalid
 from service.settings import Settings
 from service.state.learner import Learner

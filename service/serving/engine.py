@@ -16,7 +16,7 @@ import numpy as np
 from service.bandits.policies import ranking, rules
 from service.bandits.policies.candidates import Candidates
 from service.definition.features import Array
-from service.definition.question import InlineArm, Named, Question
+from service.definition.select_request import InlineArm, Named, SelectRequest
 from service.errors import Conflict, Invalid, NoFiniteScores, NotFound, NotPositiveDefinite
 from service.log.journal import Journal
 from service.log.stores.base import DecisionRow
@@ -67,7 +67,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     """
 
     state: State
-    question: Question
+    question: SelectRequest
     learner: Learner
     assignment: float
     candidates: Candidates
@@ -140,7 +140,7 @@ class Engine:
                 raise NotFound("there is no experiment of this name", path="experiment")
         return state
 
-    async def select(self, question: Question) -> Answer:
+    async def select(self, question: SelectRequest) -> Answer:
         """Decide, log, answer. Raises Refused, or StoreUnavailable where features are too many
         for the token and the log cannot hold them."""
         state = await self.experiment(question.experiment)
@@ -153,11 +153,11 @@ class Engine:
             return self._again(state, question, held)
         return await self._decide(state, question, own)
 
-    def own_id(self, state: State, question: Question) -> str | None:
+    def own_id(self, state: State, question: SelectRequest) -> str | None:
         """The id of the decision that the request's key stands for; None where it has no key."""
         return None if question.key is None else self._sealer.request_id(state.name, question.key)
 
-    def _again(self, state: State, question: Question, held: Held) -> Answer:
+    def _again(self, state: State, question: SelectRequest, held: Held) -> Answer:
         """The decision that a key stands for. Raises Conflict where it came with something else."""
         decision = decode_decision(held.payload)
         if not self._asks_for(question, decision):
@@ -165,7 +165,7 @@ class Engine:
         self._telemetry.repeated.labels(state.name).inc()
         return Answer(decision, self._seal(state.name, decision)[0], state.name, held.logged)
 
-    def _asks_for(self, question: Question, decision: Decision) -> bool:
+    def _asks_for(self, question: SelectRequest, decision: Decision) -> bool:
         """Whether the decision answers the question, as far as the question says."""
         unit = None if question.unit is None else self._sealer.unit_hash(question.unit)
         asked = question.context, unit, question.top_k, question.deferred
@@ -180,7 +180,7 @@ class Engine:
         ids = [arm.id if isinstance(arm, InlineArm) else arm for arm in named]
         return (ids, inline) == (decision.arms, decision.inline)
 
-    async def _decide(self, state: State, question: Question, own: str | None) -> Answer:
+    async def _decide(self, state: State, question: SelectRequest, own: str | None) -> Answer:
         """own: the id, where a key has it already."""
         start = perf_counter()
         if not arms.are_many(question.arms):
@@ -203,7 +203,7 @@ class Engine:
             made = self._record_timed(asked, *chosen, start, parsed)
         return await self._keep(asked, made)
 
-    async def _look_up_again(self, name: str, question: Question, own: str | None) -> Asked:
+    async def _look_up_again(self, name: str, question: SelectRequest, own: str | None) -> Asked:
         """Under the lock, with as many arms as are named: what was looked up before it was had may
         be another by now."""
         state = await self.experiment(name)
@@ -236,7 +236,7 @@ class Engine:
     def look_up(
         self,
         state: State,
-        question: Question,
+        question: SelectRequest,
         own: str | None = None,
         found: arms.Found | None = None,
     ) -> Asked:
@@ -343,7 +343,7 @@ class Engine:
         self._telemetry.drift.decided(state, asked.context)
         return Answer(decision, made.token, state.name, held.logged)
 
-    def _assign(self, state: State, question: Question) -> tuple[Learner, float]:
+    def _assign(self, state: State, question: SelectRequest) -> tuple[Learner, float]:
         """The named policy, or one by its share of the traffic, sticky to the unit."""
         if question.policy is not None:
             learner = state.learners.get(question.policy)

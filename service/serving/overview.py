@@ -16,7 +16,7 @@ from service.security.access import granted
 from service.serving.admin import find
 from service.state.fold import State
 from service.state.learner import Learner
-from service.state.tallies import Tally, interval, lead
+from service.state.reward_statistics import Tally, interval, lead
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]

@@ -41,8 +41,8 @@ from service.state.events import (
     outcomes,
 )
 from service.state.learner import Learner, Staged
+from service.state.reward_statistics import ArmTallies, Tally
 from service.state.snapshot import Snapshot
-from service.state.tallies import ArmTallies, Tally
 
 SNAPSHOT_SCHEMA = 2
 """Of snapshots and artifacts. An older snapshot is passed over for the log. A version of an older

@@ -4,7 +4,7 @@ import asyncio
 
 from service.app import assemble
 from service.definition.experiment import Definition
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.log.journal import Journal
 from service.log.stores import Store
 from service.maintenance.audit import Audit
@@ -24,7 +24,7 @@ async def serve(store: Store) -> None:
     definition = shop(lints={"kind": "lints", "draws": 16})
     await services.admin.define("shop", Definition.model_validate(definition))
     for number in range(8):
-        answer = await services.engine.select(Question({"pet": "cat"}, top_k=1 + number % 2))
+        answer = await services.engine.select(SelectRequest({"pet": "cat"}, top_k=1 + number % 2))
         if number > 1:
             rewards = {arm.arm: 1.0 for arm in answer.decision.shown}
             await services.settlements.reward(Outcome(answer.token, rewards=rewards))

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.support.redis_server import RedisServer
 from service.app import assemble
 from service.definition.experiment import Definition
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log import replay
 from service.log.journal import Journal
@@ -61,7 +61,7 @@ class Shop:
         services, kind = self.services, self.visits % 10
         state = services.journal.states["shop"]
         deferred = kind in (7, 8, 9)
-        answer = await services.engine.select(Question({"pet": "cat"}, deferred=deferred))
+        answer = await services.engine.select(SelectRequest({"pet": "cat"}, deferred=deferred))
         if kind in (8, 9):
             await services.settlements.activate(answer.decision.id, None)
         if kind == 5:

@@ -17,7 +17,7 @@ from service.log.stores.memory import MemoryStore
 from service.maintenance.rebuild import Condition, Rebuilt, find, rebuild, rebuild_store
 from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
-from service.serving.engine import Question
+from service.serving.engine import SelectRequest
 from service.serving.settlement import Outcome
 from service.settings import Settings
 from service.state.events import decode_decision
@@ -69,7 +69,7 @@ async def play(services: Services, *, hostile: bool) -> dict[str, list[str]]:
     lies: dict[str, list[str]] = {name: [] for name in POLICIES}
     for turn in range(TURNS):
         for policy in POLICIES:
-            honest = Question(
+            honest = SelectRequest(
                 {"pet": ["cat", "dog"][turn % 2], "age": float(turn)},
                 policy=policy,
                 arms=["food1", "toy2", "bed1"][turn % 3 :][:1],
@@ -79,7 +79,7 @@ async def play(services: Services, *, hostile: bool) -> dict[str, list[str]]:
             answer = await services.engine.select(honest)
             await services.settlements.reward(Outcome(answer.token, reward=float(turn % 2)))
             if hostile:
-                lie = Question({"pet": "cat", "age": 90.0}, policy=policy, arms=["toy1"],
+                lie = SelectRequest({"pet": "cat", "age": 90.0}, policy=policy, arms=["toy1"],
                                caller="page", unit="troll")  # fmt: skip
                 answer = await services.engine.select(lie)
                 await services.settlements.reward(Outcome(answer.token, reward=1.0))
@@ -130,7 +130,9 @@ def test_rebuilt_heads_are_what_honest_visits_alone_would_have_made(backend: Bac
     async def scenario(services: Services) -> None:
         lies = await play(services, hostile=True)
         late = await services.engine.select(
-            Question({"pet": "cat", "age": 90.0}, policy="linucb", arms=["toy1"], caller="page")
+            SelectRequest(
+                {"pet": "cat", "age": 90.0}, policy="linucb", arms=["toy1"], caller="page"
+            )
         )
         poisoned = {name: means(state_of(services), name) for name in LEARNED}
         found = await rebuilt(services, Condition(key="page"))
@@ -163,7 +165,7 @@ def test_a_correction_of_what_was_left_out_moves_nothing(backend: Backend) -> No
     async def scenario(services: Services) -> None:
         definition = shop(linucb={"kind": "linucb"}) | {"reward": {"default": 0.0}}
         await services.admin.define("shop", Definition.model_validate(definition))
-        question = Question({"pet": "cat"}, arms=["toy1"], caller="page")
+        question = SelectRequest({"pet": "cat"}, arms=["toy1"], caller="page")
         answer = await services.engine.select(question)
         row = decode_decision((await services.journal.store.decisions("shop", 0, 1))[0].payload)
         await services.settlements.expire(state_of(services), row)
@@ -234,7 +236,7 @@ def test_a_comparison_says_that_the_rebuilt_head_errs_less(backend: Backend) -> 
         for turn in range(40):
             pet = ["cat", "dog"][turn % 2]
             for caller, reward in (("backend", float(pet == "cat")), ("page", float(pet == "dog"))):
-                question = Question({"pet": pet}, arms=["toy1"], caller=caller)
+                question = SelectRequest({"pet": pet}, arms=["toy1"], caller=caller)
                 answer = await services.engine.select(question)
                 await services.settlements.reward(Outcome(answer.token, reward=reward))
         state, store = state_of(services), services.journal.store
@@ -260,7 +262,7 @@ def test_what_has_no_head_to_learn_is_refused(
     async def scenario(services: Services) -> None:
         definition = shop(random={"kind": "random"}, frozen={"kind": "linucb", "learning": False})
         await services.admin.define("shop", Definition.model_validate(definition))
-        await services.engine.select(Question({"pet": "cat"}, caller="page"))
+        await services.engine.select(SelectRequest({"pet": "cat"}, caller="page"))
         with pytest.raises((ConfigurationError, NotFound), match=message):
             await rebuild_store(url, None, policies, [Condition(key="page")], [SECRET])
         with pytest.raises(NotFound, match="no decision that this is true of"):

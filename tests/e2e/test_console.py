@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from service.definition.experiment import RewardRules
-from service.state.tallies import Tally, interval
+from service.state.reward_statistics import Tally, interval
 from tests.cli.forage import Serving, environment, serving, started
 from tests.e2e.conftest import Console
 

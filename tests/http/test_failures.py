@@ -5,7 +5,7 @@ import logging
 import httpx
 import pytest
 
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.serving.batcher import SelectBatcher
 from service.serving.engine import Answer
 from tests.support.service import Wire, expect_problem
@@ -14,7 +14,7 @@ from tests.support.service import Wire, expect_problem
 def test_a_bug_is_a_problem_that_tells_nothing_of_itself(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(self: SelectBatcher, question: Question) -> Answer:
+    async def broken(self: SelectBatcher, question: SelectRequest) -> Answer:
         raise RuntimeError("SECRETVALUE")
 
     monkeypatch.setattr(SelectBatcher, "select", broken)

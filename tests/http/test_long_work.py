@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from service.bandits.posterior import Health, RidgeHead
-from service.definition.question import InlineArm, Question
+from service.definition.select_request import InlineArm, SelectRequest
 from service.serving import batcher, engine, explain
 from tests.support.service import Wire, expect_problem, paths, serving
 
@@ -74,7 +74,7 @@ def test_many_arms_outside_the_catalogue_are_encoded_in_slices(
     """Slices of no time: others have a turn after each arm."""
     monkeypatch.setattr("service.log.replay.SLICE_SECONDS", -1.0)
     arms = [InlineArm(f"i{index}", {"category": "toy"}) for index in range(500)]
-    question = Question({"persona": "cat"}, policy="linucb", arms=arms)
+    question = SelectRequest({"persona": "cat"}, policy="linucb", arms=arms)
     assert turns_of_others(wire, wire.services.engine.select(question)) >= 500
 
 
@@ -84,7 +84,7 @@ def test_what_is_folded_while_arms_are_encoded_is_not_missed(
     """A removed arm is refused, or was there when all was decided: the row names the position."""
     monkeypatch.setattr("service.log.replay.SLICE_SECONDS", -1.0)
     arms = ["ball", *(InlineArm(f"i{n}", {"category": "toy"}) for n in range(500))]
-    question = Question({"persona": "cat"}, policy="linucb", arms=arms)
+    question = SelectRequest({"persona": "cat"}, policy="linucb", arms=arms)
 
     async def both() -> Any:
         state = wire.services.journal.states["shop"]

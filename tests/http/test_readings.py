@@ -5,14 +5,14 @@ from itertools import pairwise
 import pytest
 
 from service.observability.drift import Drift
-from service.serving.readings import Readings, explores
+from service.serving.metrics_collector import MetricsCollector, explores
 from tests.support.service import Wire, serving
 
 NET = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "training": {"first": 2}}
 OF_NET = ("shop", "net")
 
 
-def gauges(readings: Readings, name: str) -> dict[tuple[str, ...], float]:
+def gauges(readings: MetricsCollector, name: str) -> dict[tuple[str, ...], float]:
     return {key: value for one in readings() if one.name == name for key, value in one.values}
 
 
@@ -25,7 +25,7 @@ def test_a_training_is_overdue_from_when_it_fell_due_until_it_is_done() -> None:
     with serving() as wire:
         with_policies(wire, net=NET)
         core = wire.services
-        readings = Readings(core.journal, core.telemetry, clock=lambda: now[0])
+        readings = MetricsCollector(core.journal, core.telemetry, clock=lambda: now[0])
 
         def overdue() -> dict[tuple[str, ...], float]:
             now[0] += 10

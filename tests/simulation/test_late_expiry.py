@@ -9,7 +9,7 @@ import pytest
 import service.serving.engine
 import service.serving.settlement
 from service.app import assemble
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.journal import Journal
 from service.observability.telemetry import Telemetry
@@ -55,7 +55,7 @@ def test_two_replicas_that_come_back_late_expire_a_decision_once(jump: Callable[
     shown: list[str] = []
 
     async def scenario(services: Services, state: State) -> None:
-        answer = await services.engine.select(Question({"pet": "cat"}, NAME))
+        answer = await services.engine.select(SelectRequest({"pet": "cat"}, NAME))
         shown.extend(one.arm for one in answer.decision.shown)
         jump()
         expire = services.settlements.expire
@@ -70,7 +70,7 @@ def test_a_slate_rewarded_in_part_expires_late_in_its_other_arm_alone(
     shown: list[str] = []
 
     async def scenario(services: Services, state: State) -> None:
-        answer = await services.engine.select(Question({"pet": "cat"}, NAME, top_k=2))
+        answer = await services.engine.select(SelectRequest({"pet": "cat"}, NAME, top_k=2))
         shown.extend(one.arm for one in answer.decision.shown)
         await services.settlements.reward(Outcome(answer.token, rewards={shown[0]: 1.0}))
         jump()

@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.errors import ForageError, Refused, StoreUnavailable
 from service.serving.settlement import Outcome
 from tests.simulation.audit import Audit
@@ -196,7 +196,7 @@ class World:
         if process := self.serving(rng):
             context = {"pet": rng.choice(("cat", "dog")), "age": 3.0}
             unit = rng.choice(UNITS)
-            question = Question(context, NAME, unit=unit, top_k=rng.choice((1, 1, 2)))
+            question = SelectRequest(context, NAME, unit=unit, top_k=rng.choice((1, 1, 2)))
             select = partial(process.parts.engine.select, question)
             self.ask(process, select, partial(self.ledger.shown, unit), rng)
 

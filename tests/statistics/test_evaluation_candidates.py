@@ -20,7 +20,7 @@ from service.evaluation.targets import Added
 from service.evaluation.walk import Walk
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.serving.engine import Question
+from service.serving.engine import SelectRequest
 from service.serving.settlement import Outcome
 from tests.statistics.test_evaluation_coverage import RESAMPLES, Tally
 from tests.unit.audited import define, live
@@ -78,7 +78,7 @@ def written(course: Course, seed: int) -> MemoryStore:
     async def play(services: Services) -> None:
         await define(services, definition)
         for _ in range(course.decisions):
-            asked = Question({"pet": rng.choice(["cat", "dog"])}, "shop")
+            asked = SelectRequest({"pet": rng.choice(["cat", "dog"])}, "shop")
             answer = await services.engine.select(asked)
             chance = course.chance(answer.decision.shown[0].arm)
             reward = float(rng.random() < chance)

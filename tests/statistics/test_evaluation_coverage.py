@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import Estimate, estimate
 from service.evaluation.rows import Selection, choose
@@ -117,7 +117,7 @@ def written(seed: int) -> MemoryStore:
         await define(services, shop(**POLICIES))
         for _ in range(DECISIONS):
             pet = rng.choice(["cat", "dog"])
-            answer = await services.engine.select(Question({"pet": pet}, "shop"))
+            answer = await services.engine.select(SelectRequest({"pet": pet}, "shop"))
             arm = answer.decision.shown[0].arm
             reward = float(rng.random() < click_chance(pet, arm))
             await services.settlements.reward(Outcome(answer.token, reward=reward))

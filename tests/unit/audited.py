@@ -11,7 +11,7 @@ from service.app import assemble
 from service.bandits.networks import cold_network
 from service.bandits.policies.rules import Scores
 from service.definition.experiment import Definition
-from service.definition.question import InlineArm, Question
+from service.definition.select_request import InlineArm, SelectRequest
 from service.http.services import Services
 from service.log.journal import Journal
 from service.log.stores.base import KeptRow, Record
@@ -56,7 +56,7 @@ async def visit(services: Services, number: int) -> None:
     """One decision of each policy and one of any, of one arm or of three, and what came of some."""
     arms = [None, ["food1", "toy2", "bed1", "food2"], [ROPE, "bed2", BONE, "toy1"]]
     for index, policy in enumerate([*state_of(services).learners, None]):
-        question = Question(
+        question = SelectRequest(
             [CAT, DOG][number % 2],
             "shop",
             policy,
@@ -106,7 +106,7 @@ async def second_day(services: Services) -> None:
     definition["policies"]["linucb"]["share"] = 3.0
     await define(services, definition)
     state = state_of(services)
-    for question in [Question({"pet": "cat"}, "shop")] * 5:
+    for question in [SelectRequest({"pet": "cat"}, "shop")] * 5:
         answer = await services.engine.select(question)
         await services.settlements.reward(Outcome(answer.token, reward=1.0))
     await services.admin.delete(state)

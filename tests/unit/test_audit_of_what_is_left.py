@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.keeping import Cut
 from service.log.stores.memory import MemoryStore
@@ -22,7 +22,7 @@ async def visits(services: Services, count: int) -> None:
     for number in range(count):
         unit = "ann" if number % 4 == 0 else f"unit-{number}"
         answer = await services.engine.select(
-            Question([CAT, DOG][number % 2], "shop", "lints", unit=unit)
+            SelectRequest([CAT, DOG][number % 2], "shop", "lints", unit=unit)
         )
         await services.settlements.reward(
             Outcome(answer.token, rewards={answer.decision.shown[0].arm: 1.0})

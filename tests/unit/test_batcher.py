@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.log import writer
 from service.log.stores.base import Entry, Outcome
 from service.log.stores.memory import MemoryStore
@@ -15,7 +15,7 @@ from service.serving.batcher import ENOUGH
 from service.serving.engine import Answer
 from tests.support.service import Wire, serving
 
-QUESTION = Question({"persona": "cat"}, policy="linucb")
+QUESTION = SelectRequest({"persona": "cat"}, policy="linucb")
 
 
 class Gated(MemoryStore):

@@ -17,7 +17,7 @@ from service.log.stores.base import Outcome as Stored
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
 from service.serving.chain import MOST_LINKS
-from service.serving.engine import Question
+from service.serving.engine import SelectRequest
 from service.serving.settlement import Outcome
 from service.settings import Settings
 from service.state.events import Rewarded, Settled, decode_decision, encode_event
@@ -61,7 +61,7 @@ def serving(
 
 
 async def decide(services: Services) -> str:
-    return (await services.engine.select(Question({"pet": "cat"}, policy="linucb"))).token
+    return (await services.engine.select(SelectRequest({"pet": "cat"}, policy="linucb"))).token
 
 
 def learned(services: Services) -> float:
@@ -157,7 +157,9 @@ def test_a_default_that_is_applied_twice_at_once_is_learned_once() -> None:
     """Of a slate of which one arm had a reward already."""
 
     async def scenario(services: Services, store: Counting) -> None:
-        answer = await services.engine.select(Question({"pet": "cat"}, policy="linucb", top_k=2))
+        answer = await services.engine.select(
+            SelectRequest({"pet": "cat"}, policy="linucb", top_k=2)
+        )
         first = answer.decision.shown[0].arm
         await services.settlements.reward(Outcome(answer.token, rewards={first: 1.0}))
         row = await store.decision("shop", answer.decision.id)

@@ -16,7 +16,7 @@ from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
 from service.maintenance.importing import Visit as Imported
-from service.serving.engine import Question
+from service.serving.engine import SelectRequest
 from service.serving.retrieval import DRAWS
 from service.serving.settlement import Outcome
 from service.state.events import Shortlist, encode_decision
@@ -50,7 +50,7 @@ def bought(
     async def play(services: Services) -> None:
         await define(services, definition)
         for _ in range(count):
-            question = Question({"pet": rng.choice(["cat", "dog"])}, "shop", arms=arms)
+            question = SelectRequest({"pet": rng.choice(["cat", "dog"])}, "shop", arms=arms)
             answer = await services.engine.select(question)
             chance = CHANCES[int(answer.decision.shown[0].arm[1:])]
             reward = float(rng.random() < chance)

@@ -15,7 +15,7 @@ from service.errors import Invalid
 from service.http.services import Services
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
-from service.serving.engine import Question
+from service.serving.engine import SelectRequest
 from service.serving.settlement import Outcome
 from service.state.events import ExperimentDefined, encode_event
 from tests.unit.audited import live
@@ -65,7 +65,7 @@ async def play(services: Services, numbers: int, size: Callable[[Any], float], t
     for turn in range(times):
         context = {name: number() for name in NUMBERS[:numbers]}
         image = [number() for _ in range(4)]
-        question = Question(context | {"image": image}, top_k=1 if turn % 5 else 3)
+        question = SelectRequest(context | {"image": image}, top_k=1 if turn % 5 else 3)
         answer = await services.engine.select(question)
         if turn % 3 < 2:
             rewards = {arm.arm: float(rng.integers(2)) for arm in answer.decision.shown}

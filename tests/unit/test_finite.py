@@ -12,7 +12,7 @@ from service.errors import Invalid, NoFiniteScores
 from service.log.journal import Journal
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
-from service.serving import together
+from service.serving import batch_scoring
 from service.serving.engine import decide
 from service.settings import Settings
 from tests.unit.folding import Log, shop
@@ -49,4 +49,4 @@ def test_a_head_that_is_no_number_decides_nothing(kind: str) -> None:
     with np.errstate(all="ignore"), pytest.raises(NoFiniteScores, match="policy p"):
         decide(learner, context, state.candidates, 1, 0)
     with np.errstate(all="ignore"), pytest.raises(NoFiniteScores, match="policy p"):
-        together.decide(learner, [context] * 2, state.candidates, [0, 1])
+        batch_scoring.decide(learner, [context] * 2, state.candidates, [0, 1])

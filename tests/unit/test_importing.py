@@ -12,7 +12,7 @@ import torch
 
 from service.app import assemble
 from service.definition.experiment import Definition
-from service.definition.question import Question
+from service.definition.select_request import SelectRequest
 from service.errors import Gone, Refused
 from service.http.services import Services
 from service.log.journal import Journal
@@ -102,7 +102,7 @@ async def import_all(services: Services) -> None:
 
 async def learn_live(services: Services) -> None:
     for visit in logged():
-        question = Question(visit.context, policy="linucb", arms=[visit.arm])
+        question = SelectRequest(visit.context, policy="linucb", arms=[visit.arm])
         answer = await services.engine.select(question)
         await services.settlements.reward(Outcome(answer.token, reward=visit.reward))
 

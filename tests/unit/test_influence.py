@@ -12,7 +12,7 @@ from service.definition.features import Schema
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
-from service.serving.engine import Question
+from service.serving.engine import SelectRequest
 from service.state.events import Corrected, Expired, Learned, Rewarded, Settled
 from service.state.fold import State
 from tests.unit.audited import live
@@ -348,8 +348,8 @@ def serve(scenario: Any) -> None:
     asyncio.run(live(MemoryStore(), play))
 
 
-def hostile() -> Question:
-    return Question({"age": 1e6, "image": [0.0, 0.0, 0.0, 0.0], "pet": "cat"})
+def hostile() -> SelectRequest:
+    return SelectRequest({"age": 1e6, "image": [0.0, 0.0, 0.0, 0.0], "pet": "cat"})
 
 
 def weights_of(events: list[Any]) -> list[float]:
@@ -393,7 +393,7 @@ def test_a_default_reward_is_weighed_and_its_correction_counts_for_as_much() -> 
 def test_an_ordinary_settlement_is_logged_without_a_weight() -> None:
     async def scenario(services: Services) -> None:
         context = {"age": 0.5, "image": [0.5, 0.0, 0.0, 0.0], "pet": "dog"}
-        answer = await services.engine.select(Question(context))
+        answer = await services.engine.select(SelectRequest(context))
         await told(services, answer.token, reward=1.0)
         records = await services.journal.store.read("shop", 1, 10)
         assert b'"weight"' not in records[0].payload

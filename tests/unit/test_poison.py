@@ -14,7 +14,7 @@ from benchmarks.poison import BOUNDS, faults, play
 from service.definition.experiment import Definition
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.serving.engine import Question
+from service.serving.engine import SelectRequest
 from service.serving.settlement import Outcome
 from tests.unit.audited import live
 
@@ -43,7 +43,7 @@ class Shop:
         self.rng = np.random.default_rng(7)
 
     async def ask(self, age: float, reward: Callable[[str], float]) -> None:
-        answer = await self.services.engine.select(Question({"age": age}))
+        answer = await self.services.engine.select(SelectRequest({"age": age}))
         arm = answer.decision.shown[0].arm
         await self.services.settlements.reward(Outcome(answer.token, reward=reward(arm)))
 

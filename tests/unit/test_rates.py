@@ -49,6 +49,7 @@ def test_more_than_all_of_a_rate_never_passes(clock: Clock) -> None:
     st.integers(1, 10),
 )
 @example([(0.0, 1), (1.0, 1)], 9)
+@example([(0.0, 1), (0.0, 1), (3.0, 1)], 8)
 def test_who_waits_as_long_as_he_is_told_passes(asked: list[tuple[float, int]], cost: int) -> None:
     clock, rate = Clock(1e6), parse("10/minute")
     counted = Rates(clock)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from service.definition.experiment import RewardRules
-from service.state import codec, tallies
+from service.state import codec, reward_statistics
 from service.state.events import Outcome, Settled
 from service.state.fold import SNAPSHOT_SCHEMA, State
-from service.state.tallies import ArmTallies, Tally, interval, lead
+from service.state.reward_statistics import ArmTallies, Tally, interval, lead
 from tests.unit.folding import Log, shop
 
 
@@ -90,7 +90,7 @@ def test_an_older_snapshot_counts_arms_from_where_it_stands() -> None:
 
 
 def test_of_a_full_table_the_arms_of_the_catalogue_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tallies, "MOST_ARMS", 4)
+    monkeypatch.setattr(reward_statistics, "MOST_ARMS", 4)
     found = ArmTallies(0)
     for arm in "abcd":
         found.move(settled(arm), "bx")
@@ -103,7 +103,7 @@ def test_of_a_full_table_the_arms_of_the_catalogue_stay(monkeypatch: pytest.Monk
 def test_of_a_catalogue_that_does_not_fit_the_first_arms_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tallies, "MOST_ARMS", 2)
+    monkeypatch.setattr(reward_statistics, "MOST_ARMS", 2)
     found = ArmTallies(0)
     for arm in "abca":
         found.move(settled(arm), "abc")

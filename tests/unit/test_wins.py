@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from service.bandits.networks import cold_network
 from service.bandits.policies import rules, thompson, ucb
 from service.bandits.policies.candidates import Candidates
-from service.bandits.posterior import Bank, BetaHead, LogisticHead, RidgeHead, wins
+from service.bandits.posterior import Bank, BetaHead, LogisticHead, RidgeHead, win_probabilities
 from service.bandits.posterior.rows import Whole
-from service.bandits.posterior.wins import Reach, Weights
+from service.bandits.posterior.win_probabilities import Reach, Weights
 from service.definition.experiment import Definition
 from service.definition.features import Schema
 from service.state.learner import Learner
@@ -154,7 +154,7 @@ def test_scores_a_millionth_apart_are_told_apart_in_every_draw() -> None:
     phi = np.stack([row * (1 + 1e-9 * (index % 2)) for index in range(4)])
     exact = np.abs(rng.standard_normal((5, 64))) * np.sign(row)[:, None]
     weights = Weights.of(exact, np.ones(64))
-    found = wins.linear(Whole(phi), weights, np.ones(4, np.intp))
+    found = win_probabilities.linear(Whole(phi), weights, np.ones(4, np.intp))
     assert found is not None
     np.testing.assert_allclose(found, [[0.0, 0.5, 0.0, 0.5]], rtol=1e-12)
 
@@ -162,7 +162,9 @@ def test_scores_a_millionth_apart_are_told_apart_in_every_draw() -> None:
 @pytest.mark.parametrize("size", [1e-12, 1e12, 0.0])
 def test_lengths_that_float32_does_not_hold_are_left_to_the_table(size: float) -> None:
     weights = Weights.of(np.ones((2, 16)), np.ones(16))
-    assert wins.linear(Whole(np.full((3, 2), size)), weights, np.ones(3, np.intp)) is None
+    assert (
+        win_probabilities.linear(Whole(np.full((3, 2), size)), weights, np.ones(3, np.intp)) is None
+    )
 
 
 @pytest.mark.parametrize("rewards", [0, 3, 40, 3_000])
@@ -182,7 +184,10 @@ def test_pairs_that_cannot_win_are_left_out_and_all_that_win_are_not(
     weights = head.posterior.draws(bank, scale)
     reach = Reach(found.mean, np.sqrt(found.variance), found.error, weights.away)
     like = np.ones(5_000, np.intp)
-    pruned, whole = wins.linear(rows, weights, like, reach), wins.linear(rows, weights, like)
+    pruned, whole = (
+        win_probabilities.linear(rows, weights, like, reach),
+        win_probabilities.linear(rows, weights, like),
+    )
     winners = (rows.phi @ weights.exact).argmax(axis=0)
     np.testing.assert_array_equal(whole, [np.bincount(winners, minlength=5_000) / 128])
     np.testing.assert_array_equal(pruned, whole)

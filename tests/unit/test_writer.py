@@ -10,7 +10,7 @@ from service.log.stores.base import Entry
 from service.log.stores.base import Outcome as Stored
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
-from service.serving.engine import Question
+from service.serving.engine import SelectRequest
 from service.serving.settlement import Outcome
 from service.settings import Settings
 from tests.unit.folding import shop
@@ -49,7 +49,7 @@ def run(scenario: Callable[[Services, Gated], Awaitable[None]]) -> None:
 
 
 async def token(services: Services, experiment: str) -> str:
-    question = Question({"pet": "cat"}, experiment=experiment, policy="linucb")
+    question = SelectRequest({"pet": "cat"}, experiment=experiment, policy="linucb")
     return (await services.engine.select(question)).token
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from service.bandits.posterior.rows import Rows
-from service.bandits.posterior.wins import TIE as TIE
+from service.bandits.posterior.win_probabilities import TIE as TIE
 
 Array = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv
 
-from service.bandits.posterior import wins
+from service.bandits.posterior import win_probabilities
 from service.bandits.posterior.base import (
     KEPT_DRAWS,
     Array,
@@ -18,7 +18,7 @@ from service.bandits.posterior.base import (
     unpack_names,
 )
 from service.bandits.posterior.rows import Index
-from service.bandits.posterior.wins import TIE
+from service.bandits.posterior.win_probabilities import TIE
 
 QUANTILES = 2**17
 """Quantiles that a table of draws may cost: 256 different counts at 512 draws, 30 ms, once."""
@@ -68,14 +68,14 @@ class _Won:
         fresh, which = _winners(columns, self.best[draws])
         stay = ~touched[won]
         rows, won = np.concatenate([rows[stay], fresh]), np.concatenate([won[stay], draws[which]])
-        order = wins.by_draw(won)
+        order = win_probabilities.by_draw(won)
         self.pairs = rows[order], won[order]
         self._share()
 
     def _share(self) -> None:
         rows, draws = self.pairs
         alone = np.ones(len(self.arms), np.intp)
-        self.shares = wins.shares(draws, rows, alone, self.bank.draws)
+        self.shares = win_probabilities.shares(draws, rows, alone, self.bank.draws)
 
 
 def _winners(table: Array, best: Array) -> tuple[Index, Index]:  # (n, M), (M,)
@@ -193,14 +193,18 @@ class BetaHead:
         """Of the draws, kept until a count changes: no context has a part in them."""
         won = self._won
         if won is None or won.arms is not arms or won.bank is not bank:
-            shares = wins.independent(bank.places(arms), self._quantiles_of(arms, bank))
+            shares = win_probabilities.independent(
+                bank.places(arms), self._quantiles_of(arms, bank)
+            )
             self._won = won = _Won(arms, bank, shares)
         elif won.table is not None and len(self._changed) <= FEW:
             self._recount(won)
         elif self._changed:  # the same arms again: from now on only what changes is worked out
             won.table = self._all_draws(arms, bank)
             if won.table is None:
-                won.shares = wins.independent(bank.places(arms), self._quantiles_of(arms, bank))
+                won.shares = win_probabilities.independent(
+                    bank.places(arms), self._quantiles_of(arms, bank)
+                )
             else:
                 won.count()
         self._changed.clear()
@@ -229,7 +233,7 @@ class BetaHead:
         if touched.any():
             won.recount(touched)
 
-    def _quantiles_of(self, arms: Sequence[str], bank: Bank) -> wins.Value:
+    def _quantiles_of(self, arms: Sequence[str], bank: Bank) -> win_probabilities.Value:
         rows, uniforms, table = self._rows.of(arms), bank.uniforms, self._table
         if self._draws != bank.draws:
             self._draws = bank.draws

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.bandits.linalg import dominance, inverse_root, spectrum
-from service.bandits.posterior import wins
+from service.bandits.posterior import win_probabilities
 from service.bandits.posterior.base import (
     Array,
     Bank,
@@ -173,7 +173,7 @@ class DisjointRidgeHead:
         def value(active: Index, start: int, stop: int) -> Array:
             return mean[active] + width[active] * bank.quantiles[start:stop]
 
-        return wins.independent(bank.places(arms), value)
+        return win_probabilities.independent(bank.places(arms), value)
 
     def health(self, usual: float | None = None) -> Health:
         """The smallest of all arms' that have rewards, the largest of their condition numbers and

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.bandits.posterior import wins
+from service.bandits.posterior import win_probabilities
 from service.bandits.posterior.base import KEPT_DRAWS, Array, Bank
 from service.bandits.posterior.rows import Index, Rows, Single, safe, slack
-from service.bandits.posterior.wins import Weights
+from service.bandits.posterior.win_probabilities import Weights
 
 USES = 16
 """Decisions that a head is expected to make before it changes: 50 under load, where rewards share a
@@ -120,12 +120,12 @@ class Gaussian:
         if count * USES < bank.draws or len(self.mean) * bank.draws > KEPT_DRAWS:
             return None
         weights, reach = self.draws(bank, scale, shift), None
-        if count == len(like) > wins.AT_ONCE and not self.spreads:
+        if count == len(like) > win_probabilities.AT_ONCE and not self.spreads:
             found = self.spread_roughly(rows, shift)
             if found is not None:
                 width = np.sqrt(found.variance)
-                reach = wins.Reach(found.mean, width, found.error, weights.away)
-        shares = wins.linear(rows, weights, like, reach)
+                reach = win_probabilities.Reach(found.mean, width, found.error, weights.away)
+        shares = win_probabilities.linear(rows, weights, like, reach)
         if reach is not None:
             self.spreads = reach.scored > 0.7 * count * bank.draws
         return shares

@@ -22,7 +22,7 @@ class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Named = Sequence[str | InlineArm]
 
 
-class Question(msgspec.Struct, frozen=True):
+class SelectRequest(msgspec.Struct, frozen=True):
     """One request for a decision. experiment, policy, arms: None where left out.
 
     key        the same one gives the same decision (None: each request is another)

@@ -50,7 +50,7 @@ FEATURE = {
 }
 
 
-class Readings:
+class MetricsCollector:
     """What `Telemetry.read` takes. Remembers since when a training is due."""
 
     def __init__(

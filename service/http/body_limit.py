@@ -10,7 +10,7 @@ from service.http.scope import declared_length
 from service.observability.telemetry import Telemetry
 
 
-class Gate:
+class BodyLimitMiddleware:
     """ASGI middleware. A body is refused by its declared length, or where it grows beyond the bound
     while it is read (chunked bodies declare none). Where versions are handed over, the bound is
     `artifact_bytes`.
