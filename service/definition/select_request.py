@@ -13,7 +13,7 @@ Values = Annotated[dict[str, Value], Meta(max_length=256)]
 
 
 class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An arm outside the catalogue; the hot path reads it as it is sent."""
+    """An arm outside the catalogue, as it is sent."""
 
     id: Id
     features: Values = {}

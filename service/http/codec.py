@@ -172,7 +172,7 @@ def _fault(kind: str, *where: int) -> dict[str, Any]:
 
 
 def write_answer(answer: Answer) -> bytes:
-    """As the ordinary route writes it."""
+    """As `schemas.SelectAnswer`."""
     decision = answer.decision
     shown = decision.shown
     first = shown[0]
@@ -195,5 +195,5 @@ def write_answer(answer: Answer) -> bytes:
 
 
 def write_status(status: Status) -> bytes:
-    """As the ordinary route writes it."""
+    """As `schemas.RewardAnswer`."""
     return _REWARDED[status]

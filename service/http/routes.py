@@ -1,6 +1,6 @@
 """Decisions that were made, and how the service is."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -13,10 +13,9 @@ from service.http.schemas import (
     Health,
     Readiness,
 )
-from service.http.scope import CALLER
 from service.http.services import Services
 from service.http.writing import written
-from service.security.access import Caller, granted
+from service.security.access import granted
 from service.serving.explain import explain
 
 
@@ -25,15 +24,7 @@ async def services(request: Request) -> Services:  # a plain def would cost a th
     return found
 
 
-async def caller(request: Request) -> Caller | None:
-    """None: keys are off."""
-    found: Caller | None = request.scope.get(CALLER)
-    return found
-
-
-Asked = TypeVar("Asked")
 Core = Annotated[Services, Depends(services)]
-Who = Annotated[Caller | None, Depends(caller)]
 
 MEANING = {
     400: "The body is not JSON.",
@@ -57,11 +48,6 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 router = APIRouter()
-
-
-def name_of(who: Caller | None) -> str:
-    """Of the key that a request came with; '' where keys are off."""
-    return "" if who is None else who.grant.name
 
 
 @router.get(

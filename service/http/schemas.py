@@ -1,6 +1,6 @@
 """What goes over the wire. Bodies refuse unknown fields; answers are complete in OpenAPI."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -9,7 +9,6 @@ from service.definition.experiment import ArmId, Definition, Name, Number, Text,
 from service.definition.faults import at_most
 from service.definition.policies import whole
 from service.definition.select_request import InlineArm, SelectRequest
-from service.serving.engine import Answer
 from service.serving.settlement import ActivationStatus, Outcome, Status
 
 Token = Annotated[str, Field(min_length=1, max_length=1_024)]
@@ -98,26 +97,6 @@ class SelectAnswer(BaseModel):
     logged: bool = Field(description="false: the log was gone, the decision waits in memory.")
     reward_by: datetime
     accept_until: datetime
-
-    @classmethod
-    def of(cls, answer: Answer) -> "SelectAnswer":
-        decision = answer.decision
-        first = decision.shown[0]
-        ranking = [Ranked(arm=arm.arm, propensity=arm.propensity) for arm in decision.shown]
-        return cls(
-            id=decision.id,
-            decision_id=answer.token,
-            arm=first.arm,
-            propensity=first.propensity,
-            ranking=ranking,
-            slate_propensity=decision.slate if len(ranking) > 1 else None,
-            experiment=answer.experiment,
-            policy=decision.policy,
-            model_version=decision.model_version,
-            logged=answer.logged,
-            reward_by=datetime.fromtimestamp(decision.reward_by, UTC),
-            accept_until=datetime.fromtimestamp(decision.accept_until, UTC),
-        )
 
 
 FORMS: Any = [

@@ -2,11 +2,10 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from time import perf_counter, time
+from time import time
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -164,7 +163,7 @@ class Timings(Collector):
 
 
 class Telemetry:
-    """Counters and histograms of the hot path, and readings of state taken when scraped."""
+    """Counters and histograms of requests, and readings of state taken when scraped."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -278,11 +277,3 @@ class Telemetry:
     def snapshot_age(self, experiment: str) -> float | None:
         taken = self.snapshots.get(experiment)
         return None if taken is None else time() - taken
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        start = perf_counter()
-        try:
-            yield
-        finally:
-            self.stages.labels(name).observe(perf_counter() - start)

@@ -45,8 +45,8 @@ class SelectBatcher:
         self._waiting: list[_Waiting] = []
         self._alarm: asyncio.TimerHandle | None = None
         journal.between_commits = self._decide
-        self._parse, self._score, self._seal, self._append = (
-            telemetry.stages.labels(stage) for stage in ("parse", "score", "seal", "append")
+        self._parse, self._score, self._seal = (
+            telemetry.stages.labels(stage) for stage in ("parse", "score", "seal")
         )
 
     async def select(self, question: SelectRequest) -> Answer:
@@ -56,17 +56,11 @@ class SelectBatcher:
         try:
             decided = await self._enqueue(question)
             if decided is not None:
-                return await self._logged(*decided)
+                return await self._engine.log(*decided)
         except Refused:
             if question.key is None:
                 raise  # else the key may stand for a decision that was made before
         return await self._engine.select(question)
-
-    async def _logged(self, asked: Asked, made: Made) -> Answer:
-        start = perf_counter()
-        held = await self._journal.keep(made.row, required=not made.whole)
-        self._append.observe(perf_counter() - start)
-        return self._engine.answer(asked, made, held)
 
     def _enqueue(self, question: SelectRequest) -> asyncio.Future[Decided | None]:
         loop = asyncio.get_running_loop()

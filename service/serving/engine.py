@@ -192,7 +192,7 @@ class Engine:
                 chosen = decide(
                     asked.learner, asked.context, asked.candidates, question.top_k, asked.seed
                 )
-                return await self._keep(asked, self._record_timed(asked, *chosen, start, parsed))
+                return await self.log(asked, self._record_timed(asked, *chosen, start, parsed))
         async with self._journal.live[state.name].lock:  # nothing is folded meanwhile
             asked = await self._look_up_again(state.name, question, own)
             parsed = perf_counter()
@@ -201,7 +201,7 @@ class Engine:
                 asked.learner, asked.context, asked.candidates, question.top_k, asked.seed,
             )  # fmt: skip
             made = self._record_timed(asked, *chosen, start, parsed)
-        return await self._keep(asked, made)
+        return await self.log(asked, made)
 
     async def _look_up_again(self, name: str, question: SelectRequest, own: str | None) -> Asked:
         """Under the lock, with as many arms as are named: what was looked up before it was had may
@@ -226,7 +226,7 @@ class Engine:
         observe("seal").observe(perf_counter() - scored)
         return made
 
-    async def _keep(self, asked: Asked, made: Made) -> Answer:
+    async def log(self, asked: Asked, made: Made) -> Answer:
         """Answer once the row is in the log."""
         sealed = perf_counter()
         held = await self._journal.keep(made.row, required=not made.whole)

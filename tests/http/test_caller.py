@@ -30,9 +30,7 @@ def decisions(wire: Wire) -> list[Decision]:
     return [decode_decision(row.payload) for row in rows]
 
 
-def test_the_ordinary_routes_and_the_hot_path_log_the_name_of_the_key(
-    wire: Wire, keys: Keys
-) -> None:
+def test_every_route_logs_the_name_of_the_key(wire: Wire, keys: Keys) -> None:
     wire.post("/select", BODY, headers=keys.headers("bound"))
     wire.post("/select/batch", {"requests": [BODY, BODY]}, headers=keys.headers("select"))
     answer = Plug(wire).post("/select", json.dumps(BODY).encode(), FAST | keys.headers("bound"))
