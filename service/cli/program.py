@@ -37,7 +37,8 @@ EXAMPLES = (
 ENDING = (
     "A setting is an option (--store URL) or an environment variable (FORAGE_STORE); the option "
     "wins. docs/configuration.md lists all of them, docs/README.md is where to read on, and a "
-    "running service documents its routes under /docs. `forage COMMAND --help` says more of a command."
+    "running service documents its routes under /docs. `forage COMMAND --help` says more of a "
+    "command."
 )
 
 
