@@ -12,6 +12,7 @@ from service.evaluation.running import Evaluations
 from service.http.connection import limits_of
 from service.http.connections import Connections
 from service.http.services import Services
+from service.log.commit_gate import CommitGate
 from service.log.journal import Journal
 from service.log.stores import Store, open_store
 from service.maintenance.erasure import Eraser
@@ -77,43 +78,50 @@ async def open_services(settings: Settings, store: Store | None = None) -> Async
     `store` is used in place of the one that the settings name.
     Raises StoreError where log or lock cannot be had, ConfigurationError for a wrong file.
     """
-    telemetry = Telemetry()
     if store is None:
         store = open_store(settings.store, redis_replicas=settings.redis_replicas)
-    journal = Journal(store, settings, telemetry)
     try:
-        await journal.open()
-        services = assemble(
-            settings, journal, settings.token_keys or [await journal.store.secret()]
-        )
-        telemetry.read(MetricsCollector(journal, telemetry))
-        _warn_of_large(services)
-        await _define(services)
-        journal.spawn(_expire(services))
-        journal.spawn(services.retention.run())
-        journal.spawn(services.history.run())
-        yield services
+        await store.open()
+        secrets = settings.token_keys or [await store.secret()]
+        services = assemble(settings, store, secrets)
+        journal, telemetry = services.journal, services.telemetry
+        try:
+            await journal.open()
+            telemetry.read(MetricsCollector(journal, telemetry))
+            _warn_of_large(services)
+            await _define(services)
+            journal.spawn(_expire(services))
+            journal.spawn(services.retention.run())
+            journal.spawn(services.history.run())
+            yield services
+        finally:
+            await journal.close()
     finally:
-        await journal.close()
+        await store.close()
 
 
-def assemble(settings: Settings, journal: Journal, secrets: Sequence[bytes]) -> Services:
-    """The parts over a journal, opening nothing. Raises ConfigurationError for a file of keys that
-    cannot be read."""
-    telemetry, sealer = journal.telemetry, TokenSealer(secrets)
+def assemble(settings: Settings, store: Store, secrets: Sequence[bytes]) -> Services:
+    """The parts over an open store. Raises ConfigurationError for a file of keys that cannot be
+    read."""
+    telemetry, sealer = Telemetry(), TokenSealer(secrets)
+    connections = Connections(limits_of(settings), settings.trusted_proxies, telemetry)
+    gate = CommitGate(connections)
+    journal = Journal(store, settings, telemetry, gate)
     engine = Engine(journal, sealer, settings, telemetry)
     history = History(lambda: journal.states, telemetry)
     return Services(
         settings,
         telemetry,
+        store,
         journal,
+        gate,
         engine,
-        SelectBatcher(engine, journal, telemetry),
-        Settlements(journal, sealer, telemetry),
-        Admin(journal, telemetry, settings.experiment_memory_bytes),
-        Retention(journal, settings, telemetry),
-        Eraser(journal, sealer, telemetry),
-        Importer(journal, engine, sealer),
+        SelectBatcher(engine, gate, telemetry),
+        Settlements(journal, store, sealer, telemetry),
+        Admin(journal, store, telemetry, settings.experiment_memory_bytes),
+        Retention(journal, store, settings, telemetry),
+        Eraser(journal, store, sealer, telemetry),
+        Importer(journal, store, engine, sealer),
         Access(settings.keys, telemetry),
         Hosts(
             settings.host,
@@ -121,10 +129,10 @@ def assemble(settings: Settings, journal: Journal, secrets: Sequence[bytes]) -> 
             settings.cors_origins,
             keys=settings.keys is not None,
         ),
-        Connections(limits_of(settings), settings.trusted_proxies, telemetry),
+        connections,
         Addresses(settings.trusted_proxies),
         history,
-        Overview(journal, history),
+        Overview(journal, store, telemetry, history),
         Evaluations(settings.store, settings.evaluation_seconds, settings.evaluation_queue),
     )
 

@@ -74,7 +74,7 @@ async def published(url: str, window: int) -> Json:
     it serves."""
     settings = Settings(store=url, trainer="off", experiments=[], retention_days=None)
     async with open_services(settings) as services:
-        store, state = services.journal.store, services.journal.states[EXPERIMENT]
+        store, state = services.store, services.journal.states[EXPERIMENT]
         learner = state.learners["p"]
         history = await collect(store, state, learner, window)
         x, rewards = learner.view.rows(history.memory.x), np.array(history.memory.rewards)

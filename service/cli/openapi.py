@@ -12,14 +12,12 @@ if TYPE_CHECKING:
 def run(settings: "Settings") -> int:
     from service.app import assemble
     from service.http.application import create_app
-    from service.log.journal import Journal
     from service.log.stores import open_store
-    from service.observability.telemetry import Telemetry
     from service.settings import Settings
 
     settings = Settings(store="memory://")
-    journal = Journal(open_store(settings.store), settings, Telemetry())
-    print(json.dumps(create_app(assemble(settings, journal, [bytes(32)])).openapi(), indent=2))
+    services = assemble(settings, open_store(settings.store), [bytes(32)])
+    print(json.dumps(create_app(services).openapi(), indent=2))
     return 0
 
 

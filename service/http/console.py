@@ -169,7 +169,7 @@ async def status(core: Core) -> ServiceStatus:
     return ServiceStatus(
         version=__version__,
         store=core.settings.store.partition("://")[0],
-        durability=core.journal.store.durability,
+        durability=core.store.durability,
         **core.overview.process(),
     )
 

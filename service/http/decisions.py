@@ -78,8 +78,7 @@ class DecisionRoutes:
             for route in self._routes.values()
             if route.stage is not None
         }
-        self._waiting = 0
-        services.journal.all_wait = self._all_wait
+        self._gate = services.gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._routes.get(scope["path"]) if scope["type"] == "http" else None
@@ -88,9 +87,7 @@ class DecisionRoutes:
             return
         start = perf_counter()
         scope["route"] = route
-        self._waiting += 1
-        if self._all_wait():
-            self._services.journal.hurry()
+        self._gate.enter()
         try:
             content = await route.handle(await self._request(scope, receive))
         except Exception as fault:
@@ -108,13 +105,9 @@ class DecisionRoutes:
             )
             await send({"type": "http.response.body", "body": content})
         finally:
-            self._waiting -= 1
+            self._gate.leave()
             if route.stage is not None:
                 self._stages[route.stage].observe(perf_counter() - start)
-
-    def _all_wait(self) -> bool:
-        """Whether every open connection waits for an answer: no further request can come."""
-        return self._waiting >= len(self._services.connections)
 
     async def _request(self, scope: Scope, receive: Receive) -> Request:
         body = await _body(receive)

@@ -57,7 +57,7 @@ async def decision(
     id: str, core: Core, experiment: Annotated[Name | None, Query()] = None
 ) -> Response:
     """What was decided, and why."""
-    found = await explain(core.journal, id, experiment)
+    found = await explain(core.journal, core.store, id, experiment)
     return Response(await written(found, "candidates"), media_type="application/json")
 
 
@@ -77,7 +77,7 @@ async def healthz(core: Core) -> Health:
         status="degraded" if core.journal.degraded else "ok",
         version=__version__,
         store=core.settings.store.partition("://")[0],
-        durability=core.journal.store.durability,
+        durability=core.store.durability,
         quarantined=len(core.journal.quarantined),
     )
 

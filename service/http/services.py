@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from service.evaluation.running import Evaluations
 from service.http.connections import Connections
+from service.log.commit_gate import CommitGate
 from service.log.journal import Journal
+from service.log.stores import Store
 from service.maintenance.erasure import Eraser
 from service.maintenance.importing import Importer
 from service.maintenance.retention import Retention
@@ -25,7 +27,9 @@ from service.settings import Settings
 class Services:
     settings: Settings
     telemetry: Telemetry
+    store: Store
     journal: Journal
+    gate: CommitGate
     engine: Engine
     batcher: SelectBatcher
     settlements: Settlements

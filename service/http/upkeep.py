@@ -89,7 +89,7 @@ async def post_skip(
 @router.get("/experiments/{experiment}/readers", responses=problems(404, 503))
 async def readers(state: Named, core: Core) -> ReaderList:
     """Readers of the log that trimming waits for, and what each has taken."""
-    needs = await core.journal.store.readers(state.name)
+    needs = await core.store.readers(state.name)
     return ReaderList(
         readers={name: Reader(position=one.position, row=one.row) for name, one in needs.items()}
     )
@@ -106,7 +106,7 @@ async def put_reader(
 ) -> None:
     """Say how much of the log a reader has taken: what comes after is not trimmed before it has
     that, too."""
-    await core.journal.store.take_note(state.name, reader, Taken(body.position, body.row))
+    await core.store.take_note(state.name, reader, Taken(body.position, body.row))
 
 
 @router.delete(
@@ -117,4 +117,4 @@ async def put_reader(
 )
 async def delete_reader(reader: Annotated[Name, Path()], state: Named, core: Core) -> None:
     """There is no such reader any more: trimming does not wait for it."""
-    await core.journal.store.take_note(state.name, reader, None)
+    await core.store.take_note(state.name, reader, None)

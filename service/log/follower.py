@@ -18,6 +18,7 @@ from service.errors import (
     Quarantined,
     StoreUnavailable,
 )
+from service.log.background import Background
 from service.log.replay import Pace, pages, read_event, replay, skipped_positions, take_anchor
 from service.log.stores import Store
 from service.log.stores.base import Record
@@ -39,13 +40,11 @@ logger = logging.getLogger(__name__)
 class Live:
     """One experiment and the lock under which it is folded.
 
-    recovered   it has been folded to the log's end once
-    last        the event folded last, None before the first of this process
-    saying      marks of changes that are on their way into the log
-    level_at    all that was appended before then, by the loop's clock, has been folded: a commit of
-                our own began then; -inf: never, or nobody can tell any more
-    skips       positions of events that must not be folded
-    quarantine  why it is not folded any further, and so not served
+    recovered      it has been folded to the log's end once
+    last           the event folded last, None before the first of this process
+    caught_up_at   by the loop's clock: all events appended before then are folded
+    skips          positions of events that must not be folded
+    quarantine     why it is not folded any further, and so not served
     """
 
     state: State
@@ -53,10 +52,21 @@ class Live:
     last: AnyEvent | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     snapshot_position: int = 0
-    saying: set[str] = field(default_factory=set)
-    level_at: float = -inf
+    caught_up_at: float = -inf
     skips: frozenset[int] = frozenset()
     quarantine: Quarantined | None = None
+
+
+class Observer:
+    """Reacts to what a follower folds. Its methods run under the experiment's lock."""
+
+    def recovered(self, live: Live) -> None:
+        """The state of a served experiment is another: it was folded from snapshot and tail."""
+
+    def folding(self, live: Live, event: AnyEvent) -> None:
+        """An event is about to be folded."""
+
+    def folded(self, live: Live, event: AnyEvent) -> None: ...
 
 
 class Follower:
@@ -67,9 +77,17 @@ class Follower:
     folded nor served, until the event is skipped.
     """
 
-    def __init__(self, store: Store, telemetry: Telemetry) -> None:
-        self.store, self.telemetry = store, telemetry
+    def __init__(
+        self, store: Store, telemetry: Telemetry, background: Background | None = None
+    ) -> None:
+        self.store, self._telemetry = store, telemetry
+        self._background = background or Background()
+        self._observers: list[Observer] = []
+        self._delayed: set[str] = set()
         self.live: dict[str, Live] = {}
+
+    def subscribe(self, observer: Observer) -> None:
+        self._observers.append(observer)
 
     @property
     def states(self) -> dict[str, State]:
@@ -93,6 +111,13 @@ class Follower:
     def quarantined(self) -> dict[str, Quarantined]:
         return {name: live.quarantine for name, live in self.live.items() if live.quarantine}
 
+    @property
+    def caught_up_at(self) -> float:
+        """By the loop's clock: all events appended before then are folded, but for what is
+        quarantined."""
+        served = (live.caught_up_at for live in self.live.values() if live.quarantine is None)
+        return min(served, default=inf)
+
     def state(self, name: str) -> State | None:
         """Raises Quarantined, or StoreUnavailable while it is folded anew."""
         live = self.live.get(name)
@@ -112,23 +137,42 @@ class Follower:
             found = await self._recover(name)
             if found.state.position == 0 and found.quarantine is None:  # any name may be asked for
                 return found
-            self.live.setdefault(name, found)
+            if self.live.setdefault(name, found) is found:
+                self._tell_recovered(found)
         return self.live[name]
 
-    async def follow(self, seconds: float, *, known: bool = False) -> None:
-        """Fold what has been appended, to any experiment, once some has or after `seconds`. known:
-        to those that this process knows alone."""
+    async def follow(self, seconds: float, *, discover: bool = True) -> None:
+        """Fold new events, once there are some or after `seconds`. discover: also of experiments
+        that are new to this process, and of those whose quarantine may have been lifted."""
         served = [live.state for live in self.live.values() if live.quarantine is None]
         positions = {state.name: state.position for state in served}
         await self.store.wait(positions, seconds)
-        if not known:
+        if discover:
             for name in await self.store.experiments():
                 await self.join(name)
             for name in self.quarantined:
                 await self.lift(name)
+        await self.read_up_all()
+
+    async def read_up_all(self) -> None:
+        """Fold every log up to its end. An experiment whose lock is held does not delay the others:
+        it is folded in the background once the lock is free."""
         for live in list(self.live.values()):
-            async with live.lock:
-                await self.read_up(live)
+            if not live.lock.locked():
+                await self._read_up_locked(live)
+            elif live.state.name not in self._delayed:
+                self._delayed.add(live.state.name)
+                self._background.spawn(self._read_up_later(live))
+
+    async def _read_up_later(self, live: Live) -> None:
+        try:
+            await self._read_up_locked(live)
+        finally:
+            self._delayed.discard(live.state.name)
+
+    async def _read_up_locked(self, live: Live) -> None:
+        async with live.lock:
+            await self.read_up(live)
 
     async def _recover(self, name: str) -> Live:
         live = Live(State(name))
@@ -152,7 +196,13 @@ class Follower:
             stopped = live.quarantine
             if stopped and stopped.position in await skipped_positions(self.store, name):
                 await self._begin(live)
+                self._tell_recovered(live)
         return live.quarantine is None
+
+    def _tell_recovered(self, live: Live) -> None:
+        if live.quarantine is None:
+            for observer in self._observers:
+                observer.recovered(live)
 
     async def _restore_newest(self, live: Live) -> bool:
         """Put the newest whole snapshot in place of a state that is older; whether there was one. A
@@ -166,7 +216,7 @@ class Follower:
             except Outdated as fault:
                 logger.info("experiment %s: an older snapshot is passed over: %s", name, fault)
             except Damaged as fault:
-                self.telemetry.damaged.inc()
+                self._telemetry.damaged.inc()
                 logger.error(
                     "experiment %s: the snapshot at position %d is damaged (%s): "
                     "an older one or the whole log is used",
@@ -190,14 +240,18 @@ class Follower:
         LogGap where it begins later, or with what was erased, and no snapshot does.
         """
         while live.quarantine is None:
+            began = asyncio.get_running_loop().time()
             try:
                 await self._read_up(live)
+                live.caught_up_at = began
                 return
             except LogLost:
                 raise
             except FoldedBeforeSkipped as fault:
                 logger.warning("%s: the log is folded anew", fault)
                 await self._begin(live)
+                if self.live.get(live.state.name) is live:
+                    self._tell_recovered(live)
             except (LogGap, FoldFailed) as fault:
                 if await self._restore_newest(live):
                     logger.warning("%s; the snapshot at %d is taken", fault, live.state.position)
@@ -253,6 +307,8 @@ class Follower:
         """Apply one event; the caller holds the lock. Raises FoldFailed where that fails, and then
         the state may hold a part of it."""
         state, artifact = live.state, None
+        for observer in self._observers:
+            observer.folding(live, event)
         try:
             if isinstance(event, VersionStaged):
                 artifact = await self._artifact(state.name, event.artifact)
@@ -266,6 +322,8 @@ class Follower:
         except Exception as fault:
             raise FoldFailed(position, fault) from fault
         live.last = event
+        for observer in self._observers:
+            observer.folded(live, event)
 
     async def _artifact(self, name: str, digest: str) -> bytes | None:
         """Raises Damaged where it has another content than its name says."""

@@ -1,18 +1,19 @@
-"""The one writer of the log: it commits whatever waits, at once and together, folds what the log
-took, then wakes all. Where the log is gone or slow, decisions wait in memory.
+"""Writer: the one writer of the log. It commits all queued entries together, folds what the log
+took, then answers. Where the log is gone or slow, decisions wait in memory.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from math import inf
 from time import perf_counter
 from typing import Any
 
 from service.errors import FoldFailed, StoreError, StoreUnavailable
+from service.log.background import Background
 from service.log.buffer import Buffer
+from service.log.commit_gate import APART_SECONDS, ENOUGH, SOME, CommitGate
 from service.log.follower import Follower, Live
 from service.log.replay import PAGE, Pace
 from service.log.stores import Store
@@ -38,50 +39,81 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.25
 
-SOME, ENOUGH, APART_SECONDS = 6, 32, 0.003
-"""After a commit of at least some entries the next begins so long after it began, or once enough
-entries wait: a commit costs as much as three decisions, whatever is in it."""
-
 Written = tuple[Waiting, Outcome]
 """An entry and what the log says of it."""
 
 
-class Writer(Follower):
+class Writer:
     """Append and fold. After `append` returns, the event is durable and in the state.
 
-    committing        a commit is under way, or the pause after it
-    between_commits   is called when that has ended, before the next is begun
-    all_wait          whether nobody is left who might ask: then a pause brings nothing together
+    degraded   the log cannot be written or folded at present
     """
 
-    def __init__(self, store: Store, settings: Settings, telemetry: Telemetry) -> None:
-        super().__init__(store, telemetry)
-        self._settings = settings
+    def __init__(
+        self,
+        store: Store,
+        follower: Follower,
+        background: Background,
+        gate: CommitGate,
+        settings: Settings,
+        telemetry: Telemetry,
+    ) -> None:
+        self._store, self._follower = store, follower
+        self._background, self._gate = background, gate
+        self._patience_seconds, self._telemetry = settings.select_log_seconds, telemetry
         self._pending: list[Waiting] = []
-        self._wake, self._enough = asyncio.Event(), asyncio.Event()
+        self._wake = asyncio.Event()
         self._buffer = Buffer(settings.buffer_decisions)
         self._slow = False  # a decision waited in vain for the commit that is under way
         self._patient: deque[Waiting] = deque()  # rows that are waited for, the oldest first
         self._alarm: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._behind: dict[str, deque[tuple[list[Written], float]]] = {}
         self._folding: set[asyncio.Task[None]] = set()
+        self._writing: asyncio.Task[None] | None = None
         self._closing = False
         self.degraded = False
-        self.committing = False
-        self.between_commits: Callable[[], None] = lambda: None
-        self.all_wait: Callable[[], bool] = lambda: False
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run in the background until `close`; a failure is logged, not lost."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+    @property
+    def queued(self) -> int:
+        """Entries that wait for the next commit."""
+        return len(self._pending)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (fault := task.exception()):
-            logger.error("a background task failed", exc_info=fault)
+    @property
+    def buffered(self) -> int:
+        """Decisions that were answered and wait in memory for the log."""
+        return len(self._buffer)
+
+    def start(self) -> None:
+        self._writing = asyncio.create_task(self._write())
+
+    async def close(self) -> None:
+        """Take no more entries, and commit those that are queued."""
+        self._closing = True
+        if self._writing:
+            self._wake.set()
+            self._gate.hurry()
+            await self._writing
+
+    async def flush(self) -> None:
+        """Commit the decisions that wait in memory. Raises StoreError."""
+        try:
+            if self._buffer:
+                rows = self._buffer.oldest(len(self._buffer))
+                await self._store.commit(rows)
+                for row in rows:
+                    self._buffer.drop(row)
+        finally:
+            if self._buffer:
+                logger.error("%d answered decisions are lost to the log", len(self._buffer))
+
+    def forget_unlogged(self, experiment: str, words: Collection[str]) -> list[bytes]:
+        """Drop the decisions in memory that hold one of these words; their payloads."""
+        gone = []
+        for row in self._buffer.oldest(len(self._buffer)):
+            if row.experiment == experiment and any(one.encode() in row.payload for one in words):
+                self._buffer.drop(row)
+                gone.append(row.payload)
+        return gone
 
     # -- append --------------------------------------------------------------------------------
 
@@ -89,7 +121,7 @@ class Writer(Follower):
         """Make an event durable and fold it. Raises StoreUnavailable: nothing is acknowledged. A
         quarantined experiment takes what lifts the quarantine, and nothing else."""
         if not isinstance(event, Skipped):
-            self.state(entry.experiment)
+            self._follower.state(entry.experiment)
         outcome = await self._written(entry, event)
         assert isinstance(outcome, Appended | Known)
         return outcome
@@ -144,16 +176,16 @@ class Writer(Follower):
 
     def _unlogged(self, row: DecisionRow, *, comes: bool) -> Held:
         """Answer without the log. comes: its row may be there yet."""
-        self.telemetry.unlogged.inc()
+        self._telemetry.unlogged.inc()
         standing = self._buffer.put(row)
         if standing is None and not comes:
-            self.telemetry.overflowed.inc()
+            self._telemetry.overflowed.inc()
         return Held((standing or row).payload, logged=False)
 
     def _watch_over(self, waiting: Waiting) -> None:
         """One timer for all: each row is waited for as long, so the oldest comes first."""
         loop = asyncio.get_running_loop()
-        waiting.deadline = loop.time() + self._settings.select_log_seconds
+        waiting.deadline = loop.time() + self._patience_seconds
         self._patient.append(waiting)
         if self._alarm is None:
             self._alarm = loop.call_at(waiting.deadline, self._lose_patience)
@@ -182,7 +214,7 @@ class Writer(Follower):
             if not isinstance(outcome, Exception):
                 self._buffer.drop(waiting.row)
             elif self._buffer.put(waiting.row) is None:
-                self.telemetry.overflowed.inc()
+                self._telemetry.overflowed.inc()
         elif isinstance(outcome, Kept) and isinstance(waiting.entry, DecisionRow):
             payload = waiting.entry.payload if outcome.earlier is None else outcome.earlier
             waiting.done.set_result(Held(payload, logged=True))
@@ -199,7 +231,7 @@ class Writer(Follower):
         waiting = self._buffer.find(experiment, decision)
         if waiting is not None:
             return Held(waiting.payload, logged=False)
-        payload = await self.store.decision(experiment, decision)
+        payload = await self._store.decision(experiment, decision)
         return None if payload is None else Held(payload, logged=True)
 
     async def held_soon(self, experiment: str, decision: str) -> Held | None:
@@ -209,7 +241,7 @@ class Writer(Follower):
             waiting = self._buffer.find(experiment, decision)
             return None if waiting is None else Held(waiting.payload, logged=False)
         with suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(self._settings.select_log_seconds):
+            async with asyncio.timeout(self._patience_seconds):
                 return await self.held(experiment, decision)
         return None
 
@@ -221,7 +253,7 @@ class Writer(Follower):
             self._pending.append(waiting)
             self._wake.set()
             if len(self._pending) >= ENOUGH:
-                self.hurry()
+                self._gate.hurry()
         return waiting
 
     async def _write(self) -> None:
@@ -231,37 +263,25 @@ class Writer(Follower):
             batch, self._pending = self._pending, []
             if batch:
                 began = asyncio.get_running_loop().time()
-                self.committing = True
+                self._gate.begin()
                 await self._commit(batch, began)
-                if len(batch) >= SOME:
-                    await self._pause(began + APART_SECONDS)
-                self.committing = False
-                self.between_commits()
+                if len(batch) >= SOME and len(self._pending) < ENOUGH and not self._closing:
+                    await self._gate.pause(began + APART_SECONDS)
+                self._gate.end()
         while self._folding:
             await asyncio.wait(self._folding)
-
-    async def _pause(self, until: float) -> None:
-        if len(self._pending) < ENOUGH and not self._closing and not self.all_wait():
-            self._enough.clear()
-            timer = asyncio.get_running_loop().call_at(until, self.hurry)
-            await self._enough.wait()
-            timer.cancel()
-
-    def hurry(self) -> None:
-        """End the pause that is under way."""
-        self._enough.set()
 
     async def _commit(self, batch: list[Waiting], began: float) -> None:
         start = perf_counter()
         try:
             try:
-                outcomes = await self.store.commit([waiting.entry for waiting in batch])
+                outcomes = await self._store.commit([waiting.entry for waiting in batch])
             finally:
                 self._slow = False
-            self.telemetry.append_seconds.observe(perf_counter() - start)
+            self._telemetry.append_seconds.observe(perf_counter() - start)
             written = list(zip(batch, outcomes, strict=True))
         except Exception as fault:  # whatever it is: no request may wait for ever
-            self._degrade(fault)
+            self.degrade(fault)
             for waiting in batch:
                 self._came(waiting, fault)
         else:
@@ -272,16 +292,17 @@ class Writer(Follower):
         """Fold what the log took, one experiment after another, and answer who waits. Where a long
         decision holds an experiment's lock, a task of its own does so, and the others go on."""
         events = dict[str, list[Written]]()
+        lives = self._follower.live
         for waiting, outcome in written:
             name = waiting.entry.experiment
-            if isinstance(outcome, Appended) and name not in self.live:
-                self.live[name] = Live(State(name), recovered=True)
-            if waiting.event is None or name not in self.live:
+            if isinstance(outcome, Appended) and name not in lives:
+                lives[name] = Live(State(name), recovered=True, caught_up_at=began)
+            if waiting.event is None or name not in lives:
                 self._came(waiting, outcome)
             else:
                 events.setdefault(name, []).append((waiting, outcome))
         for name, own in events.items():
-            live = self.live[name]
+            live = lives[name]
             if name in self._behind:
                 self._behind[name].append((own, began))
             elif live.lock.locked():
@@ -308,7 +329,7 @@ class Writer(Follower):
             if live.quarantine is not None:
                 told = [(waiting, told_of(live.quarantine, waiting, one)) for waiting, one in own]
         except Exception as fault:
-            self._degrade(fault)
+            self.degrade(fault)
             told = [(waiting, fault) for waiting, _ in own]
         for waiting, outcome in told:
             self._came(waiting, outcome)
@@ -324,24 +345,21 @@ class Writer(Follower):
                 continue
             if outcome.position == live.state.position + 1:
                 try:
-                    await self.fold(live, outcome.position, waiting.event)
+                    await self._follower.fold(live, outcome.position, waiting.event)
                 except FoldFailed as fault:
-                    self.stop(live, fault)
-                live.level_at = began
+                    self._follower.stop(live, fault)
+                live.caught_up_at = max(live.caught_up_at, began)
             elif outcome.position > live.state.position:
-                await self.read_up(live)
-                live.level_at = began
-            elif live.level_at != began:  # nor has this commit read it up: a look will tell
-                live.level_at = -inf
+                await self._follower.read_up(live)
             await pace.keep()
 
-    def _degrade(self, fault: Exception) -> None:
+    def degrade(self, fault: Exception) -> None:
         if not self.degraded:
             bug = None if isinstance(fault, StoreError) else fault
             logger.error("the log cannot be written or folded: %s", fault, exc_info=bug)
             self.degraded = True
-            self.telemetry.degraded.set(1)
-            self.spawn(self._restore(str(fault)))
+            self._telemetry.degraded.set(1)
+            self._background.spawn(self._restore(str(fault)))
 
     async def _restore(self, told: str) -> None:
         """Try the log until it takes the buffered decisions, then serve as before.
@@ -352,10 +370,8 @@ class Writer(Follower):
             await asyncio.sleep(RETRY_SECONDS)
             rows = self._buffer.oldest(PAGE)
             try:
-                await self.store.commit(rows)  # even of none: it proves that the log can be written
-                for live in self.live.values():  # what was appended though its answer was lost
-                    async with live.lock:
-                        await self.read_up(live)
+                await self._store.commit(rows)  # even none, to see whether the log can be written
+                await self._follower.read_up_all()  # what was appended though its answer was lost
             except Exception as fault:
                 if str(fault) != told:
                     told = str(fault)
@@ -365,5 +381,5 @@ class Writer(Follower):
                 self._buffer.drop(row)
             if not self._buffer:
                 self.degraded = False
-                self.telemetry.degraded.set(0)
+                self._telemetry.degraded.set(0)
                 logger.warning("the log can be written again")

@@ -25,6 +25,7 @@ from service.errors import Damaged, Quarantined, StoreUnavailable
 from service.log.follower import Live
 from service.log.journal import Journal
 from service.log.replay import Pace, replay, row_pages
+from service.log.stores import Store
 from service.log.stores.base import Activation, Append
 from service.log.stores.keeping import Erasure
 from service.observability.telemetry import Telemetry
@@ -70,15 +71,18 @@ class _Found:
 
 
 class Eraser:
-    def __init__(self, journal: Journal, sealer: TokenSealer, telemetry: Telemetry) -> None:
-        self._journal, self._sealer, self._telemetry = journal, sealer, telemetry
+    def __init__(
+        self, journal: Journal, store: Store, sealer: TokenSealer, telemetry: Telemetry
+    ) -> None:
+        self._journal, self._store = journal, store
+        self._sealer, self._telemetry = sealer, telemetry
 
     async def erase(self, unit: str, experiment: str | None = None) -> dict[str, Gone]:
         """Erase a unit from one experiment, or from all, deleted ones too. What went, of each.
 
         Raises StoreUnavailable: then the same call again is safe, and needed.
         """
-        store = self._journal.store
+        store = self._store
         hashes = self._sealer.unit_hashes(unit)
         names = [experiment] if experiment is not None else await store.experiments()
         gone, stopped = dict[str, Gone](), None
@@ -100,7 +104,7 @@ class Eraser:
         while found := await self._rows(name, hashes):
             gone = await self._erase_decisions(live, found)
             total = Gone(total.decisions + gone.decisions, total.events + gone.events)
-        await self._journal.store.scrub()  # also of what an earlier call left, which broke off
+        await self._store.scrub()  # also of what an earlier call left, which broke off
         return total
 
     async def _unlogged(self, name: str, hashes: list[str]) -> list[Decision]:
@@ -116,7 +120,7 @@ class Eraser:
         holds its hash; it is nobody else's."""
         wanted, pace = [one.encode() for one in hashes], Pace()
         found = dict[str, Decision | None]()
-        async for page in row_pages(self._journal.store, name):
+        async for page in row_pages(self._store, name):
             for row in page:
                 if not any(one in row.payload for one in wanted):
                     continue
@@ -134,7 +138,7 @@ class Eraser:
         return found
 
     async def _erase_decisions(self, live: Live, rows: Mapping[str, Decision | None]) -> Gone:
-        name, store = live.state.name, self._journal.store
+        name, store = live.state.name, self._store
         await self._close(name, [row for row in rows.values() if row is not None])
         found = await self._events_of(name, rows)
         event = Erased(at=time(), decisions=list(rows), positions=list(found.events))
@@ -158,7 +162,7 @@ class Eraser:
     async def _close(self, name: str, rows: Iterable[Decision]) -> None:
         """Take every link of the shown arms, and some after them: who settles one right now may
         already know of one that we have not seen."""
-        store, keep_until = self._journal.store, time()
+        store, keep_until = self._store, time()
         arms, links, depth = set[tuple[str, str]](), dict[str, str](), 0
         for row in rows:
             keep_until = max(keep_until, row.accept_until)
@@ -180,7 +184,7 @@ class Eraser:
         """Tombstones for what they settled; and the artifacts, which may hold it: they are not
         needed once there is an origin after them."""
         found = _Found()
-        async for position, event in replay(self._journal.store, name):
+        async for position, event in replay(self._store, name):
             if isinstance(event, VersionStaged):
                 found.artifacts.append(event.artifact)
             elif isinstance(event, Learned) and event.decision in decisions:

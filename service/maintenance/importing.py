@@ -16,6 +16,7 @@ from typing import Any, Literal
 from service.definition.select_request import InlineArm
 from service.errors import Conflict, Gone, Invalid, Refused
 from service.log.journal import Journal
+from service.log.stores import Store
 from service.log.stores.base import Append, Appended, DecisionRow, Mark
 from service.security.token import TokenSealer
 from service.serving.admin import find
@@ -73,8 +74,9 @@ def decision_id(id: str) -> str:
 
 
 class Importer:
-    def __init__(self, journal: Journal, engine: Engine, sealer: TokenSealer) -> None:
-        self._journal, self._engine, self._sealer = journal, engine, sealer
+    def __init__(self, journal: Journal, store: Store, engine: Engine, sealer: TokenSealer) -> None:
+        self._journal, self._store = journal, store
+        self._engine, self._sealer = engine, sealer
 
     async def take(
         self, state: State, policy: str, visits: Sequence[Visit], *, skip_refused: bool
@@ -104,7 +106,7 @@ class Importer:
         ids = [decision_id(visit.id) for visit in visits]
         held = await asyncio.gather(*(self._journal.held(state.name, own) for own in ids))
         links = [link_mark(own, 0, visit.arm) for own, visit in zip(ids, visits, strict=True)]
-        marks = await self._journal.store.marks(state.name, links)
+        marks = await self._store.marks(state.name, links)
         checked: list[_Checked | Refused] = []
         for visit, kept, link in zip(visits, held, links, strict=True):
             try:

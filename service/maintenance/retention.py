@@ -15,6 +15,7 @@ from service.errors import Damaged, StoreError, StoreUnavailable
 from service.log.follower import Live
 from service.log.journal import Journal
 from service.log.replay import Pace, read_event, record_at, replay, row_pages
+from service.log.stores import Store
 from service.log.stores.base import Snapshot
 from service.log.stores.keeping import Cut, Erasure, Taken
 from service.observability.telemetry import Telemetry
@@ -49,8 +50,11 @@ class _Walked:
 
 
 class Retention:
-    def __init__(self, journal: Journal, settings: Settings, telemetry: Telemetry) -> None:
-        self._journal, self._settings, self._telemetry = journal, settings, telemetry
+    def __init__(
+        self, journal: Journal, store: Store, settings: Settings, telemetry: Telemetry
+    ) -> None:
+        self._journal, self._store = journal, store
+        self._settings, self._telemetry = settings, telemetry
         self._walked: dict[str, _Walked] = {}
 
     async def run(self) -> None:
@@ -74,7 +78,7 @@ class Retention:
         return sum([await self._trim(live, horizon) for live in served])
 
     async def _trim(self, live: Live, horizon: float) -> int:
-        store, name = self._journal.store, live.state.name
+        store, name = self._store, live.state.name
         walked = self._walked.setdefault(name, _Walked())
         taken = list((await store.readers(name)).values())
         await self._walk_rows(name, walked, horizon, taken)
@@ -112,7 +116,7 @@ class Retention:
         """Past rows of decisions that were made before the horizon and are closed, as far as every
         reader has them."""
         now, pace = time(), Pace()
-        async for page in row_pages(self._journal.store, name, walked.row):
+        async for page in row_pages(self._store, name, walked.row):
             for row in page:
                 if any(row.number > one.row for one in taken):
                     return
@@ -130,7 +134,7 @@ class Retention:
     ) -> None:
         """Past events before the horizon that nothing needs, as far as a snapshot can stand for
         them."""
-        store, name = self._journal.store, live.state.name
+        store, name = self._store, live.state.name
         reach = max([one.position for one in await self._candidates(name)], default=0)
         needed = min([*(one.position for one in taken), *_needed(live.state)], default=inf)
         upto = min(reach, needed)
@@ -146,7 +150,7 @@ class Retention:
 
     async def _candidates(self, name: str) -> list[Snapshot]:
         """Where a replay may come to begin: the origin, and the snapshot before the newest."""
-        kept = await self._journal.store.snapshots(name)
+        kept = await self._store.snapshots(name)
         latest = [snapshot for snapshot in kept if not snapshot.origin]
         return [*latest[1:2], *(snapshot for snapshot in kept if snapshot.origin)]
 
@@ -163,14 +167,14 @@ class Retention:
                 except Damaged as fault:
                     logger.error("experiment %s: events are not trimmed: %s", name, fault)
                     continue
-                await self._journal.store.save_snapshot(name, replace(snapshot, origin=True))
+                await self._store.save_snapshot(name, replace(snapshot, origin=True))
             reached = snapshot.position
         return min(reached, walked.position)
 
     async def _make_room(self, live: Live, reach: int, horizon: float) -> None:
         """Take a snapshot where the lack of one is all that old events wait for: with little
         traffic the next would come after many days."""
-        following = await record_at(self._journal.store, live.state.name, reach + 1)
+        following = await record_at(self._store, live.state.name, reach + 1)
         if following and read_event(following, frozenset(live.state.skips)).at < horizon:
             await self._journal.snapshot(live)
 

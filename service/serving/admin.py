@@ -17,7 +17,8 @@ from service.definition.features import LARGEST_PRODUCT, Array, Schema, View
 from service.definition.policies import Network
 from service.errors import Conflict, Damaged, Invalid, LogTooNew, NotFound, PreconditionFailed
 from service.log.journal import Journal
-from service.log.replay import Pace
+from service.log.replay import Pace, record_at
+from service.log.stores import Store
 from service.log.stores.base import Append, Known
 from service.observability.telemetry import Telemetry
 from service.serving.probing import expect_sound, rows_of
@@ -53,8 +54,11 @@ beyond use, and far from overflow."""
 class Admin:
     """memory_bytes: that an experiment may take, by an estimate."""
 
-    def __init__(self, journal: Journal, telemetry: Telemetry, memory_bytes: int) -> None:
-        self._journal, self._telemetry, self._memory_bytes = journal, telemetry, memory_bytes
+    def __init__(
+        self, journal: Journal, store: Store, telemetry: Telemetry, memory_bytes: int
+    ) -> None:
+        self._journal, self._store = journal, store
+        self._telemetry, self._memory_bytes = telemetry, memory_bytes
 
     # -- experiments ---------------------------------------------------------------------------
 
@@ -195,7 +199,7 @@ class Admin:
         where it was trained for another head or version than the next.
         """
         learner = find(state, policy)
-        x = await rows_of(self._journal, state)
+        x = await rows_of(self._store, state)
         limit = max(footprint_of(state)[f"policies.{policy}"], LEAST_ARTIFACT_BYTES)
         try:
             version, meta = await asyncio.to_thread(
@@ -207,8 +211,8 @@ class Admin:
             raise Conflict("the version was trained for another head, or is not the next one")
         if not 0 < version.trained_to <= state.position:
             raise Invalid("the watermark lies outside the log", path="artifact")
-        after = await self._journal.store.read(state.name, version.trained_to, 1)
-        if after and after[0].position != version.trained_to + 1:
+        following = version.trained_to + 1
+        if following <= state.position and not await record_at(self._store, state.name, following):
             raise Conflict(
                 "the log was trimmed beyond what the version was trained to: train again"
             )
@@ -216,7 +220,7 @@ class Admin:
             if version.memory and not set(erased.decisions).isdisjoint(version.memory.keys):
                 raise Conflict("the version was trained on what has been erased: train again")
         digest = hashlib.sha256(artifact).hexdigest()
-        await self._journal.store.put_blob(state.name, digest, artifact)
+        await self._store.put_blob(state.name, digest, artifact)
         event = VersionStaged(
             at=time(),
             policy=policy,
@@ -237,11 +241,11 @@ class Admin:
     # -- status --------------------------------------------------------------------------------
 
     async def policies(self, state: State) -> list[dict[str, Any]]:
-        counts = await self._journal.store.decision_counts(state.name)
+        counts = await self._store.decision_counts(state.name)
         return [await self._status(state, learner, counts) for learner in state.learners.values()]
 
     async def policy(self, state: State, name: str) -> dict[str, Any]:
-        counts = await self._journal.store.decision_counts(state.name)
+        counts = await self._store.decision_counts(state.name)
         return await self._status(state, find(state, name), counts)
 
     async def _status(

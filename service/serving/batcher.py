@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from service.definition.select_request import SelectRequest
 from service.errors import Refused
-from service.log.journal import Journal
+from service.log.commit_gate import CommitGate
 from service.observability.telemetry import Telemetry
 from service.security.access import GRANT, Grant
 from service.serving import batch_scoring
@@ -40,11 +40,11 @@ class SelectBatcher:
     its share of the time of each stage.
     """
 
-    def __init__(self, engine: Engine, journal: Journal, telemetry: Telemetry) -> None:
-        self._engine, self._journal = engine, journal
+    def __init__(self, engine: Engine, gate: CommitGate, telemetry: Telemetry) -> None:
+        self._engine, self._gate = engine, gate
         self._waiting: list[_Waiting] = []
         self._alarm: asyncio.TimerHandle | None = None
-        journal.between_commits = self._decide
+        gate.subscribe(self._decide)
         self._parse, self._score, self._seal = (
             telemetry.stages.labels(stage) for stage in ("parse", "score", "seal")
         )
@@ -65,7 +65,7 @@ class SelectBatcher:
     def _enqueue(self, question: SelectRequest) -> asyncio.Future[Decided | None]:
         loop = asyncio.get_running_loop()
         if not self._waiting:
-            if self._journal.committing:
+            if self._gate.committing:
                 self._alarm = loop.call_later(PATIENCE_SECONDS, self._decide)
             else:
                 loop.call_soon(self._decide)

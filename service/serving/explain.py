@@ -6,6 +6,7 @@ from typing import Any
 
 from service.errors import Invalid, NotFound
 from service.log.journal import Journal
+from service.log.stores import Store
 from service.security.access import expect_granted, granted
 from service.serving.attributions import reasons
 from service.serving.chain import ERASED, activation_mark, link_mark, read_link
@@ -21,23 +22,27 @@ UNTOLD = {"mean": None, "width": None, "bonus": None, "draw_share": None, "moved
 """What is said of a candidate where nothing can be."""
 
 
-async def explain(journal: Journal, id: str, experiment: str | None) -> dict[str, Any]:
+async def explain(
+    journal: Journal, store: Store, id: str, experiment: str | None
+) -> dict[str, Any]:
     """Raises NotFound, Forbidden, Quarantined. experiment: None looks through all."""
     if experiment is not None:
         expect_granted(experiment)
     for name, state in journal.states.items():
         if experiment in (None, name) and granted(name):
-            row = await journal.store.decision(name, id)
+            row = await store.decision(name, id)
             if row is not None:
-                return await _explain(journal, state, decode_decision(row))
+                return await _explain(journal, store, state, decode_decision(row))
     for name in journal.quarantined:
         if experiment in (None, name) and granted(name):
             journal.state(name)  # raises: it may be there
     raise NotFound("no experiment has a decision of this id", path="id")
 
 
-async def _explain(journal: Journal, state: State, decision: Decision) -> dict[str, Any]:
-    learned = await _learned(journal, state, decision)
+async def _explain(
+    journal: Journal, store: Store, state: State, decision: Decision
+) -> dict[str, Any]:
+    learned = await _learned(store, state, decision)
     return {
         "id": decision.id,
         "experiment": state.name,
@@ -45,7 +50,7 @@ async def _explain(journal: Journal, state: State, decision: Decision) -> dict[s
         "assignment": decision.assignment,
         "model_version": decision.model_version,
         "schema_version": decision.schema_version,
-        "activated": await _activated(journal, state, decision),
+        "activated": await _activated(store, state, decision),
         "at": datetime.fromtimestamp(decision.at, UTC),
         "key": decision.key,
         "context": decision.context,
@@ -64,23 +69,21 @@ async def _explain(journal: Journal, state: State, decision: Decision) -> dict[s
     }
 
 
-async def _activated(journal: Journal, state: State, decision: Decision) -> bool | None:
+async def _activated(store: Store, state: State, decision: Decision) -> bool | None:
     """Whether a deferred decision was shown; None: it was not deferred."""
     if not decision.deferred:
         return None
     mark = activation_mark(decision.id)
-    return mark in await journal.store.marks(state.name, [mark])
+    return mark in await store.marks(state.name, [mark])
 
 
-async def _learned(
-    journal: Journal, state: State, decision: Decision
-) -> dict[str, tuple[float, bool]]:
+async def _learned(store: Store, state: State, decision: Decision) -> dict[str, tuple[float, bool]]:
     """What has been learned of each shown arm, and whether it is the default: its last link."""
     learned: dict[str, tuple[float, bool]] = {}
     arms, link = {arm.arm for arm in decision.shown}, 0
     while arms:
         marks = {link_mark(decision.id, link, arm): arm for arm in arms}
-        found = await journal.store.marks(state.name, list(marks))
+        found = await store.marks(state.name, list(marks))
         for mark, value in found.items():
             if value.value == ERASED:
                 continue

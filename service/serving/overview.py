@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from service.log.journal import Journal
+from service.log.stores import Store
 from service.observability.history import COLUMNS, History
+from service.observability.telemetry import Telemetry
 from service.security.access import granted
 from service.serving.admin import find
 from service.state.fold import State
@@ -36,9 +38,11 @@ class Page:
 
 
 class Overview:
-    def __init__(self, journal: Journal, history: History) -> None:
-        self._journal, self._history = journal, history
-        self._telemetry = journal.telemetry
+    def __init__(
+        self, journal: Journal, store: Store, telemetry: Telemetry, history: History
+    ) -> None:
+        self._journal, self._store = journal, store
+        self._telemetry, self._history = telemetry, history
 
     # -- the process and its experiments -------------------------------------------------------
 
@@ -83,7 +87,7 @@ class Overview:
         """decisions: None while the log is gone, which counts them."""
         counts = None
         if not self._journal.degraded:
-            counts = await self._journal.store.decision_counts(state.name)
+            counts = await self._store.decision_counts(state.name)
         shares = sum(learner.settings.share for learner in state.learners.values())
         rules = state.definition.reward
         return {

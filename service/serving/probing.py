@@ -10,8 +10,8 @@ import numpy.typing as npt
 from service.bandits.policies.version import Version
 from service.definition.features import Array
 from service.errors import Damaged, NotPositiveDefinite
-from service.log.journal import Journal
 from service.log.replay import replay
+from service.log.stores import Store
 from service.state.events import Learned
 from service.state.fold import State
 from service.state.learner import Learner
@@ -30,10 +30,10 @@ LARGEST = 1e4
 spans of the reward, of what a version predicts."""
 
 
-async def rows_of(journal: Journal, state: State) -> Array:  # (n, schema.width)
+async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
     """What was settled last, of decisions under the present features."""
     after, last = max(state.position - LOOKED_AT, 0), state.position
-    events = [event async for _, event in replay(journal.store, state.name, after, upto=last)]
+    events = [event async for _, event in replay(store, state.name, after, upto=last)]
     found = [
         settled.x
         for event in reversed(events)

@@ -17,6 +17,7 @@ from service.errors import (
     NotFound,
 )
 from service.log.journal import Journal
+from service.log.stores import Store
 from service.log.stores.base import Activation, Append, Appended
 from service.observability.telemetry import Telemetry
 from service.security.access import expect_granted, granted
@@ -68,8 +69,11 @@ def weight_of(state: State, schema_version: int, x: Sequence[float]) -> float:
 class Settlements:
     """Rewards, and the default rewards of decisions that nobody came back for."""
 
-    def __init__(self, journal: Journal, sealer: TokenSealer, telemetry: Telemetry) -> None:
-        self._journal, self._sealer, self._telemetry = journal, sealer, telemetry
+    def __init__(
+        self, journal: Journal, store: Store, sealer: TokenSealer, telemetry: Telemetry
+    ) -> None:
+        self._journal, self._store = journal, store
+        self._sealer, self._telemetry = sealer, telemetry
         self._damaged: set[bytes] = set()
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
@@ -116,7 +120,7 @@ class Settlements:
 
     async def _expect_activated(self, state: State, decision: str) -> None:
         mark = activation_mark(decision)
-        if mark not in await self._journal.store.marks(state.name, [mark]):
+        if mark not in await self._store.marks(state.name, [mark]):
             raise Conflict("this decision is deferred: activate it when it is shown")
 
     async def activate(self, decision: str, experiment: str | None) -> ActivationStatus:
@@ -155,7 +159,7 @@ class Settlements:
         """The arms of a ticket with their features, from the decision row where they were many."""
         if ticket.shown:
             return _shown_in(ticket)
-        row = await self._journal.store.decision(ticket.experiment, ticket.id)
+        row = await self._store.decision(ticket.experiment, ticket.id)
         if row is None:
             raise Gone("the row of this decision, which holds what it showed, is gone")
         return decode_decision(row).shown
@@ -198,7 +202,7 @@ class Settlements:
                 (arm, link, link_mark(settlement.decision, link, arm.shown.arm))
                 for arm, link in links
             ]
-            found = await self._journal.store.marks(state.name, [each[2] for each in wanted])
+            found = await self._store.marks(state.name, [each[2] for each in wanted])
             for arm, link, identity in wanted:
                 if identity in found:
                     arm.link = link
@@ -241,7 +245,7 @@ class Settlements:
         for state in self._journal.states.values():
             if state.definition.reward.default is None:
                 continue  # they stay open, for a default that is set again
-            due = await self._journal.store.due(state.name, time(), limit)
+            due = await self._store.due(state.name, time(), limit)
             rows = [row for row in map(self._read, due) if row is not None]
             await asyncio.gather(*(self.expire(state, row) for row in rows))  # in shared commits
             count += len(rows)

@@ -5,10 +5,8 @@ import asyncio
 from service.app import assemble
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
-from service.log.journal import Journal
 from service.log.stores import Store
 from service.maintenance.audit import Audit
-from service.observability.telemetry import Telemetry
 from service.serving.settlement import Outcome
 from service.settings import Settings
 from service.state.events import decode_decision
@@ -18,9 +16,9 @@ from tests.unit.folding import shop
 
 async def serve(store: Store) -> None:
     """Eight decisions, six of them rewarded, while a policy learns."""
-    journal = Journal(store, Settings(store="memory://"), Telemetry())
-    await journal.open()
-    services = assemble(Settings(store="memory://"), journal, [bytes(32)])
+    await store.open()
+    services = assemble(Settings(store="memory://"), store, [bytes(32)])
+    await services.journal.open()
     definition = shop(lints={"kind": "lints", "draws": 16})
     await services.admin.define("shop", Definition.model_validate(definition))
     for number in range(8):
@@ -28,7 +26,8 @@ async def serve(store: Store) -> None:
         if number > 1:
             rewards = {arm.arm: 1.0 for arm in answer.decision.shown}
             await services.settlements.reward(Outcome(answer.token, rewards=rewards))
-    await journal.close()
+    await services.journal.close()
+    await store.close()
 
 
 def test_what_a_service_wrote_is_clean_and_every_row_is_named(backend: Backend) -> None:

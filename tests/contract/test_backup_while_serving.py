@@ -14,14 +14,12 @@ from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log import replay
-from service.log.journal import Journal
 from service.log.stores import Store, open_store, sqlite_copy
 from service.log.stores.keeping import KeptMark
 from service.maintenance import copying
 from service.maintenance.audit import audit_store
 from service.maintenance.backup import backup, restore
 from service.maintenance.copying import Copied
-from service.observability.telemetry import Telemetry
 from service.serving.chain import activation_mark, link_mark
 from service.serving.engine import Answer
 from service.serving.settlement import Outcome
@@ -79,9 +77,11 @@ class Shop:
 
 async def opened(url: str) -> Services:
     chosen = Settings(store=url, snapshot_every_events=40)
-    journal = Journal(open_store(url), chosen, Telemetry())
-    await journal.open()
-    return assemble(chosen, journal, [await journal.store.secret()])
+    store = open_store(url)
+    await store.open()
+    services = assemble(chosen, store, [await store.secret()])
+    await services.journal.open()
+    return services
 
 
 async def served(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Shop, Copied]:
@@ -179,7 +179,7 @@ def test_a_backup_is_of_one_instant_while_a_service_serves(
 
     async def scenario() -> None:
         day, copied = await served(url, path, monkeypatch)
-        source = day.services.journal.store
+        source = day.services.store
         log_end = day.services.journal.states["shop"].position
         assert 100 < copied.position < log_end - 10
         [found] = await audit_store(f"sqlite:///{path}")

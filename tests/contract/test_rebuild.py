@@ -11,11 +11,9 @@ from service.app import assemble
 from service.definition.experiment import Definition
 from service.errors import ConfigurationError, NotFound
 from service.http.services import Services
-from service.log.journal import Journal
 from service.log.stores import Store, open_store
 from service.log.stores.memory import MemoryStore
 from service.maintenance.rebuild import Condition, Rebuilt, find, rebuild, rebuild_store
-from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
 from service.serving.engine import SelectRequest
 from service.serving.settlement import Outcome
@@ -45,12 +43,14 @@ def over(store: Store, scenario: Callable[[Services], Awaitable[Any]]) -> Any:
 
     async def run() -> Any:
         settings = Settings(store="memory://", token_keys=[SECRET])
-        journal = Journal(store, settings, Telemetry())
-        await journal.open()
+        await store.open()
+        services = assemble(settings, store, [SECRET])
         try:
-            return await scenario(assemble(settings, journal, [SECRET]))
+            await services.journal.open()
+            return await scenario(services)
         finally:
-            await journal.close()
+            await services.journal.close()
+            await store.close()
 
     return asyncio.run(run())
 
@@ -99,7 +99,7 @@ def means(state: State, policy: str) -> np.ndarray:
 
 
 async def rebuilt(services: Services, *conditions: Condition) -> dict[str, Rebuilt]:
-    state, store = state_of(services), services.journal.store
+    state, store = state_of(services), services.store
     without = await find(store, "shop", conditions, TokenSealer([SECRET]))
     found = [await rebuild(store, state, state.learners[name], without) for name in LEARNED]
     return {each.policy: each for each in found}
@@ -167,9 +167,9 @@ def test_a_correction_of_what_was_left_out_moves_nothing(backend: Backend) -> No
         await services.admin.define("shop", Definition.model_validate(definition))
         question = SelectRequest({"pet": "cat"}, arms=["toy1"], caller="page")
         answer = await services.engine.select(question)
-        row = decode_decision((await services.journal.store.decisions("shop", 0, 1))[0].payload)
+        row = decode_decision((await services.store.decisions("shop", 0, 1))[0].payload)
         await services.settlements.expire(state_of(services), row)
-        state, store = state_of(services), services.journal.store
+        state, store = state_of(services), services.store
         without = await find(store, "shop", [Condition(key="page")], TokenSealer([SECRET]))
         found = await rebuild(store, state, state.learners["linucb"], without)
         await activate(services, {"linucb": found})
@@ -186,7 +186,7 @@ def test_a_correction_of_what_was_left_out_moves_nothing(backend: Backend) -> No
 def test_what_is_named_is_found_by_key_by_unit_and_by_time(backend: Backend) -> None:
     async def scenario(services: Services) -> None:
         await play(services, hostile=True)
-        store, sealer = services.journal.store, TokenSealer([SECRET])
+        store, sealer = services.store, TokenSealer([SECRET])
         rows = [decode_decision(row.payload) for row in await store.decisions("shop", 0, 1_000)]
         first, middle = rows[0].at, rows[len(rows) // 2].at
 
@@ -239,7 +239,7 @@ def test_a_comparison_says_that_the_rebuilt_head_errs_less(backend: Backend) -> 
                 question = SelectRequest({"pet": pet}, arms=["toy1"], caller=caller)
                 answer = await services.engine.select(question)
                 await services.settlements.reward(Outcome(answer.token, reward=reward))
-        state, store = state_of(services), services.journal.store
+        state, store = state_of(services), services.store
         without = await find(store, "shop", [Condition(key="page")], TokenSealer([SECRET]))
         found = await rebuild(store, state, state.learners["linucb"], without)
         before, after = found.comparison.error

@@ -31,14 +31,13 @@ def test_who_is_behind_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service.log.journal, "BEHIND_SECONDS", 60.0)
     store = Stuck()
     with serving(store) as wire:
-        journal = wire.services.journal
-        begun = journal._followed_at
-        wire.until(lambda: journal._followed_at != begun)
+        live = wire.services.journal.live["shop"]
+        begun = live.caught_up_at
+        wire.until(lambda: live.caught_up_at != begun)
         assert wire.get("/readyz").status_code == 200
         store.stuck = True
         wire.until(lambda: store.waits)
-        assert journal._followed_at is not None
-        journal._followed_at -= 61
+        live.caught_up_at -= 61
         answer = wire.get("/readyz")
         assert (answer.status_code, answer.json()["ready"]) == (503, False)
         assert wire.get("/healthz").json()["status"] == "ok"
@@ -66,7 +65,7 @@ def test_a_commit_of_several_reads_up_what_others_appended_between(
         wire.until(lambda: store.looks == 1)
         wire.sleep(0.05)
         tokens = [wire.select()["decision_id"] for _ in range(2)]
-        before, at = live.level_at, live.state.position
+        before, at = live.caught_up_at, live.state.position
 
         async def reward() -> None:
             other = ArmUpserted(at=0.0, arm="ball", features={"kind": "toy"})
@@ -76,7 +75,7 @@ def test_a_commit_of_several_reads_up_what_others_appended_between(
 
         wire.run(reward())
         assert live.state.position == at + 3
-        assert live.level_at > before
+        assert live.caught_up_at > before
 
 
 def test_what_a_commit_has_read_up_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,14 +84,14 @@ def test_what_a_commit_has_read_up_is_not_looked_for(monkeypatch: pytest.MonkeyP
     with serving(store) as wire:
         live = wire.services.journal.live["shop"]
         wire.until(lambda: store.looks > 1)
-        before, decision = live.level_at, wire.select()
+        before, decision = live.caught_up_at, wire.select()
         wire.reward(decision, 1.0)
-        assert live.level_at > before
+        assert live.caught_up_at > before
         monkeypatch.setattr(service.log.journal, "TOGETHER_SECONDS", 0.005)
-        live.level_at = inf  # as if a commit were always just over
+        live.caught_up_at = inf  # as if a commit were always just over
         wire.sleep(0.05)  # the look that was under way
         looks = store.looks
         wire.sleep(0.1)
         assert store.looks == looks
-        live.level_at = -inf
+        live.caught_up_at = -inf
         wire.until(lambda: store.looks > looks)

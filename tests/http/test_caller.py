@@ -26,7 +26,7 @@ def wire(keys: Keys) -> Iterator[Wire]:
 
 
 def decisions(wire: Wire) -> list[Decision]:
-    rows = wire.run(wire.services.journal.store.decisions("shop", 0, 100))
+    rows = wire.run(wire.services.store.decisions("shop", 0, 100))
     return [decode_decision(row.payload) for row in rows]
 
 
@@ -43,13 +43,13 @@ def test_every_route_logs_the_name_of_the_key(wire: Wire, keys: Keys) -> None:
 
 def test_the_key_itself_is_nowhere_in_the_log(wire: Wire, keys: Keys) -> None:
     wire.post("/select", BODY, headers=keys.headers("bound"))
-    [row] = wire.run(wire.services.journal.store.decisions("shop", 0, 100))
+    [row] = wire.run(wire.services.store.decisions("shop", 0, 100))
     assert keys.text("bound").encode() not in row.payload
 
 
 def test_without_keys_the_log_has_no_word_of_one() -> None:
     with serving() as wire:
         wire.select()
-        [row] = wire.run(wire.services.journal.store.decisions("shop", 0, 100))
+        [row] = wire.run(wire.services.store.decisions("shop", 0, 100))
         assert b'"key"' not in row.payload
         assert decode_decision(row.payload).key == ""

@@ -43,7 +43,7 @@ def digest_of(wire: Wire, policy: str = "linucb") -> str:
 
 
 def events_now(wire: Wire) -> list[Any]:
-    records = wire.run(wire.services.journal.store.read("shop", 0, 1_000))
+    records = wire.run(wire.services.store.read("shop", 0, 1_000))
     return [decode_event(record.payload) for record in records]
 
 
@@ -170,12 +170,12 @@ def test_a_deleted_experiments_log_is_searched_too() -> None:
 def test_decisions_that_wait_in_memory_go_too() -> None:
     """And nothing can be settled of them: their tokens hold all that a reward needs."""
     with serving() as wire:
-        wire.services.journal.degraded = True
+        wire.services.journal._writer.degraded = True
         waiting = wire.select(unit="ann", policy="linucb")
-        wire.services.journal.degraded = False
+        wire.services.journal._writer.degraded = False
         assert not waiting["logged"]
         erase(wire, "ann")
-        assert len(wire.services.journal._buffer) == 0
+        assert wire.services.journal.buffered == 0
         body = {"decision_id": waiting["decision_id"], "reward": 1.0}
         expect_problem(wire.post("/reward", body), 410)
 

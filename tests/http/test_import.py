@@ -176,11 +176,11 @@ def test_more_than_max_batch_is_refused() -> None:
 
 
 def test_a_log_that_is_gone_takes_none(wire: Wire) -> None:
-    wire.services.journal.degraded = True
+    wire.services.journal._writer.degraded = True
     body = {"policy": "linucb", "visits": [visit()]}
     try:
         expect_problem(wire.post("/import", body), 503)
     finally:
-        wire.services.journal.degraded = False
+        wire.services.journal._writer.degraded = False
     assert statuses(take(wire, visit())) in (["imported"], ["duplicate"])
     assert wire.policy("linucb")["rewards"] == 1

@@ -24,4 +24,4 @@ def test_decisions_that_end_with_the_service_are_counted(caplog: pytest.LogCaptu
     with serving(disk) as wire:
         disk.full = True
         assert [wire.select()["logged"] for _ in range(3)] == [False] * 3
-    assert "3 decisions that were answered are lost" in caplog.text
+    assert "3 answered decisions are lost" in caplog.text

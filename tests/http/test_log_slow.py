@@ -54,13 +54,14 @@ def test_a_decision_is_answered_and_its_row_comes_later(wire: Wire, disk: Slow) 
     wire.until(lambda: wire.get(f"/decisions/{decision['id']}").status_code == 200)
     assert wire.policy("linucb")["decisions"] == 1
     assert wire.select()["logged"] is True
-    assert len(wire.services.journal._buffer) == 0
+    assert wire.services.journal.buffered == 0
 
 
 def test_only_the_first_waits(wire: Wire, disk: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
     disk.free.clear()
     assert wire.select()["logged"] is False
-    monkeypatch.setattr(wire.services.journal, "_watch_over", lambda waiting: pytest.fail("waits"))
+    writer = wire.services.journal._writer
+    monkeypatch.setattr(writer, "_watch_over", lambda waiting: pytest.fail("waits"))
     assert not any(wire.select()["logged"] for _ in range(20))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.support.plug import Connection, Plug, head
 from service.http.bounded import protocol
-from service.log.writer import SOME
+from service.log.commit_gate import SOME
 from tests.support.service import Wire
 
 PLAIN = {"Content-Type": "application/json"}

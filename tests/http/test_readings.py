@@ -86,7 +86,7 @@ def test_snapshots_fall_behind_until_one_is_taken() -> None:
 def test_snapshots_of_a_large_catalogue_are_as_far_apart_as_half_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.log.journal.LARGE", 20)
+    monkeypatch.setattr("service.log.observers.LARGE", 20)
     with serving(snapshot_every_events=10) as wire:
         journal = wire.services.journal
         saved = [journal.live["shop"].snapshot_position]

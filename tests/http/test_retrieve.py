@@ -20,7 +20,7 @@ def test_candidates_are_a_part_of_the_catalogue_and_the_row_holds_them(wire: Wir
     for _ in range(10):
         answer = wire.select()
         wire.reward(answer, 1.0)
-    row = wire.run(wire.services.journal.store.decision("shop", answer["id"]))
+    row = wire.run(wire.services.store.decision("shop", answer["id"]))
     assert row is not None
     decision = decode_decision(row)
     assert 3 <= len(decision.arms) < 60
@@ -42,7 +42,7 @@ def test_the_audit_derives_such_decisions_again(wire: Wire) -> None:
         answer = wire.select(top_k=1 + number % 2)
         if number % 2 == 0:
             wire.reward(answer, 1.0)
-    found = wire.run(Audit(wire.services.journal.store, "shop").run())
+    found = wire.run(Audit(wire.services.store, "shop").run())
     assert found.decisions >= 12
     assert found.clean
 

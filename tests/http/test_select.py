@@ -84,7 +84,7 @@ def test_the_chance_of_an_assignment_is_kept_beside_the_propensity(wire: Wire) -
 
 def test_a_unit_is_nowhere_in_the_log(wire: Wire) -> None:
     answer = wire.select(unit="user-4711", policy="lints")
-    row = wire.run(wire.services.journal.store.decision("shop", answer["id"]))
+    row = wire.run(wire.services.store.decision("shop", answer["id"]))
     assert row is not None
     assert b"user-4711" not in row
     assert "user-4711" not in wire.get(f"/decisions/{answer['id']}").text

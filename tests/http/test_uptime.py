@@ -70,7 +70,7 @@ def test_a_replica_is_ready_and_leads_from_its_first_beat_on() -> None:
 
 def test_a_process_that_has_not_said_that_it_lives_does_not_lead() -> None:
     with serving(Shared()) as wire:
-        unheard = Presence(wire.services.journal.store)
+        unheard = Presence(wire.services.store)
         assert not of(wire, lambda: unheard.leads)
 
 

@@ -88,7 +88,7 @@ def test_the_log_tells_what_was_staged_and_when_it_was_activated(wire: Wire) -> 
     content = artifact(wire)
     hand_over(wire, content)
     activated(wire)
-    records = wire.run(wire.services.journal.store.read("shop", 0, 100))
+    records = wire.run(wire.services.store.read("shop", 0, 100))
     *_, staged, switch = [decode_event(record.payload) for record in records]
     assert isinstance(staged, VersionStaged)
     assert isinstance(switch, VersionActivated)

@@ -8,9 +8,9 @@ from itertools import count
 from unittest import mock
 
 from service.log.follower import Live
-from service.log.journal import Journal
+from service.log.observers import Snapshots
 from service.log.stores.base import Append, Appended, Entry, Known, Mark, Outcome, Snapshot
-from service.log.writer import Written
+from service.log.writer import Writer, Written
 from service.maintenance.erasure import Eraser
 from service.serving.chain import Settlement
 from service.state.events import AnyEvent
@@ -49,18 +49,18 @@ def mark_before_append() -> Iterator[None]:
 def snapshot_without_position_check() -> Iterator[None]:
     """A snapshot goes by the position at which it was asked for, whatever was folded since."""
 
-    async def snapshot(self: Journal, live: Live) -> None:
+    async def save(self: Snapshots, live: Live) -> None:
         position = live.state.position
         await asyncio.sleep(A_WHILE_S)
         if not live.state.staging:
             folded, live.state.position = live.state.position, position
             payload = live.state.snapshot().payload
             live.state.position = folded
-            await self.store.save_snapshot(live.state.name, Snapshot(position, payload))
+            await self._store.save_snapshot(live.state.name, Snapshot(position, payload))
         live.snapshot_position = position
-        self._snapshotting.discard(live.state.name)
+        self._under_way.discard(live.state.name)
 
-    with mock.patch.object(Journal, "snapshot", snapshot):
+    with mock.patch.object(Snapshots, "save", save):
         yield
 
 
@@ -100,16 +100,16 @@ def fold_that_skips_a_gap() -> Iterator[None]:
         self.position = position - 1
         right(self, position, event, artifact)
 
-    async def fold_own(self: Journal, live: Live, own: Sequence[Written], began: float) -> None:
+    async def fold_own(self: Writer, live: Live, own: Sequence[Written], began: float) -> None:
         for waiting, outcome in own:
             if waiting.event is None or not isinstance(outcome, Appended):
                 continue
             if outcome.position > live.state.position:
-                await self.fold(live, outcome.position, waiting.event)
+                await self._follower.fold(live, outcome.position, waiting.event)
 
     with (
         mock.patch.object(State, "apply", apply),
-        mock.patch.object(Journal, "_fold_own", fold_own),
+        mock.patch.object(Writer, "_fold_own", fold_own),
     ):
         yield
 

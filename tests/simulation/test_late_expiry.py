@@ -11,8 +11,6 @@ import service.serving.settlement
 from service.app import assemble
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
-from service.log.journal import Journal
-from service.observability.telemetry import Telemetry
 from service.serving.settlement import Outcome
 from service.settings import Settings
 from service.state.events import outcomes
@@ -39,12 +37,11 @@ def settled(scenario: Callable[[Services, State], Awaitable[None]]) -> list[tupl
 
     async def run() -> list[tuple[str, bool]]:
         disk = Disk(shared=False, now=lambda: service.serving.settlement.time())
-        journal = Journal(Line(disk, Random(0)), Settings(store="memory://"), Telemetry())
-        await journal.open()
-        services = assemble(Settings(store="memory://"), journal, [bytes(32)])
+        services = assemble(Settings(store="memory://"), Line(disk, Random(0)), [bytes(32)])
+        await services.journal.open()
         state, _ = await services.admin.define(NAME, definition_of("first"))
         await scenario(services, state)
-        await journal.close()
+        await services.journal.close()
         told = [one for event in disk.events(NAME, 1) for one in outcomes(event)]
         return sorted((one.settled.arm, one.was is not None) for one in told)
 

@@ -12,10 +12,8 @@ import httpx
 from benchmarks.support.local import LocalService, local
 from service.app import assemble
 from service.http.application import create_app
-from service.log.journal import Journal
 from service.log.stores import Store
 from service.log.stores.memory import MemoryStore
-from service.observability.telemetry import Telemetry
 from service.settings import Settings
 
 Json = dict[str, Any]
@@ -28,8 +26,7 @@ PROBLEM = {"type", "title", "status", "detail", "errors"}
 def openapi() -> Json:
     """The document as the code of now writes it."""
     settings = Settings(store="memory://")
-    journal = Journal(MemoryStore(), settings, Telemetry())
-    return create_app(assemble(settings, journal, [bytes(32)])).openapi()
+    return create_app(assemble(settings, MemoryStore(), [bytes(32)])).openapi()
 
 
 @cache

@@ -13,11 +13,9 @@ from service.bandits.policies.rules import Scores
 from service.definition.experiment import Definition
 from service.definition.select_request import InlineArm, SelectRequest
 from service.http.services import Services
-from service.log.journal import Journal
 from service.log.stores.base import KeptRow, Record
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
-from service.observability.telemetry import Telemetry
 from service.serving.findings import Findings
 from service.serving.settlement import Outcome
 from service.settings import Settings
@@ -34,12 +32,12 @@ BONE = InlineArm("bone", {"kind": "food"})
 async def live(store: MemoryStore, play: Callable[[Services], Any]) -> None:
     """The life of one service process over the store."""
     settings = Settings(store="memory://")
-    journal = Journal(store, settings, Telemetry())
-    await journal.open()
+    services = assemble(settings, store, [b"a secret of 16 bytes or more"])
+    await services.journal.open()
     try:
-        await play(assemble(settings, journal, [b"a secret of 16 bytes or more"]))
+        await play(services)
     finally:
-        await journal.close()
+        await services.journal.close()
 
 
 def state_of(services: Services) -> State:

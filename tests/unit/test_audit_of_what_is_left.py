@@ -56,7 +56,7 @@ async def twelve(services: Services) -> None:
 
 async def trim(services: Services) -> None:
     """Up to the newest snapshot: the definition, and the first twelve rewards."""
-    store = services.journal.store
+    store = services.store
     newest = (await store.snapshots("shop"))[0]
     await store.save_snapshot("shop", replace(newest, origin=True))
     rows = await store.decisions("shop", 0, 100)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from service.definition.select_request import SelectRequest
-from service.log import writer
+from service.log.commit_gate import ENOUGH as ENOUGH_ENTRIES
+from service.log.commit_gate import SOME
 from service.log.stores.base import Entry, Outcome
 from service.log.stores.memory import MemoryStore
-from service.log.writer import SOME
 from service.serving.batcher import ENOUGH
 from service.serving.engine import Answer
 from tests.support.service import Wire, serving
@@ -156,11 +156,11 @@ def test_after_a_commit_of_some_the_next_is_begun_once_enough_wait(
         for _ in range(50):
             await asyncio.sleep(0)
         assert asking.store.batches == [SOME]
-        asked += [asking.ask() for _ in range(writer.ENOUGH - 1)]
+        asked += [asking.ask() for _ in range(ENOUGH_ENTRIES - 1)]
         await asyncio.gather(*asked)
 
     asking.wire.run(ask())
-    assert asking.store.batches == [SOME, writer.ENOUGH]
+    assert asking.store.batches == [SOME, ENOUGH_ENTRIES]
 
 
 def batches_of(asking: Asking, first: int) -> list[int]:
@@ -184,7 +184,8 @@ def test_there_is_no_pause_after_a_few_or_where_all_wait(
     asking: Asking, monkeypatch: pytest.MonkeyPatch, first: int, all_wait: bool
 ) -> None:
     monkeypatch.setattr("service.log.writer.APART_SECONDS", 60.0)
-    asking.wire.services.journal.all_wait = lambda: all_wait
+    if all_wait:
+        asking.wire.services.gate.enter()
     assert batches_of(asking, first) == [first, 1]
 
 

@@ -36,7 +36,7 @@ async def clicked(services: Services, answer: Answer, arm: str | None, **more: A
 
 
 async def learned(services: Services, answer: Answer) -> dict[str, float]:
-    found = await explain(services.journal, answer.decision.id, "shop")
+    found = await explain(services.journal, services.store, answer.decision.id, "shop")
     return {arm["arm"]: arm["reward"] for arm in found["learned"]}
 
 
@@ -57,7 +57,7 @@ async def sound(services: Services) -> None:
     """The log audits clean, and folds to this state."""
     records = [(event, None) for event in await events_of(services)]
     assert bits(replay(records)) == bits(state_of(services))
-    assert (await Audit(services.journal.store, "shop").run()).clean
+    assert (await Audit(services.store, "shop").run()).clean
 
 
 def test_a_late_click_takes_the_default_of_the_arms_below_it_back() -> None:
@@ -213,7 +213,7 @@ def test_an_evaluation_counts_the_first_slot_of_such_a_decision() -> None:
     async def scenario(services: Services) -> None:
         answer, (first, *_) = await shown(services, expired=True)
         await clicked(services, answer, first)
-        store = services.journal.store
+        store = services.store
         found = await evaluate(store, Request("shop", first_slot=True))
         assert (found.decisions, found.logged) == (1, 10.0)
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from service.log.commit_gate import SOME, CommitGate
 from service.log.journal import Journal
 from service.log.stores import open_store
 from service.log.stores.base import DecisionRow, Entry, Outcome
 from service.log.stores.memory import MemoryStore
-from service.log.writer import SOME
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
 
@@ -29,7 +29,9 @@ def test_close_ends_also_where_a_cancellation_is_swallowed() -> None:
                     raise
 
     async def run() -> None:
-        journal = Journal(open_store("memory://"), Settings(store="memory://"), Telemetry())
+        journal = Journal(
+            open_store("memory://"), Settings(store="memory://"), Telemetry(), CommitGate()
+        )
         await journal.open()
         journal.spawn(stubborn())
         await asyncio.sleep(0)
@@ -60,7 +62,7 @@ def test_close_does_not_wait_for_the_pause_after_a_commit(
 
     async def run() -> None:
         store = Gated()
-        journal = Journal(store, Settings(store="memory://"), Telemetry())
+        journal = Journal(store, Settings(store="memory://"), Telemetry(), CommitGate())
         await journal.open()
         rows = [DecisionRow("shop", f"{number}", "linucb", b"{}") for number in range(SOME)]
         kept = [asyncio.create_task(journal.keep(row, required=True)) for row in rows]

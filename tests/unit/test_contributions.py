@@ -11,11 +11,9 @@ from service.app import assemble
 from service.definition.experiment import Definition, RewardRules
 from service.errors import Exhausted, NotLoggable
 from service.http.services import Services
-from service.log.journal import Journal
 from service.log.stores.base import Append, Entry, Mark
 from service.log.stores.base import Outcome as Stored
 from service.log.stores.memory import MemoryStore
-from service.observability.telemetry import Telemetry
 from service.serving.chain import MOST_LINKS
 from service.serving.engine import SelectRequest
 from service.serving.settlement import Outcome
@@ -47,15 +45,14 @@ def serving(
 ) -> None:
     async def run() -> None:
         store, settings = Counting(), Settings(store="memory://")
-        journal = Journal(store, settings, Telemetry())
-        await journal.open()
-        services = assemble(settings, journal, [b"a secret of 16 bytes or more"])
+        services = assemble(settings, store, [b"a secret of 16 bytes or more"])
+        await services.journal.open()
         definition = Definition.model_validate(shop(linucb=LINUCB) | {"reward": reward})
         try:
             await services.admin.define("shop", definition)
             await scenario(services, store)
         finally:
-            await journal.close()
+            await services.journal.close()
 
     asyncio.run(run())
 

@@ -336,7 +336,7 @@ def test_what_was_erased_is_left_out_and_the_rest_is_evaluated() -> None:
 
 def test_a_log_that_was_trimmed_is_evaluated_from_its_origin_on() -> None:
     async def trim(services: Services) -> None:
-        store = services.journal.store
+        store = services.store
         newest = (await store.snapshots("shop"))[0]
         await store.save_snapshot("shop", replace(newest, origin=True))
         await store.trim("shop", Cut(newest.position, 0, 0.0), 1_000)

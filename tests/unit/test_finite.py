@@ -9,9 +9,7 @@ import pytest
 from service.app import assemble
 from service.definition.experiment import Definition
 from service.errors import Invalid, NoFiniteScores
-from service.log.journal import Journal
 from service.log.stores.memory import MemoryStore
-from service.observability.telemetry import Telemetry
 from service.serving import batch_scoring
 from service.serving.engine import decide
 from service.settings import Settings
@@ -24,15 +22,14 @@ def test_a_setting_that_overflows_is_refused(setting: str, value: float) -> None
     definition = shop(p={"kind": "linucb", setting: value})
 
     async def define() -> None:
-        journal = Journal(MemoryStore(), Settings(store="memory://"), Telemetry())
-        await journal.open()
-        services = assemble(Settings(store="memory://"), journal, [bytes(32)])
+        services = assemble(Settings(store="memory://"), MemoryStore(), [bytes(32)])
+        await services.journal.open()
         try:
             with pytest.raises(Invalid) as refused:
                 await services.admin.define("shop", Definition.model_validate(definition))
             assert [fault.path for fault in refused.value.faults] == [f"policies.p.{setting}"]
         finally:
-            await journal.close()
+            await services.journal.close()
 
     asyncio.run(define())
 

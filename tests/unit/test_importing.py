@@ -15,11 +15,9 @@ from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.errors import Gone, Refused
 from service.http.services import Services
-from service.log.journal import Journal
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
 from service.maintenance.importing import COMMIT, Status, Visit, decision_id
-from service.observability.telemetry import Telemetry
 from service.serving.engine import decide
 from service.serving.settlement import Outcome
 from service.settings import Settings
@@ -64,14 +62,13 @@ def serve(*lives: Serve) -> MemoryStore:
     store = MemoryStore()
 
     async def live(work: Serve) -> None:
-        journal = Journal(store, Settings(store="memory://"), Telemetry())
-        await journal.open()
-        services = assemble(Settings(store="memory://"), journal, [bytes(32)])
-        if not journal.states:
+        services = assemble(Settings(store="memory://"), store, [bytes(32)])
+        await services.journal.open()
+        if not services.journal.states:
             definition = {**WORLD.definition(["linucb"]), "policies": POLICIES}
             await services.admin.define("zooplus", Definition.model_validate(definition))
         await work(services)
-        await journal.close()
+        await services.journal.close()
 
     for work in lives:
         asyncio.run(live(work))
@@ -192,7 +189,7 @@ def test_an_import_is_known_when_its_rows_have_been_trimmed() -> None:
     """The marks of its events are kept for ever."""
 
     async def again(services: Services) -> None:
-        state = services.journal.store._experiments["zooplus"]  # type: ignore[attr-defined]
+        state = services.store._experiments["zooplus"]  # type: ignore[attr-defined]
         state.drop([decision_id(visit.id) for visit in logged()])
         assert state.keep_until == {}
         assert await take(services, logged()) == ["duplicate"] * VISITS

@@ -342,7 +342,7 @@ def serve(scenario: Any) -> None:
     async def play(services: Services) -> None:
         await define(services)
         await scenario(services)
-        found = await Audit(services.journal.store, "shop").run()
+        found = await Audit(services.store, "shop").run()
         assert found.clean, found.kept
 
     asyncio.run(live(MemoryStore(), play))
@@ -395,7 +395,7 @@ def test_an_ordinary_settlement_is_logged_without_a_weight() -> None:
         context = {"age": 0.5, "image": [0.5, 0.0, 0.0, 0.0], "pet": "dog"}
         answer = await services.engine.select(SelectRequest(context))
         await told(services, answer.token, reward=1.0)
-        records = await services.journal.store.read("shop", 1, 10)
+        records = await services.store.read("shop", 1, 10)
         assert b'"weight"' not in records[0].payload
         assert weights_of(await events_of(services)) == [1.0]
 

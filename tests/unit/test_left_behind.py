@@ -14,7 +14,6 @@ from service.bandits.posterior import digest
 from service.errors import Conflict, LogGap, LogLost
 from service.http.services import Services
 from service.log.follower import Follower, Live
-from service.log.journal import Journal
 from service.log.presence import Presence
 from service.log.stores.base import Record
 from service.log.stores.keeping import Cut
@@ -39,9 +38,9 @@ class Shared(MemoryStore):
 
 async def start(store: MemoryStore) -> Services:
     settings = Settings(store="memory://")
-    journal = Journal(store, settings, Telemetry())
-    await journal.open()
-    return assemble(settings, journal, [SECRET])
+    services = assemble(settings, store, [SECRET])
+    await services.journal.open()
+    return services
 
 
 def with_a_service(scenario: Callable[[MemoryStore, Services], Awaitable[None]]) -> None:
@@ -115,7 +114,7 @@ def test_who_has_folded_what_is_erased_then_goes_on() -> None:
 
 async def erase(services: Services, first: int) -> None:
     """The first decisions, as if they had been one unit's."""
-    rows = await services.journal.store.decisions("shop", 0, first)
+    rows = await services.store.decisions("shop", 0, first)
     decisions = [decode_decision(row.payload) for row in rows]
     live = services.journal.live["shop"]
     await services.eraser._erase_decisions(live, {row.id: row for row in decisions})
@@ -269,13 +268,14 @@ def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
         store = Shared()
         first, second = await start(store), await start(store)
         await define(first, shop(**POLICIES))
-        held, let_go = second.journal.catch_up, asyncio.Event()
+        follower = second.journal._follower
+        held, let_go = follower.catch_up, asyncio.Event()
 
         async def catch_up(*arguments: Any) -> None:
             await let_go.wait()
             await held(*arguments)
 
-        with mock.patch.object(second.journal, "catch_up", catch_up):
+        with mock.patch.object(follower, "catch_up", catch_up):
             await visit(first, 0)
             state = state_of(first)
             learner = state.learners["net"]

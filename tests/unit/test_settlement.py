@@ -11,9 +11,7 @@ from service.definition.experiment import Definition
 from service.definition.select_request import InlineArm, SelectRequest
 from service.errors import Gone
 from service.http.services import Services
-from service.log.journal import Journal
 from service.log.stores.memory import MemoryStore
-from service.observability.telemetry import Telemetry
 from service.security.token import LIMIT
 from service.serving.explain import choice_follows
 from service.serving.settlement import Outcome
@@ -37,21 +35,20 @@ def serving(scenario: Callable[[Services], Awaitable[None]], **reward: Any) -> N
 
     async def run() -> None:
         settings = Settings(store="memory://", max_arms=200)
-        journal = Journal(MemoryStore(), settings, Telemetry())
-        await journal.open()
-        services = assemble(settings, journal, [b"a secret of 16 bytes or more"])
+        services = assemble(settings, MemoryStore(), [b"a secret of 16 bytes or more"])
+        await services.journal.open()
         definition = shop(linucb=LINUCB) | {"reward": {"range": [0, 10], **reward}}
         try:
             await services.admin.define("shop", Definition.model_validate(definition))
             await scenario(services)
         finally:
-            await journal.close()
+            await services.journal.close()
 
     asyncio.run(run())
 
 
 async def events_of(services: Services) -> list[AnyEvent]:
-    return [decode_event(r.payload) for r in await services.journal.store.read("shop", 0, 100)]
+    return [decode_event(r.payload) for r in await services.store.read("shop", 0, 100)]
 
 
 def b_of(services: Services) -> float:
@@ -164,7 +161,7 @@ def test_the_logged_seed_draws_the_shown_arm_from_the_logged_probabilities() -> 
     async def scenario(services: Services) -> None:
         for _ in range(200):
             answer = await services.engine.select(SelectRequest(PET))
-            row = await services.journal.store.decision("shop", answer.decision.id)
+            row = await services.store.decision("shop", answer.decision.id)
             assert row is not None
             decision = decode_decision(row)
             assert decision.shown == answer.decision.shown

@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import pytest
+
 from service.app import Services, assemble
 from service.definition.experiment import Definition
-from service.log.journal import Journal
-from service.log.stores.base import Entry
+from service.errors import StoreUnavailable
+from service.log.stores.base import Append, Entry
 from service.log.stores.base import Outcome as Stored
 from service.log.stores.memory import MemoryStore
-from service.observability.telemetry import Telemetry
 from service.serving.engine import SelectRequest
 from service.serving.settlement import Outcome
 from service.settings import Settings
+from service.state.events import ArmUpserted, encode_event
 from tests.unit.folding import shop
 
 
@@ -30,20 +32,19 @@ class Gated(MemoryStore):
         return await super().commit(entries)
 
 
-def run(scenario: Callable[[Services, Gated], Awaitable[None]]) -> None:
+def run(scenario: Callable[[Services, Gated], Awaitable[None]], store: Gated | None = None) -> None:
     async def serve() -> None:
-        store, settings = Gated(), Settings(store="memory://")
-        journal = Journal(store, settings, Telemetry())
-        await journal.open()
-        services = assemble(settings, journal, [b"a secret of 16 bytes or more"])
+        log, settings = store or Gated(), Settings(store="memory://")
+        services = assemble(settings, log, [b"a secret of 16 bytes or more"])
+        await services.journal.open()
         try:
             for name in ("slow", "quick"):
                 linucb = {"kind": "linucb", "features": ["pet x kind"]}
                 await services.admin.define(name, Definition.model_validate(shop(linucb=linucb)))
             async with asyncio.timeout(10):
-                await scenario(services, store)
+                await scenario(services, log)
         finally:
-            await journal.close()
+            await services.journal.close()
 
     asyncio.run(serve())
 
@@ -115,3 +116,66 @@ def test_close_waits_for_what_is_still_to_be_folded() -> None:
         assert rewards(services, "slow") == 1
 
     run(scenario)
+
+
+# -- other processes, and a log that was gone ------------------------------------------------------
+
+
+class Failing(Gated):
+    """Shared; its commits keep the entries and fail, while `fails`."""
+
+    shared, fails = True, False
+
+    async def commit(self, entries: Sequence[Entry]) -> list[Stored]:
+        outcomes = await super().commit(entries)
+        if self.fails:
+            raise StoreUnavailable("no reply")
+        return outcomes
+
+
+async def append_elsewhere(store: Gated, experiment: str, arm: str) -> None:
+    event = ArmUpserted(at=0.0, arm=arm, features={"kind": "toy"})
+    await store.commit([Append(experiment, encode_event(event), {f"arm/{arm}": ""})])
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
+def test_a_held_lock_delays_the_following_of_its_own_experiment_alone() -> None:
+    """Another process appends to both, again and again; the held one is folded once it is free."""
+
+    async def scenario(services: Services, store: Gated) -> None:
+        states = services.journal.states
+        async with services.journal.live["slow"].lock:
+            for arm in ("ball", "rope"):
+                await append_elsewhere(store, "slow", arm)
+                await append_elsewhere(store, "quick", arm)
+                await until(lambda: arm in states["quick"].arms)  # noqa: B023
+            assert "ball" not in states["slow"].arms
+        await until(lambda: "rope" in states["slow"].arms)
+
+    run(scenario, Failing())
+
+
+def test_a_held_lock_does_not_delay_the_end_of_a_failure() -> None:
+    """What was appended though its answer was lost is folded once the experiment is free."""
+
+    async def scenario(services: Services, store: Gated) -> None:
+        assert isinstance(store, Failing)
+        tokens = [await token(services, name) for name in ("slow", "quick")]
+        async with services.journal.live["slow"].lock:
+            store.fails = True
+            settled = [settle(services, each) for each in tokens]
+            for each in settled:
+                with pytest.raises(StoreUnavailable):
+                    await each
+            assert services.journal.degraded
+            store.fails = False
+            await until(lambda: not services.journal.degraded)
+            await until(lambda: rewards(services, "quick") == 1)
+            assert rewards(services, "slow") == 0
+        await until(lambda: rewards(services, "slow") == 1)
+
+    run(scenario, Failing())
