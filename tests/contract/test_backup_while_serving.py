@@ -197,7 +197,8 @@ def test_a_backup_is_of_one_instant_while_a_service_serves(
         assert bits(restored.journal.states["shop"]) == at_the_instant
         await expect_retries(source, restored, day, copied.position)
         await Shop(restored).visit()
-        await restored.journal.close()
-        await day.services.journal.close()
+        for services in (restored, day.services):
+            await services.journal.close()
+            await services.store.close()
 
     asyncio.run(scenario())
