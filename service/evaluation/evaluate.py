@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from service.errors import ConfigurationError, Invalid, NotFound
+from service.errors import Invalid, NotFound
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import Estimate, direct, estimate
 from service.evaluation.intervals import Interval, adjusted, grouped
@@ -15,7 +15,8 @@ from service.evaluation.rows import Say, Selection, choose
 from service.evaluation.targets import GUESS, Added, with_policies
 from service.evaluation.walk import Walk
 from service.log.follower import Follower
-from service.log.stores import Store, open_store
+from service.log.reading import reading
+from service.log.stores import Store
 from service.observability.telemetry import Telemetry
 
 NOTHING = None, None
@@ -101,14 +102,8 @@ class Evaluation:
 async def evaluate_store(url: str, request: Request, say: Say | None = None) -> Evaluation:
     """Evaluate on a store, which is read and never written. Raises NotFound, Invalid,
     ConfigurationError, or StoreError where the log cannot be read."""
-    if url.startswith("memory"):
-        raise ConfigurationError("FORAGE_STORE: no other process can read a memory:// store")
-    store = open_store(url, readonly=True)
-    await store.open()
-    try:
+    async with reading(url) as store:
         return await evaluate(store, request, say)
-    finally:
-        await store.close()
 
 
 async def evaluate(store: Store, request: Request, say: Say | None = None) -> Evaluation:

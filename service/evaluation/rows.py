@@ -6,7 +6,7 @@ held, per row about 50; the rows themselves are read again when they are evaluat
 
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from service.definition.experiment import Definition
 from service.errors import LogTooNew, StoreError
-from service.log.replay import Rows, replay, row_pages
+from service.log.replay import replay, row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
 from service.serving.rederive import is_imported, is_whole, made
@@ -217,21 +217,3 @@ def _value(
     if imported or decision.deferred or rewards.default is None:
         return float("nan")
     return rewards.default
-
-
-class Reader:
-    """The chosen rows again, in order. They came nearly in that order, so that a page serves for
-    many."""
-
-    def __init__(self, store: Store, experiment: str, chosen: Chosen) -> None:
-        self._rows, self._chosen = Rows(store, experiment), chosen
-        self._next = 0
-
-    async def made_up_to(self, position: int) -> AsyncIterator[tuple[int, int, Decision]]:
-        """Index, position and decision of each that was not given yet."""
-        chosen = self._chosen
-        while self._next < len(chosen) and chosen.positions[self._next] <= position:
-            index = self._next
-            self._next += 1
-            payload = await self._rows.payload(int(chosen.numbers[index]))
-            yield index, int(chosen.positions[index]), decode_decision(payload)

@@ -16,11 +16,11 @@ import numpy as np
 from service.bandits.policies.candidates import Candidates
 from service.definition.features import Array
 from service.errors import Invalid, LogGap, NotFound
-from service.evaluation.rows import EARLIER, UNREADABLE, Chosen, Reader, Say
+from service.evaluation.rows import EARLIER, UNREADABLE, Chosen, Say
 from service.evaluation.shortlists import chosen_otherwise, has_shortlist
 from service.evaluation.targets import Added, frozen, guesses
 from service.log.follower import Follower, Live
-from service.log.replay import origin_of, steps
+from service.log.replay import RowsByPosition, origin_of, steps
 from service.log.stores import Store
 from service.observability.telemetry import Telemetry
 from service.serving.engine import decide
@@ -31,6 +31,7 @@ from service.state.events import (
     Erased,
     ExperimentDefined,
     Tombstone,
+    decode_decision,
 )
 from service.state.fold import State
 from service.state.learner import Learner
@@ -100,17 +101,17 @@ class Walk:
     async def visits(self, chosen: Chosen, say: Say | None = None) -> AsyncIterator[Visit]:
         """Each that can be evaluated, in log order. Raises StoreError where the log cannot be
         folded, NotFound where it never held one of the policies."""
-        reader = Reader(self._store, self._name, chosen)
+        rows = RowsByPosition(self._store, self._name, chosen.numbers, chosen.positions)
         self._erased = chosen.erased
         done, state = 0, None
         async for position, state in self._states():
-            async for index, made_at, decision in reader.made_up_to(position):
+            async for index, made_at, payload in rows.up_to(position):
                 done += 1
                 if say:
                     say("decisions evaluated", done, len(chosen))
                 if made_at < position or state is None:
                     self.left_out[EARLIER] += 1
-                elif visit := self._visit(state, index, decision):
+                elif visit := self._visit(state, index, decode_decision(payload)):
                     yield visit
         self._check(state)
 

@@ -12,10 +12,13 @@ a `Skipped` that names its own position.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
 
 from service.errors import LogGap, StoreError
 from service.log.stores import Store
@@ -28,6 +31,8 @@ PAGE = 1_000
 
 ROWS = 200
 """Decision rows read at a time: of fifty arms they are 2 KiB each, of 10,000 arms 400 KiB."""
+
+Integers = Sequence[int] | npt.NDArray[np.int64]
 
 AT_ONCE = 64
 """Marks asked for together. Logs with a skipped event are rare, and have one or two."""
@@ -203,15 +208,31 @@ async def row_pages(store: Store, experiment: str, after: int = 0) -> AsyncItera
         yield page
 
 
-class Rows:
-    """Decision rows by number. A page is kept: who asks nearly in order reads each page once."""
+class RowsByPosition:
+    """Decision rows in the order of the positions they were made at. They came nearly in that
+    order, so one page, which is kept, serves many."""
 
-    def __init__(self, store: Store, experiment: str) -> None:
+    def __init__(
+        self, store: Store, experiment: str, numbers: Integers, positions: Integers
+    ) -> None:
         self._store, self._experiment = store, experiment
+        self._numbers, self._positions = numbers, positions
+        self._order = np.argsort(positions, kind="stable")
+        self._next = 0
         self._page: dict[int, bytes] = {}
 
-    async def payload(self, number: int) -> bytes:
-        """Raises LogGap where the row is gone."""
+    async def up_to(self, position: float) -> AsyncIterator[tuple[int, int, bytes]]:
+        """Index, position and payload of the rows up to a position that were not given yet. Raises
+        LogGap where a row is gone."""
+        while self._next < len(self._order):
+            index = int(self._order[self._next])
+            made_at = int(self._positions[index])
+            if made_at > position:
+                return
+            self._next += 1
+            yield index, made_at, await self._payload(int(self._numbers[index]))
+
+    async def _payload(self, number: int) -> bytes:
         if number not in self._page:
             page = await self._store.decisions(self._experiment, number - 1, ROWS)
             self._page = {row.number: row.payload for row in page}

@@ -1,4 +1,4 @@
-"""forage backup, forage restore: a store into a file while services write, and back from it.
+"""forage backup, forage restore: a store copied into a file while services write, and back.
 
 An SQLite store is copied as the file that it is, in one read transaction; a Redis store by its
 parts (`service.maintenance.copying`).
@@ -12,10 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from service.errors import ConfigurationError, StoreUnavailable
+from service.log.reading import Progress, Say, opened, readable_store
 from service.log.stores import Store, open_store, sqlite_copy, sqlite_file
 from service.log.stores.redis import RedisStore
 from service.log.stores.sqlite import SqliteStore
-from service.maintenance.copying import Copied, Progress, Say, TakenOutError, copied_of, copy
+from service.maintenance.copying import Copied, RemovedMeanwhileError, copied_of, copy
 
 TRIES = 5
 
@@ -23,14 +24,11 @@ TRIES = 5
 def backup(url: str, path: Path, say: Say | None = None) -> list[Copied]:
     """Copy a store into a new store file, with its secret beside it. Services may go on writing.
 
-    Raises ConfigurationError where the file is there already, StoreError where the store cannot be
-    copied; there is no file then.
+    Raises ConfigurationError where the file exists already, StoreError where the store cannot be
+    copied; then no file is left behind.
     """
-    if url.startswith("memory"):
-        raise ConfigurationError("FORAGE_STORE: no other process can read a memory:// store")
-    path = path.absolute()
+    store, path = readable_store(url), path.absolute()
     sqlite_copy.check_free(path)
-    store = open_store(url, readonly=True)
     if isinstance(store, SqliteStore):
         return _image(store.path, path, Progress(say))
     return asyncio.run(_from_parts(store, path, Progress(say)))
@@ -38,9 +36,9 @@ def backup(url: str, path: Path, say: Say | None = None) -> list[Copied]:
 
 def restore(path: Path, url: str, say: Say | None = None) -> list[Copied]:
     """Copy a store file into an empty store, with the secret beside it. No service can open that
-    store before all is there; a restore that was cut off is begun anew.
+    store before the copy is complete; a restore that was cut off starts again from the beginning.
 
-    Raises ConfigurationError where the store holds something already, or there is no such file,
+    Raises ConfigurationError where the store holds something already or there is no such file,
     StoreError where it cannot be copied.
     """
     path = path.absolute()
@@ -64,7 +62,7 @@ def restore(path: Path, url: str, say: Say | None = None) -> list[Copied]:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[Path]:
-    """Where a copy is made that is to lie at `path`: what is not placed from here goes."""
+    """Where a copy for `path` is made; what is not moved to `path` is deleted."""
     with (
         sqlite_file.ours(path),
         TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder,
@@ -78,47 +76,38 @@ def _image(source: Path, target: Path, progress: Progress) -> list[Copied]:
         secret = sqlite_file.secret(source)
     sqlite_copy.check_key(target, secret)
     with _draft(target) as draft:
-        sqlite_copy.image(source, draft, progress.pages)
+        sqlite_copy.image(
+            source, draft, lambda done, of: progress.tell(f"pages copied {done:,} of {of:,}")
+        )
         progress.tell(f"checking {target.name}")
         sqlite_copy.seal(draft)
         if secret is not None:
             sqlite_file.keep_secret(draft, secret)
         sqlite_copy.place(draft, target)
-    return asyncio.run(_held(target))
+    return asyncio.run(_contents(target))
 
 
-async def _held(path: Path) -> list[Copied]:
-    store = SqliteStore(path, readonly=True)
-    await store.open()
-    try:
+async def _contents(path: Path) -> list[Copied]:
+    async with opened(SqliteStore(path, readonly=True)) as store:
         names = await store.experiments()
         return [copied_of(name, await store.instant(name)) for name in names]
-    finally:
-        await store.close()
 
 
 # -- parts -----------------------------------------------------------------------------------------
 
 
-async def _from_parts(source: Store, path: Path, progress: Progress) -> list[Copied]:
-    await source.open()
-    try:
+async def _from_parts(store: Store, path: Path, progress: Progress) -> list[Copied]:
+    async with opened(store) as source:
         secret = await source.secret()
         sqlite_copy.check_key(path, secret)
-        return await _again(lambda: _into_file(source, secret, path, progress))
-    finally:
-        await source.close()
+        return await _with_retries(lambda: _into_file(source, secret, path, progress))
 
 
 async def _into_file(source: Store, secret: bytes, path: Path, progress: Progress) -> list[Copied]:
     with _draft(path) as draft:
-        target = SqliteStore(draft)
-        await target.open()
-        try:
+        async with opened(SqliteStore(draft)) as target:
             copied = await copy(source, target, progress)
             await target.adopt_secret(secret)
-        finally:
-            await target.close()
         progress.tell(f"checking {path.name}")
         sqlite_copy.seal(draft)
         sqlite_copy.place(draft, path)
@@ -126,18 +115,15 @@ async def _into_file(source: Store, secret: bytes, path: Path, progress: Progres
 
 
 async def _into_redis(path: Path, url: str, progress: Progress) -> list[Copied]:
-    source, target = SqliteStore(path, readonly=True), RedisStore(url, restoring=True)
-    await source.open()
-    try:
-        await target.open()
+    async with (
+        opened(SqliteStore(path, readonly=True)) as source,
+        opened(RedisStore(url, restoring=True)) as target,
+    ):
         try:
-            return await _again(lambda: _load(source, target, progress))
+            return await _with_retries(lambda: _load(source, target, progress))
         finally:
             with suppress(StoreUnavailable):
                 await target.leave_restore()
-            await target.close()
-    finally:
-        await source.close()
 
 
 async def _load(source: SqliteStore, target: RedisStore, progress: Progress) -> list[Copied]:
@@ -149,8 +135,8 @@ async def _load(source: SqliteStore, target: RedisStore, progress: Progress) -> 
     return copied
 
 
-async def _again(work: Callable[[], Awaitable[list[Copied]]]) -> list[Copied]:
+async def _with_retries(work: Callable[[], Awaitable[list[Copied]]]) -> list[Copied]:
     for _ in range(TRIES):
-        with suppress(TakenOutError):
+        with suppress(RemovedMeanwhileError):
             return await work()
-    raise StoreUnavailable("retention or an erasure takes out what is to be copied: try again")
+    raise StoreUnavailable("retention or an erasure keeps removing what is to be copied: try again")

@@ -1,19 +1,18 @@
 """A store copied into an empty one by its parts, as of one instant of each experiment, while
 services write.
 
-What is only ever added to (events, decision rows, marks) is read up to the instant, in pages; what
-changes (what is due, counts) is read at the instant, at once. Where something is taken out
-meanwhile, the copy counts for nothing.
+What only grows (events, decision rows, marks) is read in pages up to the instant; what changes
+(what is due, counts) is read at the instant, at once. Where retention or an erasure removes
+something meanwhile, the copy is discarded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import inf
-from time import monotonic
 from typing import TypeVar
 
 from service.errors import LogGap, StoreError
+from service.log.reading import Progress
 from service.log.replay import PAGE, pages, record_at, row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow, Record, Snapshot
@@ -21,27 +20,23 @@ from service.log.stores.keeping import Instant, KeptMark, Part
 from service.log.stores.store import START
 from service.serving.chain import activation_mark, link_mark
 from service.serving.findings import aligned
-from service.state.events import Erased, decode_decision, decode_event
+from service.state.events import Decision, Erased, decode_decision, decode_event
 
 T = TypeVar("T")
 
 PART_BYTES = 1_000_000
 """Of payloads written at once: some milliseconds of a disk, far from what a store waits for."""
 ID_CHARACTERS = 22
-SAY_SECONDS = 0.2
-
-Say = Callable[[str], None]
-"""Takes one line of progress."""
 
 
-class TakenOutError(Exception):
-    """Retention or an erasure took out meanwhile what was yet to be copied, or might have been."""
+class RemovedMeanwhileError(Exception):
+    """Retention or an erasure removed what was yet to be copied, or may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy holds of one experiment: events up to a position, decision rows, and of these
-    the ones that are due."""
+    """What a copy holds of one experiment: events up to a position, decision rows, and how many of
+    these are due."""
 
     experiment: str
     position: int
@@ -55,33 +50,17 @@ def copied_of(name: str, instant: Instant) -> Copied:
     return Copied(name, instant.position, sum(instant.counts.values()) - gone, due)
 
 
-class Progress:
-    """Says how far it is, now and then."""
-
-    def __init__(self, say: Say | None) -> None:
-        self._say, self._said = say, -inf
-
-    def tell(self, line: str) -> None:
-        if self._say and monotonic() > self._said + SAY_SECONDS:
-            self._say(line)
-            self._said = monotonic()
-
-    def pages(self, done: int, total: int) -> None:
-        self.tell(f"pages copied {done:,} of {total:,}")
-
-
 def table(copied: Sequence[Copied]) -> str:
     """One line an experiment."""
-    rows = [["experiment", "position", "decisions", "due"]]
-    rows += [
-        [each.experiment, f"{each.position:,}", f"{each.decisions:,}", f"{each.due:,}"]
+    counts = [
+        (each.experiment, f"{each.position:,}", f"{each.decisions:,}", f"{each.due:,}")
         for each in copied
     ]
-    return "\n".join(aligned(rows))
+    return "\n".join(aligned([("experiment", "position", "decisions", "due"), *counts]))
 
 
 async def copy(source: Store, target: Store, progress: Progress) -> list[Copied]:
-    """Into an open store that holds nothing; all but the secret. Raises TakenOutError."""
+    """All but the secret, into an open store that holds nothing. Raises RemovedMeanwhileError."""
     names = await source.experiments()
     return [await _Copy(source, target, name, progress).run() for name in names]
 
@@ -97,11 +76,12 @@ class _Copy:
         source, target, name = self._source, self._target, self._name
         snapshots = await source.snapshots(name)  # before the instant: none is of a later position
         instant = await source.instant(name)
-        await self._blobs()
+        for key in await source.blob_keys(name):
+            if (blob := await source.blob(name, key)) is not None:
+                await target.put_blob(name, key, blob)
         await self._events(instant.position, snapshots)
         await self._rows(instant.row)
-        activations = await self._marks(instant.position)
-        late = await self._activations(instant, activations)
+        late = await self._activations(instant, await self._marks(instant.position))
         due = {**instant.due, **late}
         for part in _parts(list(due.items()), lambda _: PART_BYTES // PAGE):
             await target.put(name, Part(due=dict(part)))
@@ -109,14 +89,8 @@ class _Copy:
             await target.save_snapshot(name, snapshot)
         last = Part(counts=instant.counts, removed=instant.removed, position=instant.position)
         await target.put(name, last)
-        await self._expect_nothing_taken_out(instant)
+        await self._expect_nothing_removed(instant)
         return copied_of(name, replace(instant, due=due))
-
-    async def _blobs(self) -> None:
-        for key in await self._source.blob_keys(self._name):
-            payload = await self._source.blob(self._name, key)
-            if payload is not None:
-                await self._target.put_blob(self._name, key, payload)
 
     async def _events(self, upto: int, snapshots: Sequence[Snapshot]) -> None:
         """All up to a position, or those that follow an origin. Raises LogGap where one is missing
@@ -127,9 +101,9 @@ class _Copy:
             records = [record for record in page if record.position <= upto]
             for record in records:
                 if position is None and record.position > begins + 1:
-                    raise TakenOutError
+                    raise RemovedMeanwhileError
                 if position is not None and record.position != position + 1:
-                    await self._tell_gap(position, record.position)
+                    await self._refuse_gap(position, record.position)
                 position = record.position
             for part in _parts(records, _size):
                 await self._target.put(self._name, Part(events=part))
@@ -137,18 +111,18 @@ class _Copy:
             if len(records) < len(page):
                 break
         if (position or 0) < upto > begins:
-            raise TakenOutError
+            raise RemovedMeanwhileError
 
-    async def _tell_gap(self, before: int, position: int) -> None:
-        """Raises TakenOutError where what was read last is gone by now, too, or else LogGap."""
+    async def _refuse_gap(self, before: int, position: int) -> None:
+        """Raises RemovedMeanwhileError where what was read last is gone too by now, else LogGap."""
         if await record_at(self._source, self._name, before) is None:
-            raise TakenOutError
+            raise RemovedMeanwhileError
         raise LogGap(f"experiment {self._name}: position {position} follows {before} in the log")
 
     async def _rows(self, upto: int) -> None:
         copied = 0
         async for page in row_pages(self._source, self._name):
-            rows = [_named(row) for row in page if row.number <= upto]
+            rows = [_with_id(row) for row in page if row.number <= upto]
             for part in _parts(rows, _size):
                 await self._target.put(self._name, Part(rows=part))
             copied += len(rows)
@@ -157,28 +131,29 @@ class _Copy:
                 break
 
     async def _marks(self, upto: int) -> list[KeptMark]:
-        """All but those of later positions, and but the activations: these, for they have none."""
+        """Copies all up to a position but those of activations, which have none: returns these."""
         activations, cursor, copied = list[KeptMark](), START, 0
         while True:
             page, cursor = await self._source.list_marks(self._name, cursor, PAGE)
-            marks = [mark for mark in page if mark.position <= upto]
-            activations += [mark for mark in marks if _is_activation(mark)]
-            marks = [mark for mark in marks if not _is_activation(mark)]
-            await self._load_marks(marks)
+            marks = list[KeptMark]()
+            for mark in page:
+                if mark.position <= upto:
+                    (activations if _is_activation(mark) else marks).append(mark)
+            await self._put_marks(marks)
             copied += len(marks)
             self._progress.tell(f"{self._name}: marks {copied:,}")
             if not cursor:
                 return activations
 
-    async def _load_marks(self, marks: Sequence[KeptMark]) -> None:
+    async def _put_marks(self, marks: Sequence[KeptMark]) -> None:
         for part in _parts(marks, lambda mark: len(mark.identity) + len(mark.value)):
             await self._target.put(self._name, Part(marks=part))
 
     async def _activations(
         self, instant: Instant, activations: Sequence[KeptMark]
     ) -> dict[str, float | None]:
-        """Marks of activations, of decisions that are in the copy, and which of these were
-        activated after the instant: they are due, or their default reward would be forgotten."""
+        """Copies the marks of activations of decisions in the copy. Returns what is due of those
+        activated after the instant, whose default reward would be lost."""
         late, marks = dict[str, float | None](), list[KeptMark]()
         for mark in activations:
             decision = mark.identity[:ID_CHARACTERS]
@@ -187,32 +162,29 @@ class _Copy:
                 continue
             marks.append(mark)
             if payload is not None and decision not in instant.due:
-                late |= await self._due_late(instant, decision, payload)
-        await self._load_marks(marks)
+                with suppress(StoreError):  # a damaged row gets no default reward
+                    row = decode_decision(payload)
+                    if not await self._settled_before(instant, row):
+                        late[decision] = row.reward_by
+        await self._put_marks(marks)
         return late
 
-    async def _due_late(
-        self, instant: Instant, decision: str, payload: bytes
-    ) -> dict[str, float | None]:
-        """With a reward by the instant it was activated before, and what is due then tells all."""
-        with suppress(StoreError):  # a damaged row gets no default reward
-            row = decode_decision(payload)
-            links = [link_mark(decision, 0, arm.arm) for arm in row.shown]
-            found = await self._source.marks(self._name, links)
-            if all(mark.position > instant.position for mark in found.values()):
-                return {decision: row.reward_by}
-        return {}
+    async def _settled_before(self, instant: Instant, decision: Decision) -> bool:
+        """A decision with a reward by the instant was activated before it."""
+        links = [link_mark(decision.id, 0, arm.arm) for arm in decision.shown]
+        marks = await self._source.marks(self._name, links)
+        return any(mark.position <= instant.position for mark in marks.values())
 
-    async def _expect_nothing_taken_out(self, instant: Instant) -> None:
+    async def _expect_nothing_removed(self, instant: Instant) -> None:
         if await self._source.removed(self._name) != instant.removed:
-            raise TakenOutError
+            raise RemovedMeanwhileError
         async for page in pages(self._source, self._name, instant.position):
             if any(_is_erasure(record) for record in page):
-                raise TakenOutError
+                raise RemovedMeanwhileError
 
 
-def _named(row: KeptRow) -> KeptRow:
-    """With an id, which an older Forage did not keep beside a row in Redis."""
+def _with_id(row: KeptRow) -> KeptRow:
+    """An older Forage kept rows in Redis without their ids."""
     if row.id:
         return row
     name = f"row {row.number}"

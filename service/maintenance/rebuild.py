@@ -6,7 +6,7 @@ what it leaves out, so that no later correction and no later training brings it 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import httpx
@@ -17,8 +17,9 @@ from service.bandits.policies.version import Version
 from service.definition.features import Array
 from service.errors import ConfigurationError, NotFound, StoreUnavailable
 from service.log.follower import Follower
+from service.log.reading import Progress, Say, reading
 from service.log.replay import row_pages
-from service.log.stores import Store, open_store
+from service.log.stores import Store
 from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
 from service.state.events import Decision, decode_decision
@@ -33,8 +34,6 @@ FOLDS = 5
 """Every fifth settlement is held out, and foretold by heads that learned the others."""
 
 ACTIVATION_SECONDS, POLL_SECONDS = 60.0, 0.2
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +100,9 @@ async def rebuild_store(
     token_keys: Sequence[bytes] = (),
     say: Say | None = None,
 ) -> list[Rebuilt]:
-    """Of the policies of an experiment that have a head, or of those that are named. The store is
-    read and never written: a service may be at work on it. Raises NotFound, or StoreError."""
-    if url.startswith("memory"):
-        raise ConfigurationError("FORAGE_STORE: no other process can read a memory:// store")
-    store = open_store(url, readonly=True)
-    await store.open()
-    try:
+    """Rebuild the policies of an experiment that are named, or all that have a head. The store is
+    only read: a service may be at work on it. Raises NotFound, or StoreError."""
+    async with reading(url) as store:
         names = [experiment] if experiment else await store.experiments()
         if len(names) != 1:
             raise NotFound("name the experiment: the store has not one", path="experiment")
@@ -121,8 +116,6 @@ async def rebuild_store(
         return [
             await rebuild(store, state, learner, without) for learner in _chosen(state, policies)
         ]
-    finally:
-        await store.close()
 
 
 def _chosen(state: State, policies: Sequence[str] | None) -> list[Learner]:
@@ -153,11 +146,10 @@ async def find(
 ) -> frozenset[str]:
     """Ids of the decisions that one of the conditions holds of."""
     hashes = [[] if one.unit is None else sealer.unit_hashes(one.unit) for one in conditions]
-    found, read = set[str](), 0
+    found, read, progress = set[str](), 0, Progress(say)
     async for page in row_pages(store, experiment):
         read += len(page)
-        if say:
-            say(f"{experiment}: rows read {read:,}")
+        progress.tell(f"{experiment}: rows read {read:,}")
         for row in page:
             decision = decode_decision(row.payload)
             if any(one.holds(decision, own) for one, own in zip(conditions, hashes, strict=True)):
@@ -223,16 +215,16 @@ def _compared(learner: Learner, version: Version, present: History, left: Histor
 
 def _error(learner: Learner, history: History, kept: Memory) -> float | None:
     """Of a head that learned a history but for every fifth of the kept settlements, on these."""
-    held = list(zip(kept.keys, kept.arms, strict=True))[::FOLDS][-COMPARED:]
-    if len(held) < FOLDS:
+    rows = range(len(kept))[::FOLDS][-COMPARED:]
+    if len(rows) < FOLDS:
         return None
-    out, memory = set(held), history.memory.copy()
-    memory.keep(np.array([pair not in out for pair in zip(memory.keys, memory.arms, strict=True)]))
+    held_out = {(kept.keys[row], kept.arms[row]) for row in rows}
+    memory = history.memory.copy()
+    pairs = zip(memory.keys, memory.arms, strict=True)
+    memory.keep(np.array([pair not in held_out for pair in pairs]))
     version = _folded(learner, memory, history, learner.active.number)
-    rows = np.arange(len(kept))[::FOLDS][-COMPARED:]
-    x, arms = kept.x[rows], [kept.arms[row] for row in rows]
-    errors = _means(version, x, arms) - np.array(kept.rewards)[rows]
-    return float(np.sqrt(np.mean(errors**2)))
+    predicted = _means(version, kept.x[rows], [kept.arms[row] for row in rows])
+    return float(np.sqrt(np.mean((predicted - np.array(kept.rewards)[rows]) ** 2)))
 
 
 def _means(version: Version, x: Array, arms: Sequence[str]) -> Array:  # (n,)

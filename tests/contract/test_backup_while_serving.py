@@ -13,7 +13,7 @@ from service.app import assemble
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
-from service.log import replay
+from service.log import reading, replay
 from service.log.stores import Store, open_store, sqlite_copy
 from service.log.stores.keeping import KeptMark
 from service.maintenance import copying
@@ -87,7 +87,7 @@ async def opened(url: str) -> Services:
 async def served(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Shop, Copied]:
     """A service, and a backup of its store in another thread, each step of which waits until a
     visit has passed."""
-    monkeypatch.setattr(copying, "SAY_SECONDS", 0.0)
+    monkeypatch.setattr(reading, "SAY_SECONDS", 0.0)
     monkeypatch.setattr(copying, "PAGE", 30)
     monkeypatch.setattr(replay, "PAGE", 30)
     monkeypatch.setattr(replay, "ROWS", 30)

@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, given, settings
 
 from benchmarks.support.redis_server import RedisServer
 from service.errors import StoreError
+from service.log.reading import Progress
 from service.log.stores import Store, sqlite_file
 from service.log.stores.base import Activation, Append, Appended, DecisionRow, Record, Snapshot
 from service.log.stores.keeping import Cut, Erasure, Instant, KeptMark, Removed
 from service.log.stores.memory import MemoryStore
 from service.maintenance.backup import backup, restore
-from service.maintenance.copying import Copied, Progress, copy
+from service.maintenance.copying import Copied, copy
 from tests.support.stores import (
     Backend,
     batches,

@@ -8,12 +8,13 @@ import pytest
 
 from benchmarks.support.redis_server import RedisServer
 from service.errors import ConfigurationError, LogGap, StoreError
+from service.log.reading import Progress
 from service.log.stores import Store, open_store, redis_restoring
 from service.log.stores.base import Activation, DecisionRow, Record, Snapshot
 from service.log.stores.keeping import Cut, KeptMark, Part
 from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import RedisStore
-from service.maintenance.copying import Progress, TakenOutError, copy
+from service.maintenance.copying import RemovedMeanwhileError, copy
 from service.serving.chain import activation_mark
 from service.state.events import Decision, Erased, Shown, encode_decision, encode_event
 from tests.support.stores import decision, event, stores_at
@@ -72,7 +73,7 @@ def test_a_copy_from_which_something_may_have_been_taken_out_counts_for_nothing(
             await copy(store, target, Progress(None))
             assert len(await target.read("zoo", 0, 9)) == 3
             return
-        with pytest.raises(TakenOutError):
+        with pytest.raises(RemovedMeanwhileError):
             await copy(store, MemoryStore(), Progress(None))
         await copy(store, MemoryStore(), Progress(None))
 

@@ -14,9 +14,9 @@ from benchmarks.support.plug import Connection, head
 from service.cli.evaluate import _bar
 from service.http.bounded import protocol
 from service.log.presence import Presence
+from service.log.reading import Progress
 from service.log.stores.base import Entry, Outcome
 from service.log.stores.memory import MemoryStore
-from service.maintenance.copying import Progress
 from service.observability.drift import Drift
 from tests.support.keys import Keys
 from tests.support.service import Wire, serving

@@ -1,0 +1,82 @@
+"""What every reader of a log beside a running service shares: an open store that is never written,
+the experiments in it, and a line of progress now and then."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from math import inf
+from time import monotonic
+from typing import TypeVar
+
+from service.errors import ConfigurationError, NotFound, StoreUnavailable
+from service.log.stores import Store, open_store
+
+S = TypeVar("S", bound=Store)
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+SAY_SECONDS = 0.2
+
+Say = Callable[[str], None]
+"""Takes one line of progress."""
+
+
+def readable_store(url: str) -> Store:
+    """The store of another process, not yet opened. Raises ConfigurationError."""
+    if url.startswith("memory"):
+        raise ConfigurationError("FORAGE_STORE: no other process can read a memory:// store")
+    return open_store(url, readonly=True)
+
+
+@asynccontextmanager
+async def reading(url: str, *, wait: bool = False) -> AsyncIterator[Store]:
+    """The open store, read-only. wait: until a service has created it."""
+    store, warned = readable_store(url), False
+    while True:
+        try:
+            await store.open()
+            break
+        except StoreUnavailable as fault:
+            if not wait:
+                raise
+            if not warned:
+                logger.warning("waiting for the store: %s", fault)
+            warned = True
+            await asyncio.sleep(RETRY_SECONDS)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def opened(store: S) -> AsyncIterator[S]:
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def experiments_of(store: Store, experiment: str | None) -> list[str]:
+    """One experiment, or all. Raises NotFound."""
+    names = await store.experiments()
+    if experiment is None:
+        return names
+    if experiment not in names:
+        raise NotFound(f"the store has no experiment {experiment}", path="experiment")
+    return [experiment]
+
+
+class Progress:
+    """Reports progress a few times a second."""
+
+    def __init__(self, say: Say | None) -> None:
+        self._say, self._said = say, -inf
+
+    def tell(self, line: str) -> None:
+        if self._say and monotonic() > self._said + SAY_SECONDS:
+            self._say(line)
+            self._said = monotonic()
