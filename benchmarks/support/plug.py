@@ -65,7 +65,9 @@ class Connection:
 
     def __init__(self, app: Any, http: Any, run: Run, peer: str = "127.0.0.1") -> None:
         self._run = run
-        config = uvicorn.Config(app, http=http, lifespan="off", log_config=None)
+        config = uvicorn.Config(
+            app, http=http, lifespan="off", log_config=None, proxy_headers=False
+        )
         self.transport = _Transport(peer)
 
         async def connect() -> BoundedProtocol:

@@ -1,18 +1,15 @@
-"""Keys before every route: which scope a request needs, and the middleware that asks for it."""
+"""Keys before every route: which scope a request needs, and whether it has it."""
 
 import re
 from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from service.errors import Refused
 from service.http.admission import AT_THE_DOOR, expect_short
-from service.http.body_limit import bounded
-from service.http.pacing import Pacing
-from service.http.problems import MEDIA_TYPE, refusal
-from service.http.scope import CALLER, PROBES, declared_length, headers_of
-from service.security.access import GRANT, Access, Caller, Headers
+from service.http.problems import MEDIA_TYPE
+from service.http.scope import PROBES, declared_length, headers_of
+from service.security.access import Access, Caller, Headers
 from service.security.addresses import Addresses
 from service.security.hosts import Hosts
 from service.security.keys import KeyScope
@@ -68,48 +65,19 @@ def needs(method: str, path: str) -> Needed:
 
 
 SAFE: Final = {"GET", "HEAD", "OPTIONS"}
-REFUSED: Final = "refused"
-"""The name under which all requests that are refused take their turns."""
 
 
-class AuthMiddleware:
-    """ASGI middleware: in front of whatever looks at a request's content.
+class Authentication:
+    """Judges a request before anything looks at its content.
 
     A request has to name a host of this service, a page has to be of an origin that may change
-    something, and where keys are asked for, a key has to be good for the route.
+    something, and where keys are required, a key has to be good for the route.
     """
 
-    def __init__(
-        self, app: ASGIApp, access: Access, hosts: Hosts, addresses: Addresses, pacing: Pacing
-    ) -> None:
-        self._app, self._access = app, access
-        self._hosts, self._addresses = hosts, addresses
-        self._pacing = pacing
+    def __init__(self, access: Access, hosts: Hosts, addresses: Addresses) -> None:
+        self._access, self._hosts, self._addresses = access, hosts, addresses
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        try:
-            caller = self._admit(scope)
-        except Refused as fault:
-            await self._pacing.start(REFUSED)
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008})
-            else:
-                await refusal(fault)(scope, receive, send)
-            return
-        if caller is None:
-            await self._app(scope, receive, send)
-            return
-        scope[CALLER] = caller
-        before = GRANT.set(caller.grant)
-        try:
-            await self._app(scope, bounded(receive, caller.grant.profile.body_bytes), send)
-        finally:
-            GRANT.reset(before)
-
-    def _admit(self, scope: Scope) -> Caller | None:
+    def admit(self, scope: Scope) -> Caller | None:
         """None: keys are off. Raises Refused."""
         method = scope.get("method", "GET")
         if not self._hosts.serves(headers_of(scope).get(b"host", ())):

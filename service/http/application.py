@@ -20,11 +20,11 @@ from service.http import (
     upkeep,
     web,
 )
+from service.http.access import Authentication
 from service.http.beacon import Beacon
-from service.http.body_limit import BodyLimitMiddleware
 from service.http.decisions import DecisionRoutes
+from service.http.middleware import RequestMiddleware
 from service.http.pacing import Pacing, PacingMiddleware
-from service.http.request_id import RequestIdMiddleware
 from service.http.schemas import Problem
 from service.http.services import Services
 
@@ -49,14 +49,15 @@ class Application(FastAPI):
         settings, pacing = services.settings, Pacing()
         app: ASGIApp = PacingMiddleware(super().build_middleware_stack(), pacing)
         app = DecisionRoutes(app, services, pacing)
-        app = access.AuthMiddleware(
-            app, services.access, services.hosts, services.addresses, pacing
+        app = RequestMiddleware(
+            app,
+            services.telemetry,
+            Authentication(services.access, services.hosts, services.addresses),
+            pacing,
+            body_bytes=settings.max_body_bytes,
+            artifact_bytes=settings.max_artifact_bytes,
         )
-        app = BodyLimitMiddleware(
-            app, services.telemetry, settings.max_body_bytes, settings.max_artifact_bytes
-        )
-        app = cors.allowing(settings.cors_origins, Beacon(app, services.hosts))
-        return RequestIdMiddleware(app)
+        return cors.allowing(settings.cors_origins, Beacon(app, services.hosts))
 
 
 def create_app(services: Services) -> FastAPI:

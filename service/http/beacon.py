@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.definition.experiment import NAME
 from service.errors import ForeignOrigin, Misdirected
+from service.http import request_id
 from service.http.access import is_foreign
 from service.http.codec import UNREADABLE
 from service.http.problems import REFUSALS, cut_off, problem, refusal, respond
@@ -26,6 +27,8 @@ from service.http.scope import declared_length, headers_of, with_headers
 from service.security.hosts import Hosts
 
 PATH: Final = "/beacon"
+Headers = list[tuple[bytes, bytes]]
+
 BYTES: Final = 65_536
 """Browsers keep no more than that under way for a page that is gone."""
 ITEMS: Final = 200
@@ -52,12 +55,14 @@ class Beacon:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
-            answer = await self._open(scope, receive)
+            name = request_id.of(scope)
+            answer = await self._open(scope, receive, name)
+            answer.headers[request_id.HEADER] = name
             await answer(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    async def _open(self, scope: Scope, receive: Receive) -> Response:
+    async def _open(self, scope: Scope, receive: Receive, id: str) -> Response:
         if not self._hosts.serves(headers_of(scope).get(b"host", ())):
             return refusal(Misdirected("list the host in FORAGE_ALLOWED_HOSTS"))
         if is_foreign(self._hosts, scope):
@@ -88,23 +93,17 @@ class Beacon:
             for each in beacon.activate
         ]
         parts += [("/reward", "", bytes(reward)) for reward in beacon.rewards]
-        statuses = [await self._pass(scope, beacon.key, *part) for part in parts]
+        headers = _shared_headers(scope, beacon.key, id)
+        statuses = [await self._pass(scope, headers, *part) for part in parts]
         return JSONResponse({"statuses": statuses})
 
     async def _pass(
-        self, scope: Scope, key: str | None, path: str, query: str, content: bytes
+        self, scope: Scope, headers: Headers, path: str, query: str, content: bytes
     ) -> int:
         """Have one request of a beacon answered; its status."""
-        dropped = {b"content-type", b"content-length", b"transfer-encoding"}
-        if key is not None:
-            dropped |= {b"authorization", b"x-api-key"}
-        headers = [(name, value) for name, value in scope["headers"] if name not in dropped]
-        headers += [(b"content-type", b"application/json")]
-        headers += [(b"content-length", b"%d" % len(content))]
-        if key is not None:
-            headers += [(b"authorization", b"Bearer " + key.encode("latin-1", "replace"))]
+        length = b"content-length", b"%d" % len(content)
         inner: Scope = {
-            **with_headers(scope, headers),
+            **with_headers(scope, [*headers, length]),
             "path": path,
             "raw_path": path.encode(),
             "query_string": query.encode(),
@@ -122,6 +121,18 @@ class Beacon:
 
         await self._app(inner, receive, send)
         return status
+
+
+def _shared_headers(scope: Scope, key: str | None, id: str) -> Headers:
+    """What the requests of a beacon have in common."""
+    dropped = {b"content-type", b"content-length", b"transfer-encoding", request_id.NAME}
+    if key is not None:
+        dropped |= {b"authorization", b"x-api-key"}
+    headers = [(name, value) for name, value in scope["headers"] if name not in dropped]
+    headers += [(b"content-type", b"application/json"), (request_id.NAME, id.encode())]
+    if key is not None:
+        headers += [(b"authorization", b"Bearer " + key.encode("latin-1", "replace"))]
+    return headers
 
 
 def _refuse(status: int, slug: str, title: str, detail: str) -> Response:

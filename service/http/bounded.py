@@ -39,6 +39,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *options: Any, connections: Connections, **named: Any) -> None:
         super().__init__(*options, **named)
+        self.headers = []
         self._connections = connections
         self._piece = connections.limits.head_bytes
         self._unheard = 0
@@ -58,7 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.bounds.received(len(piece))
         try:
             self.parser.feed_data(piece)
-            self.bounds.expect_bounded()
+            self.bounds.expect_bounded(len(self.headers))
         except httptools.HttpParserUpgrade:
             return
         except HeadTooLarge:
@@ -78,15 +79,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.bounds.head_begun()
         super().on_message_begin()
 
-    def on_url(self, url: bytes) -> None:
-        self.bounds.line(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.bounds.field(len(name) + len(value))
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
+        self.bounds.expect_short_head(self.url, self.headers)
         super().on_headers_complete()  # raises where the target is none: it is still a head then
         self.bounds.head_ended()
         self._unanswered.append(self.cycle)

@@ -6,7 +6,7 @@ them, and ends those that are overdue.
 
 import asyncio
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -106,8 +106,8 @@ class Connection:
     """
 
     __slots__ = (
-        "_body", "_clock", "_fields", "_head", "_limits", "_loose", "address", "pending", "served",
-        "since", "stage", "unread_since", "unsent",
+        "_body", "_clock", "_limits", "_loose", "address", "pending", "served", "since", "stage",
+        "unread_since", "unsent",
     )  # fmt: skip
 
     def __init__(
@@ -119,7 +119,7 @@ class Connection:
         self.since = clock()
         self.pending = self.unsent = 0
         self.unread_since = 0.0
-        self._fields = self._head = self._body = self._loose = 0
+        self._body = self._loose = 0
 
     # -- what the protocol tells -----------------------------------------------------------------
 
@@ -127,28 +127,22 @@ class Connection:
         """Bytes that are about to be parsed: at most `Limits.head_bytes` at a time."""
         self._loose += count
 
-    def expect_bounded(self) -> None:
-        """After parsing. Raises HeadTooLarge where a header, a trailer or the frame of a chunk does
+    def expect_bounded(self, fields: int) -> None:
+        """After parsing. Raises HeadTooLarge where a head, its trailers or the frame of a chunk do
         not end."""
-        if self._loose > self._limits.head_bytes:
+        if self._loose > self._limits.head_bytes or fields > self._limits.head_fields:
             raise HeadTooLarge
 
     def head_begun(self) -> None:
         self.stage, self.since = "head", self._clock()
-        self._fields, self._head = 0, len(FRAME)
 
-    def line(self, size: int) -> None:
-        """A part of a request's target. Raises HeadTooLarge."""
-        self._head += size
-        if self._head > self._limits.head_bytes:
+    def expect_short_head(self, target: bytes, fields: Sequence[tuple[bytes, bytes]]) -> None:
+        """Before a head has ended. Raises HeadTooLarge."""
+        size = len(FRAME) + len(target) + len(fields) * len(PUNCTUATION)
+        for name, value in fields:
+            size += len(name) + len(value)
+        if len(fields) > self._limits.head_fields or size > self._limits.head_bytes:
             raise HeadTooLarge
-
-    def field(self, size: int) -> None:
-        """A header, or a trailer, without its punctuation. Raises HeadTooLarge."""
-        self._fields += 1
-        if self._fields > self._limits.head_fields:
-            raise HeadTooLarge
-        self.line(size + len(PUNCTUATION))
 
     def head_ended(self) -> None:
         self.stage, self.since = "body", self._clock()

@@ -1,70 +1,41 @@
 """An id for each request: the caller's `X-Request-ID` or one of ours, in the answer and the log."""
 
-import logging
+import os
 import re
-from time import perf_counter
+from itertools import count
+from typing import Final
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from service.http.scope import headers_of
 from service.observability.logs import REQUEST_ID
-from service.security.entropy import Entropy
 
-logger = logging.getLogger(__name__)
+HEADER: Final = "X-Request-ID"
+NAME: Final = b"x-request-id"
+SANE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:/+=@-]{0,127}")
+"""Ids that are taken from a caller; with any other the request gets one of ours."""
 
-HEADER = "X-Request-ID"
-NAME = b"x-request-id"
-SANE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:/+=@-]{0,127}")
-"""What is taken from a caller; anything else is answered under an id of ours."""
-
-_entropy = Entropy()
+_process = os.urandom(4).hex()
+_numbers = count(int.from_bytes(os.urandom(2), "big"))
 
 
 def current() -> str:
     """The id of the request under way, or a new one where there is none."""
-    return REQUEST_ID.get(None) or made()
+    return REQUEST_ID.get(None) or new()
 
 
-def made() -> str:
-    return f"{_entropy.getrandbits(64):016x}"
+def new() -> str:
+    """Names the process and the request, and is no secret."""
+    return f"{_process}{next(_numbers):08x}"
 
 
-class RequestIdMiddleware:
-    """ASGI middleware around everything else."""
+def of(scope: Scope) -> str:
+    given = headers_of(scope).get(NAME)
+    if given is not None and SANE.fullmatch(text := given[-1].decode("latin-1")):
+        return text
+    return new()
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        given = headers_of(scope).get(NAME)
-        text = given[-1].decode("latin-1") if given else ""
-        name = text if SANE.fullmatch(text) else made()
-        status, start = 500, perf_counter()
-
-        async def answer(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = [each for each in message["headers"] if each[0] != NAME]
-                message["headers"] = [*headers, (NAME, name.encode())]
-            await send(message)
-
-        REQUEST_ID.set(name)  # for the server as well, which logs a bug in the same task
-        try:
-            await self._app(scope, receive, answer)
-        finally:
-            route = getattr(scope.get("route"), "path", "unmatched")
-            probe = route == "/readyz"  # asked every second, and not ready for a reason
-            level = logging.WARNING if status >= 500 and not probe else logging.DEBUG
-            if logger.isEnabledFor(level):
-                logger.log(
-                    level,
-                    "%s %s answered %d after %.1f ms",
-                    scope["method"],
-                    route,  # not the path: it may name a unit
-                    status,
-                    1_000 * (perf_counter() - start),
-                )
+def write(headers: list[tuple[bytes, bytes]], id: str) -> list[tuple[bytes, bytes]]:
+    """Headers of an answer with this id, and no other."""
+    return [*(each for each in headers if each[0] != NAME), (NAME, id.encode())]
