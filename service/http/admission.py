@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from service.definition.select_request import InlineArm, SelectRequest
 from service.errors import TooLarge
 from service.http.services import Services
@@ -21,20 +23,26 @@ def expect_short(caller: Caller, length: int) -> None:
 
 def admit_question(
     services: Services, caller: Caller | None, question: SelectRequest, before: int = 0
-) -> None:
-    """One question, by itself. Raises Forbidden, TooManyRequests.
+) -> SelectRequest:
+    """One question, by itself; with a key, it names its experiment from here on. Raises Forbidden,
+    TooManyRequests, and Invalid where the name is needed.
 
     before: what of its cost was counted already; caller: None where keys are off
     """
     if caller is None:
-        return
+        return question
     services.access.expect_allowed(caller, question)
     services.access.charge(caller, _cost(services, question), before, question.unit)
+    name = services.engine.resolve(question.experiment)
+    caller.grant.expect(name)
+    return question if question.experiment else structs.replace(question, experiment=name)
 
 
-def admit_one_of_batch(services: Services, caller: Caller | None, question: SelectRequest) -> None:
+def admit_one_of_batch(
+    services: Services, caller: Caller | None, question: SelectRequest
+) -> SelectRequest:
     """The same of one whose cost was counted with its batch."""
-    admit_question(services, caller, question, _cost(services, question))
+    return admit_question(services, caller, question, _cost(services, question))
 
 
 def admit_batch(

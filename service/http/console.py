@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from service import __version__
 from service.definition.experiment import Name
 from service.http.experiments import IfMatch, Named, revision_of
-from service.http.routes import Core, problems
+from service.http.routes import Core, Granted, problems
 from service.http.schemas import Body
 from service.serving.overview import Order, Page
 
@@ -164,13 +164,13 @@ class ShareAnswer(BaseModel):
 
 
 @router.get("/status", tags=["observe"])
-async def status(core: Core) -> ServiceStatus:
+async def status(core: Core, grant: Granted) -> ServiceStatus:
     """This process, its log, and the health of every experiment."""
     return ServiceStatus(
         version=__version__,
         store=core.settings.store.partition("://")[0],
         durability=core.store.durability,
-        **core.overview.process(),
+        **core.overview.process(grant),
     )
 
 

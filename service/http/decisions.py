@@ -24,7 +24,7 @@ from service.http.problems import answer_to, problem_of
 from service.http.scope import CALLER, headers_of
 from service.http.services import Services
 from service.http.writing import written
-from service.security.access import Caller
+from service.security.access import Caller, Grant
 
 LONG_BYTES: Final = 16_384
 """A longer body takes its turn with the requests of the framework."""
@@ -45,6 +45,10 @@ class Request(NamedTuple):
     @property
     def content_type(self) -> bytes:
         return self.headers.get(b"content-type", NONE)[-1]
+
+    @property
+    def grant(self) -> Grant | None:
+        return None if self.caller is None else self.caller.grant
 
     @property
     def caller_name(self) -> str:
@@ -119,12 +123,14 @@ class DecisionRoutes:
     async def _select(self, request: Request) -> bytes:
         body = codec.SELECT.read(request.body, request.content_type)
         question = body.question(_idempotency_key(request), request.caller_name)
-        admit_question(self._services, request.caller, question, AT_THE_DOOR)
+        question = admit_question(self._services, request.caller, question, AT_THE_DOOR)
         return codec.write_answer(await self._services.batcher.select(question))
 
     async def _reward(self, request: Request) -> bytes:
         body = codec.REWARD.read(request.body, request.content_type)
-        return codec.write_status(await self._services.settlements.reward(body.outcome()))
+        return codec.write_status(
+            await self._services.settlements.reward(body.outcome(), request.grant)
+        )
 
     async def _select_batch(self, request: Request) -> bytes:
         requests = codec.SELECT_BATCH.read(request.body, request.content_type).requests
@@ -133,7 +139,7 @@ class DecisionRoutes:
         admit_batch(self._services, request.caller, questions)
 
         async def one(question: SelectRequest) -> bytes:
-            admit_one_of_batch(self._services, request.caller, question)
+            question = admit_one_of_batch(self._services, request.caller, question)
             return codec.write_answer(await self._services.batcher.select(question))
 
         return await _each(questions, one)
@@ -144,7 +150,9 @@ class DecisionRoutes:
         admit_batch(self._services, request.caller, [None] * len(requests))
 
         async def one(body: Any) -> bytes:
-            return codec.write_status(await self._services.settlements.reward(body.outcome()))
+            return codec.write_status(
+                await self._services.settlements.reward(body.outcome(), request.grant)
+            )
 
         return await _each(requests, one)
 

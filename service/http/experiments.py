@@ -13,7 +13,7 @@ from pydantic import WithJsonSchema
 
 from service.definition.experiment import ArmId, Name
 from service.errors import Invalid, NotFound
-from service.http.routes import Core, problems
+from service.http.routes import Core, Granted, problems
 from service.http.schemas import (
     Arm,
     ArmList,
@@ -41,12 +41,13 @@ IfMatch = Annotated[
 ]
 
 
-async def named(experiment: Annotated[Name, Path()], core: Core) -> State:
+async def named(experiment: Annotated[Name, Path()], core: Core, grant: Granted) -> State:
+    expect_granted(grant, experiment)
     return await core.engine.experiment(experiment)
 
 
-async def only(core: Core) -> State:
-    return await core.engine.experiment(None)
+async def only(core: Core, grant: Granted) -> State:
+    return await named(core.engine.resolve(None), core, grant)
 
 
 Named = Annotated[State, Depends(named)]
@@ -79,7 +80,7 @@ def revision_of(if_match: str | None) -> int | None:
 
 
 @router.get("/experiments")
-async def experiments(core: Core) -> ExperimentList:
+async def experiments(core: Core, grant: Granted) -> ExperimentList:
     """All experiments that are served."""
     return ExperimentList(
         experiments=[
@@ -91,7 +92,7 @@ async def experiments(core: Core) -> ExperimentList:
                 arms=len(state.arms),
             )
             for name, state in core.journal.states.items()
-            if granted(name)
+            if granted(grant, name)
         ]
     )
 
@@ -113,11 +114,12 @@ async def put_experiment(
     experiment: Annotated[Name, Path()],
     body: ExperimentBody,
     core: Core,
+    grant: Granted,
     response: Response,
     if_match: IfMatch = None,
 ) -> ExperimentAnswer:
     """Define an experiment, first or anew. The content is that of an experiment file."""
-    expect_granted(experiment)
+    expect_granted(grant, experiment)
     if body.name not in (None, experiment):
         raise Invalid("is another name than that of the path", path="name")
     state, created = await core.admin.define(experiment, body, revision_of(if_match))

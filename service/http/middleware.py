@@ -17,7 +17,6 @@ from service.http.problems import REFUSALS, problem, refusal, respond
 from service.http.scope import CALLER, declared_length
 from service.observability.logs import REQUEST_ID
 from service.observability.telemetry import Telemetry
-from service.security.access import GRANT
 
 logger = logging.getLogger(__name__)
 
@@ -106,16 +105,10 @@ class RequestMiddleware:
             await self._pacing.start(REFUSED)
             await refusal(fault)(scope, exchange.receive, exchange.send)
             return
-        if caller is None:
-            await self._app(scope, exchange.receive, exchange.send)
-            return
-        scope[CALLER] = caller
-        exchange.limit = min(exchange.limit, caller.grant.profile.body_bytes)
-        before = GRANT.set(caller.grant)
-        try:
-            await self._app(scope, exchange.receive, exchange.send)
-        finally:
-            GRANT.reset(before)
+        if caller is not None:
+            scope[CALLER] = caller
+            exchange.limit = min(exchange.limit, caller.grant.profile.body_bytes)
+        await self._app(scope, exchange.receive, exchange.send)
 
     def _count(self, scope: Scope, status: int, start: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")

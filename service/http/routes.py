@@ -13,9 +13,10 @@ from service.http.schemas import (
     Health,
     Readiness,
 )
+from service.http.scope import CALLER
 from service.http.services import Services
 from service.http.writing import written
-from service.security.access import granted
+from service.security.access import Caller, Grant, granted
 from service.serving.explain import explain
 
 
@@ -25,6 +26,15 @@ async def services(request: Request) -> Services:  # a plain def would cost a th
 
 
 Core = Annotated[Services, Depends(services)]
+
+
+async def grant(request: Request) -> Grant | None:
+    """Of the caller's key; None: keys are off."""
+    caller: Caller | None = request.scope.get(CALLER)
+    return None if caller is None else caller.grant
+
+
+Granted = Annotated[Grant | None, Depends(grant)]
 
 MEANING = {
     400: "The body is not JSON.",
@@ -54,20 +64,20 @@ router = APIRouter()
     "/decisions/{id}", tags=["decide"], responses=problems(404, 503), response_model=DecisionAnswer
 )
 async def decision(
-    id: str, core: Core, experiment: Annotated[Name | None, Query()] = None
+    id: str, core: Core, grant: Granted, experiment: Annotated[Name | None, Query()] = None
 ) -> Response:
     """What was decided, and why."""
-    found = await explain(core.journal, core.store, id, experiment)
+    found = await explain(core.journal, core.store, id, experiment, grant)
     return Response(await written(found, "candidates"), media_type="application/json")
 
 
 @router.post("/decisions/{id}/activate", tags=["decide"], responses=problems(404, 409, 410, 503))
 async def activate(
-    id: str, core: Core, experiment: Annotated[Name | None, Query()] = None
+    id: str, core: Core, grant: Granted, experiment: Annotated[Name | None, Query()] = None
 ) -> ActivationAnswer:
     """Say that a deferred decision was shown: from now on it is learned from, and its default
     reward holds at `reward_by`. The same call again changes nothing."""
-    return ActivationAnswer(status=await core.settlements.activate(id, experiment))
+    return ActivationAnswer(status=await core.settlements.activate(id, experiment, grant))
 
 
 @router.get("/healthz", tags=["operate"])
@@ -83,13 +93,13 @@ async def healthz(core: Core) -> Health:
 
 
 @router.get("/readyz", tags=["operate"], responses={503: {"model": Readiness}})
-async def readyz(core: Core, response: Response) -> Readiness:
+async def readyz(core: Core, grant: Granted, response: Response) -> Readiness:
     """Ready: folded to the log's end, and the log can be written."""
     ready = not (core.journal.degraded or core.journal.behind)
     if not ready:
         response.status_code = 503
     states = core.journal.states.items()
-    positions = {name: state.position for name, state in states if granted(name)}
+    positions = {name: state.position for name, state in states if granted(grant, name)}
     return Readiness(ready=ready, positions=positions)
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from service.definition.experiment import Name
 from service.errors import Invalid
 from service.http.experiments import Named
-from service.http.routes import Core, problems
+from service.http.routes import Core, Granted, problems
 from service.http.schemas import Body
 from service.log.stores.keeping import Taken
 from service.security.access import expect_granted
@@ -42,6 +42,7 @@ class ReaderList(BaseModel):
 async def delete_unit(
     unit: Annotated[str, Path(min_length=1, max_length=256)],
     core: Core,
+    grant: Granted,
     request: Request,
     experiment: Annotated[Name | None, Query(description="From this one alone (all).")] = None,
 ) -> ErasureAnswer:
@@ -50,7 +51,7 @@ async def delete_unit(
     stays."""
     if unknown := sorted(request.query_params.keys() - {"experiment"}):  # a typo would erase all
         raise Invalid("is no parameter of this route", path=unknown[0])
-    expect_granted(experiment)
+    expect_granted(grant, experiment)
     if experiment is not None:
         await core.engine.experiment(experiment)
     gone = await core.eraser.erase(unit, experiment)
@@ -70,9 +71,9 @@ class SkipAnswer(BaseModel):
     served: bool = Field(description="false: another event cannot be folded.")
 
 
-def _granted_name(experiment: Annotated[Name, Path()]) -> str:
+async def _granted_name(experiment: Annotated[Name, Path()], grant: Granted) -> str:
     """Of an experiment that may be quarantined, and is then not found by its state."""
-    expect_granted(experiment)
+    expect_granted(grant, experiment)
     return experiment
 
 

@@ -1,16 +1,14 @@
 """Who may ask for what: keys held against what a request is for.
 
-A request that comes with a key is let in with a `Grant`, which says what the key is good for. It
-lies in a context variable of the request's task, so that the one place where the experiment of a
-request becomes known, wherever that is, can hold it against the key (`expect_granted`). Without
-keys there is no grant, and nothing to look at.
+A request that comes with a key is let in with a `Grant`, which says what the key is good for. The
+routes hold the experiment of a request against it, and hand it to whoever finds that experiment out
+later. Without keys there is no grant (None), and everything is allowed.
 """
 
 import logging
 import math
 import os
 from collections.abc import Iterable
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
@@ -89,22 +87,13 @@ class Caller(NamedTuple):
     address: str | None = None
 
 
-GRANT: ContextVar[Grant | None] = ContextVar("GRANT", default=None)
-"""Of the request under way; None: keys are off, or it is the service's own work. Who gathers what
-several requests ask, to do it together, takes each one's grant while it is asked."""
-
-
-def expect_granted(experiment: str | None) -> None:
-    """Raises Forbidden where the key of the request is not good for an experiment (None: for all of
-    them)."""
-    grant = GRANT.get()
+def expect_granted(grant: Grant | None, experiment: str | None) -> None:
+    """Raises Forbidden where a key is not good for an experiment (None: for all of them)."""
     if grant is not None:
         grant.expect(experiment)
 
 
-def granted(experiment: str) -> bool:
-    """Whether the request may know of an experiment."""
-    grant = GRANT.get()
+def granted(grant: Grant | None, experiment: str) -> bool:
     return grant is None or grant.covers(experiment)
 
 

@@ -8,7 +8,6 @@ from service.definition.select_request import SelectRequest
 from service.errors import Refused
 from service.log.commit_gate import CommitGate
 from service.observability.telemetry import Telemetry
-from service.security.access import GRANT, Grant
 from service.serving import batch_scoring
 from service.serving.arms import are_many
 from service.serving.engine import ASIDE_MS, Answer, Asked, Engine, Made, decide
@@ -26,7 +25,6 @@ class _Waiting(NamedTuple):
     """decided: None where the engine has to decide by itself."""
 
     question: SelectRequest
-    grant: Grant | None
     decided: asyncio.Future[Decided | None]
 
 
@@ -70,7 +68,7 @@ class SelectBatcher:
             else:
                 loop.call_soon(self._decide)
         decided: asyncio.Future[Decided | None] = loop.create_future()
-        self._waiting.append(_Waiting(question, GRANT.get(), decided))
+        self._waiting.append(_Waiting(question, decided))
         if self._alarm is not None and len(self._waiting) == ENOUGH:
             loop.call_soon(self._decide)
         return decided
@@ -96,14 +94,11 @@ class SelectBatcher:
                 self._waiting = taken[place:]
                 asyncio.get_running_loop().call_soon(self._decide)
                 break
-            before = GRANT.set(waiting.grant)
             try:
                 asked = self._look_up(waiting.question)
             except Exception as fault:
                 _fail(waiting, fault)
                 continue
-            finally:
-                GRANT.reset(before)
             if asked is None:
                 _give(waiting, None)
                 continue

@@ -22,7 +22,6 @@ from service.log.journal import Journal
 from service.log.stores.base import DecisionRow
 from service.log.writer import Held
 from service.observability.telemetry import Telemetry
-from service.security.access import expect_granted
 from service.security.entropy import Entropy
 from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of, text_of
 from service.serving import arms
@@ -114,27 +113,28 @@ class Engine:
         self._retrieval = Retrieval()
         self._bounds = Bounds(settings)
 
-    def served(self, name: str | None) -> State | None:
-        """A served experiment; None where this process has not heard of it yet. Raises Invalid
-        where the name is needed, Forbidden, or Quarantined."""
+    def resolve(self, name: str | None) -> str:
+        """The name of an experiment, or of the only one. Raises Invalid where a name is needed."""
         if name is not None:
-            expect_granted(name)
-            return self._journal.state(name)
+            return name
         names = self._journal.names
         if len(names) == 1:
-            expect_granted(names[0])
-            return self._journal.state(names[0])
+            return names[0]
         raise Invalid(
             "name the experiment: there is more than one" if names else "there is none yet",
             path="experiment",
         )
 
+    def served(self, name: str | None) -> State | None:
+        """A served experiment; None where this process has not heard of it yet. Raises Invalid
+        where the name is needed, or Quarantined."""
+        return self._journal.state(self.resolve(name))
+
     async def experiment(self, name: str | None) -> State:
-        """A served experiment. Raises NotFound, Invalid where the name is needed, Forbidden, or
-        Quarantined."""
-        state = self.served(name)
+        """The same, also of one that is new to this process. Raises NotFound beside."""
+        name = self.resolve(name)
+        state = self._journal.state(name)
         if state is None:
-            assert name is not None
             state = await self._journal.discover(name)
             if state.deleted:
                 raise NotFound("there is no experiment of this name", path="experiment")

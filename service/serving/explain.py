@@ -7,7 +7,7 @@ from typing import Any
 from service.errors import Invalid, NotFound
 from service.log.journal import Journal
 from service.log.stores import Store
-from service.security.access import expect_granted, granted
+from service.security.access import Grant, expect_granted, granted
 from service.serving.attributions import reasons
 from service.serving.chain import ERASED, activation_mark, link_mark, read_link
 from service.serving.engine import ASIDE_MS
@@ -23,18 +23,18 @@ UNTOLD = {"mean": None, "width": None, "bonus": None, "draw_share": None, "moved
 
 
 async def explain(
-    journal: Journal, store: Store, id: str, experiment: str | None
+    journal: Journal, store: Store, id: str, experiment: str | None, grant: Grant | None = None
 ) -> dict[str, Any]:
     """Raises NotFound, Forbidden, Quarantined. experiment: None looks through all."""
     if experiment is not None:
-        expect_granted(experiment)
+        expect_granted(grant, experiment)
     for name, state in journal.states.items():
-        if experiment in (None, name) and granted(name):
+        if experiment in (None, name) and granted(grant, name):
             row = await store.decision(name, id)
             if row is not None:
                 return await _explain(journal, store, state, decode_decision(row))
     for name in journal.quarantined:
-        if experiment in (None, name) and granted(name):
+        if experiment in (None, name) and granted(grant, name):
             journal.state(name)  # raises: it may be there
     raise NotFound("no experiment has a decision of this id", path="id")
 

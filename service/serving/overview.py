@@ -14,7 +14,7 @@ from service.log.journal import Journal
 from service.log.stores import Store
 from service.observability.history import COLUMNS, History
 from service.observability.telemetry import Telemetry
-from service.security.access import granted
+from service.security.access import Grant, granted
 from service.serving.admin import find
 from service.state.fold import State
 from service.state.learner import Learner
@@ -46,7 +46,7 @@ class Overview:
 
     # -- the process and its experiments -------------------------------------------------------
 
-    def process(self) -> dict[str, Any]:
+    def process(self, grant: Grant | None = None) -> dict[str, Any]:
         journal = self._journal
         return {
             "now": time(),
@@ -57,12 +57,14 @@ class Overview:
             "processes": journal.presence.count,
             "waiting_decisions": journal.buffered,
             "experiments": [
-                self._experiment(state) for state in journal.states.values() if granted(state.name)
+                self._experiment(state)
+                for name, state in journal.states.items()
+                if granted(grant, name)
             ],
             "quarantined": [
                 {"name": name, "position": each.position, "reason": each.reason}
                 for name, each in journal.quarantined.items()
-                if granted(name)
+                if granted(grant, name)
             ],
         }
 

@@ -20,7 +20,7 @@ from service.log.journal import Journal
 from service.log.stores import Store
 from service.log.stores.base import Activation, Append, Appended
 from service.observability.telemetry import Telemetry
-from service.security.access import expect_granted, granted
+from service.security.access import Grant, expect_granted, granted
 from service.security.token import Ticket, TokenSealer
 from service.serving.chain import (
     MOST_LINKS,
@@ -77,11 +77,11 @@ class Settlements:
         self._damaged: set[bytes] = set()
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
-    async def reward(self, outcome: Outcome) -> Status:
+    async def reward(self, outcome: Outcome, grant: Grant | None = None) -> Status:
         """Raises Invalid, NotFound, Forbidden, Gone, Conflict, or StoreUnavailable: nothing was
         acknowledged, and the same call again is safe."""
         ticket = self._sealer.open(outcome.decision_id)
-        expect_granted(ticket.experiment)
+        expect_granted(grant, ticket.experiment)
         state = self._journal.state(ticket.experiment) or await self._journal.discover(
             ticket.experiment
         )
@@ -123,12 +123,15 @@ class Settlements:
         if mark not in await self._store.marks(state.name, [mark]):
             raise Conflict("this decision is deferred: activate it when it is shown")
 
-    async def activate(self, decision: str, experiment: str | None) -> ActivationStatus:
+    async def activate(
+        self, decision: str, experiment: str | None, grant: Grant | None = None
+    ) -> ActivationStatus:
         """A deferred decision was shown. Raises NotFound, Forbidden, Conflict, Gone, or
         StoreUnavailable: then the same call again is safe."""
-        known = {name: state for name, state in self._journal.states.items() if granted(name)}
+        states = self._journal.states
+        known = {name: state for name, state in states.items() if granted(grant, name)}
         if experiment is not None:
-            expect_granted(experiment)
+            expect_granted(grant, experiment)
             known = {experiment: await self._journal.discover(experiment)}
         for name, state in known.items():
             held = await self._journal.held(name, decision)
@@ -151,7 +154,7 @@ class Settlements:
             )
             return "activated" if first else "duplicate"
         for name in self._journal.quarantined:
-            if granted(name):
+            if granted(grant, name):
                 self._journal.state(name)  # raises: it may be there
         raise NotFound("no experiment has a decision of this id", path="id")
 
