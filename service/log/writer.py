@@ -4,15 +4,13 @@ took, then answers. Where the log is gone or slow, decisions wait in memory.
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
 
 from service.errors import FoldFailed, StoreError, StoreUnavailable
 from service.log.background import Background
-from service.log.buffer import Buffer
+from service.log.buffer import Buffer, Pending, StoredDecision
 from service.log.commit_gate import APART_SECONDS, ENOUGH, SOME, CommitGate
 from service.log.follower import Follower, Live
 from service.log.replay import PAGE, Pace
@@ -21,26 +19,23 @@ from service.log.stores.base import (
     Activation,
     Append,
     Appended,
+    CommitResult,
     DecisionRow,
     Entry,
     Kept,
     Known,
-    Outcome,
 )
-from service.log.waiting import Held, Waiting, told_of
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.events import AnyEvent, Skipped
 from service.state.fold import State
 
-__all__ = ["Held", "Writer"]
-
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.25
 
-Written = tuple[Waiting, Outcome]
-"""An entry and what the log says of it."""
+
+Committed = tuple[Pending, CommitResult]
 
 
 class Writer:
@@ -60,14 +55,11 @@ class Writer:
     ) -> None:
         self._store, self._follower = store, follower
         self._background, self._gate = background, gate
-        self._patience_seconds, self._telemetry = settings.select_log_seconds, telemetry
-        self._pending: list[Waiting] = []
+        self._patience_seconds = settings.select_log_seconds
+        self._append_seconds, self._degraded = telemetry.append_seconds, telemetry.degraded
+        self._queue: list[Pending] = []
         self._wake = asyncio.Event()
-        self._buffer = Buffer(settings.buffer_decisions)
-        self._slow = False  # a decision waited in vain for the commit that is under way
-        self._patient: deque[Waiting] = deque()  # rows that are waited for, the oldest first
-        self._alarm: asyncio.TimerHandle | None = None
-        self._behind: dict[str, deque[tuple[list[Written], float]]] = {}
+        self._buffer = Buffer(settings.buffer_decisions, settings.select_log_seconds, telemetry)
         self._folding: set[asyncio.Task[None]] = set()
         self._writing: asyncio.Task[None] | None = None
         self._closing = False
@@ -76,18 +68,18 @@ class Writer:
     @property
     def queued(self) -> int:
         """Entries that wait for the next commit."""
-        return len(self._pending)
+        return len(self._queue)
 
     @property
     def buffered(self) -> int:
-        """Decisions that were answered and wait in memory for the log."""
+        """Answered decisions that wait in memory for the log."""
         return len(self._buffer)
 
     def start(self) -> None:
         self._writing = asyncio.create_task(self._write())
 
     async def close(self) -> None:
-        """Take no more entries, and commit those that are queued."""
+        """Take no more entries, and commit those in the queue."""
         self._closing = True
         if self._writing:
             self._wake.set()
@@ -98,288 +90,244 @@ class Writer:
         """Commit the decisions that wait in memory. Raises StoreError."""
         try:
             if self._buffer:
-                rows = self._buffer.oldest(len(self._buffer))
-                await self._store.commit(rows)
-                for row in rows:
-                    self._buffer.drop(row)
+                await self._commit_buffered(len(self._buffer))
         finally:
             if self._buffer:
                 logger.error("%d answered decisions are lost to the log", len(self._buffer))
 
-    def forget_unlogged(self, experiment: str, words: Collection[str]) -> list[bytes]:
-        """Drop the decisions in memory that hold one of these words; their payloads."""
-        gone = []
-        for row in self._buffer.oldest(len(self._buffer)):
-            if row.experiment == experiment and any(one.encode() in row.payload for one in words):
-                self._buffer.drop(row)
-                gone.append(row.payload)
-        return gone
-
-    # -- append --------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     async def append(self, entry: Append, event: AnyEvent) -> Appended | Known:
         """Make an event durable and fold it. Raises StoreUnavailable: nothing is acknowledged. A
         quarantined experiment takes what lifts the quarantine, and nothing else."""
         if not isinstance(event, Skipped):
             self._follower.state(entry.experiment)
-        outcome = await self._written(entry, event)
-        assert isinstance(outcome, Appended | Known)
-        return outcome
-
-    async def activate(self, entry: Activation) -> bool:
-        """Whether it was the first. Raises StoreUnavailable: nothing is acknowledged."""
-        return isinstance(await self._written(entry, None), Kept)
+        self._expect_log()
+        result = await self._submit(entry, event).answer
+        assert isinstance(result, Appended | Known)
+        return result
 
     async def append_all(self, entries: Sequence[tuple[Append, AnyEvent]]) -> None:
         """`append` of each, in one commit. Raises StoreUnavailable."""
         self._expect_log()
-        loop = asyncio.get_running_loop()
-        waiting = [self._submit(*entry, loop.create_future()) for entry in entries]
-        outcomes = await asyncio.gather(*(each.done for each in waiting), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+        answers = [self._submit(entry, event).answer for entry, event in entries]
+        for result in await asyncio.gather(*answers, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
-    async def _written(self, entry: Entry, event: AnyEvent | None) -> Outcome:
+    async def activate(self, entry: Activation) -> bool:
+        """Whether it was the first. Raises StoreUnavailable: nothing is acknowledged."""
         self._expect_log()
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._submit(entry, event, done)
-        return await done
+        return isinstance(await self._submit(entry).answer, Kept)
 
     def _expect_log(self) -> None:
         if self.degraded:
             raise StoreUnavailable("the log cannot be written at present")
 
-    async def keep(self, row: DecisionRow, *, required: bool) -> Held:
-        """Log a decision, or let it wait in memory for a log that is gone or slow. What another one
-        had under its id before stays.
+    def _submit(
+        self, entry: Entry, event: AnyEvent | None = None, optional: DecisionRow | None = None
+    ) -> Pending:
+        pending = Pending(entry, event, optional)
+        if self._closing:
+            pending.answer.set_exception(StoreUnavailable("the service is shutting down"))
+        else:
+            self._queue.append(pending)
+            self._wake.set()
+            if len(self._queue) >= ENOUGH:
+                self._gate.hurry()
+        return pending
+
+    # -- decisions -----------------------------------------------------------------------------
+
+    async def keep(self, row: DecisionRow, *, required: bool) -> StoredDecision:
+        """Log a decision, or let it wait in memory for a log that is gone or slow. An earlier one
+        under its id stays.
 
         Raises StoreUnavailable where the answer is worth nothing without its row.
         """
-        done: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
         if required:
-            self._submit(row, None, done)
+            pending = self._submit(row)
+        elif self.degraded or (self._buffer.slow and self._buffer.full) or self._closing:
+            return self._buffer.answer(row)
         else:
-            self._keep(row, done)
-        return await done
+            pending = self._submit(row, None, row)
+            if self._buffer.slow:
+                pending.answer.set_result(self._buffer.answer(row, may_be_logged=True))
+            else:
+                self._buffer.set_deadline(pending)
+        stored = await pending.answer
+        assert isinstance(stored, StoredDecision)
+        return stored
 
-    def _keep(self, row: DecisionRow, done: asyncio.Future[Any]) -> None:
-        if self.degraded or (self._slow and self._buffer.full) or self._closing:
-            done.set_result(self._unlogged(row, comes=False))
-            return
-        waiting = self._submit(row, None, done)
-        waiting.row = row
-        if self._slow:
-            done.set_result(self._unlogged(row, comes=True))
-        else:
-            self._watch_over(waiting)
+    async def decision(self, experiment: str, id: str) -> StoredDecision | None:
+        """Raises StoreUnavailable."""
+        if (buffered := self._buffer.find(experiment, id)) is not None:
+            return buffered
+        payload = await self._store.decision(experiment, id)
+        return None if payload is None else StoredDecision(payload, logged=True)
 
-    def _unlogged(self, row: DecisionRow, *, comes: bool) -> Held:
-        """Answer without the log. comes: its row may be there yet."""
-        self._telemetry.unlogged.inc()
-        standing = self._buffer.put(row)
-        if standing is None and not comes:
-            self._telemetry.overflowed.inc()
-        return Held((standing or row).payload, logged=False)
-
-    def _watch_over(self, waiting: Waiting) -> None:
-        """One timer for all: each row is waited for as long, so the oldest comes first."""
-        loop = asyncio.get_running_loop()
-        waiting.deadline = loop.time() + self._patience_seconds
-        self._patient.append(waiting)
-        if self._alarm is None:
-            self._alarm = loop.call_at(waiting.deadline, self._lose_patience)
-
-    def _lose_patience(self) -> None:
-        """Answer those that have waited long enough without the log."""
-        loop, self._alarm = asyncio.get_running_loop(), None
-        self._drop_answered()
-        while self._patient and self._patient[0].deadline <= loop.time():
-            waiting = self._patient.popleft()
-            if waiting.row is not None and not waiting.done.done():
-                self._slow = True
-                waiting.done.set_result(self._unlogged(waiting.row, comes=True))
-        if self._patient:
-            self._alarm = loop.call_at(self._patient[0].deadline, self._lose_patience)
-
-    def _drop_answered(self) -> None:
-        while self._patient and self._patient[0].done.done():
-            self._patient.popleft()
-
-    def _came(self, waiting: Waiting, outcome: Outcome | Exception) -> None:
-        """Tell who waits. Nobody may: the request went away, or its answer did not wait."""
-        if waiting.done.done():
-            if waiting.row is None:
-                return
-            if not isinstance(outcome, Exception):
-                self._buffer.drop(waiting.row)
-            elif self._buffer.put(waiting.row) is None:
-                self._telemetry.overflowed.inc()
-        elif isinstance(outcome, Kept) and isinstance(waiting.entry, DecisionRow):
-            payload = waiting.entry.payload if outcome.earlier is None else outcome.earlier
-            waiting.done.set_result(Held(payload, logged=True))
-        elif not isinstance(outcome, Exception):
-            waiting.done.set_result(outcome)
-        elif waiting.row is not None:
-            waiting.done.set_result(self._unlogged(waiting.row, comes=False))
-        else:
-            known = isinstance(outcome, StoreUnavailable)
-            waiting.done.set_exception(outcome if known else StoreUnavailable(str(outcome)))
-
-    async def held(self, experiment: str, decision: str) -> Held | None:
-        """What stands under a decision's id. Raises StoreUnavailable."""
-        waiting = self._buffer.find(experiment, decision)
-        if waiting is not None:
-            return Held(waiting.payload, logged=False)
-        payload = await self._store.decision(experiment, decision)
-        return None if payload is None else Held(payload, logged=True)
-
-    async def held_soon(self, experiment: str, decision: str) -> Held | None:
-        """The same. Where the log is gone or slow it is not asked: then as far as this process has
-        it."""
-        if self.degraded or self._slow:
-            waiting = self._buffer.find(experiment, decision)
-            return None if waiting is None else Held(waiting.payload, logged=False)
+    async def decision_in_time(self, experiment: str, id: str) -> StoredDecision | None:
+        """The same; where the log is gone or slow, as far as this process has it in memory."""
+        if self.degraded or self._buffer.slow:
+            return self._buffer.find(experiment, id)
         with suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(self._patience_seconds):
-                return await self.held(experiment, decision)
+                return await self.decision(experiment, id)
         return None
 
-    def _submit(self, entry: Entry, event: AnyEvent | None, done: asyncio.Future[Any]) -> Waiting:
-        waiting = Waiting(entry, event, done)
-        if self._closing:
-            waiting.done.set_exception(StoreUnavailable("the service is shutting down"))
-        else:
-            self._pending.append(waiting)
-            self._wake.set()
-            if len(self._pending) >= ENOUGH:
-                self._gate.hurry()
-        return waiting
+    def forget_unlogged(self, experiment: str, words: Sequence[str]) -> list[bytes]:
+        """Drop the decisions in memory that hold one of these words; their payloads."""
+        return self._buffer.forget(experiment, words)
+
+    # -- commits -------------------------------------------------------------------------------
 
     async def _write(self) -> None:
-        while self._pending or not self._closing:
+        while self._queue or not self._closing:
             await self._wake.wait()
             self._wake.clear()
-            batch, self._pending = self._pending, []
+            batch, self._queue = self._queue, []
             if batch:
                 began = asyncio.get_running_loop().time()
                 self._gate.begin()
                 await self._commit(batch, began)
-                if len(batch) >= SOME and len(self._pending) < ENOUGH and not self._closing:
+                if len(batch) >= SOME and len(self._queue) < ENOUGH and not self._closing:
                     await self._gate.pause(began + APART_SECONDS)
                 self._gate.end()
         while self._folding:
             await asyncio.wait(self._folding)
 
-    async def _commit(self, batch: list[Waiting], began: float) -> None:
+    async def _commit(self, batch: list[Pending], began: float) -> None:
         start = perf_counter()
         try:
             try:
-                outcomes = await self._store.commit([waiting.entry for waiting in batch])
+                results = await self._store.commit([pending.entry for pending in batch])
             finally:
-                self._slow = False
-            self._telemetry.append_seconds.observe(perf_counter() - start)
-            written = list(zip(batch, outcomes, strict=True))
+                self._buffer.slow = False
+            self._append_seconds.observe(perf_counter() - start)
+            committed = list(zip(batch, results, strict=True))
         except Exception as fault:  # whatever it is: no request may wait for ever
             self.degrade(fault)
-            for waiting in batch:
-                self._came(waiting, fault)
+            for pending in batch:
+                self._fail(pending, fault)
         else:
-            await self._fold_written(written, began)
-        self._drop_answered()
+            await self._fold(committed, began)
+        self._buffer.drop_answered()
 
-    async def _fold_written(self, written: Sequence[Written], began: float) -> None:
-        """Fold what the log took, one experiment after another, and answer who waits. Where a long
-        decision holds an experiment's lock, a task of its own does so, and the others go on."""
-        events = dict[str, list[Written]]()
-        lives = self._follower.live
-        for waiting, outcome in written:
-            name = waiting.entry.experiment
-            if isinstance(outcome, Appended) and name not in lives:
+    async def _fold(self, committed: Sequence[Committed], began: float) -> None:
+        """Fold and answer, one experiment after another. Where a long decision holds the lock of
+        an experiment, a task of its own waits for it, and the others go on."""
+        by_experiment, lives = dict[str, list[Committed]](), self._follower.live
+        for pending, result in committed:
+            name = pending.entry.experiment
+            if isinstance(result, Appended) and name not in lives:
                 lives[name] = Live(State(name), recovered=True, caught_up_at=began)
-            if waiting.event is None or name not in lives:
-                self._came(waiting, outcome)
+            if pending.event is None or name not in lives:
+                self._answer(pending, result)
             else:
-                events.setdefault(name, []).append((waiting, outcome))
-        for name, own in events.items():
-            live = lives[name]
-            if name in self._behind:
-                self._behind[name].append((own, began))
-            elif live.lock.locked():
-                self._behind[name] = deque([(own, began)])
-                task = asyncio.create_task(self._fold_behind(live, self._behind[name]))
+                by_experiment.setdefault(name, []).append((pending, result))
+        for name, own in by_experiment.items():
+            if lives[name].lock.locked():  # the lock serves the tasks in their order
+                task = asyncio.create_task(self._fold_and_answer(lives[name], own, began))
                 self._folding.add(task)
                 task.add_done_callback(self._folding.discard)
             else:
-                await self._fold_and_tell(live, own, began)
+                await self._fold_and_answer(lives[name], own, began)
 
-    async def _fold_behind(self, live: Live, behind: deque[tuple[list[Written], float]]) -> None:
-        """What commits brought while the experiment's lock was held, in their order."""
-        while behind:
-            await self._fold_and_tell(live, *behind[0])
-            behind.popleft()
-        del self._behind[live.state.name]
-
-    async def _fold_and_tell(self, live: Live, own: list[Written], began: float) -> None:
-        """Of one experiment and one commit."""
-        told: Sequence[tuple[Waiting, Outcome | Exception]] = own
+    async def _fold_and_answer(self, live: Live, own: list[Committed], began: float) -> None:
+        """Of one experiment and one commit. An event at or after the one that the experiment is
+        quarantined for is not acknowledged."""
         try:
             async with live.lock:
                 await self._fold_own(live, own, began)
-            if live.quarantine is not None:
-                told = [(waiting, told_of(live.quarantine, waiting, one)) for waiting, one in own]
         except Exception as fault:
             self.degrade(fault)
-            told = [(waiting, fault) for waiting, _ in own]
-        for waiting, outcome in told:
-            self._came(waiting, outcome)
+            for pending, _ in own:
+                self._fail(pending, fault)
+            return
+        stopped = live.quarantine
+        for pending, result in own:
+            if (
+                stopped is not None
+                and isinstance(result, Appended)
+                and result.position >= stopped.position
+                and not isinstance(pending.event, Skipped)
+            ):
+                self._fail(pending, stopped)
+            else:
+                self._answer(pending, result)
 
-    async def _fold_own(self, live: Live, own: Sequence[Written], began: float) -> None:
-        """Fold, in slices, what the log took of one experiment; the caller holds the lock.
-        Positions that others filled in between are read first."""
+    async def _fold_own(self, live: Live, own: Sequence[Committed], began: float) -> None:
+        """Fold, in slices, what the log took of one experiment; the caller holds the lock. Events
+        of other processes in between are read first."""
         pace = Pace()
-        for waiting, outcome in own:
+        for pending, result in own:
             if live.quarantine is not None:
                 return
-            if waiting.event is None or not isinstance(outcome, Appended):
+            if pending.event is None or not isinstance(result, Appended):
                 continue
-            if outcome.position == live.state.position + 1:
+            if result.position == live.state.position + 1:
                 try:
-                    await self._follower.fold(live, outcome.position, waiting.event)
+                    await self._follower.fold(live, result.position, pending.event)
                 except FoldFailed as fault:
                     self._follower.stop(live, fault)
                 live.caught_up_at = max(live.caught_up_at, began)
-            elif outcome.position > live.state.position:
+            elif result.position > live.state.position:
                 await self._follower.read_up(live)
             await pace.keep()
 
+    def _answer(self, pending: Pending, result: CommitResult) -> None:
+        """A request may be gone, or answered without the log."""
+        if pending.answer.done():
+            if pending.optional is not None:
+                self._buffer.drop(pending.optional)
+        elif isinstance(result, Kept) and isinstance(pending.entry, DecisionRow):
+            payload = pending.entry.payload if result.earlier is None else result.earlier
+            pending.answer.set_result(StoredDecision(payload, logged=True))
+        else:
+            pending.answer.set_result(result)
+
+    def _fail(self, pending: Pending, fault: Exception) -> None:
+        row = pending.optional
+        if not pending.answer.done():
+            if row is not None:
+                pending.answer.set_result(self._buffer.answer(row))
+            elif isinstance(fault, StoreUnavailable):
+                pending.answer.set_exception(fault)
+            else:
+                pending.answer.set_exception(StoreUnavailable(str(fault)))
+        elif row is not None:
+            self._buffer.put(row)
+
+    # -- a log that is gone --------------------------------------------------------------------
+
     def degrade(self, fault: Exception) -> None:
+        """Refuse events, and answer decisions without the log, until it can be written again."""
         if not self.degraded:
             bug = None if isinstance(fault, StoreError) else fault
             logger.error("the log cannot be written or folded: %s", fault, exc_info=bug)
             self.degraded = True
-            self._telemetry.degraded.set(1)
+            self._degraded.set(1)
             self._background.spawn(self._restore(str(fault)))
 
-    async def _restore(self, told: str) -> None:
-        """Try the log until it takes the buffered decisions, then serve as before.
-
-        told   the fault that was said last
-        """
+    async def _restore(self, last_fault: str) -> None:
+        """Try the log until it takes the buffered decisions."""
         while self.degraded:
             await asyncio.sleep(RETRY_SECONDS)
-            rows = self._buffer.oldest(PAGE)
             try:
-                await self._store.commit(rows)  # even none, to see whether the log can be written
+                await self._commit_buffered(PAGE)  # even none, to see whether it can be written
                 await self._follower.read_up_all()  # what was appended though its answer was lost
             except Exception as fault:
-                if str(fault) != told:
-                    told = str(fault)
+                if str(fault) != last_fault:
+                    last_fault = str(fault)
                     logger.error("the log is still gone: %s", fault)
                 continue
-            for row in rows:
-                self._buffer.drop(row)
             if not self._buffer:
                 self.degraded = False
-                self._telemetry.degraded.set(0)
+                self._degraded.set(0)
                 logger.warning("the log can be written again")
+
+    async def _commit_buffered(self, count: int) -> None:
+        rows = self._buffer.oldest(count)
+        await self._store.commit(rows)
+        for row in rows:
+            self._buffer.drop(row)

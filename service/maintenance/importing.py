@@ -104,7 +104,7 @@ class Importer:
     ) -> list["_Checked | Refused"]:
         """Each against the definition, and against what an earlier import said of the same id."""
         ids = [decision_id(visit.id) for visit in visits]
-        held = await asyncio.gather(*(self._journal.held(state.name, own) for own in ids))
+        held = await asyncio.gather(*(self._journal.decision(state.name, own) for own in ids))
         links = [link_mark(own, 0, visit.arm) for own, visit in zip(ids, visits, strict=True)]
         marks = await self._store.marks(state.name, links)
         checked: list[_Checked | Refused] = []

@@ -18,9 +18,9 @@ from service.bandits.policies.candidates import Candidates
 from service.definition.features import Array
 from service.definition.select_request import InlineArm, Named, SelectRequest
 from service.errors import Conflict, Invalid, NoFiniteScores, NotFound, NotPositiveDefinite
+from service.log.buffer import StoredDecision
 from service.log.journal import Journal
 from service.log.stores.base import DecisionRow
-from service.log.writer import Held
 from service.observability.telemetry import Telemetry
 from service.security.entropy import Entropy
 from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of, text_of
@@ -148,7 +148,7 @@ class Engine:
             return await self._decide(state, question, None)
         own = self.own_id(state, question)
         assert own is not None
-        held = await self._journal.held_soon(state.name, own)
+        held = await self._journal.decision_in_time(state.name, own)
         if held is not None:
             return self._again(state, question, held)
         return await self._decide(state, question, own)
@@ -157,7 +157,7 @@ class Engine:
         """The id of the decision that the request's key stands for; None where it has no key."""
         return None if question.key is None else self._sealer.request_id(state.name, question.key)
 
-    def _again(self, state: State, question: SelectRequest, held: Held) -> Answer:
+    def _again(self, state: State, question: SelectRequest, held: StoredDecision) -> Answer:
         """The decision that a key stands for. Raises Conflict where it came with something else."""
         decision = decode_decision(held.payload)
         if not self._asks_for(question, decision):
@@ -328,7 +328,7 @@ class Engine:
         first = slate.propensities[0]
         return Made(decision, token, whole, row, 0.0 if first == 1.0 else rules.entropy(p))
 
-    def answer(self, asked: Asked, made: Made, held: Held) -> Answer:
+    def answer(self, asked: Asked, made: Made, held: StoredDecision) -> Answer:
         """What is said of a decision once its row is held. Raises Conflict."""
         state, row, decision = asked.state, made.row, made.decision
         if held.payload is not row.payload and held.payload != row.payload:

@@ -134,7 +134,7 @@ class Settlements:
             expect_granted(grant, experiment)
             known = {experiment: await self._journal.discover(experiment)}
         for name, state in known.items():
-            held = await self._journal.held(name, decision)
+            held = await self._journal.decision(name, decision)
             if held is None or state.deleted:
                 continue
             row = decode_decision(held.payload)

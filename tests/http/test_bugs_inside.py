@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.log.stores.base import Entry, Outcome
+from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.state.fold import State
 from tests.support.service import expect_problem, serving
@@ -14,7 +14,7 @@ from tests.support.service import expect_problem, serving
 class Buggy(MemoryStore):
     bug = False
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         if self.bug:
             raise ValueError("nobody thought of this")
         return await super().commit(entries)

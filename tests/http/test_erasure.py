@@ -12,7 +12,7 @@ import pytest
 from benchmarks.support.redis_server import redis_server
 from service.errors import StoreUnavailable
 from service.log.stores import Store, open_store
-from service.log.stores.base import Entry, Outcome
+from service.log.stores.base import CommitResult, Entry
 from service.log.stores.keeping import Erasure
 from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import Patience, RedisStore
@@ -188,7 +188,7 @@ class Slow(MemoryStore):
         self.free = asyncio.Event()
         self.free.set()
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         await self.free.wait()
         return await super().commit(entries)
 

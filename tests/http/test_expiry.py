@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.log.stores.base import Entry, Outcome
+from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from tests.support.service import Wire, serving
 from tests.support.wall import Wall
@@ -19,7 +19,7 @@ class Counted(MemoryStore):
         self.searches += 1
         return await super().due(experiment, now, limit)
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         self.commits += 1
         return await super().commit(entries)
 

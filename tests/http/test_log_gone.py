@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from service.errors import StoreUnavailable
-from service.log.stores.base import Entry, Outcome, Record
+from service.log.stores.base import CommitResult, Entry, Record
 from service.log.stores.memory import MemoryStore
 from tests.http.test_decisions import EMBEDDED, PHOTO
 from tests.support.service import Json, Wire, expect_problem, serving
@@ -20,7 +20,7 @@ class Disk(MemoryStore):
     full = gone = False
     commits = 1_000_000
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         self.commits -= 1
         if self.full or self.gone or self.commits < 0:
             raise StoreUnavailable("/secret/place: database or disk is full")

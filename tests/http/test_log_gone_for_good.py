@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from service.errors import StoreUnavailable
-from service.log.stores.base import Entry, Outcome
+from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from tests.support.service import serving
 
@@ -13,7 +13,7 @@ from tests.support.service import serving
 class Disk(MemoryStore):
     full = False
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         if self.full:
             raise StoreUnavailable("database or disk is full")
         return await super().commit(entries)

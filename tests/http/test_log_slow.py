@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from service.errors import StoreUnavailable
-from service.log.stores.base import Entry, Outcome
+from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from tests.support.service import Wire, serving
 
@@ -23,7 +23,7 @@ class Slow(MemoryStore):
         self.free, self.begun = asyncio.Event(), asyncio.Event()
         self.free.set()
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         stuck = not self.free.is_set()
         self.begun.set()
         await self.free.wait()
@@ -60,8 +60,8 @@ def test_a_decision_is_answered_and_its_row_comes_later(wire: Wire, disk: Slow) 
 def test_only_the_first_waits(wire: Wire, disk: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
     disk.free.clear()
     assert wire.select()["logged"] is False
-    writer = wire.services.journal._writer
-    monkeypatch.setattr(writer, "_watch_over", lambda waiting: pytest.fail("waits"))
+    buffer = wire.services.journal._writer._buffer
+    monkeypatch.setattr(buffer, "set_deadline", lambda pending: pytest.fail("waits"))
     assert not any(wire.select()["logged"] for _ in range(20))
 
 

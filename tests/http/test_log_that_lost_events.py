@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from service.errors import StoreUnavailable
-from service.log.stores.base import Entry, Outcome
+from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.log.writer import RETRY_SECONDS
 from tests.support.service import Wire, expect_problem, serving
@@ -18,7 +18,7 @@ class Forgetful(MemoryStore):
     shared = True
     gone = False
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         if self.gone:
             raise StoreUnavailable("connection refused")
         return await super().commit(entries)

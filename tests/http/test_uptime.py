@@ -15,7 +15,7 @@ from service.cli.evaluate import _bar
 from service.http.bounded import protocol
 from service.log.presence import Presence
 from service.log.reading import Progress
-from service.log.stores.base import Entry, Outcome
+from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.observability.drift import Drift
 from tests.support.keys import Keys
@@ -41,7 +41,7 @@ class Stuck(MemoryStore):
         self.free = asyncio.Event()
         self.free.set()
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         await self.free.wait()
         return await super().commit(entries)
 

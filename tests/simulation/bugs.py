@@ -9,8 +9,8 @@ from unittest import mock
 
 from service.log.follower import Live
 from service.log.observers import Snapshots
-from service.log.stores.base import Append, Appended, Entry, Known, Mark, Outcome, Snapshot
-from service.log.writer import Writer, Written
+from service.log.stores.base import Append, Appended, CommitResult, Entry, Known, Mark, Snapshot
+from service.log.writer import Committed, Writer
 from service.maintenance.erasure import Eraser
 from service.serving.chain import Settlement
 from service.state.events import AnyEvent
@@ -26,7 +26,7 @@ def mark_before_append() -> Iterator[None]:
     """The store takes an event's identities first; a crash between leaves marks of nothing."""
     right = Disk.take
 
-    async def take(self: Disk, entry: Entry) -> Outcome:
+    async def take(self: Disk, entry: Entry) -> CommitResult:
         if not isinstance(entry, Append):
             return await right(self, entry)
         kept = self._experiments[entry.experiment]
@@ -100,12 +100,12 @@ def fold_that_skips_a_gap() -> Iterator[None]:
         self.position = position - 1
         right(self, position, event, artifact)
 
-    async def fold_own(self: Writer, live: Live, own: Sequence[Written], began: float) -> None:
-        for waiting, outcome in own:
-            if waiting.event is None or not isinstance(outcome, Appended):
+    async def fold_own(self: Writer, live: Live, own: Sequence[Committed], began: float) -> None:
+        for pending, result in own:
+            if pending.event is None or not isinstance(result, Appended):
                 continue
-            if outcome.position > live.state.position:
-                await self._follower.fold(live, outcome.position, waiting.event)
+            if result.position > live.state.position:
+                await self._follower.fold(live, result.position, pending.event)
 
     with (
         mock.patch.object(State, "apply", apply),

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Literal
 
 from service.errors import StoreUnavailable
-from service.log.stores.base import Appended, Entry, Outcome, Snapshot
+from service.log.stores.base import Appended, CommitResult, Entry, Snapshot
 from service.log.stores.keeping import Cut, Erasure
 from service.log.stores.memory import MemoryStore
 from service.serving.chain import ERASED
@@ -46,7 +46,7 @@ class Disk(MemoryStore):
         self._past_blobs: dict[str, bytes] = {}
         self.misdeeds: list[str] = []
 
-    async def take(self, entry: Entry) -> Outcome:
+    async def take(self, entry: Entry) -> CommitResult:
         """One entry, whole or not at all. What may be forgotten by now is."""
         self.forget()
         [outcome] = await self.commit([entry])
@@ -179,7 +179,7 @@ class Line:
         await self._trip()
         await self._disk.wait(positions, seconds)
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         """Entry by entry: those of other processes may come between."""
         await self._trip()
         fault = self.faults.popleft() if self.faults else None

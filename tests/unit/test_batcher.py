@@ -9,7 +9,7 @@ import pytest
 from service.definition.select_request import SelectRequest
 from service.log.commit_gate import ENOUGH as ENOUGH_ENTRIES
 from service.log.commit_gate import SOME
-from service.log.stores.base import Entry, Outcome
+from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.serving.batcher import ENOUGH
 from service.serving.engine import Answer
@@ -27,7 +27,7 @@ class Gated(MemoryStore):
         self.gate.set()
         self.batches: list[int] = []
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         self.batches.append(len(entries))
         self.begun.set()
         await self.gate.wait()

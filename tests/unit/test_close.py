@@ -8,7 +8,7 @@ import pytest
 from service.log.commit_gate import SOME, CommitGate
 from service.log.journal import Journal
 from service.log.stores import open_store
-from service.log.stores.base import DecisionRow, Entry, Outcome
+from service.log.stores.base import CommitResult, DecisionRow, Entry
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
@@ -47,7 +47,7 @@ class Gated(MemoryStore):
         super().__init__()
         self.begun, self.gate = asyncio.Event(), asyncio.Event()
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         self.begun.set()
         await self.gate.wait()
         return await super().commit(entries)

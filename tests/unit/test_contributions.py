@@ -11,8 +11,7 @@ from service.app import assemble
 from service.definition.experiment import Definition, RewardRules
 from service.errors import Exhausted, NotLoggable
 from service.http.services import Services
-from service.log.stores.base import Append, Entry, Mark
-from service.log.stores.base import Outcome as Stored
+from service.log.stores.base import Append, CommitResult, Entry, Mark
 from service.log.stores.memory import MemoryStore
 from service.serving.chain import MOST_LINKS
 from service.serving.engine import SelectRequest
@@ -31,7 +30,7 @@ class Counting(MemoryStore):
         super().__init__()
         self.entries = self.looked_up = 0
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Stored]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         self.entries += sum(isinstance(entry, Append) for entry in entries)
         return await super().commit(entries)
 

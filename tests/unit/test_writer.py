@@ -8,8 +8,7 @@ import pytest
 from service.app import Services, assemble
 from service.definition.experiment import Definition
 from service.errors import StoreUnavailable
-from service.log.stores.base import Append, Entry
-from service.log.stores.base import Outcome as Stored
+from service.log.stores.base import Append, CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.serving.engine import SelectRequest
 from service.serving.settlement import Outcome
@@ -26,7 +25,7 @@ class Gated(MemoryStore):
         self.gate, self.sizes = asyncio.Event(), list[int]()
         self.gate.set()
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Stored]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         await self.gate.wait()
         self.sizes.append(len(entries))
         return await super().commit(entries)
@@ -126,7 +125,7 @@ class Failing(Gated):
 
     shared, fails = True, False
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Stored]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         outcomes = await super().commit(entries)
         if self.fails:
             raise StoreUnavailable("no reply")

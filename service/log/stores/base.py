@@ -101,4 +101,4 @@ class KeptRow:
 
 
 Entry = Append | DecisionRow | Activation
-Outcome = Appended | Known | Kept
+CommitResult = Appended | Known | Kept

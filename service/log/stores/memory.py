@@ -13,13 +13,13 @@ from service.log.stores.base import (
     Activation,
     Append,
     Appended,
+    CommitResult,
     DecisionRow,
     Entry,
     Kept,
     KeptRow,
     Known,
     Mark,
-    Outcome,
     Record,
     Snapshot,
 )
@@ -56,7 +56,7 @@ class _Experiment:
     readers: dict[str, Taken] = field(default_factory=dict)
     removed: Removed = field(default_factory=Removed)
 
-    def append(self, entry: Append) -> Outcome:
+    def append(self, entry: Append) -> CommitResult:
         known = {i: self.marks[i] for i in entry.marks if i in self.marks}
         if len(known) == len(entry.marks):
             self._settle(entry.settles)
@@ -78,7 +78,7 @@ class _Experiment:
             self.settled.add(decision)
             self.waiting.pop(decision, None)
 
-    def keep(self, row: DecisionRow) -> Outcome:
+    def keep(self, row: DecisionRow) -> CommitResult:
         if row.id in self.decisions:
             return Kept(self.decisions[row.id])
         self.rows += 1
@@ -88,7 +88,7 @@ class _Experiment:
             self.waiting[row.id] = row.due
         return Kept()
 
-    def activate(self, entry: Activation) -> Outcome:
+    def activate(self, entry: Activation) -> CommitResult:
         if entry.mark in self.marks:
             return Known({entry.mark: self.marks[entry.mark]})
         self._mark({entry.mark: ""}, 0, entry.keep_until)
@@ -96,7 +96,7 @@ class _Experiment:
             self.waiting[entry.decision] = entry.due
         return Kept()
 
-    def take(self, entry: Entry) -> Outcome:
+    def take(self, entry: Entry) -> CommitResult:
         if isinstance(entry, Append):
             return self.append(entry)
         return self.keep(entry) if isinstance(entry, DecisionRow) else self.activate(entry)
@@ -237,7 +237,7 @@ class MemoryStore(Store):
     async def experiments(self) -> list[str]:
         return sorted(name for name, state in self._experiments.items() if state.position)
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         outcomes = [self._experiments[entry.experiment].take(entry) for entry in entries]
         self._moved.set()
         self._moved = asyncio.Event()

@@ -27,7 +27,7 @@ from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnava
 from service.log.stores import redis_keeping as keeping
 from service.log.stores import redis_restoring as restoring
 from service.log.stores import redis_tables as tables
-from service.log.stores.base import Entry, KeptRow, Outcome, Record
+from service.log.stores.base import CommitResult, Entry, KeptRow, Record
 from service.log.stores.keeping import Cut, Erasure, Instant, Part, Removal
 from service.log.stores.redis_fitness import durability, unfit
 from service.log.stores.redis_scripts import (
@@ -133,7 +133,7 @@ class RedisStore(Store):
         exist = await self._all([("EXISTS", key_of(name, "events")) for name in names])
         return [name for name, exists in zip(names, exist, strict=True) if exists]
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         if not entries:
             await self._keep([("SET", "forage:probe", 1)])  # a write, of what nobody reads
             return []

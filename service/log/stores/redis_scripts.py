@@ -27,12 +27,12 @@ from service.log.stores.base import (
     Activation,
     Append,
     Appended,
+    CommitResult,
     DecisionRow,
     Entry,
     Kept,
     Known,
     Mark,
-    Outcome,
 )
 
 Command = tuple[Any, ...]
@@ -145,7 +145,7 @@ def commits(batch: dict[str, list[Entry]]) -> Iterator[Command]:
         script = ("EVALSHA", COMMIT_DIGEST)
 
 
-def outcomes(entries: Iterable[Entry], reply: Sequence[bytes]) -> Iterator[Outcome]:
+def outcomes(entries: Iterable[Entry], reply: Sequence[bytes]) -> Iterator[CommitResult]:
     for entry, answer in zip(entries, msgspec.msgpack.decode(reply[0]), strict=True):
         if isinstance(entry, DecisionRow):
             yield Kept(reply[answer] if answer else None)

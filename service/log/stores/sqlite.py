@@ -16,7 +16,7 @@ from service.errors import ConfigurationError, StoreError, StoreUnavailable
 from service.log.stores import sqlite_file
 from service.log.stores import sqlite_keeping as keeping
 from service.log.stores import sqlite_tables as tables
-from service.log.stores.base import Entry, Outcome
+from service.log.stores.base import CommitResult, Entry
 from service.log.stores.keeping import Cut, Erasure, Instant, Part, Removal
 from service.log.stores.sqlite_checkpoints import Checkpoints
 from service.log.stores.sqlite_commit import commit
@@ -78,7 +78,7 @@ class SqliteStore(Store):
     async def experiments(self) -> list[str]:
         return await self._reader.run(_names)
 
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         outcomes = await self._write(partial(commit, entries=entries))
         self._checkpoints.committed(len(entries))
         return outcomes

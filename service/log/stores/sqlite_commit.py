@@ -9,12 +9,12 @@ from service.log.stores.base import (
     Activation,
     Append,
     Appended,
+    CommitResult,
     DecisionRow,
     Entry,
     Kept,
     Known,
     Mark,
-    Outcome,
 )
 from service.log.stores.sqlite_rows import ROWS, run, select
 from service.log.stores.sqlite_tables import head
@@ -33,7 +33,7 @@ def _marks(db: sqlite3.Connection, identities: Sequence[Identity]) -> dict[Ident
     return {(experiment, identity): Mark(*mark) for experiment, identity, *mark in rows}
 
 
-def commit(db: sqlite3.Connection, entries: Sequence[Entry]) -> list[Outcome]:
+def commit(db: sqlite3.Connection, entries: Sequence[Entry]) -> list[CommitResult]:
     try:
         with sqlite_file.transaction(db):
             return _write(db, entries, {})
@@ -44,7 +44,7 @@ def commit(db: sqlite3.Connection, entries: Sequence[Entry]) -> list[Outcome]:
 
 def _write(
     db: sqlite3.Connection, entries: Sequence[Entry], kept: Mapping[Identity, bytes]
-) -> list[Outcome]:
+) -> list[CommitResult]:
     if not entries:
         db.execute(f"PRAGMA user_version = {sqlite_file.LAYOUT}")  # a write, of what is there
     marks: list[Identity] = []
@@ -96,12 +96,12 @@ class _Batch:
         self._due: list[tuple[str, str, float]] = []
         self._counts: Counter[tuple[str, str]] = Counter()
 
-    def take(self, entry: Entry) -> Outcome:
+    def take(self, entry: Entry) -> CommitResult:
         if isinstance(entry, Append):
             return self.append(entry)
         return self.keep(entry) if isinstance(entry, DecisionRow) else self.activate(entry)
 
-    def activate(self, entry: Activation) -> Outcome:
+    def activate(self, entry: Activation) -> CommitResult:
         key = entry.experiment, entry.mark
         known = self._known.get(key)
         if known:
@@ -112,7 +112,7 @@ class _Batch:
             self._due.append((entry.experiment, entry.decision, entry.due))
         return Kept()
 
-    def append(self, entry: Append) -> Outcome:
+    def append(self, entry: Append) -> CommitResult:
         experiment, marks = entry.experiment, self._known
         known = {
             identity: marks[experiment, identity]
@@ -135,7 +135,7 @@ class _Batch:
             self._settled.append((experiment, entry.settles))
         return Appended(position)
 
-    def keep(self, row: DecisionRow) -> Outcome:
+    def keep(self, row: DecisionRow) -> CommitResult:
         key = row.experiment, row.id
         if key in self._kept:
             return Kept(self._kept[key])

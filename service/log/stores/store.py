@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from service.errors import StoreError
-from service.log.stores.base import Entry, KeptRow, Mark, Outcome, Record, Snapshot
+from service.log.stores.base import CommitResult, Entry, KeptRow, Mark, Record, Snapshot
 from service.log.stores.keeping import (
     SCRUB,
     Cut,
@@ -68,7 +68,7 @@ class Backend(Protocol):
         """Names of the experiments that have an event, sorted."""
 
     @abstractmethod
-    async def commit(self, entries: Sequence[Entry]) -> list[Outcome]: ...
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]: ...
     @abstractmethod
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
         """Return once an experiment's log may have moved past its position, or after `seconds`."""
