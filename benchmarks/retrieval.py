@@ -29,8 +29,9 @@ from service.bandits.policies.candidates import Candidates
 from service.bandits.posterior import RidgeHead
 from service.definition.experiment import Definition
 from service.definition.features import Schema
+from service.serving.arm_index import ArmIndex
 from service.serving.engine import decide
-from service.serving.retrieval import DRAWS, Retriever
+from service.serving.retrieval import DRAWS
 from service.state.learner import Learner
 from simulator_client.summary import table
 
@@ -76,7 +77,7 @@ def policy(kind: str, retrieve: int, taste: np.ndarray[Any, Any]) -> Learner:
 
 
 def timed(
-    learner: Learner, found: Retriever, rows: dict[str, Any], rate: float, seconds: float
+    learner: Learner, found: ArmIndex, rows: dict[str, Any], rate: float, seconds: float
 ) -> dict[str, float]:
     """Open loop: a decision is late from when it was due."""
     rng = np.random.default_rng(2)
@@ -99,7 +100,7 @@ def timed(
                 rows[arm] = rng.standard_normal(WIDTH)
             else:
                 rows.pop(arm, None)
-            found.put(arm, rows.get(arm))
+            found.change({arm: rows.get(arm)})
             found.settle()
             if found.stale:
                 found.build_aside()
@@ -108,7 +109,7 @@ def timed(
 
 
 def decided(
-    learner: Learner, found: Retriever, rows: dict[str, Any], context: Any, seed: int
+    learner: Learner, found: ArmIndex, rows: dict[str, Any], context: Any, seed: int
 ) -> tuple[str, list[str]]:
     """The arm, and its candidates."""
     count = learner.policy.retrieve
@@ -121,7 +122,7 @@ def decided(
 
 
 def compared(
-    learner: Learner, found: Retriever, exact: Retriever, rows: dict[str, Any]
+    learner: Learner, found: ArmIndex, exact: ArmIndex, rows: dict[str, Any]
 ) -> dict[str, float]:
     """Against a search that looks at every arm."""
     rng, equal, recall = np.random.default_rng(3), 0, 0.0
@@ -139,11 +140,12 @@ def measured(
 ) -> dict[str, float]:
     """Of one policy."""
     learner = policy(kind, retrieve, np.random.default_rng(4).standard_normal(WIDTH))
-    found, exact = Retriever(learner.view), Retriever(learner.view)
+    found, exact = ArmIndex(learner.view), ArmIndex(learner.view)
     start = perf_counter()
     found.load(rows)
     loaded = perf_counter()
     found.build_aside().join()
+    found.settle()
     built = perf_counter()
     exact.load(rows)
     result = {"load_s": loaded - start, "build_s": built - loaded}

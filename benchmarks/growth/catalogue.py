@@ -20,8 +20,8 @@ from service.log.journal import Journal
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
+from service.serving.arm_index import ArmIndex
 from service.serving.engine import Engine, decide
-from service.serving.retrieval import Retriever
 from service.settings import Settings
 from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Settled
 from service.state.fold import State
@@ -106,10 +106,11 @@ def changed(answering: Engine, state: State) -> Work:
 def found(state: State) -> Work:
     """A decision over arms that are found among all of them."""
     learner = policy("lints", RETRIEVED, np.random.default_rng(4).standard_normal(WIDTH))
-    retriever, rows = Retriever(learner.view), dict(state.rows)
+    retriever, rows = ArmIndex(learner.view), dict(state.rows)
     retriever.load(rows)
     if retriever.stale:
         retriever.build_aside().join()
+        retriever.settle()
     contexts = cycle(np.random.default_rng(5).standard_normal((REQUESTS, WIDTH)))
     return lambda: decided(learner, retriever, rows, next(contexts), 7)
 

@@ -44,7 +44,7 @@ from benchmarks.machine import machine
 from benchmarks.memory import resident_mb
 from benchmarks.retrieval import COMPARED, LEARNED, WIDTH, decided, vectors
 from service.log.stores import open_store
-from service.serving.retrieval import Retriever
+from service.serving.arm_index import ArmIndex
 from service.state.events import decode_event
 from service.state.fold import State
 from service.state.learner import Learner
@@ -223,7 +223,7 @@ class Made:
 
     def compared(self, learner: Learner, rows: Rows) -> Json:
         """Against a search that looks at every arm."""
-        exact, equal, recall = Retriever(learner.view), 0, 0.0
+        exact, equal, recall = ArmIndex(learner.view), 0, 0.0
         exact.load(rows)
         for taste, seed, arm, candidates in self._found:
             best, every = decided(learner, exact, rows, taste, seed)

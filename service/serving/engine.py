@@ -249,7 +249,7 @@ class Engine:
         seed, shortlist = _entropy.getrandbits(63), None
         if question.arms is None and self._retrieval.applies(state, learner):
             context = state.schema.encode_context(question.context)
-            candidates = self._retrieval.now(state, learner, context, seed)
+            candidates = self._retrieval.fast_candidates(state, learner, context, seed)
             inline: dict[str, InlineArm] = {}
             most = len(candidates.ids) or len(state.rows)
             if candidates.ids:

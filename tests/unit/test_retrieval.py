@@ -1,7 +1,8 @@
-"""Arms are found by what a draw of the weights would score them, and none that went is found."""
+"""A search finds the arms that the mean and the draws score best, and none that was removed."""
 
 import asyncio
-from threading import Event, Lock
+import sys
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.serving import retrieval
+from service.serving import arm_index, retrieval
+from service.serving.arm_index import ArmIndex
 from service.serving.engine import decide
-from service.serving.retrieval import DRAWS, Retrieval, Retriever
+from service.serving.retrieval import DRAWS, Retrieval
 from service.state.events import ArmRemoved, ArmUpserted, ExperimentDefined
 from service.state.fold import State
 from service.state.learner import Learner
@@ -68,10 +70,16 @@ def _part(policy: Learner) -> Any:
     return policy.view.context_part(CONTEXT)
 
 
-def loaded(state: State, policy: Learner, scanned: int = 20_000) -> Retriever:
-    found = Retriever(policy.view, scanned=scanned)
+def loaded(state: State, policy: Learner, scanned: int = 20_000) -> ArmIndex:
+    found = ArmIndex(policy.view, scanned=scanned)
     found.load(state.rows)
     return found
+
+
+def built(index: ArmIndex) -> None:
+    index.build_aside().join()
+    while index._build is not None:
+        index.settle()
 
 
 def test_where_all_are_as_good_some_are_found() -> None:
@@ -113,15 +121,15 @@ def test_arms_that_come_and_go_between_builds_are_found_as_they_are(
     policy = learned(state)
     found = loaded(state, policy, scanned)
     if scanned == 10:
-        found.build_aside().join()
+        built(found)
     rng = np.random.default_rng(seed)
     for arm, stays in moves:
         if not stays and str(arm) not in state.rows:
             continue
         put(state, str(arm), rng.standard_normal(3).tolist() if stays else None)
-        found.put(str(arm), state.rows.get(str(arm)))
+        found.change({str(arm): state.rows.get(str(arm))})
         if scanned == 10 and found.stale:
-            found.build_aside().join()
+            built(found)
     assert len(found) == len(state.rows)
     directions = policy.directions(CONTEXT, DRAWS, seed)
     ids = found.search(directions, 5, 3, seed)
@@ -147,16 +155,18 @@ def test_the_service_follows_its_catalogue() -> None:
         state, found = defined(500), Retrieval()
         policy = learned(state)
         assert found.applies(state, policy)
-        assert found.now(state, policy, CONTEXT, 1).ids == ()  # the catalogue is not taken in yet
+        assert (
+            found.fast_candidates(state, policy, CONTEXT, 1).ids == ()
+        )  # the catalogue is not taken in yet
         first = await found.candidates(state, policy, CONTEXT, 1)
-        assert found.now(state, policy, CONTEXT, 1).ids == first.ids
+        assert found.fast_candidates(state, policy, CONTEXT, 1).ids == first.ids
         assert 5 < len(first.ids) < 60
         gone = first.ids[0]
         put(state, gone, None)
         mean = policy.directions(CONTEXT, 1, 0)[:, 0] / _part(policy)
         put(state, "star", (1e3 * mean[policy.view.groups[_image(policy)]]).tolist())
         for seed in range(20):
-            candidates = found.now(state, policy, CONTEXT, seed)
+            candidates = found.fast_candidates(state, policy, CONTEXT, seed)
             assert gone not in candidates.ids
             assert set(candidates.ids) <= state.rows.keys()
             p, _ = decide(policy, CONTEXT, candidates, 1, seed)
@@ -174,7 +184,7 @@ def test_disjoint_heads_cannot_be_searched() -> None:
         defined(1, disjoint=True)
 
 
-Moving = tuple[State, Learner, Retriever]
+Moving = tuple[State, Learner, ArmIndex]
 
 
 def filed(arms: int = 2_000) -> Moving:
@@ -184,21 +194,21 @@ def filed(arms: int = 2_000) -> Moving:
     policy = learned(state)
     found = loaded(state, policy, scanned=1_000)
     assert found.stale
-    found.build_aside().join()
+    built(found)
     assert not found.stale
     return state, policy, found
 
 
-def changed(state: State, found: Retriever, count: int, rng: np.random.Generator) -> None:
+def changed(state: State, found: ArmIndex, count: int, rng: np.random.Generator) -> None:
     """Arms that change, come and go."""
     for number in range(count):
         arm = str(rng.integers(2 * len(state.rows)))
         stays = number % 4 > 0 or arm not in state.rows
         put(state, arm, rng.standard_normal(3).tolist() if stays else None)
-        found.put(arm, state.rows.get(arm))
+        found.change({arm: state.rows.get(arm)})
 
 
-def expect_as_a_scan(found: Retriever, state: State, policy: Learner) -> None:
+def expect_as_a_scan(found: ArmIndex, state: State, policy: Learner) -> None:
     assert len(found) == len(state.rows)
     exact = loaded(state, policy)
     for count in (5, 500):  # of 500 for each direction, most arms are among them
@@ -208,104 +218,80 @@ def expect_as_a_scan(found: Retriever, state: State, policy: Learner) -> None:
         assert set(own) == set(exact.search(directions, count, 0, 1))
 
 
-@pytest.fixture
-def moving(monkeypatch: pytest.MonkeyPatch) -> Moving:
-    """2,000 arms with an index, in which whatever came is brought to its list."""
-    monkeypatch.setattr(retrieval, "RESTING", 0)
-    return filed()
-
-
-def test_what_came_is_found_wherever_it_has_been_brought_to(moving: Moving) -> None:
-    (state, policy, found), rng = moving, np.random.default_rng(1)
+def test_an_index_follows_changes_and_is_then_as_good_as_a_scan() -> None:
+    (state, policy, found), rng = filed(), np.random.default_rng(1)
     for _ in range(5):
         changed(state, found, 60, rng)
-        for _ in range(2):
-            found.settle()
         expect_as_a_scan(found, state, policy)
-    for _ in range(10):
-        found.settle()
-    assert found._lists.rest == 0
-    expect_as_a_scan(found, state, policy)
 
 
-def test_an_arm_longer_than_all_others_is_found_whichever_lists_are_looked_into(
+def test_an_arm_longer_than_all_others_is_found_whichever_lists_are_probed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where it would lie among shorter ones says nothing of what it scores."""
-    for name, value in (("RESTING", 0), ("SCANNED", 9), ("PROBED", 1)):
-        monkeypatch.setattr(retrieval, name, value)
-    (_, policy, found), side = filed(), np.array([0.0, 0.0, 0.0, 1e6])
-    mean = policy.directions(CONTEXT, 1, 0)[:, 0] / _part(policy)
-    image = mean[policy.view.groups[_image(policy)]]
-    across = np.cross(image, [1.0, 0.0, 0.0])
-    found.put("star", np.concatenate([1e3 * (across + 0.2 * image), side[:1]]))
-    for _ in range(3):
-        found.settle()
-    ids = found.search(np.column_stack([mean * _part(policy)]), 5, 0, 1)
-    assert "star" in ids
+    """Its nearest center says nothing of what it scores."""
+    for name, value in (("SCANNED", 9), ("PROBED", 1)):
+        monkeypatch.setattr(arm_index, name, value)
+    _, policy, found = filed()
+    mean = policy.directions(CONTEXT, 1, 0)[:, :1]
+    gain = (policy.view.design(CONTEXT[None], np.eye(4)) @ (mean[:, 0] / _part(policy)))[:3]
+    gain -= policy.view.design(CONTEXT[None], np.zeros((1, 4))) @ (mean[:, 0] / _part(policy))
+    across = np.cross(gain, [1.0, 0.0, 0.0])
+    image = 1e3 * (across / np.linalg.norm(across) + 0.2 * gain / np.linalg.norm(gain))
+    found.change({"star": np.append(image, 0.0)})
+    assert "star" in found.search(mean, 1, 0, 1)
+    found.change({"star": None})
+    assert "star" not in found.search(mean, 1, 0, 1)
 
 
-def test_what_changes_while_an_index_is_built_is_in_it(
-    moving: Moving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (state, policy, found), rng = moving, np.random.default_rng(2)
+def test_an_index_has_what_changed_during_its_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    (state, policy, found), rng = filed(), np.random.default_rng(2)
     changed(state, found, 100, rng)
-    copied, go_on = Event(), Event()
+    started, go_on = Event(), Event()
 
-    class Centers(retrieval._Centers):
+    class Waiting(arm_index._InvertedFile):
         def __init__(self, vectors: Any) -> None:
-            copied.set()
+            copy = vectors.copy()
+            started.set()
             assert go_on.wait(10.0)
-            super().__init__(vectors)
+            super().__init__(copy)
 
-    monkeypatch.setattr(retrieval, "_Centers", Centers)
+    monkeypatch.setattr(arm_index, "_InvertedFile", Waiting)
     thread = found.build_aside()
-    assert copied.wait(10.0)
+    assert started.wait(10.0)
     changed(state, found, 200, rng)
     found.settle()
     expect_as_a_scan(found, state, policy)
     go_on.set()
     thread.join()
+    found.settle()
+    assert not isinstance(found._file, Waiting)  # it lacks changes yet
+    while found._build is not None:
+        changed(state, found, 5, rng)
+        found.settle()
+    assert isinstance(found._file, Waiting)
     expect_as_a_scan(found, state, policy)
     assert not found.stale
 
 
-def test_what_is_brought_to_its_list_while_lists_are_copied_is_not_lost(
-    moving: Moving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state, policy, found = moving
-    changed(state, found, 100, np.random.default_rng(3))
-
-    class Turns:
-        """A lock that lets others settle once the lists near centers have been copied."""
-
-        def __init__(self) -> None:
-            self.lock, self.left = Lock(), found._lists._near + 1
-
-        def __enter__(self) -> None:
-            self.left -= 1
-            if self.left == 0:
-                found.settle()
-            self.lock.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            self.lock.release()
-
-    monkeypatch.setattr(found, "_lock", Turns())
-    found.build_aside().join()
-    expect_as_a_scan(found, state, policy)
-
-
-def test_an_index_is_built_anew_once_a_quarter_of_the_arms_is_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(retrieval, "RESTING", 0)
+def test_an_index_is_rebuilt_once_a_quarter_of_the_arms_has_changed() -> None:
     _, _, found = filed(6_000)
     for number in range(1_501):
         assert not found.stale
-        found.put(str(number), np.array([1.0, 0.0, 0.0, 0.0]))
-        found.settle()
+        found.change({str(number): np.array([1.0, 0.0, 0.0, 0.0])})
     assert found.stale
+
+
+def test_without_faiss_every_arm_is_compared(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    state = defined(2_000)
+    found = loaded(state, learned(state), scanned=100)
+    built(found)
+    assert "2000 arms are searched one by one" in caplog.text
+    assert found.slow
+    assert not found.stale
+    expect_as_a_scan(found, state, learned(state))
 
 
 def test_many_changes_are_followed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,12 +307,12 @@ def test_many_changes_are_followed_in_slices(monkeypatch: pytest.MonkeyPatch) ->
         for arm in gone:
             put(state, arm, None)
         for _ in range(3):
-            assert found.now(state, policy, CONTEXT, 1).ids == ()
-        assert not set(gone) & set(found.now(state, policy, CONTEXT, 1).ids)
+            assert found.fast_candidates(state, policy, CONTEXT, 1).ids == ()
+        assert not set(gone) & set(found.fast_candidates(state, policy, CONTEXT, 1).ids)
         for arm in gone:
             put(state, arm, [0.0, 0.0, 1.0])
         candidates = await found.candidates(state, policy, CONTEXT, 1)
-        assert found.now(state, policy, CONTEXT, 1).ids == candidates.ids
+        assert found.fast_candidates(state, policy, CONTEXT, 1).ids == candidates.ids
 
     asyncio.run(scenario())
 
@@ -336,18 +322,18 @@ def test_changes_without_end_are_followed_and_one_too_far_behind_starts_anew() -
         state, found = defined(100), Retrieval()
         policy = learned(state)
         await found.candidates(state, policy, CONTEXT, 1)
-        held = found._held["shop", "p"]
+        held = found._catalogues["shop", "p"]
         for number in range(10_200):
             put(state, str(number % 100), [float(number), 0.0, 1.0])
-            if number % 200 == 0:
-                assert found.now(state, policy, CONTEXT, 1).ids
+            if number % 100 == 0:
+                assert found.fast_candidates(state, policy, CONTEXT, 1).ids
         assert len(state.changed) < state.changes
         for number in range(10_200):
             put(state, str(number % 100), [0.0, float(number % 7), 1.0])
-        assert found._held["shop", "p"] is held
-        assert found.now(state, policy, CONTEXT, 1).ids == ()
+        assert found._catalogues["shop", "p"] is held
+        assert found.fast_candidates(state, policy, CONTEXT, 1).ids == ()
         await found.candidates(state, policy, CONTEXT, 1)
-        assert found._held["shop", "p"] is not held
-        expect_as_a_scan(found._held["shop", "p"].retriever, state, policy)
+        assert found._catalogues["shop", "p"] is not held
+        expect_as_a_scan(found._catalogues["shop", "p"].index, state, policy)
 
     asyncio.run(scenario())
