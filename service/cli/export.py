@@ -11,7 +11,7 @@ from service.cli.running import Command, progress, run_until_stopped
 from service.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from service.maintenance.archive.runs import Exported
+    from service.maintenance.archive.export import Exported
     from service.settings import Settings
 
 logger = logging.getLogger("forage")
@@ -30,8 +30,8 @@ def run(
     ),
 ) -> int:
     """Bring the archive up to date and print what it holds, or follow until stopped."""
-    from service.maintenance.archive.flow import Sizes
-    from service.maintenance.archive.runs import export, follow
+    from service.maintenance.archive.archiver import Sizes
+    from service.maintenance.archive.export import export, follow
 
     sizes = Sizes(part_rows, 60.0 * part_minutes)
     try:

@@ -8,7 +8,7 @@ from service.errors import LogGap
 from service.log.stores import Store
 from service.log.stores.base import Snapshot
 from service.log.stores.keeping import Cut
-from service.maintenance.archive.flow import Sizes
+from service.maintenance.archive.archiver import Sizes
 from tests.support.stores import Backend
 from tests.unit.archived import (
     LATER_S,

@@ -9,8 +9,8 @@ import pyarrow.dataset as ds
 from service.log.stores import Store
 from service.log.stores.base import Append, DecisionRow, Record, Snapshot
 from service.log.stores.keeping import Erasure
+from service.maintenance.archive.archiver import Archive, Sizes
 from service.maintenance.archive.files import Folder
-from service.maintenance.archive.flow import Archive, Sizes
 from service.maintenance.archive.index import Index
 from service.state.events import (
     ArmRemoved,

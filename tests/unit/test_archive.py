@@ -12,8 +12,8 @@ import pytest
 from service.errors import Damaged
 from service.log.stores.base import Append, DecisionRow
 from service.log.stores.memory import MemoryStore
+from service.maintenance.archive.archiver import MARGIN_S, Sizes
 from service.maintenance.archive.files import Folder, totals
-from service.maintenance.archive.flow import MARGIN_S, Sizes
 from service.state.events import ArmRemoved, encode_decision, encode_event
 from tests.unit.archived import (
     ACCEPT_S,

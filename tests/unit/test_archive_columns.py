@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.maintenance.archive.columns import Row, batch, day_of, schema_of
-from service.maintenance.archive.index import Found, Reward
+from service.maintenance.archive.columns import ArchivedRow, batch, day_of, schema_of
+from service.maintenance.archive.index import Reward, RewardHistory
 from service.state.events import Shown
 from tests.unit.archived import a_decision
 
@@ -33,7 +33,7 @@ def test_rows_come_back_as_they_were(
     given_rows: list[tuple[list[float], list[tuple[str, float, list[float]]], float]], at: float
 ) -> None:
     rows = [
-        Row(
+        ArchivedRow(
             number,
             a_decision(
                 number,
@@ -43,7 +43,7 @@ def test_rows_come_back_as_they_were(
                 shown=[Shown(*slot) for slot in shown],
                 unit=None if number % 2 else "u",
             ),
-            Found([Reward(arm, p, True, at, number, 1) for arm, p, _ in shown]),
+            RewardHistory([Reward(arm, p, True, at, number, 1) for arm, p, _ in shown]),
         )
         for number, (probabilities, shown, reward) in enumerate(given_rows)
     ]
@@ -62,7 +62,7 @@ def test_rows_come_back_as_they_were(
         slots = [(each["arm"], *bits([each["propensity"], *each["x"]])) for each in back["shown"]]
         assert slots == [(each.arm, *bits([each.propensity, *each.x])) for each in decision.shown]
         told = [(each["arm"], *bits([each["reward"]])) for each in back["rewards"]]
-        assert told == [(each.arm, *bits([each.reward])) for each in row.found.rewards]
+        assert told == [(each.arm, *bits([each.reward])) for each in row.history.rewards]
         assert abs(back["at"].timestamp() - at) < 1e-5
         assert back["accept_until"] - back["reward_by"] - timedelta(hours=1) < timedelta(seconds=1)
 

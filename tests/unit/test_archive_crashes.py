@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.log.stores.memory import MemoryStore
+from service.maintenance.archive.archiver import Archive, Sizes
 from service.maintenance.archive.files import Folder
-from service.maintenance.archive.flow import Archive, Sizes
 from service.maintenance.archive.index import Cursor, Index
 from service.state.events import Decision
 from tests.support.properties import examples

@@ -6,7 +6,7 @@ from random import Random
 
 from service.log.stores.base import DecisionRow
 from service.log.stores.memory import MemoryStore
-from service.maintenance.archive.flow import Sizes
+from service.maintenance.archive.archiver import Sizes
 from service.maintenance.archive.index import Change, Index, key_of
 from service.state.events import Decision, encode_decision
 from tests.unit.archived import (

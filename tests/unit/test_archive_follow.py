@@ -12,8 +12,8 @@ from service.errors import LogGap, StoreUnavailable
 from service.log.stores import Store
 from service.log.stores.base import Record
 from service.log.stores.memory import MemoryStore
-from service.maintenance.archive.flow import MARGIN_S, Sizes
-from service.maintenance.archive.runs import Follower, Told
+from service.maintenance.archive.archiver import MARGIN_S, Sizes
+from service.maintenance.archive.export import ArchiveFollower, ServiceReport
 from tests.unit.archived import (
     DAY_S,
     LATER_S,
@@ -50,10 +50,10 @@ class Service:
 
 def follower_of(
     store: Store, path: Path, service: Service | None = None, sizes: Sizes | None = None
-) -> Follower:
+) -> ArchiveFollower:
     path.mkdir(exist_ok=True)
-    told = Told((service or Service()).client(), "http://forage/")
-    return Follower(store, path, told, sizes=sizes or Sizes(), clock=lambda: 4e9)
+    report = ServiceReport((service or Service()).client(), "http://forage/")
+    return ArchiveFollower(store, path, report, None, sizes or Sizes(), clock=lambda: 4e9)
 
 
 def test_the_service_is_told_at_the_start_and_after_each_step(tmp_path: Path) -> None:

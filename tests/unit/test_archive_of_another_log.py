@@ -9,7 +9,7 @@ from service.errors import ConfigurationError, Damaged, LogGap, LogTooNew
 from service.log.stores.base import Snapshot
 from service.log.stores.keeping import Cut
 from service.log.stores.memory import MemoryStore
-from service.maintenance.archive.flow import MARGIN_S
+from service.maintenance.archive.archiver import MARGIN_S
 from tests.unit.archived import (
     LATER_S,
     MORNING,

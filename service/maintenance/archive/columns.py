@@ -1,16 +1,15 @@
-"""The columns of an archive: what a row of it holds, and rows as Arrow has them."""
+"""The columns of an archive: decisions with what came of them, as Arrow has them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from service.errors import Damaged
-from service.maintenance.archive.index import NOTHING, Found
+from service.maintenance.archive.index import NO_REWARDS, RewardHistory
 from service.state.events import Decision
 
 SCHEMA = 1
@@ -19,75 +18,52 @@ SCHEMA = 1
 YEAR_1_S, YEAR_10000_S = -62_135_596_800.0, 253_402_300_800.0
 """Unix seconds between which a calendar has days."""
 
-TIME = pa.timestamp("us", tz="UTC")
+TEXT, NUMBER, TIME = pa.string(), pa.float64(), pa.timestamp("us", tz="UTC")
+SHOWN = pa.struct({"arm": TEXT, "propensity": NUMBER, "x": pa.list_(NUMBER), "inline": pa.bool_()})
+REWARD = pa.struct(
+    {
+        "arm": TEXT,
+        "reward": NUMBER,
+        "default": pa.bool_(),
+        "at": TIME,
+        "position": pa.int64(),
+        "corrections": pa.int32(),
+    }
+)
 COLUMNS = pa.schema(
-    [
-        ("id", pa.string()),
-        ("at", TIME),
-        ("policy", pa.string()),
-        ("assignment", pa.float64()),
-        ("model_version", pa.string()),
-        ("schema_version", pa.int64()),
-        ("unit", pa.string()),
-        ("key", pa.string()),
-        ("context", pa.string()),
-        ("arms", pa.list_(pa.string())),
-        ("inline", pa.string()),
-        ("probabilities", pa.list_(pa.float64())),
-        ("seed", pa.int64()),
-        ("bank", pa.int64()),
-        ("slate", pa.float64()),
-        ("deferred", pa.bool_()),
-        (
-            "shown",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("arm", pa.string()),
-                        ("propensity", pa.float64()),
-                        ("x", pa.list_(pa.float64())),
-                        ("inline", pa.bool_()),
-                    ]
-                )
-            ),
-        ),
-        (
-            "rewards",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("arm", pa.string()),
-                        ("reward", pa.float64()),
-                        ("default", pa.bool_()),
-                        ("at", TIME),
-                        ("position", pa.int64()),
-                        ("corrections", pa.int32()),
-                    ]
-                )
-            ),
-        ),
-        ("reward_by", TIME),
-        ("accept_until", TIME),
-        ("final", pa.bool_()),
-    ]
+    {
+        "id": TEXT,
+        "at": TIME,
+        "policy": TEXT,
+        "assignment": NUMBER,
+        "model_version": TEXT,
+        "schema_version": pa.int64(),
+        "unit": TEXT,
+        "key": TEXT,
+        "context": TEXT,
+        "arms": pa.list_(TEXT),
+        "inline": TEXT,
+        "probabilities": pa.list_(NUMBER),
+        "seed": pa.int64(),
+        "bank": pa.int64(),
+        "slate": NUMBER,
+        "deferred": pa.bool_(),
+        "shown": pa.list_(SHOWN),
+        "rewards": pa.list_(REWARD),
+        "reward_by": TIME,
+        "accept_until": TIME,
+        "final": pa.bool_(),
+    }
 )
 
 
-PLAIN = [
-    field.name
-    for field in COLUMNS
-    if field.type != TIME and field.name not in ("context", "inline", "shown", "rewards", "final")
-]
-"""Columns that hold what a decision has under the same name."""
-
-
 @dataclass(frozen=True, slots=True)
-class Row:
+class ArchivedRow:
     """A decision with what came of it. number: of its row in the store."""
 
     number: int
     decision: Decision
-    found: Found = NOTHING
+    history: RewardHistory = NO_REWARDS
     final: bool = True
 
 
@@ -111,43 +87,31 @@ def schema_of(experiment: str) -> pa.Schema:
     )
 
 
-def batch(rows: Sequence[Row]) -> pa.RecordBatch:
+def batch(rows: Sequence[ArchivedRow]) -> pa.RecordBatch:
     """Columns of rows; numbers keep all their bits."""
-    decisions = [row.decision for row in rows]
-
-    def of(name: str) -> list[Any]:
-        return [getattr(decision, name) for decision in decisions]
-
-    def texts(name: str) -> list[str]:
-        return [msgspec.json.encode(value).decode() for value in of(name)]
-
-    columns = {
-        **{name: of(name) for name in PLAIN},
-        **{name: times(of(name)) for name in ("at", "reward_by", "accept_until")},
-        **{name: texts(name) for name in ("context", "inline")},
-        "shown": _structs("shown", of("shown")),
-        "rewards": _structs("rewards", [row.found.rewards for row in rows]),
-        "final": [row.final for row in rows],
-    }
-    arrays = [pa.array(columns[field.name], field.type) for field in COLUMNS]
+    records = [
+        {
+            **msgspec.structs.asdict(row.decision),
+            "context": msgspec.json.encode(row.decision.context).decode(),
+            "inline": msgspec.json.encode(row.decision.inline).decode(),
+            "rewards": row.history.rewards,
+            "final": row.final,
+        }
+        for row in rows
+    ]
+    arrays = [_array([each[field.name] for each in records], field.type) for field in COLUMNS]
     return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
 
 
-def times(seconds: Sequence[float]) -> pa.Array:
-    """Unix seconds to the nearest microsecond."""
-    return pa.array(np.rint(np.array(seconds, float) * 1e6).astype(np.int64), TIME)
-
-
-def _structs(column: str, lists: Sequence[Sequence[Any]]) -> pa.Array:
-    """A list of structures a row, from objects that have their fields as attributes."""
-    kind = COLUMNS.field(column).type
-    flat = [each for some in lists for each in some]
-    fields = [
-        times([each.at for each in flat])
-        if field.type == TIME
-        else pa.array([getattr(each, field.name) for each in flat], field.type)
-        for field in kind.value_type
-    ]
+def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """Times to the nearest microsecond; structures are flattened, which takes pyarrow less time."""
+    if kind == TIME:
+        return pa.array(np.rint(np.array(values, float) * 1e6).astype(np.int64), TIME)
+    if not (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)):
+        return pa.array(values, kind)
+    lists: Sequence[Sequence[msgspec.Struct]] = values  # type: ignore[assignment]
+    flat = [msgspec.structs.asdict(each) for some in lists for each in some]
+    fields = [_array([each[field.name] for each in flat], field.type) for field in kind.value_type]
+    structs = pa.StructArray.from_arrays(fields, fields=list(kind.value_type))
     offsets = np.cumsum([0, *map(len, lists)], dtype=np.int32)
-    values = pa.StructArray.from_arrays(fields, fields=list(kind.value_type))
-    return pa.ListArray.from_arrays(pa.array(offsets), values, type=kind)
+    return pa.ListArray.from_arrays(pa.array(offsets), structs, type=kind)

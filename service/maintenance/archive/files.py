@@ -1,7 +1,7 @@
 """The Parquet files of an archive: `experiment=NAME/day=YYYY-MM-DD/part-<first row>.parquet`.
 
-A file comes into being under a name that begins with a dot, which readers of data sets pass over,
-and is renamed when it is whole and durable.
+A file is written under a name that begins with a dot, which readers of data sets ignore, and is
+renamed when it is complete and durable.
 """
 
 import os
@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from service.errors import ConfigurationError, Damaged
-from service.maintenance.archive.columns import Row, batch, day_of, schema_of
+from service.log.stores.sqlite_file import sync_folder
+from service.maintenance.archive.columns import ArchivedRow, batch, day_of, schema_of
 from service.security.files import make_private
 
 GROUP_ROWS = 10_000
@@ -38,21 +39,18 @@ class Folder:
 
     def __init__(self, archive: Path, experiment: str) -> None:
         self.path = archive / f"experiment={experiment}"
+        self.index_path = self.path / "_archive.db"
         self.schema = schema_of(experiment)
         self.path.mkdir(parents=True, exist_ok=True)
         self.sync_folder(archive)
-
-    @property
-    def index_path(self) -> Path:
-        return self.path / "_archive.db"
 
     def files(self, kind: str) -> list[Path]:
         """Of a kind, `part` or `open`, in order of their first rows."""
         return sorted(self.path.glob(f"day=*/{kind}-*.parquet"), key=number_of)
 
     def clear(self, row: int) -> None:
-        """Remove what a crash left: drafts, and parts that are not archived yet, of rows above
-        `row`. Where they were placed, what they hold is still in the store."""
+        """Remove what a crash left: drafts, and parts of rows above `row`, which are not archived
+        yet. The store still holds what was in them."""
         left = [*self.path.glob("day=*/.*"), *(p for p in self.files("part") if number_of(p) > row)]
         self.remove_all(left)
 
@@ -62,38 +60,38 @@ class Folder:
         for day in {path.parent for path in paths}:
             self.sync_folder(day)
 
-    def put(self, placed: Collection[tuple[Path, Path]]) -> None:
-        """Give drafts, by path, their names."""
-        for draft, path in placed:
-            self.sync(draft)
-            self.place(draft, path)
-        for day in {path.parent for _, path in placed}:
+    def put(self, drafts: Collection[Path]) -> None:
+        """Give the drafts of these files their names."""
+        for path in drafts:
+            self.sync(draft_of(path))
+            self.place(draft_of(path), path)
+        for day in {path.parent for path in drafts}:
             self.sync_folder(day)
         self.sync_folder(self.path)  # a day may be new
 
     def erase(self, decisions: Collection[str]) -> None:
-        """Write the files that hold one of these decisions anew, without them."""
-        gone = pa.array(sorted(decisions), pa.string())
+        """Rewrite the files that hold one of these decisions, without them."""
+        erased = pa.array(sorted(decisions), pa.string())
         for path in [*self.files("open"), *self.files("part")]:
             with _reader(path) as file:
                 found = any(
-                    pc.any(pc.is_in(group.column("id"), gone)).as_py()
+                    pc.any(pc.is_in(group.column("id"), erased)).as_py()
                     for group in file.iter_batches(GROUP_ROWS, columns=["id"])
                 )
             if found:
-                self._write_anew(path, gone)
+                self._rewrite(path, erased)
 
-    def _write_anew(self, path: Path, gone: pa.Array) -> None:
+    def _rewrite(self, path: Path, erased: pa.Array) -> None:
         draft, left = draft_of(path), 0
         with _reader(path) as file, _writer(draft, file.schema_arrow) as writer:
             for number in range(file.num_row_groups):
                 group = file.read_row_group(number)
-                kept = group.filter(pc.invert(pc.is_in(group.column("id"), gone)))
+                kept = group.filter(pc.invert(pc.is_in(group.column("id"), erased)))
                 left += kept.num_rows
                 if kept.num_rows:
                     writer.write_table(kept)
         if left:
-            self.put([(draft, path)])
+            self.put([path])
         else:
             self.remove_all([path, draft])
 
@@ -110,11 +108,7 @@ class Folder:
         path.unlink(missing_ok=True)
 
     def sync_folder(self, path: Path) -> None:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(path)
 
 
 def number_of(path: Path) -> int:
@@ -155,8 +149,8 @@ class Drafts:
         self.rows = 0
         self.oldest, self.newest = float("inf"), float("-inf")
 
-    def add(self, rows: Iterable[Row]) -> None:
-        days = dict[str, list[Row]]()
+    def add(self, rows: Iterable[ArchivedRow]) -> None:
+        days = dict[str, list[ArchivedRow]]()
         for row in rows:
             days.setdefault(day_of(row.decision.at), []).append(row)
             self.oldest = min(self.oldest, row.decision.at)
@@ -164,9 +158,7 @@ class Drafts:
         for day, its in days.items():
             if day not in self._days:
                 name = f"{self._kind}-{its[0].number:0{DIGITS}}.parquet"
-                path = self._folder.path / f"day={day}" / name
-                path.parent.mkdir(exist_ok=True)
-                self._days[day] = _Draft(path, self._folder.schema)
+                self._days[day] = _Draft(self._folder.path / f"day={day}" / name, self._folder)
             self._days[day].add(batch(its))
             self.rows += len(its)
         if sum(draft.bytes for draft in self._days.values()) >= HELD_BYTES:
@@ -176,27 +168,22 @@ class Drafts:
     def full(self, rows: int) -> bool:
         return self.rows >= rows or len(self._days) >= DAYS
 
-    def close(self) -> list[tuple[Path, Path]]:
-        """Drafts that are whole, and the names that they are to have."""
-        for draft in self._days.values():
-            draft.close()
-        return [(draft_of(draft.path), draft.path) for draft in self._days.values()]
+    def close(self) -> list[Path]:
+        """The files of the drafts, which are complete now."""
+        return [draft.close() for draft in self._days.values()]
 
     def discard(self) -> None:
-        for draft, _ in self.close():
-            self._folder.remove(draft)
+        for path in self.close():
+            self._folder.remove(draft_of(path))
 
 
 class _Draft:
     """bytes: of the rows that are held in memory."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.path = path
-        self._writer = _writer(draft_of(path), schema)
-        self._schema = schema
-        self._clear()
-
-    def _clear(self) -> None:
+    def __init__(self, path: Path, folder: Folder) -> None:
+        path.parent.mkdir(exist_ok=True)
+        self._path, self._schema = path, folder.schema
+        self._writer = _writer(draft_of(path), self._schema)
         self._batches: list[pa.RecordBatch] = []
         self._rows = self.bytes = 0
 
@@ -211,16 +198,17 @@ class _Draft:
         if self._batches:
             table = pa.Table.from_batches(self._batches, self._schema)
             self._writer.write_table(table, row_group_size=table.num_rows)
-            self._clear()
+            self._batches, self._rows, self.bytes = [], 0, 0
 
-    def close(self) -> None:
+    def close(self) -> Path:
         self.write()
         self._writer.close()
+        return self._path
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What is in an archive of an experiment."""
+    """What an archive holds of an experiment."""
 
     final: int
     open: int

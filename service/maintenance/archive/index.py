@@ -1,9 +1,9 @@
-"""What an archive knows of the log beside the rows it has written: how far it came, and what came
-of decisions whose rows are not archived yet. One SQLite file, advanced in transactions.
+"""How far an archive has come in the log, and what came of decisions whose rows are not archived
+yet. One SQLite file, advanced in transactions.
 
-Outcomes come in the order of the log and go, nearly in that order, once their rows are archived.
-They are kept by position, so that both touch few pages, and found by eight bytes of the hash of the
-decision's id: an index of those is a third of one of the ids.
+Outcomes are added in the order of the log and deleted, nearly in that order, once their rows are
+archived. They are kept by position, so that both touch few pages, and found by eight bytes of the
+hash of the decision's id: an index of those is a third of one of the ids.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from service.state.events import Expired, Learned, outcomes
 
 APPLICATION = 0x466F4172  # "FoAr", in the file's header
 LAYOUT = 1
-ASKED = 500
+QUERY_KEYS = 500
 """Decisions a query: SQLite takes some thousand values in one."""
 
 ORPHAN_S = 30 * 86_400.0
@@ -54,8 +54,8 @@ class Cursor:
 
     position, digest   of the last event taken      row, id   of the last row archived; id None: it
     time               the log's own, unix seconds            was erased, or there is none
-    begins             decisions before this, unix seconds, are left out: events of the time before
-                       were trimmed when the archive began
+    begins             decisions before this, unix seconds, are left out: their events had been
+                       trimmed when the archive began
     """
 
     position: int = 0
@@ -76,8 +76,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     arms: list[tuple[str, float | None, bool]]
 
 
-@dataclass(frozen=True, slots=True)
-class Reward:
+class Reward(msgspec.Struct, frozen=True):
     """What is learned of a shown arm; at, position: of the event that said so last."""
 
     arm: str
@@ -89,14 +88,14 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RewardHistory:
     """What came of a decision, in the order of the log. positions: of its events."""
 
     rewards: Sequence[Reward] = ()
     positions: Sequence[int] = ()
 
 
-NOTHING = Found()
+NO_REWARDS = RewardHistory()
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Change).decode
@@ -110,7 +109,7 @@ def change_of(event: Learned) -> Change:
     return Change(event.decision, event.at, isinstance(event, Expired), arms)
 
 
-def joined(changes: Iterable[tuple[int, Change]]) -> Found:
+def joined(changes: Iterable[tuple[int, Change]]) -> RewardHistory:
     """Changes of one decision, in the order of the log."""
     rewards, positions = dict[str, Reward](), []
     for position, change in changes:
@@ -119,11 +118,9 @@ def joined(changes: Iterable[tuple[int, Change]]) -> Found:
             if reward is None:
                 rewards.pop(arm, None)
                 continue
-            before = rewards[arm].corrections if arm in rewards else 0
-            rewards[arm] = Reward(
-                arm, reward, change.default, change.at, position, before + corrects
-            )
-    return Found(list(rewards.values()), positions)
+            count = corrects + (rewards[arm].corrections if arm in rewards else 0)
+            rewards[arm] = Reward(arm, reward, change.default, change.at, position, count)
+    return RewardHistory(list(rewards.values()), positions)
 
 
 def key_of(decision: str) -> int:
@@ -141,15 +138,15 @@ class Index:
             self._db = sqlite3.connect(path, isolation_level=None)
             try:
                 self._open()
+                query = "SELECT position, digest, row, id, time, begins FROM state"
+                self.cursor = Cursor(*(self._db.execute(query).fetchone() or ()))
+                self._any_erased = bool(self._db.execute("SELECT 1 FROM erased").fetchone())
             except BaseException:
                 self._db.close()
                 raise
-        self.cursor = self._cursor()
-        with ours(path):
-            self._erased = self._db.execute("SELECT 1 FROM erased LIMIT 1").fetchone() is not None
 
     def _open(self) -> None:
-        # A rollback journal, not a WAL: it is gone with each transaction, and all it held.
+        # A rollback journal, not a WAL: it goes with each transaction, and all it held.
         self._db.execute("PRAGMA secure_delete = ON")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA cache_size = -32768")
@@ -167,11 +164,6 @@ class Index:
 
     def close(self) -> None:
         self._db.close()
-
-    def _cursor(self) -> Cursor:
-        with ours(self._path):
-            query = "SELECT position, digest, row, id, time, begins FROM state"
-            return Cursor(*(self._db.execute(query).fetchone() or ()))
 
     @contextmanager
     def _advance(self, cursor: Cursor) -> Iterator[None]:
@@ -196,19 +188,21 @@ class Index:
         """Rows were archived up to the cursor's; the last of them was made at `newest` (unix
         seconds). Their outcomes, of the events at these positions, are no longer needed."""
         with self._advance(cursor):
-            self._db.executemany(
-                "DELETE FROM changes WHERE position = ?", [(position,) for position in positions]
-            )
+            self._delete(positions)
             oldest = "SELECT position, at FROM changes ORDER BY position LIMIT 1"
             while (found := self._db.execute(oldest).fetchone()) and found[1] < newest - ORPHAN_S:
-                self._db.execute("DELETE FROM changes WHERE position = ?", found[:1])
+                self._delete(found[:1])
 
-    def find(self, decisions: Sequence[str]) -> dict[str, Found]:
-        """Of the decisions that something came of."""
+    def _delete(self, positions: Iterable[int]) -> None:
+        rows = ((position,) for position in positions)
+        self._db.executemany("DELETE FROM changes WHERE position = ?", rows)
+
+    def find(self, decisions: Sequence[str]) -> dict[str, RewardHistory]:
+        """Of the decisions that have an outcome."""
         changes = dict[str, list[tuple[int, Change]]]()
         with ours(self._path):
-            for start in range(0, len(decisions), ASKED):
-                wanted = decisions[start : start + ASKED]
+            for start in range(0, len(decisions), QUERY_KEYS):
+                wanted = decisions[start : start + QUERY_KEYS]
                 keys = [key_of(decision) for decision in wanted]
                 query = "SELECT position, change FROM changes WHERE key IN (%s) ORDER BY position"
                 for position, payload in self._db.execute(query % ",".join("?" * len(keys)), keys):
@@ -218,27 +212,23 @@ class Index:
         return {decision: joined(found) for decision, found in changes.items()}
 
     def is_erased(self, decision: str) -> bool:
-        if not self._erased:
+        if not self._any_erased:
             return False
         with ours(self._path):
             query = "SELECT 1 FROM erased WHERE key = ?"
             return self._db.execute(query, (key_of(decision),)).fetchone() is not None
 
     def erase(self, decisions: Iterable[str]) -> None:
-        """Nothing of them is left in the file but eight bytes of a hash of each id, by which they
-        are known if they come again. The file is written anew: as rows go from the middle of pages
-        SQLite moves others, and secure_delete leaves copies of those behind (3 to 8 of 2,000)."""
-        gone = set(decisions)
-        found = self.find(list(gone))
+        """Leave nothing of them in the file but eight bytes of a hash of each id, by which they are
+        recognized if they come again. The file is rewritten: SQLite moves rows as others leave the
+        middle of pages, and secure_delete leaves copies of those behind (3 to 8 of 2,000)."""
+        erased = set(decisions)
+        found = self.find(list(erased))
         cursor = self.cursor
-        with self._advance(replace(cursor, id=None) if cursor.id in gone else cursor):
-            self._db.executemany(
-                "DELETE FROM changes WHERE position = ?",
-                [(position,) for each in found.values() for position in each.positions],
-            )
-            self._db.executemany(
-                "INSERT OR IGNORE INTO erased VALUES (?)", [(key_of(each),) for each in gone]
-            )
-        self._erased = True
+        with self._advance(replace(cursor, id=None) if cursor.id in erased else cursor):
+            self._delete(position for each in found.values() for position in each.positions)
+            keys = ((key_of(decision),) for decision in erased)
+            self._db.executemany("INSERT OR IGNORE INTO erased VALUES (?)", keys)
+        self._any_erased = True
         with ours(self._path):
             self._db.execute("VACUUM")

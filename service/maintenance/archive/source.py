@@ -5,9 +5,9 @@ from contextlib import suppress
 from hashlib import blake2b
 
 from service.errors import Damaged, LogGap
-from service.log.replay import skipped_positions, take_anchor
+from service.log.replay import take_anchor
 from service.log.stores import Store
-from service.log.stores.base import KeptRow, Record
+from service.log.stores.base import Record
 from service.maintenance.archive.index import Cursor
 from service.state.events import Tombstone, decode_decision, decode_event
 
@@ -15,29 +15,22 @@ EVENTS = 5_000
 """Taken in one transaction, of which each is synced to disk."""
 
 DUE = 1_000
-"""Damaged rows that stay due, and are passed over when the oldest that is due is looked for."""
+"""Damaged rows that stay due, and are ignored when the oldest that is due is looked for."""
 
 
 class Source:
     """One experiment of a store."""
 
     def __init__(self, store: Store, experiment: str) -> None:
-        self._store, self.name = store, experiment
+        self._store, self._name = store, experiment
         self._newest_row, self._newest_at = 0, 0.0
 
-    async def rows(self, after: int, limit: int) -> list[KeptRow]:
-        return await self._store.decisions(self.name, after, limit)
-
-    async def skips(self) -> frozenset[int]:
-        """Positions of the events that change nothing."""
-        return await skipped_positions(self._store, self.name)
-
     async def unread(self, cursor: Cursor) -> list[Record]:
-        """Events after the cursor. The one at it is read as well: it is the one taken there."""
+        """Events after the cursor. Raises LogGap where the event at it is not the archived one."""
         position = cursor.position
-        records = await self._store.read(self.name, max(position - 1, 0), EVENTS)
+        records = await self._store.read(self._name, max(position - 1, 0), EVENTS)
         if not records and position:
-            first = await self._store.read(self.name, 0, 1)
+            first = await self._store.read(self._name, 0, 1)
             if first and first[0].position < position:
                 raise self._gap(f"ends before position {position}, which is archived")
         if taken := take_anchor(records, position):
@@ -52,27 +45,23 @@ class Source:
         return records
 
     def _gap(self, what: str) -> LogGap:
-        return LogGap(f"experiment {self.name}: the log {what}. Archive it to another folder")
+        return LogGap(f"experiment {self._name}: the log {what}. Archive it to another folder")
 
-    async def newest(self, row: int) -> float:
-        """When the newest row was made, unix seconds, of those above `row`: where nothing is
-        rewarded, rows alone tell the time."""
-        known, step = max(self._newest_row, row), 1
-        while page := await self.rows(known, 1):
-            while page:  # twice as far each time, then back
-                known = page[0].number
+    async def newest(self) -> float:
+        """When the newest row was made, unix seconds: where nothing is rewarded, rows alone tell
+        the time."""
+        row = (await self._store.describe(self._name, whole=False)).row
+        if row > self._newest_row:
+            self._newest_row = row
+            for kept in await self._store.decisions(self._name, row - 1, 1):
                 with suppress(Damaged):
-                    self._newest_at = max(self._newest_at, decode_decision(page[0].payload).at)
-                page = await self.rows(known + step, 1)
-                step *= 2
-            step = 1
-        self._newest_row = known
+                    self._newest_at = max(self._newest_at, decode_decision(kept.payload).at)
         return self._newest_at
 
     async def oldest_due(self) -> float:
         """No decision with an earlier `reward_by` (unix seconds) is due."""
         for limit in (1, DUE):  # damaged ones stay due for ever
-            payloads = await self._store.due(self.name, math.inf, limit)
+            payloads = await self._store.due(self._name, math.inf, limit)
             for payload in payloads:
                 with suppress(Damaged):
                     return decode_decision(payload).reward_by
@@ -81,15 +70,13 @@ class Source:
         return -math.inf
 
     async def holds_row(self, cursor: Cursor) -> bool:
-        """Whether the row archived last is where it was, or could have been trimmed.
-
-        Raises LogGap where another row stands there.
-        """
+        """Whether the row archived last is where it was, or may have been trimmed. Raises LogGap
+        where another row stands there."""
         if cursor.id is None:
             return True
-        found = await self.rows(cursor.row - 1, 1)
+        found = await self._store.decisions(self._name, cursor.row - 1, 1)
         if not found or found[0].number != cursor.row:  # rows are trimmed from the first on
-            first = await self.rows(0, 1)
+            first = await self._store.decisions(self._name, 0, 1)
             return not first or first[0].number > cursor.row
         if (found[0].id or _id_of(found[0].payload)) != cursor.id:
             raise self.another_row(cursor)
@@ -97,9 +84,9 @@ class Source:
 
     def another_row(self, cursor: Cursor) -> LogGap:
         return LogGap(
-            f"experiment {self.name}: row {cursor.row} of the store is not the one archived there, "
-            f"decision {cursor.id}: the store came back from a copy, or is another one. Archive it "
-            "to another folder"
+            f"experiment {self._name}: row {cursor.row} of the store is not the one archived "
+            f"there, decision {cursor.id}: the store came back from a copy, or is another one. "
+            "Archive it to another folder"
         )
 
 

@@ -1,9 +1,9 @@
 """The archive of a log: decisions and what came of them, joined, as Parquet by day.
 
-A decision is final once nothing can change it any more: rewards are accepted until its
-`accept_until`, no default reward is due to it, and all events up to the log's end as of then are
-taken. Final rows are written once, in the order of their numbers. Outcomes are joined from the log
-itself, where they stay as long as this reader needs them; marks are forgotten earlier.
+A decision is final once nothing can change it: its `accept_until` has passed, no default reward is
+due to it, and all events up to the end of the log as of then are taken. Final rows are written
+once, in the order of their numbers. Outcomes are joined from the log itself, where they stay as
+long as this reader needs them; marks are forgotten earlier.
 """
 
 import logging
@@ -15,41 +15,31 @@ from pathlib import Path
 from time import monotonic, time
 
 from service.errors import ConfigurationError, Damaged
-from service.log.replay import read_event
+from service.log.reading import Progress, Say
+from service.log.replay import ROWS, read_event, skipped_positions
 from service.log.stores import Store
 from service.log.stores.base import KeptRow, Record
-from service.maintenance.archive.columns import Row, check
-from service.maintenance.archive.files import DAY_S, Drafts, Folder
-from service.maintenance.archive.index import NOTHING, Change, Cursor, Index, change_of
+from service.maintenance.archive.columns import ArchivedRow, check
+from service.maintenance.archive.files import DAY_S, Drafts, Folder, draft_of
+from service.maintenance.archive.index import NO_REWARDS, Change, Cursor, Index, change_of
 from service.maintenance.archive.source import Source, digest
 from service.state.events import AnyEvent, Decision, Erased, Learned, decode_decision
 
 logger = logging.getLogger(__name__)
 
 MARGIN_S = 600.0
-"""How long after `accept_until`, by the log's own time, a decision is final. A reward is accepted
-by the clock of one service and is in the log once it is committed; the log's time may be of another
-one. Clocks that are watched differ by less than a second, a commit takes seconds at most."""
-
-ROWS = 200
-"""Decision rows read at a time: of fifty arms they are 2 KiB each, of 10,000 arms 400 KiB."""
-
-SAY_SECONDS = 0.2
-
-Say = Callable[[str], None]
-"""Takes one line of progress."""
+"""How long after `accept_until`, by the log's own time, a decision is final. A service accepts a
+reward by its own clock and commits it a little later; the log's time may be another service's.
+Clocks that are watched differ by less than a second, a commit takes seconds at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """part_rows: of a part at most, but for a page; part_seconds: a follower lets rows that are
-    final wait so long for others."""
+    """part_rows: of a part at most, give or take a page; part_seconds: how long a follower lets
+    final rows wait for others."""
 
     part_rows: int = 50_000
     part_seconds: float = 600.0
-
-
-SIZES = Sizes()
 
 
 class Archive:
@@ -64,14 +54,14 @@ class Archive:
         experiment: str,
         folder: Folder,
         index: Index,
-        sizes: Sizes = SIZES,
+        sizes: Sizes,
         say: Say | None = None,
         clock: Callable[[], float] = time,
     ) -> None:
-        self.name, self._say, self._clock = experiment, say, clock
-        self._source = Source(store, experiment)
+        self.name, self._progress, self._clock = experiment, Progress(say), clock
+        self._store, self._source = store, Source(store, experiment)
         self._folder, self._index, self._sizes = folder, index, sizes
-        self._newest, self._said = 0.0, -math.inf
+        self._newest = 0.0
         self._damaged = set[int]()
         if index.cursor == Cursor() and folder.files("part"):
             raise ConfigurationError(
@@ -86,6 +76,11 @@ class Archive:
         """What is durable in the archive."""
         return self._index.cursor
 
+    @property
+    def unreadable(self) -> int:
+        """Rows that were left out because they are damaged."""
+        return len(self._damaged)
+
     def _begin(self) -> None:
         """The next parts, from the cursor on; `_last`: the last row in them or left out."""
         self._drafts = Drafts(self._folder, "part")
@@ -94,7 +89,7 @@ class Archive:
         self._since = monotonic()
 
     def abandon(self) -> None:
-        """Parts that are not archived; the store still has all they hold."""
+        """Drop parts that are not archived yet; the store still holds what was in them."""
         self._drafts.discard()
         self._folder.clear(self.cursor.row)
         self._begin()
@@ -106,26 +101,26 @@ class Archive:
     # -- rounds --------------------------------------------------------------------------------
 
     async def advance(self) -> None:
-        """Take the events that there are, then the rows that are final, a part after another."""
+        """Take the events that there are, then the rows that are final, part by part."""
         if not await self._source.holds_row(self.cursor):
-            await self._take_events()  # it may have been erased, of which the log tells
+            await self._take_events()  # the log says so if it was erased
             if self.cursor.id is not None:
                 raise self._source.another_row(self.cursor)
         await self._take_events()
-        self._newest = await self._source.newest(self.cursor.row)
-        while page := await self._source.rows(self._last[0], ROWS):
-            # The order matters: what is not due now, of rows that were there before, has been
-            # settled by an event that is there after.
+        self._newest = await self._source.newest()
+        while page := await self._store.decisions(self.name, self._last[0], ROWS):
+            # The order matters: a row that was read before and is not due now has been settled by
+            # an event that is read after.
             due = await self._source.oldest_due()
             if await self._take_events():
-                continue  # of what was erased, the page may hold some
+                continue  # the page may hold decisions that were erased
             if not self._take_final(page, due):
                 break
             if self._drafts.full(self._sizes.part_rows):
                 self.flush()
 
     def ripe(self) -> bool:
-        """Whether rows wait that should not wait for more: a day is complete, or it is long ago."""
+        """Whether rows have waited enough for others: a day is complete, or it is long ago."""
         if self._last[0] == self.cursor.row:
             return False
         day_end = (self._drafts.oldest // DAY_S + 1) * DAY_S if self._drafts.rows else math.inf
@@ -133,41 +128,39 @@ class Archive:
         return complete or monotonic() >= self._since + self._sizes.part_seconds
 
     def flush(self) -> None:
-        """Let what was taken be archived."""
-        number, name = self._last
+        """Archive what was taken."""
+        number, last_id = self._last
         if number == self.cursor.row:
             return
-        placed = self._drafts.close()
-        if placed:
+        if drafts := self._drafts.close():
             self.forget_open()  # they may hold the same rows, and no row may be there twice
-            self._folder.put(placed)
-        self._index.archived(
-            self._positions, replace(self.cursor, row=number, id=name), self._drafts.newest
-        )
+            self._folder.put(drafts)
+        cursor = replace(self.cursor, row=number, id=last_id)
+        self._index.archived(self._positions, cursor, self._drafts.newest)
         self._begin()
 
     async def write_open(self) -> None:
-        """Write what is not final yet, in place of what was written so before."""
+        """Replace what was not final earlier by what is not final now."""
         while True:
-            placed, drafts = list[tuple[Path, Path]](), Drafts(self._folder, "open")
+            paths, drafts = list[Path](), Drafts(self._folder, "open")
             number = self.cursor.row
-            while page := await self._source.rows(number, ROWS):
-                decisions = [self._decoded(row) for row in page]
-                self._join(drafts, page, decisions, final=False)
+            while page := await self._store.decisions(self.name, number, ROWS):
+                self._join(drafts, page, [self._decoded(row) for row in page], final=False)
                 if drafts.full(self._sizes.part_rows):
-                    placed += drafts.close()
+                    paths += drafts.close()
                     drafts = Drafts(self._folder, "open")
                 number = page[-1].number
-                self._tell("rows up to", number)
-            placed += drafts.close()
+                self._progress.tell(f"{self.name}: rows up to {number:,}")
+            paths += drafts.close()
             if not await self._take_events():
                 break
-            self._folder.remove_all([draft for draft, _ in placed])  # of what was erased meanwhile
+            # Something was erased meanwhile: the drafts may hold it.
+            self._folder.remove_all([draft_of(path) for path in paths])
         self.forget_open()
-        self._folder.put(placed)
+        self._folder.put(paths)
 
     def forget_open(self) -> None:
-        """Remove what an earlier run wrote that was not final: it will be, and then be there."""
+        """Remove the rows that were written before they were final."""
         self._folder.remove_all(self._folder.files("open"))
 
     # -- rows ----------------------------------------------------------------------------------
@@ -185,7 +178,7 @@ class Archive:
             decisions.append(decision)
             self._last = row.number, decision.id if decision else None
         self._positions.extend(self._join(self._drafts, page, decisions, final=True))
-        self._tell("rows up to", self._last[0])
+        self._progress.tell(f"{self.name}: rows up to {self._last[0]:,}")
         return len(decisions) == len(page)
 
     def _join(
@@ -196,10 +189,10 @@ class Archive:
         *,
         final: bool,
     ) -> list[int]:
-        """Add rows with what came of them; the positions of the events that said so."""
+        """Add rows with what came of them; returns the positions of the events that said so."""
         found = self._index.find([decision.id for decision in decisions if decision])
         drafts.add(
-            Row(row.number, decision, found.get(decision.id, NOTHING), final)
+            ArchivedRow(row.number, decision, found.get(decision.id, NO_REWARDS), final)
             for row, decision in zip(page, decisions, strict=False)
             if decision
         )
@@ -218,46 +211,34 @@ class Archive:
         left_out = decision.at < self.cursor.begins or self._index.is_erased(decision.id)
         return None if left_out else decision
 
-    @property
-    def unreadable(self) -> int:
-        """Rows that were left out since they are damaged."""
-        return len(self._damaged)
-
     # -- events --------------------------------------------------------------------------------
 
     async def _take_events(self) -> bool:
-        """Take events up to the log's end; whether something was erased by them."""
-        erased, skips = False, await self._source.skips()
+        """Take events up to the end of the log; whether something was erased by them."""
+        any_erased, skips = False, await skipped_positions(self._store, self.name)
         while records := await self._source.unread(self.cursor):
-            cursor, changes, gone = self.cursor, list[tuple[int, Change]](), set[str]()
-            begins, time = cursor.begins, cursor.time
+            changes, erased = list[tuple[int, Change]](), set[str]()
+            begins, log_time = self.cursor.begins, self.cursor.time
+            if self.cursor.position == 0 and records[0].position > 1:
+                begins = self._begin_late(records[0], skips)
             for record in records:
                 event = self._event(record, skips)
-                time = max(time, event.at)
+                log_time = max(log_time, event.at)
                 if isinstance(event, Learned):
                     changes.append((record.position, change_of(event)))
                 elif isinstance(event, Erased):
-                    gone.update(event.decisions)
-            if cursor.position == 0 and records[0].position > 1:
-                begins = self._begin_late(records[0], skips)
-            if gone:
-                erased = True
+                    erased.update(event.decisions)
+            if erased:
+                any_erased = True
                 self.abandon()
-                self._folder.erase(gone)
-                self._index.erase(gone)
+                self._folder.erase(erased)
+                self._index.erase(erased)
             last = records[-1]
-            self._index.take(
-                changes,
-                replace(
-                    self.cursor,
-                    position=last.position,
-                    digest=digest(last.payload),
-                    time=time,
-                    begins=begins,
-                ),
-            )
-            self._tell("events up to", last.position)
-        return erased
+            position, checksum = last.position, digest(last.payload)
+            reached = replace(self.cursor, position=position, digest=checksum)
+            self._index.take(changes, replace(reached, time=log_time, begins=begins))
+            self._progress.tell(f"{self.name}: events up to {position:,}")
+        return any_erased
 
     def _event(self, record: Record, skips: frozenset[int]) -> AnyEvent:
         try:
@@ -266,18 +247,13 @@ class Archive:
             raise Damaged(f"experiment {self.name}, position {record.position}: {fault}") from fault
 
     def _begin_late(self, first: Record, skips: frozenset[int]) -> float:
-        """Where events were trimmed before the archive began: decisions before this lack some."""
-        begins = read_event(first, skips).at + MARGIN_S
+        """Events were trimmed before the archive began: leave out decisions that lack some."""
+        begins = self._event(first, skips).at + MARGIN_S
         logger.warning(
             "experiment %s: the log begins at position %d: decisions made before unix time %.0f "
-            "are left out, for what came of them was trimmed",
+            "are left out, because their rewards were trimmed",
             self.name,
             first.position,
             begins,
         )
         return begins
-
-    def _tell(self, doing: str, done: int) -> None:
-        if self._say and monotonic() > self._said + SAY_SECONDS:
-            self._say(f"{self.name}: {doing} {done:,}")
-            self._said = monotonic()
