@@ -1,4 +1,4 @@
-"""States folded from a log that is read, not written: what the trainer and every reader need."""
+"""Follower: states folded from a log that is read and not written."""
 
 import asyncio
 import hashlib
@@ -23,13 +23,7 @@ from service.log.replay import Pace, pages, read_event, replay, skipped_position
 from service.log.stores import Store
 from service.log.stores.base import Record
 from service.observability.telemetry import Telemetry
-from service.state.events import (
-    AnyEvent,
-    Erased,
-    Tombstone,
-    VersionActivated,
-    VersionStaged,
-)
+from service.state.events import AnyEvent, Erased, Tombstone, VersionActivated, VersionStaged
 from service.state.fold import State
 from service.state.learner import Learner, Staged
 
@@ -38,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Live:
-    """One experiment and the lock under which it is folded.
+    """An experiment and the lock under which it is folded.
 
     recovered      it has been folded to the log's end once
-    last           the event folded last, None before the first of this process
+    last           the last folded event, None before the first of this process
     caught_up_at   by the loop's clock: all events appended before then are folded
     skips          positions of events that must not be folded
-    quarantine     why it is not folded any further, and so not served
+    quarantine     why it is neither folded any further nor served
     """
 
     state: State
@@ -61,20 +55,20 @@ class Observer:
     """Reacts to what a follower folds. Its methods run under the experiment's lock."""
 
     def recovered(self, live: Live) -> None:
-        """The state of a served experiment is another: it was folded from snapshot and tail."""
+        """Snapshot and tail were folded, at first or anew."""
 
     def folding(self, live: Live, event: AnyEvent) -> None:
-        """An event is about to be folded."""
+        """This event comes next."""
 
     def folded(self, live: Live, event: AnyEvent) -> None: ...
 
 
 class Follower:
     """Recovers experiments from snapshot and tail, and follows their logs. Where a log has been cut
-    or erased ahead of it, it goes on from a newer snapshot.
+    or erased ahead of it, it continues from a newer snapshot.
 
-    An experiment whose log holds an event that cannot be folded is quarantined: it alone is neither
-    folded nor served, until the event is skipped.
+    An event that cannot be folded quarantines its experiment, which alone is neither folded nor
+    served until the event is skipped.
     """
 
     def __init__(
@@ -91,7 +85,7 @@ class Follower:
 
     @property
     def states(self) -> dict[str, State]:
-        """Of the experiments that are served."""
+        """Of the served experiments."""
         return {
             name: live.state
             for name, live in self.live.items()
@@ -100,7 +94,7 @@ class Follower:
 
     @property
     def names(self) -> list[str]:
-        """Of the experiments that are served, or would be but for a quarantine."""
+        """Of the served and the quarantined experiments."""
         return [
             name
             for name, live in self.live.items()
@@ -113,8 +107,7 @@ class Follower:
 
     @property
     def caught_up_at(self) -> float:
-        """By the loop's clock: all events appended before then are folded, but for what is
-        quarantined."""
+        """By the loop's clock: all events appended before then are folded, but for quarantines."""
         served = (live.caught_up_at for live in self.live.values() if live.quarantine is None)
         return min(served, default=inf)
 
@@ -134,7 +127,9 @@ class Follower:
     async def join(self, name: str) -> Live:
         """An experiment, recovered from the store if it is new here."""
         if name not in self.live:
-            found = await self._recover(name)
+            found = Live(State(name))
+            async with found.lock:  # a snapshot may fall due meanwhile, and reads the log too
+                await self._recover(found)
             if found.state.position == 0 and found.quarantine is None:  # any name may be asked for
                 return found
             if self.live.setdefault(name, found) is found:
@@ -152,50 +147,42 @@ class Follower:
                 await self.join(name)
             for name in self.quarantined:
                 await self.lift(name)
-        await self.read_up_all()
+        await self.fold_all_to_end()
 
-    async def read_up_all(self) -> None:
+    async def fold_all_to_end(self) -> None:
         """Fold every log up to its end. An experiment whose lock is held does not delay the others:
         it is folded in the background once the lock is free."""
         for live in list(self.live.values()):
             if not live.lock.locked():
-                await self._read_up_locked(live)
+                await self._fold_in_turn(live)
             elif live.state.name not in self._delayed:
                 self._delayed.add(live.state.name)
-                self._background.spawn(self._read_up_later(live))
+                self._background.spawn(self._fold_in_turn(live))
 
-    async def _read_up_later(self, live: Live) -> None:
+    async def _fold_in_turn(self, live: Live) -> None:
         try:
-            await self._read_up_locked(live)
+            async with live.lock:
+                await self.fold_to_end(live)
         finally:
             self._delayed.discard(live.state.name)
 
-    async def _read_up_locked(self, live: Live) -> None:
-        async with live.lock:
-            await self.read_up(live)
-
-    async def _recover(self, name: str) -> Live:
-        live = Live(State(name))
-        async with live.lock:  # a snapshot may fall due meanwhile, and reads the log too
-            await self._begin(live)
-        return live
-
-    async def _begin(self, live: Live) -> None:
-        """Snapshot and tail; the caller holds the lock."""
+    async def _recover(self, live: Live) -> None:
+        """Fold snapshot and tail; the caller holds the lock."""
         live.state, live.last, live.quarantine = State(live.state.name), None, None
         live.recovered, live.snapshot_position = False, 0
         live.skips = await skipped_positions(self.store, live.state.name)
         await self._restore_newest(live)
-        await self.read_up(live)
+        await self.fold_to_end(live)
         live.recovered = True
 
     async def lift(self, name: str) -> bool:
-        """Fold a quarantined experiment anew if the event that it stopped at has been skipped."""
+        """Fold a quarantined experiment anew if the event at fault was skipped; whether it is
+        served."""
         live = self.live[name]
         async with live.lock:
             stopped = live.quarantine
             if stopped and stopped.position in await skipped_positions(self.store, name):
-                await self._begin(live)
+                await self._recover(live)
                 self._tell_recovered(live)
         return live.quarantine is None
 
@@ -205,8 +192,8 @@ class Follower:
                 observer.recovered(live)
 
     async def _restore_newest(self, live: Live) -> bool:
-        """Put the newest whole snapshot in place of a state that is older; whether there was one. A
-        damaged snapshot is passed over, and said."""
+        """Replace an older state by the newest whole snapshot; whether there was one. A damaged
+        snapshot is logged and passed over."""
         name = live.state.name
         for snapshot in await self.store.snapshots(name):
             if snapshot.position <= live.state.position:
@@ -231,41 +218,40 @@ class Follower:
                 return True
         return False
 
-    async def read_up(self, live: Live) -> None:
-        """Fold the log up to its end, or up to an event that cannot be folded; the caller holds the
-        lock.
+    async def fold_to_end(self, live: Live) -> None:
+        """Fold the log up to its end or an event that cannot be folded; the caller holds the lock.
 
-        Raises LogLost where the log no longer holds the event that was folded last: a Redis host
-        may come back without its last writes, and numbers new ones as it had numbered them. Raises
-        LogGap where it begins later, or with what was erased, and no snapshot does.
+        Raises LogLost where the log no longer holds the last folded event: a Redis host may come
+        back without its last writes, and give their numbers again. Raises LogGap where the log
+        begins later, or with what was erased, and no snapshot does.
         """
         while live.quarantine is None:
             began = asyncio.get_running_loop().time()
             try:
-                await self._read_up(live)
+                await self._fold_pages(live)
                 live.caught_up_at = began
                 return
             except LogLost:
                 raise
             except FoldedBeforeSkipped as fault:
                 logger.warning("%s: the log is folded anew", fault)
-                await self._begin(live)
+                await self._recover(live)
                 if self.live.get(live.state.name) is live:
                     self._tell_recovered(live)
             except (LogGap, FoldFailed) as fault:
                 if await self._restore_newest(live):
                     logger.warning("%s; the snapshot at %d is taken", fault, live.state.position)
                 elif isinstance(fault, FoldFailed):
-                    self.stop(live, fault)
+                    self.quarantine(live, fault)
                 else:
                     raise
 
-    def stop(self, live: Live, fault: FoldFailed) -> None:
+    def quarantine(self, live: Live, fault: FoldFailed) -> None:
         """Quarantine an experiment; nothing else is touched."""
         live.quarantine = Quarantined(live.state.name, fault.position, fault.reason)
         logger.error("%s", live.quarantine, exc_info=fault.__cause__)
 
-    async def _read_up(self, live: Live) -> None:
+    async def _fold_pages(self, live: Live) -> None:
         anchored, pace = live.last is not None, Pace()
         after = live.state.position - anchored
         async for page in pages(self.store, live.state.name, after):
@@ -273,39 +259,31 @@ class Follower:
                 await self._expect_last(live, take_anchor(page, live.state.position))
                 anchored = False
             for record in page:
-                await self._fold_record(live, record)
+                await self.fold(live, record.position, _read(record, live.skips))
                 await pace.keep()
         if anchored:
             await self._expect_last(live, None)
 
     async def _expect_last(self, live: Live, anchor: Record | None) -> None:
-        """anchor: what the log holds where the event stood that was folded last. Raises LogLost."""
+        """The last folded event is in the log as it was folded, or erased since, or an origin
+        stands for it. anchor: what the log holds in its place. Raises LogLost."""
+        name, position = live.state.name, live.state.position
         if anchor is not None:
-            whole = _is_folded(live, anchor)
-        elif whole := await self._is_trimmed(live):
-            live.last = None
-        if not whole:
+            event = _read(anchor, live.skips)
+            found = event == live.last or isinstance(event, Tombstone)
+        else:
+            kept = await self.store.snapshots(name)
+            found = any(one.origin and one.position >= position for one in kept)
+            live.last = None if found else live.last
+        if not found:
             raise LogLost(
-                f"experiment {live.state.name}: the log has lost events up to position "
-                f"{live.state.position}, which are folded: start this process again"
+                f"experiment {name}: the log has lost events up to position {position}, which are "
+                "folded: start this process again"
             )
 
-    async def _fold_record(self, live: Live, record: Record) -> None:
-        """Raises FoldFailed where it cannot be read or folded, whatever the cause is."""
-        try:
-            event = read_event(record, live.skips)
-        except Damaged as fault:
-            raise FoldFailed(record.position, fault) from fault
-        await self.fold(live, record.position, event)
-
-    async def _is_trimmed(self, live: Live) -> bool:
-        """Whether an origin stands for the event that was folded last."""
-        kept = await self.store.snapshots(live.state.name)
-        return any(one.origin and one.position >= live.state.position for one in kept)
-
     async def fold(self, live: Live, position: int, event: AnyEvent) -> None:
-        """Apply one event; the caller holds the lock. Raises FoldFailed where that fails, and then
-        the state may hold a part of it."""
+        """Apply one event; the caller holds the lock. Raises FoldFailed: the state may then hold a
+        part of it."""
         state, artifact = live.state, None
         for observer in self._observers:
             observer.folding(live, event)
@@ -333,10 +311,8 @@ class Follower:
         return artifact
 
     async def catch_up(self, live: Live, learner: Learner) -> None:
-        """Fold into a staged version, in slices, what the log took since its watermark.
-
-        Raises LogGap where that is not whole any more.
-        """
+        """Fold the events since its watermark into a staged version, in slices. Raises LogGap where
+        one is missing."""
         while (staged := learner.staged) and staged.folded_to < live.state.position:
             if staged.gone is None:
                 staged.gone = await self._gone(live.state.name, staged)
@@ -353,27 +329,24 @@ class Follower:
                 raise LogGap(f"experiment {name}: the log lacks position {after + 1}")
 
     async def _gone(self, name: str, staged: Staged) -> set[int]:
-        """What had been erased, after a version's watermark, when it was staged."""
+        """Positions erased between a version's watermark and its staging."""
         erasures = self.erasures(name, staged.folded_to, staged.position)
         return {position async for event in erasures for position in event.positions}
 
     async def erasures(self, name: str, after: int, before: float = inf) -> AsyncIterator[Erased]:
-        """Those that the log tells of between two positions."""
+        """Those logged between two positions."""
         if after + 1 < before:
             async for _, event in replay(self.store, name, after, upto=before - 1):
                 if isinstance(event, Erased):
                     yield event
 
 
-def _is_folded(live: Live, record: Record) -> bool:
-    """Whether this is the event that was folded last, or was before it was erased."""
-    if record.position != live.state.position:
-        return False
+def _read(record: Record, skips: frozenset[int]) -> AnyEvent:
+    """Raises FoldFailed, or LogTooNew."""
     try:
-        event = read_event(record, live.skips)
+        return read_event(record, skips)
     except Damaged as fault:
         raise FoldFailed(record.position, fault) from fault
-    return event == live.last or isinstance(event, Tombstone)
 
 
 def _served(live: Live) -> State:

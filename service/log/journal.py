@@ -113,7 +113,7 @@ class Journal:
         await self.presence.beat()
         if self._store.shared:
             self.spawn(self._tail())
-            self.spawn(self.presence.beat_for_ever())
+            self.spawn(self.presence.run())
 
     async def close(self) -> None:
         """Write what waits, and snapshot what changed."""

@@ -63,7 +63,7 @@ class Snapshots(Observer):
             async with live.lock:
                 if live.state.position == live.snapshot_position:
                     return
-                await self._follower.read_up(live)  # raises where the state is ahead of its log
+                await self._follower.fold_to_end(live)  # raises where the state is ahead of its log
                 if live.state.staging or live.quarantine is not None:
                     return
                 make = live.state.capture()
@@ -84,7 +84,7 @@ class Snapshots(Observer):
         """Let a replay begin where the log ends now; the position. None: not while a version is
         staged. Raises StoreUnavailable."""
         async with live.lock:
-            await self._follower.read_up(live)
+            await self._follower.fold_to_end(live)
             self._follower.state(live.state.name)  # raises where it is quarantined
             if live.state.staging:
                 return None

@@ -1,8 +1,7 @@
-"""Which processes serve one log, and how far each has got: who does what one is enough for, and
-when all are ready for what they have to do together.
+"""Presence: the live processes of one log, and what each is ready for.
 
-Both are for efficiency and smoothness alone. That a default reward counts once, and that a version
-serves from one position on, is made so by identities in the log, whoever thinks that it leads.
+For efficiency and smoothness alone. Identities in the log make a default reward count once, and a
+version serve from one position on, whichever process believes that it leads.
 """
 
 import asyncio
@@ -18,16 +17,16 @@ from service.log.stores import Store
 _entropy = SystemRandom()
 
 ALIVE_SECONDS = 3.0
-"""After so long without a word a process counts as dead."""
+"""A process that has been silent for so long counts as dead."""
 
 BEAT_SECONDS = 1.0
 POLL_SECONDS = 0.05
 
 BARRIER_SECONDS = 10.0
-"""So long all wait for one that lives and does not get there."""
+"""Longest wait for a live process that does not get ready."""
 
 REMEMBERED = 64
-"""Things that a process says it is ready for: the last ones."""
+"""The last things that a process has announced."""
 
 
 class Presence:
@@ -40,34 +39,35 @@ class Presence:
 
     @property
     def count(self) -> int:
-        """Processes that live, as far as this one has heard."""
+        """Live processes, as of the last beat."""
         return len(self._alive)
 
     @property
     def leads(self) -> bool:
-        """Whether this process is to do what one is enough for. For a moment two may, or none."""
+        """Whether this process does what one is enough for. For a moment two may, or none."""
         if not self._store.shared:
             return True
         now = asyncio.get_running_loop().time()
         return now < self._until and self.name == min(self._alive, default="")
 
     async def beat(self) -> None:
-        """Say that this process lives, hear which others do. Raises StoreUnavailable."""
-        said = asyncio.get_running_loop().time()
+        """Announce this process, and learn of the others. Raises StoreUnavailable."""
+        began = asyncio.get_running_loop().time()
         doing = json.dumps(list(self._ready_for))
         found = await self._store.present(self.name, doing, ALIVE_SECONDS)
         self._alive = {process: json.loads(ready) for process, ready in found.items()}
-        self._until = said + ALIVE_SECONDS
+        self._until = began + ALIVE_SECONDS
 
-    async def beat_for_ever(self) -> None:
+    async def run(self) -> None:
+        """Beat for ever."""
         while True:
             with suppress(StoreUnavailable):
                 await self.beat()
             await asyncio.sleep(BEAT_SECONDS)
 
     async def all_ready_for(self, what: str) -> bool:
-        """Say that this process is ready, and wait until every one that lives is; False where one
-        did not get there in time. Raises StoreUnavailable."""
+        """Announce that this process is ready, and wait for all live ones; False where one did not
+        get ready in time. Raises StoreUnavailable."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + BARRIER_SECONDS
         if what not in self._ready_for:

@@ -269,10 +269,10 @@ class Writer:
                 try:
                     await self._follower.fold(live, result.position, pending.event)
                 except FoldFailed as fault:
-                    self._follower.stop(live, fault)
+                    self._follower.quarantine(live, fault)
                 live.caught_up_at = max(live.caught_up_at, began)
             elif result.position > live.state.position:
-                await self._follower.read_up(live)
+                await self._follower.fold_to_end(live)
             await pace.keep()
 
     def _answer(self, pending: Pending, result: CommitResult) -> None:
@@ -315,7 +315,7 @@ class Writer:
             await asyncio.sleep(RETRY_SECONDS)
             try:
                 await self._commit_buffered(PAGE)  # even none, to see whether it can be written
-                await self._follower.read_up_all()  # what was appended though its answer was lost
+                await self._follower.fold_all_to_end()  # also events whose answer was lost
             except Exception as fault:
                 if str(fault) != last_fault:
                     last_fault = str(fault)
