@@ -170,7 +170,7 @@ def rewards_of(
     feedback: Mapping[str, Any], shown: list[str], definition: Definition
 ) -> dict[str, float]:
     """Reward by arm, by the rules that hold at POST /reward."""
-    outcome = settlement.Outcome(
+    outcome = settlement.RewardRequest(
         "",
         reward=feedback.get("reward"),
         rewards=feedback.get("rewards"),

@@ -25,7 +25,7 @@ def run(
     import uvloop
 
     from service.maintenance.audit import audit_store
-    from service.serving.findings import table
+    from service.serving.audit_report import table
 
     try:
         with progress() as say:

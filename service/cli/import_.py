@@ -41,7 +41,7 @@ def run(
     import httpx
 
     from service.cli.import_files import read
-    from service.serving.findings import aligned
+    from service.serving.audit_report import aligned
 
     with httpx.Client(
         base_url=settings.url, timeout=60, trust_env=False, headers=settings.key_headers

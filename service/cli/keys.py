@@ -140,7 +140,7 @@ def _option(path: str) -> str:
 def show(settings: "Settings") -> int:
     """Print the keys of the file."""
     from service.security.keys import now, read_keys
-    from service.serving.findings import aligned
+    from service.serving.audit_report import aligned
 
     at = now()
     rows = [

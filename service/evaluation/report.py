@@ -9,7 +9,7 @@ from service.evaluation.estimators import NAMES, Estimate
 from service.evaluation.evaluate import Evaluation, PolicyValue
 from service.evaluation.intervals import Interval
 from service.evaluation.refusals import Weights
-from service.serving.findings import aligned
+from service.serving.audit_report import aligned
 
 TITLES = {"ips": "IPS", "snips": "SNIPS", "dr": "DR", "switch_dr": "Switch-DR"}
 PER_DECISION, FIRST_SLOT = "reward_per_decision", "reward_of_first_slot"

@@ -17,7 +17,7 @@ from service.errors import LogTooNew, StoreError
 from service.log.replay import replay, row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
-from service.serving.rederive import is_imported, is_whole, made
+from service.serving.rederive import is_imported, is_whole, model_version
 from service.state.events import (
     AnyEvent,
     Decision,
@@ -160,7 +160,7 @@ class _Kept:
             raise
         except StoreError:
             decision = None
-        place = None if decision is None else made(decision)
+        place = None if decision is None else model_version(decision)
         if decision is None or place is None or not is_whole(decision):
             self._left[UNREADABLE] += 1
             return

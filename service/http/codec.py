@@ -19,7 +19,7 @@ from service.definition.experiment import NAME
 from service.definition.select_request import Id, InlineArm, SelectRequest, Text, Values
 from service.http.schemas import RewardBatchBody, RewardBody, SelectBatchBody, SelectBody
 from service.serving.engine import Answer
-from service.serving.settlement import Outcome, Status
+from service.serving.settlement import RewardRequest, Status
 
 Name = Annotated[str, Meta(pattern=NAME.replace("$", r"\Z"))]  # Python's $ lets a line end there
 
@@ -57,8 +57,8 @@ class _Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if given != 1 or (self.clicked is not None and self.feedback is None):
             raise ValueError("not one form")
 
-    def outcome(self) -> Outcome:
-        return Outcome(
+    def outcome(self) -> RewardRequest:
+        return RewardRequest(
             self.decision_id,
             self.reward,
             self.rewards,

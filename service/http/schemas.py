@@ -9,7 +9,7 @@ from service.definition.experiment import ArmId, Definition, Name, Number, Text,
 from service.definition.faults import at_most
 from service.definition.policies import whole
 from service.definition.select_request import InlineArm, SelectRequest
-from service.serving.settlement import ActivationStatus, Outcome, Status
+from service.serving.settlement import ActivationStatus, RewardRequest, Status
 
 Token = Annotated[str, Field(min_length=1, max_length=1_024)]
 
@@ -141,8 +141,8 @@ class RewardBody(Body):
             raise ValueError("clicked goes with feedback")
         return self
 
-    def outcome(self) -> Outcome:
-        return Outcome(
+    def outcome(self) -> RewardRequest:
+        return RewardRequest(
             self.decision_id,
             self.reward,
             self.rewards,

@@ -19,15 +19,15 @@ from service.log.replay import RowsByPosition, Step, origin_of, row_pages, steps
 from service.log.stores import Store
 from service.log.stores.base import KeptRow, Mark
 from service.observability.telemetry import Telemetry
+from service.serving.audit_report import AuditReport, Discrepancy, Kind
 from service.serving.chain import link_mark, read_link
-from service.serving.findings import Finding, Findings, Kind
 from service.serving.rederive import (
     check_choice,
     check_decision,
     check_event,
     is_imported,
     is_whole,
-    made,
+    model_version,
 )
 from service.state.events import (
     AnyEvent,
@@ -45,7 +45,7 @@ from service.state.fold import State
 
 async def audit_store(
     url: str, experiment: str | None = None, say: Say | None = None
-) -> list[Findings]:
+) -> list[AuditReport]:
     """Audit one experiment, or all. Raises NotFound, or StoreError where the store cannot be read.
     A service may be at work on the store, which is only read."""
     async with reading(url) as store:
@@ -58,7 +58,7 @@ class Audit:
 
     def __init__(self, store: Store, experiment: str, say: Say | None = None) -> None:
         self._store, self._name, self._progress = store, experiment, Progress(say)
-        self._found = Findings(experiment)
+        self._found = AuditReport(experiment)
         self._numbers, self._positions = array("q"), array("q")  # of rows that can be derived
         self._follower = Follower(store, Telemetry())
         # None: the log broke, or has yet to come to its origin
@@ -69,7 +69,7 @@ class Audit:
         self._broken, self._begins = False, 0
         self._derived = 0
 
-    async def run(self) -> Findings:
+    async def run(self) -> AuditReport:
         found, store, name = self._found, self._store, self._name
         # Counts before rows: a service beside us only adds to the rows that are listed.
         counted = sum((await store.decision_counts(name)).values())
@@ -91,11 +91,11 @@ class Audit:
         known = found.decisions + len(self._missing) + found.trimmed + found.erased
         if (lost := counted - known) > 0:
             what = f"{lost} more rows were kept once than are there now"
-            found.add(Finding("missing", "?", what), lost)
+            found.add(Discrepancy("missing", "?", what), lost)
         return found
 
     def _add(self, kind: Kind, id: str, what: str) -> None:
-        self._found.add(Finding(kind, id, what))
+        self._found.add(Discrepancy(kind, id, what))
 
     async def _find_origin(self) -> State | None:
         snapshot = await origin_of(self._store, self._name)
@@ -120,12 +120,12 @@ class Audit:
         except StoreError as fault:
             self._add("unreadable", name, str(fault))
             return
-        place = made(decision)
+        place = model_version(decision)
         if place is None or not is_whole(decision):
             self._add("unreadable", name, "its parts do not fit together")
             return
         if row.id and row.id != decision.id:
-            found.add(Finding("fields", name, "id", decision.id, row.id))
+            found.add(Discrepancy("fields", name, "id", decision.id, row.id))
         if found.decisions == 1:
             self._oldest_closed = decision.accept_until
         if is_imported(decision):
@@ -207,7 +207,9 @@ class Audit:
             if fault := await self._check_marks(position, event, outcome):
                 self._found.add(fault)
 
-    async def _check_marks(self, position: int, event: Learned, outcome: Outcome) -> Finding | None:
+    async def _check_marks(
+        self, position: int, event: Learned, outcome: Outcome
+    ) -> Discrepancy | None:
         """The reward learned, and the one before it, against the chain of marks of a settled arm.
         None, too, where the store has forgotten the marks."""
         settled, chain = outcome.settled, list[Mark]()
@@ -230,7 +232,7 @@ class Audit:
             return None
         what = f"reward of {settled.arm}, by default, weight, reward before, since"
         what = f"{what}; at position {position}"
-        return Finding("fields", event.decision, what, own, derived)
+        return Discrepancy("fields", event.decision, what, own, derived)
 
 
 def _before(chain: list[Mark]) -> list[float | None]:
@@ -242,8 +244,8 @@ def _before(chain: list[Mark]) -> list[float | None]:
     return [was, since]
 
 
-def _differences(state: State, decision: Decision) -> list[Finding]:
+def _differences(state: State, decision: Decision) -> list[Discrepancy]:
     try:
         return list(check_decision(state, decision))
     except Exception as fault:  # a changed byte may raise anything
-        return [Finding("unreadable", decision.id, f"cannot be derived again: {fault!r}")]
+        return [Discrepancy("unreadable", decision.id, f"cannot be derived again: {fault!r}")]

@@ -18,8 +18,8 @@ from service.log.stores import Store
 from service.log.stores.base import KeptRow, Record, Snapshot
 from service.log.stores.keeping import Instant, KeptMark, Part
 from service.log.stores.store import START
+from service.serving.audit_report import aligned
 from service.serving.chain import activation_mark, link_mark
-from service.serving.findings import aligned
 from service.state.events import Decision, Erased, decode_decision, decode_event
 
 T = TypeVar("T")

@@ -306,7 +306,7 @@ class Drift:
         key = state.name, event.policy
         watch = self._policies.get(key)
         if watch is None or watch.born != learner.born:
-            tally = state.tallies[event.policy]
+            tally = state.reward_sums[event.policy]
             rewards = RewardDrift(tally.count, tally.total, tally.squares)
             predictions = PredictionDrift(self._rng, self._samples)
             watch = self._policies[key] = _Policy(learner.born, rewards, predictions)

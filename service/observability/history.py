@@ -83,7 +83,7 @@ class History:
         for key in [*self._series]:
             name, policy = key
             state = states.get(name)
-            tally = state.tallies.get(policy) if state else None
+            tally = state.reward_sums.get(policy) if state else None
             if tally is None or tally.begins != self._series[key].begins:
                 del self._series[key]  # it is gone, or another of the same name
         for name, state in states.items():
@@ -92,7 +92,7 @@ class History:
                 self._write(at, (name, policy), state, learner.settings.share / shares)
 
     def _write(self, at: float, key: tuple[str, str], state: State, share: float) -> None:
-        tally, watch = state.tallies[key[1]], self._telemetry.watched.get(key)
+        tally, watch = state.reward_sums[key[1]], self._telemetry.watched.get(key)
         series = self._series.get(key)
         if series is None:
             if len(self._series) >= MOST_POLICIES:

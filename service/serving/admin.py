@@ -251,7 +251,7 @@ class Admin:
     async def _status(
         self, state: State, learner: Learner, counts: Mapping[str, int]
     ) -> dict[str, Any]:
-        tally = state.tallies[learner.name]
+        tally = state.reward_sums[learner.name]
         watch = self._telemetry.watched.get((state.name, learner.name))
         version = learner.active
         head = None

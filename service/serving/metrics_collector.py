@@ -101,7 +101,7 @@ class MetricsCollector:
         total = sum(one.settings.share for one in state.learners.values())
         yield "forage_policy_share", learner.settings.share / total
         yield "forage_policy_explores", explores(learner)
-        tally = state.tallies[learner.name]
+        tally = state.reward_sums[learner.name]
         if tally.count:
             yield "forage_reward_mean", tally.total / tally.count
         yield from self._drift(state, learner.name)

@@ -18,7 +18,7 @@ from service.security.access import Grant, granted
 from service.serving.admin import find
 from service.state.fold import State
 from service.state.learner import Learner
-from service.state.reward_statistics import Tally, interval, lead
+from service.state.reward_statistics import RewardSums, interval, lead
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -69,7 +69,7 @@ class Overview:
         }
 
     def _experiment(self, state: State) -> dict[str, Any]:
-        learners, tallies = state.learners.values(), state.tallies.values()
+        learners, tallies = state.learners.values(), state.reward_sums.values()
         count, total = sum(each.count for each in tallies), sum(each.total for each in tallies)
         return {
             "name": state.name,
@@ -113,8 +113,8 @@ class Overview:
 
     def _figures(self, state: State, learner: Learner, traffic: float) -> dict[str, Any]:
         name, rules = learner.name, state.definition.reward
-        tally, watch = state.tallies[name], self._telemetry.watched.get((state.name, name))
-        others = [(other, state.tallies[other]) for other in state.learners if other != name]
+        tally, watch = state.reward_sums[name], self._telemetry.watched.get((state.name, name))
+        others = [(other, state.reward_sums[other]) for other in state.learners if other != name]
         return {
             "name": name,
             "kind": learner.settings.kind,
@@ -150,10 +150,10 @@ class Overview:
 
     def arms(self, state: State, page: Page) -> dict[str, Any]:
         """Arms of the catalogue, and those that were shown and are retired. Raises NotFound."""
-        chosen = list(state.arm_tallies)
+        chosen = list(state.arm_reward_sums)
         if page.policy is not None:
             chosen = [find(state, page.policy).name]
-        tallies = [state.arm_tallies[policy] for policy in chosen]
+        tallies = [state.arm_reward_sums[policy] for policy in chosen]
         row_of = dict(zip(state.arms, range(len(state.arms)), strict=True))
         for tally in tallies:
             if not tally.rows.keys() <= row_of.keys():
@@ -172,7 +172,7 @@ class Overview:
         listed = []
         for row in ordered[page.offset : page.offset + page.limit].tolist():
             count, total, squares = sums[:, row].tolist()
-            own = Tally(0, int(count), total, squares)
+            own = RewardSums(0, int(count), total, squares)
             listed.append(
                 {
                     "arm": ids[row],

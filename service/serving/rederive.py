@@ -13,8 +13,8 @@ from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.rules import Scores
 from service.definition.features import Array
 from service.errors import Invalid
+from service.serving.audit_report import Discrepancy
 from service.serving.engine import decide
-from service.serving.findings import Finding
 from service.state.events import Decision, Learned, Settled, Shown
 from service.state.fold import State
 from service.state.learner import Learner
@@ -31,7 +31,7 @@ TIED_DRAWS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ModelVersion:
     """What `model_version` says: policy/version@position."""
 
     policy: str
@@ -39,13 +39,13 @@ class Made:
     position: int
 
 
-def made(decision: Decision) -> Made | None:
+def model_version(decision: Decision) -> ModelVersion | None:
     """None where it says nothing of that form."""
     name, _, position = decision.model_version.rpartition("@")
     policy, _, version = name.rpartition("/")
     if not (policy and _number(version) and _number(position)):
         return None
-    return Made(policy, int(version), int(position))
+    return ModelVersion(policy, int(version), int(position))
 
 
 def _number(text: str) -> bool:
@@ -62,7 +62,7 @@ def is_whole(decision: Decision) -> bool:
         and len(set(decision.arms)) == len(decision.arms)
         and 0 < len(decision.shown) == len({arm.arm for arm in decision.shown})
         and {arm.arm for arm in decision.shown} <= set(decision.arms)
-        and made(decision) is not None
+        and model_version(decision) is not None
     )
 
 
@@ -93,25 +93,25 @@ def candidates_of(state: State, decision: Decision) -> Candidates:
 # -- by itself -------------------------------------------------------------------------------------
 
 
-def check_choice(decision: Decision) -> Iterator[Finding]:
+def check_choice(decision: Decision) -> Iterator[Discrepancy]:
     """Whether what was shown follows from the logged probabilities and seed. Of a slate they give
     the chance of its first arm alone: the draw is of a ranking."""
     first = decision.shown[0]
     if len(decision.shown) == 1 and drawn_arm(decision) != first.arm:
         what = "shown arm"
-        yield Finding("choice", decision.id, what, first.arm, drawn_arm(decision))
+        yield Discrepancy("choice", decision.id, what, first.arm, drawn_arm(decision))
         return
     p = decision.probabilities[decision.arms.index(first.arm)]
     if len(decision.shown) > 1:
         if not np.isclose(p, first.propensity, rtol=1e-9):
             what = f"chance of {first.arm} in the first slot"
-            yield Finding("choice", decision.id, what, first.propensity, p)
+            yield Discrepancy("choice", decision.id, what, first.propensity, p)
     elif not first.propensity == decision.slate == p:
         logged = [first.propensity, decision.slate]
-        yield Finding("choice", decision.id, f"propensity of {first.arm}", logged, p)
+        yield Discrepancy("choice", decision.id, f"propensity of {first.arm}", logged, p)
 
 
-def check_event(position: int, event: Learned, decision: Decision) -> Iterator[Finding]:
+def check_event(position: int, event: Learned, decision: Decision) -> Iterator[Discrepancy]:
     """What an event that settles a decision says otherwise than its row, the first of it."""
     fields = {
         "policy": (event.policy, decision.policy),
@@ -120,14 +120,14 @@ def check_event(position: int, event: Learned, decision: Decision) -> Iterator[F
     for name, (logged, derived) in fields.items():
         if logged != derived:
             what = f"{name} of the event at position {position}"
-            yield Finding("fields", decision.id, what, logged, derived)
+            yield Discrepancy("fields", decision.id, what, logged, derived)
             return
     shown = {arm.arm: arm for arm in decision.shown}
     where = f" in the event at position {position}"
     for settled in event.settled:
         if settled.arm not in shown:
             what = "settled arm" + where
-            yield Finding("fields", decision.id, what, settled.arm, list(shown))
+            yield Discrepancy("fields", decision.id, what, settled.arm, list(shown))
             return
         expected = shown[settled.arm]
         if fault := _difference_of_x(decision, settled, expected.x, expected.inline, where):
@@ -137,30 +137,30 @@ def check_event(position: int, event: Learned, decision: Decision) -> Iterator[F
 
 def _difference_of_x(
     decision: Decision, arm: Shown | Settled, x: Sequence[float], inline: bool, where: str = ""
-) -> Finding | None:
+) -> Discrepancy | None:
     if len(arm.x) != len(x):
         what = f"columns of x of {arm.arm}{where}"
-        return Finding("features", decision.id, what, len(arm.x), len(x))
+        return Discrepancy("features", decision.id, what, len(arm.x), len(x))
     for column, (logged, derived) in enumerate(zip(arm.x, x, strict=True)):
         if logged != derived:
             what = f"x[{column}] of {arm.arm}{where}"
-            return Finding("features", decision.id, what, logged, derived)
+            return Discrepancy("features", decision.id, what, logged, derived)
     if arm.inline != inline:
         what = f"{arm.arm} is outside the catalogue{where}"
-        return Finding("features", decision.id, what, arm.inline, inline)
+        return Discrepancy("features", decision.id, what, arm.inline, inline)
     return None
 
 
 # -- under the state that it was made by -----------------------------------------------------------
 
 
-def check_decision(state: State, decision: Decision) -> Iterator[Finding]:
+def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
     """What differs from the decision that this state makes, at most one finding of a kind. The
     state is that of the position which the decision names."""
     learner = state.learners.get(decision.policy)
     if learner is None:
         what = f"at position {state.position} there is no policy {decision.policy}"
-        yield Finding("fields", decision.id, what)
+        yield Discrepancy("fields", decision.id, what)
         return
     if fault := _difference(state, learner, decision):
         yield fault
@@ -169,11 +169,11 @@ def check_decision(state: State, decision: Decision) -> Iterator[Finding]:
         candidates = candidates_of(state, decision)
     except KeyError as unknown:
         what = f"at position {state.position} the catalogue has no arm {unknown}"
-        yield Finding("features", decision.id, what)
+        yield Discrepancy("features", decision.id, what)
         return
     except Invalid as refused:
         where = ", ".join(f"{fault.path} {fault.message}" for fault in refused.faults)
-        yield Finding("features", decision.id, f"features do not fit: {where}")
+        yield Discrepancy("features", decision.id, f"features do not fit: {where}")
         return
     for arm in decision.shown:
         x = [*context.tolist(), *candidates.x[candidates.row_of[arm.arm]].tolist()]
@@ -183,7 +183,7 @@ def check_decision(state: State, decision: Decision) -> Iterator[Finding]:
     yield from _check_chances(learner, decision, context, candidates)
 
 
-def _difference(state: State, learner: Learner, decision: Decision) -> Finding | None:
+def _difference(state: State, learner: Learner, decision: Decision) -> Discrepancy | None:
     """The first of the plain fields that is not what the state says."""
     rewards = state.definition.reward
     shares = np.array([each.settings.share for each in state.learners.values()])
@@ -208,13 +208,13 @@ def _difference(state: State, learner: Learner, decision: Decision) -> Finding |
         fields["catalogue of the shortlist"] = shortlist.catalogue, len(state.rows)
     for name, (logged, derived) in fields.items():
         if logged != derived:
-            return Finding("fields", decision.id, name, logged, derived)
+            return Discrepancy("fields", decision.id, name, logged, derived)
     return None
 
 
 def _check_chances(
     learner: Learner, decision: Decision, context: Array, candidates: Candidates
-) -> Iterator[Finding]:
+) -> Iterator[Discrepancy]:
     """Probabilities of the first slot; of a slate, also the ranking that the seed draws and its
     chances, which the row has no probabilities of."""
     ids, logged = candidates.ids, decision.probabilities
@@ -223,14 +223,14 @@ def _check_chances(
     if p[index] != logged[index]:
         tied = rounded(learner.score(context, candidates), abs(p[index] - logged[index]))
         what = f"probability of {ids[index]}"
-        yield Finding(
+        yield Discrepancy(
             "tie" if tied else "probabilities", decision.id, what, logged[index], float(p[index])
         )
     elif len(decision.shown) > 1:
         shown, ranked = [arm.arm for arm in decision.shown], [ids[index] for index in slate.arms]
         if shown != ranked:
             tied = close_draws(learner.score(context, candidates)) > 0
-            yield Finding("tie" if tied else "choice", decision.id, "slate", shown, ranked)
+            yield Discrepancy("tie" if tied else "choice", decision.id, "slate", shown, ranked)
             return
         chances = [*slate.propensities, slate.chance]
         told = [*(arm.propensity for arm in decision.shown), decision.slate]
@@ -238,7 +238,7 @@ def _check_chances(
             difference = float(np.abs(np.subtract(chances, told)).max())
             tied = rounded(learner.score(context, candidates), difference)
             what = "chances of the slots and of the slate"
-            yield Finding("tie" if tied else "probabilities", decision.id, what, told, chances)
+            yield Discrepancy("tie" if tied else "probabilities", decision.id, what, told, chances)
 
 
 def close_draws(scores: Scores) -> int:

@@ -48,7 +48,7 @@ ActivationStatus = Literal["activated", "duplicate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RewardRequest:
     """What a caller says came of a decision: one of `reward` (of the only arm shown), `rewards`
     (by arm) and `cascade` (arms were looked at down to the one that was clicked)."""
 
@@ -77,7 +77,7 @@ class Settlements:
         self._damaged: set[bytes] = set()
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
-    async def reward(self, outcome: Outcome, grant: Grant | None = None) -> Status:
+    async def reward(self, outcome: RewardRequest, grant: Grant | None = None) -> Status:
         """Raises Invalid, NotFound, Forbidden, Gone, Conflict, or StoreUnavailable: nothing was
         acknowledged, and the same call again is safe."""
         ticket = self._sealer.open(outcome.decision_id)
@@ -91,7 +91,7 @@ class Settlements:
         return self._count(state, settlement, await self._settle(state, settlement))
 
     def _settlement(
-        self, state: State, ticket: Ticket, arms: list[Shown], outcome: Outcome
+        self, state: State, ticket: Ticket, arms: list[Shown], outcome: RewardRequest
     ) -> Settlement:
         if state.deleted:
             raise Gone("the experiment of this decision was deleted")
@@ -277,7 +277,7 @@ def _entry(state: State, settlement: Settlement) -> tuple[Append, Rewarded | Cor
     return entry, event
 
 
-def _rewards(outcome: Outcome, shown: list[str], rules: RewardRules) -> dict[str, float]:
+def _rewards(outcome: RewardRequest, shown: list[str], rules: RewardRules) -> dict[str, float]:
     """Reward by arm. Raises Invalid with the path of the fault."""
     low, high = rules.range
     if outcome.cascade:

@@ -41,7 +41,7 @@ from service.state.events import (
     outcomes,
 )
 from service.state.learner import Learner, Staged
-from service.state.reward_statistics import ArmTallies, Tally
+from service.state.reward_statistics import ArmRewardSums, RewardSums
 from service.state.snapshot import Snapshot
 
 SNAPSHOT_SCHEMA = 2
@@ -86,8 +86,8 @@ class State:
         self.influence: Influence
         self.arms: dict[str, dict[str, Any]] = {}
         self.learners: dict[str, Learner] = {}
-        self.tallies: dict[str, Tally] = {}
-        self.arm_tallies: dict[str, ArmTallies] = {}
+        self.reward_sums: dict[str, RewardSums] = {}
+        self.arm_reward_sums: dict[str, ArmRewardSums] = {}
         self.rows: dict[str, Array] = {}
         self.changes = 0
         self.changed: list[str] = []
@@ -156,7 +156,7 @@ class State:
                 self._define(position, event)
             case ExperimentDeleted():
                 self.deleted, self.revision = True, event.revision
-                self.learners, self.tallies, self.arm_tallies, self.arms = {}, {}, {}, {}
+                self.learners, self.reward_sums, self.arm_reward_sums, self.arms = {}, {}, {}, {}
             case PolicyReset():
                 self._reset(position, event)
             case _ if self.deleted:
@@ -222,9 +222,11 @@ class State:
             self.influence = Influence(schema, definition)
         self.definition, self.schema, self.learners = definition, schema, learners
         self.revision, self.schema_version = event.revision, event.schema_version
-        self.tallies = {name: self.tallies.get(name, Tally(position)) for name in learners}
-        self.arm_tallies = {
-            name: self.arm_tallies.get(name, ArmTallies(position)) for name in learners
+        self.reward_sums = {
+            name: self.reward_sums.get(name, RewardSums(position)) for name in learners
+        }
+        self.arm_reward_sums = {
+            name: self.arm_reward_sums.get(name, ArmRewardSums(position)) for name in learners
         }
         self.deleted = False
         self.arms = {arm: dict(features) for arm, features in definition.arms.items()}
@@ -254,7 +256,7 @@ class State:
     def _settle(self, position: int, event: Learned) -> None:
         if event.schema_version != self.schema_version:
             return
-        tally, by_arm = self.tallies.get(event.policy), self.arm_tallies.get(event.policy)
+        tally, by_arm = self.reward_sums.get(event.policy), self.arm_reward_sums.get(event.policy)
         for outcome in outcomes(event):
             if tally is not None and by_arm is not None:
                 tally.move(outcome)
@@ -301,7 +303,7 @@ class State:
         for index, (name, learner) in enumerate(self.learners.items()):
             learners[name], own = learner.dump()
             arrays |= {f"{index}.{key}": array for key, array in own.items()}
-        for index, by_arm in enumerate(self.arm_tallies.values()):
+        for index, by_arm in enumerate(self.arm_reward_sums.values()):
             arrays |= {f"arms.{index}.{key}": array for key, array in by_arm.arrays().items()}
         if not self.deleted:
             arrays |= {f"influence.{key}": own for key, own in self.influence.arrays().items()}
@@ -313,7 +315,7 @@ class State:
             "deleted": self.deleted,
             "definition": None if self.deleted else self.definition.model_dump(mode="json"),
             "learners": learners,
-            "tallies": {name: vars(tally) for name, tally in self.tallies.items()},
+            "tallies": {name: vars(tally) for name, tally in self.reward_sums.items()},
             "skips": self.skips,
         }
         text, arms, position = codec.text_of(SNAPSHOT_SCHEMA, meta), dict(self.arms), self.position
@@ -341,8 +343,8 @@ class State:
             for index, name in enumerate(meta["learners"]):
                 state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))
                 if by_arm := part(arrays, f"arms.{index}."):  # an older snapshot has none
-                    state.arm_tallies[name] = ArmTallies.restore(by_arm)
-        state.tallies = {name: Tally(**tally) for name, tally in meta["tallies"].items()}
+                    state.arm_reward_sums[name] = ArmRewardSums.restore(by_arm)
+        state.reward_sums = {name: RewardSums(**tally) for name, tally in meta["tallies"].items()}
         state.position, state.revision = meta["position"], meta["revision"]
         state.schema_version = meta["schema_version"]
         state.skips = list(meta.get("skips", []))  # an older snapshot has none

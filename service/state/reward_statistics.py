@@ -21,7 +21,7 @@ MOST_ARMS = 100_000
 is renewed every day have no end, so that those of retired arms go first."""
 
 
-class Tally:
+class RewardSums:
     """Rewards settled by one policy, from a log position on: count, sum, sum of squares."""
 
     def __init__(
@@ -45,7 +45,7 @@ def counted(outcome: Outcome) -> int:
     return (outcome.was is None) - outcome.withdrawn
 
 
-def spread(tally: Tally, rules: RewardRules) -> tuple[float, float]:
+def spread(tally: RewardSums, rules: RewardRules) -> tuple[float, float]:
     """Center and half of a 95 percent interval of the mean reward. count > 0.
 
     Agresti & Coull 1998's added observations, two at each end of the reward's range, keep it honest
@@ -59,7 +59,7 @@ def spread(tally: Tally, rules: RewardRules) -> tuple[float, float]:
     return mean, Z * sqrt(max(squares - mean * mean, 0.0) / n)
 
 
-def interval(tally: Tally, rules: RewardRules) -> list[float] | None:
+def interval(tally: RewardSums, rules: RewardRules) -> list[float] | None:
     """The same, within the range of rewards; None of no reward."""
     if tally.count == 0:
         return None
@@ -71,7 +71,7 @@ def interval(tally: Tally, rules: RewardRules) -> list[float] | None:
 
 
 def lead(
-    own: Tally, others: Iterable[tuple[str, Tally]], rules: RewardRules
+    own: RewardSums, others: Iterable[tuple[str, RewardSums]], rules: RewardRules
 ) -> dict[str, Any] | None:
     """How far a policy is ahead of the best of the others, with a 95 percent interval of the
     difference of the two means. None where either has no reward."""
@@ -88,7 +88,7 @@ class Catalogue(Container[str], Sized, Protocol):
     """Ids of the arms that can be chosen."""
 
 
-class ArmTallies:
+class ArmRewardSums:
     """The same for each catalogue arm that a policy showed, from a log position on.
 
     Sums lie in columns by row, so that ten thousand arms are sorted without an object for each.
@@ -149,7 +149,7 @@ class ArmTallies:
         }
 
     @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> "ArmTallies":
+    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> "ArmRewardSums":
         """The inverse of `arrays`."""
         found = cls(int(arrays["begins"][0]))
         found.rows = {arm: row for row, arm in enumerate(unpack_names(arrays["names"]))}

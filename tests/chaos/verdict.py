@@ -174,7 +174,7 @@ class Standing:
             if isinstance(event, Learned):
                 sums[event.policy] += [o.settled.reward - (o.was or 0.0) for o in outcomes(event)]
         for policy, rewards in sums.items():
-            tally = self.state.tallies[policy]
+            tally = self.state.reward_sums[policy]
             if not isclose(tally.total, sum(rewards), abs_tol=1e-6):
                 wrong.append(f"{policy}: sum {tally.total} where the log adds up to {sum(rewards)}")
         return wrong

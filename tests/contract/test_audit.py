@@ -7,7 +7,7 @@ from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.log.stores import Store
 from service.maintenance.audit import Audit
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import decode_decision
 from tests.support.stores import Backend
@@ -25,7 +25,7 @@ async def serve(store: Store) -> None:
         answer = await services.engine.select(SelectRequest({"pet": "cat"}, top_k=1 + number % 2))
         if number > 1:
             rewards = {arm.arm: 1.0 for arm in answer.decision.shown}
-            await services.settlements.reward(Outcome(answer.token, rewards=rewards))
+            await services.settlements.reward(RewardRequest(answer.token, rewards=rewards))
     await services.journal.close()
     await store.close()
 

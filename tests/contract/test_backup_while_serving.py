@@ -22,7 +22,7 @@ from service.maintenance.backup import backup, restore
 from service.maintenance.copying import Copied
 from service.serving.chain import activation_mark, link_mark
 from service.serving.engine import Answer
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import Learned, decode_decision, decode_event
 from service.state.fold import State
@@ -66,7 +66,7 @@ class Shop:
             await services.settlements.expire(state, answer.decision)
         if kind in (0, 1, 2, 3, 4, 9):
             reward = float(kind % 2)
-            await services.settlements.reward(Outcome(answer.token, reward=reward))
+            await services.settlements.reward(RewardRequest(answer.token, reward=reward))
             self.rewarded.append((answer, reward))
         self.visits += 1
 
@@ -166,7 +166,7 @@ async def expect_retries(source: Store, restored: Services, day: Shop, position:
         before = (await source.marks("shop", [mark]))[mark].position <= position
         if answer.decision.deferred and not before:
             continue
-        status = await restored.settlements.reward(Outcome(answer.token, reward=reward))
+        status = await restored.settlements.reward(RewardRequest(answer.token, reward=reward))
         assert status == ("duplicate" if before else "accepted")
         statuses[status] += 1
     assert min(statuses.values()) > 10

@@ -16,7 +16,7 @@ from service.log.stores.memory import MemoryStore
 from service.maintenance.rebuild import Condition, Rebuilt, find, rebuild, rebuild_store
 from service.security.token import TokenSealer
 from service.serving.engine import SelectRequest
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import decode_decision
 from service.state.fold import State, read_artifact
@@ -77,12 +77,12 @@ async def play(services: Services, *, hostile: bool) -> dict[str, list[str]]:
                 unit=f"visitor {turn}",
             )
             answer = await services.engine.select(honest)
-            await services.settlements.reward(Outcome(answer.token, reward=float(turn % 2)))
+            await services.settlements.reward(RewardRequest(answer.token, reward=float(turn % 2)))
             if hostile:
                 lie = SelectRequest({"pet": "cat", "age": 90.0}, policy=policy, arms=["toy1"],
                                caller="page", unit="troll")  # fmt: skip
                 answer = await services.engine.select(lie)
-                await services.settlements.reward(Outcome(answer.token, reward=1.0))
+                await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
                 lies[policy].append(answer.token)
     return lies
 
@@ -149,7 +149,7 @@ def test_rebuilt_heads_are_what_honest_visits_alone_would_have_made(backend: Bac
         for name in LEARNED:
             assert means(state_of(services), name) == pytest.approx(expected[name], abs=1e-9), name
         held = {name: means(state_of(services), name) for name in LEARNED}
-        await services.settlements.reward(Outcome(late.token, reward=1.0))
+        await services.settlements.reward(RewardRequest(late.token, reward=1.0))
         assert np.array_equal(means(state_of(services), "linucb"), held["linucb"])
         again = State.restore(state_of(services).snapshot())
         assert again.learners["linucb"].active.without == (
@@ -175,7 +175,7 @@ def test_a_correction_of_what_was_left_out_moves_nothing(backend: Backend) -> No
         await activate(services, {"linucb": found})
         head: Any = state_of(services).learners["linucb"].active.head
         assert head.n == 0
-        status = await services.settlements.reward(Outcome(answer.token, reward=1.0))
+        status = await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
         assert status == "corrected"
         head = state_of(services).learners["linucb"].active.head
         assert (head.n, np.abs(head.b).max()) == (0, 0)
@@ -238,7 +238,7 @@ def test_a_comparison_says_that_the_rebuilt_head_errs_less(backend: Backend) -> 
             for caller, reward in (("backend", float(pet == "cat")), ("page", float(pet == "dog"))):
                 question = SelectRequest({"pet": pet}, arms=["toy1"], caller=caller)
                 answer = await services.engine.select(question)
-                await services.settlements.reward(Outcome(answer.token, reward=reward))
+                await services.settlements.reward(RewardRequest(answer.token, reward=reward))
         state, store = state_of(services), services.store
         without = await find(store, "shop", [Condition(key="page")], TokenSealer([SECRET]))
         found = await rebuild(store, state, state.learners["linucb"], without)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from service.definition.experiment import RewardRules
-from service.state.reward_statistics import Tally, interval
+from service.state.reward_statistics import RewardSums, interval
 from tests.cli.forage import Serving, environment, serving, started
 from tests.e2e.conftest import Console
 
@@ -119,10 +119,10 @@ def test_the_console_reads_the_ctr_of_the_replays_report(
 def test_the_browsers_interval_is_the_services(service: Serving, page: "Page") -> None:
     page.goto(service.url)
     for tally, rules in (
-        (Tally(0, 1, 1.0, 1.0), RewardRules()),
-        (Tally(0, 40, 12.5, 9.25), RewardRules()),
-        (Tally(0, 40, 12.5, 900.0), RewardRules(range=(-2.0, 6.0))),
-        (Tally(0, 40, 125.0, 900.0), RewardRules(aggregation="sum")),
+        (RewardSums(0, 1, 1.0, 1.0), RewardRules()),
+        (RewardSums(0, 40, 12.5, 9.25), RewardRules()),
+        (RewardSums(0, 40, 12.5, 900.0), RewardRules(range=(-2.0, 6.0))),
+        (RewardSums(0, 40, 125.0, 900.0), RewardRules(aggregation="sum")),
     ):
         scale = {"low": rules.range[0], "high": rules.range[1], "aggregation": rules.aggregation}
         found = page.evaluate(

@@ -9,7 +9,7 @@ import pytest
 import service.log.journal
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.state.events import ArmUpserted, encode_event
 from tests.support.service import serving
 
@@ -71,7 +71,7 @@ def test_a_commit_of_several_reads_up_what_others_appended_between(
             other = ArmUpserted(at=0.0, arm="ball", features={"kind": "toy"})
             await store.commit([Append("shop", encode_event(other), {"other": ""})])
             settle = wire.services.settlements.reward
-            await asyncio.gather(*(settle(Outcome(token, 1.0)) for token in tokens))
+            await asyncio.gather(*(settle(RewardRequest(token, 1.0)) for token in tokens))
 
         wire.run(reward())
         assert live.state.position == at + 3

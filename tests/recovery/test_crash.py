@@ -89,8 +89,8 @@ def expect_all_once(folder: Path, store: str, services: list[Service], visits: i
         rewards = acknowledged(folder, policy)
         assert len(rewards) == visits
         assert sum(settled == policy for settled, _ in counts) == visits
-        assert state.tallies[policy].count == visits
-        assert state.tallies[policy].total == sum(rewards)
+        assert state.reward_sums[policy].count == visits
+        assert state.reward_sums[policy].total == sum(rewards)
         head = state.learners[policy].active.head
         assert head is not None
         for serving in services:

@@ -117,7 +117,7 @@ class Audit:
 
     def _check_totals(self, state: State) -> None:
         totals = self._ledger.totals()
-        for policy, tally in state.tallies.items():
+        for policy, tally in state.reward_sums.items():
             counted = totals.get(policy)
             expected = (counted.count, counted.total) if counted else (0, 0.0)
             assert (tally.count, tally.total) == expected, f"{policy} does not count each once"

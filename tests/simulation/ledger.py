@@ -72,7 +72,7 @@ class Chain:
 
 @dataclass
 class Totals:
-    """Of one policy, as `fold.Tally` has to have them."""
+    """Of one policy, as `fold.RewardSums` has to have them."""
 
     count: int = 0
     total: float = 0.0

@@ -11,7 +11,7 @@ import service.serving.settlement
 from service.app import assemble
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import outcomes
 from service.state.fold import State
@@ -69,7 +69,7 @@ def test_a_slate_rewarded_in_part_expires_late_in_its_other_arm_alone(
     async def scenario(services: Services, state: State) -> None:
         answer = await services.engine.select(SelectRequest({"pet": "cat"}, NAME, top_k=2))
         shown.extend(one.arm for one in answer.decision.shown)
-        await services.settlements.reward(Outcome(answer.token, rewards={shown[0]: 1.0}))
+        await services.settlements.reward(RewardRequest(answer.token, rewards={shown[0]: 1.0}))
         jump()
         await services.settlements.expire_due()
 

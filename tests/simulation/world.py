@@ -13,7 +13,7 @@ from typing import Any
 
 from service.definition.select_request import SelectRequest
 from service.errors import ForageError, Refused, StoreUnavailable
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from tests.simulation.audit import Audit
 from tests.simulation.clock import Clock, VirtualLoop, injected
 from tests.simulation.disk import FORGET_AFTER_S, Disk
@@ -212,7 +212,7 @@ class World:
         if not (process := self.serving(rng)):
             return
         rewards = {arm: reward * factor for arm, reward in own.rewards.items()}
-        outcome = Outcome(visit.token, rewards=rewards, reward_id=own.reward_id)
+        outcome = RewardRequest(visit.token, rewards=rewards, reward_id=own.reward_id)
         erased = visit.erased
 
         def answered(status: str | None, fault: ForageError | None) -> None:

@@ -21,7 +21,7 @@ from service.evaluation.walk import Walk
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving.engine import SelectRequest
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from tests.statistics.test_evaluation_coverage import RESAMPLES, Tally
 from tests.unit.audited import define, live
 
@@ -82,7 +82,7 @@ def written(course: Course, seed: int) -> MemoryStore:
             answer = await services.engine.select(asked)
             chance = course.chance(answer.decision.shown[0].arm)
             reward = float(rng.random() < chance)
-            await services.settlements.reward(Outcome(answer.token, reward=reward))
+            await services.settlements.reward(RewardRequest(answer.token, reward=reward))
 
     asyncio.run(live(store, play))
     return store

@@ -19,7 +19,7 @@ from service.evaluation.targets import Added
 from service.evaluation.walk import Walk
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from tests.statistics.logs import WORLDS, log_of
 from tests.unit.audited import define, live
 from tests.unit.folding import shop
@@ -120,7 +120,7 @@ def written(seed: int) -> MemoryStore:
             answer = await services.engine.select(SelectRequest({"pet": pet}, "shop"))
             arm = answer.decision.shown[0].arm
             reward = float(rng.random() < click_chance(pet, arm))
-            await services.settlements.reward(Outcome(answer.token, reward=reward))
+            await services.settlements.reward(RewardRequest(answer.token, reward=reward))
 
     asyncio.run(live(store, play))
     return store

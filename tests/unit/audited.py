@@ -16,8 +16,8 @@ from service.http.services import Services
 from service.log.stores.base import KeptRow, Record
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
-from service.serving.findings import Findings
-from service.serving.settlement import Outcome
+from service.serving.audit_report import AuditReport
+from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import Decision, decode_decision, decode_event
 from service.state.fold import State, pack_artifact
@@ -66,7 +66,7 @@ async def visit(services: Services, number: int) -> None:
             await services.settlements.expire(state_of(services), answer.decision)
         if index % 5 < 4:
             rewards = {arm.arm: float(arm.arm < "f") for arm in answer.decision.shown}
-            await services.settlements.reward(Outcome(answer.token, rewards=rewards))
+            await services.settlements.reward(RewardRequest(answer.token, rewards=rewards))
 
 
 def artifact(learner: Learner, position: int) -> bytes:
@@ -106,7 +106,7 @@ async def second_day(services: Services) -> None:
     state = state_of(services)
     for question in [SelectRequest({"pet": "cat"}, "shop")] * 5:
         answer = await services.engine.select(question)
-        await services.settlements.reward(Outcome(answer.token, reward=1.0))
+        await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
     await services.admin.delete(state)
     await define(services, shop())
     await visit(services, 7)
@@ -147,7 +147,7 @@ class Changed(MemoryStore):
         return [Record(each.position, payload) for each, payload in changed if payload]
 
 
-def audited(store: MemoryStore) -> Findings:
+def audited(store: MemoryStore) -> AuditReport:
     return asyncio.run(Audit(store, "shop").run())
 
 

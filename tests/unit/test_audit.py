@@ -9,7 +9,7 @@ import pytest
 from service.log import replay
 from service.log.stores.base import KeptRow
 from service.log.stores.memory import MemoryStore
-from service.serving.findings import KEPT, LISTED, Finding, Findings, table
+from service.serving.audit_report import KEPT, LISTED, AuditReport, Discrepancy, table
 from service.serving.rederive import close_draws, rounded
 from service.state.events import (
     Corrected,
@@ -109,7 +109,9 @@ def test_an_event_that_is_gone_is_named_and_the_choices_are_checked_all_the_same
     last = decisions_of(played)[-1]
     payload = encode_decision(with_shown(last, propensity=0.123))
     found = audited(Changed(played, {last.id: payload}, {position: None}))
-    broken = Finding("log", f"position {position}", f"the log goes on at position {position + 1}")
+    broken = Discrepancy(
+        "log", f"position {position}", f"the log goes on at position {position + 1}"
+    )
     assert broken in found.kept
     assert [each.id for each in found.kept if each.kind == "choice"] == [last.id]
     assert found.counts.keys() == {"log", "choice", "fields"}  # made at the position that is gone
@@ -233,10 +235,10 @@ def test_a_tie_that_rounding_decided_is_listed_and_no_fault(
     [(10, 1, True), (10_000, 1, True), (10_000, 2, False), (10_001, 2, True), (50_000, 6, False)],
 )
 def test_one_row_in_10_000_may_tie(decisions: int, ties: int, clean: bool) -> None:
-    found = Findings("shop")
+    found = AuditReport("shop")
     found.decisions = decisions
     for _ in range(ties):
-        found.add(Finding("tie", "d", "probability of ball", 0.25, 0.26))
+        found.add(Discrepancy("tie", "d", "probability of ball", 0.25, 0.26))
     assert found.clean is clean
 
 
@@ -244,12 +246,12 @@ def test_one_row_in_10_000_may_tie(decisions: int, ties: int, clean: bool) -> No
 
 
 def test_the_table_counts_and_names_the_first() -> None:
-    found = Findings("shop")
+    found = AuditReport("shop")
     found.decisions, found.events = 12_345, 7
     for number in range(LISTED + 3):
-        found.add(Finding("choice", f"d{number}", "shown arm", "ball", "mouse"))
-    found.add(Finding("log", "position 4", "the log goes on at position 6"))
-    lines = table([found, Findings("zoo")]).splitlines()
+        found.add(Discrepancy("choice", f"d{number}", "shown arm", "ball", "mouse"))
+    found.add(Discrepancy("log", "position 4", "the log goes on at position 6"))
+    lines = table([found, AuditReport("zoo")]).splitlines()
     assert lines[0].split()[:4] == ["experiment", "decisions", "events", "choices"]
     assert lines[1].split() == ["shop", "12,345", "7", "23", "0", "0", "0", "0", "0", "0", "1"]
     assert lines[2].split() == ["zoo", *["0"] * 10]
@@ -260,9 +262,9 @@ def test_the_table_counts_and_names_the_first() -> None:
 
 
 def test_all_are_counted_and_so_many_are_held() -> None:
-    found = Findings("shop")
+    found = AuditReport("shop")
     for number in range(KEPT + 5):
-        found.add(Finding("missing", f"d{number}", "its row is missing"))
+        found.add(Discrepancy("missing", f"d{number}", "its row is missing"))
     content = found.as_json()
     assert content["missing"] == KEPT + 5
     assert len(content["findings"]) == KEPT

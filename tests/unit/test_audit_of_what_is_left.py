@@ -9,8 +9,8 @@ from service.http.services import Services
 from service.log.stores.keeping import Cut
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
-from service.serving.findings import Findings
-from service.serving.settlement import Outcome
+from service.serving.audit_report import AuditReport
+from service.serving.settlement import RewardRequest
 from service.state.events import decode_event
 from tests.unit.audited import CAT, DOG, define, live
 from tests.unit.folding import shop
@@ -25,15 +25,15 @@ async def visits(services: Services, count: int) -> None:
             SelectRequest([CAT, DOG][number % 2], "shop", "lints", unit=unit)
         )
         await services.settlements.reward(
-            Outcome(answer.token, rewards={answer.decision.shown[0].arm: 1.0})
+            RewardRequest(answer.token, rewards={answer.decision.shown[0].arm: 1.0})
         )
 
 
-def audited(*plays: Play, then: Callable[[MemoryStore], None] | None = None) -> Findings:
+def audited(*plays: Play, then: Callable[[MemoryStore], None] | None = None) -> AuditReport:
     """What an audit finds after these lives of a service, and after what was done to its store."""
     store = MemoryStore()
 
-    async def run() -> Findings:
+    async def run() -> AuditReport:
         async def begin(services: Services) -> None:
             await define(services, shop(lints={"kind": "lints", "draws": 16}))
 

@@ -44,7 +44,7 @@ def counts(services: Services) -> tuple[float, int, int, float]:
     """Settlements in the head, in the tally of the policy and in those of its arms; their sum."""
     state = state_of(services)
     head: Any = state.learners["linucb"].active.head
-    tally, by_arm = state.tallies["linucb"], state.arm_tallies["linucb"].columns()
+    tally, by_arm = state.reward_sums["linucb"], state.arm_reward_sums["linucb"].columns()
     assert tally.total == by_arm[1].sum()
     return head.n, tally.count, int(by_arm[0].sum()), tally.total
 

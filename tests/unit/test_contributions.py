@@ -15,7 +15,7 @@ from service.log.stores.base import Append, CommitResult, Entry, Mark
 from service.log.stores.memory import MemoryStore
 from service.serving.chain import MOST_LINKS
 from service.serving.engine import SelectRequest
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import Rewarded, Settled, decode_decision, encode_event
 from tests.unit.folding import shop
@@ -63,7 +63,7 @@ async def decide(services: Services) -> str:
 def learned(services: Services) -> float:
     state = services.journal.state("shop")
     assert state is not None
-    return state.tallies["linucb"].total
+    return state.reward_sums["linucb"].total
 
 
 def test_one_decision_teaches_no_more_than_its_total() -> None:
@@ -73,12 +73,12 @@ def test_one_decision_teaches_no_more_than_its_total() -> None:
         token, refused = await decide(services), 0
         for number in range(50):
             try:
-                await services.settlements.reward(Outcome(token, 0.5, reward_id=str(number)))
+                await services.settlements.reward(RewardRequest(token, 0.5, reward_id=str(number)))
             except Exhausted:
                 refused += 1
         assert refused == 48
         assert learned(services) == 1.0
-        same = await services.settlements.reward(Outcome(token, 0.5, reward_id="0"))
+        same = await services.settlements.reward(RewardRequest(token, 0.5, reward_id="0"))
         assert same == "duplicate"
 
     serving(scenario, {"range": [0, 1], "aggregation": "sum"})
@@ -88,10 +88,10 @@ def test_a_definition_says_what_rewards_may_come_to() -> None:
     async def scenario(services: Services, store: Counting) -> None:
         token = await decide(services)
         for number in range(7):
-            await services.settlements.reward(Outcome(token, 1.0, reward_id=str(number)))
+            await services.settlements.reward(RewardRequest(token, 1.0, reward_id=str(number)))
         with pytest.raises(Exhausted, match=r"come to 7: with 1 they would leave .* -1 to 7"):
-            await services.settlements.reward(Outcome(token, 1.0, reward_id="more"))
-        await services.settlements.reward(Outcome(token, 0.0, reward_id="nothing"))
+            await services.settlements.reward(RewardRequest(token, 1.0, reward_id="more"))
+        await services.settlements.reward(RewardRequest(token, 0.0, reward_id="nothing"))
         assert learned(services) == 7.0
 
     serving(scenario, {"range": [0, 1], "aggregation": "sum", "total": [-1, 7]})
@@ -125,7 +125,7 @@ def test_a_contribution_costs_the_same_however_many_came_before(aggregation: str
         token, costs = await decide(services), list[tuple[int, int]]()
         for number in range(300):
             before = store.entries, store.looked_up
-            await services.settlements.reward(Outcome(token, 0.001, reward_id=str(number)))
+            await services.settlements.reward(RewardRequest(token, 0.001, reward_id=str(number)))
             costs.append((store.entries - before[0], store.looked_up - before[1]))
         assert costs[0] == (1, 0)
         assert max(costs) <= (2, 70)
@@ -139,7 +139,7 @@ def test_contributions_that_come_at_once_each_cost_the_same() -> None:
 
     async def scenario(services: Services, store: Counting) -> None:
         token = await decide(services)
-        outcomes = [Outcome(token, 1.0, reward_id=str(number)) for number in range(250)]
+        outcomes = [RewardRequest(token, 1.0, reward_id=str(number)) for number in range(250)]
         before = store.entries
         statuses = await asyncio.gather(*map(services.settlements.reward, outcomes))
         assert set(statuses) == {"accepted"}
@@ -157,7 +157,7 @@ def test_a_default_that_is_applied_twice_at_once_is_learned_once() -> None:
             SelectRequest({"pet": "cat"}, policy="linucb", top_k=2)
         )
         first = answer.decision.shown[0].arm
-        await services.settlements.reward(Outcome(answer.token, rewards={first: 1.0}))
+        await services.settlements.reward(RewardRequest(answer.token, rewards={first: 1.0}))
         row = await store.decision("shop", answer.decision.id)
         assert row is not None
         state = services.journal.state("shop")
@@ -176,9 +176,9 @@ def test_a_chain_has_an_end() -> None:
     async def scenario(services: Services, store: Counting) -> None:
         token = await decide(services)
         for number in range(MOST_LINKS):
-            await services.settlements.reward(Outcome(token, 0.0, reward_id=str(number)))
+            await services.settlements.reward(RewardRequest(token, 0.0, reward_id=str(number)))
         with pytest.raises(Exhausted, match="had 1024 rewards"):
-            await services.settlements.reward(Outcome(token, 0.0, reward_id="more"))
+            await services.settlements.reward(RewardRequest(token, 0.0, reward_id="more"))
 
     serving(scenario, {"range": [0, 1], "aggregation": "sum"})
 

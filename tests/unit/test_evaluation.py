@@ -20,7 +20,7 @@ from service.http.services import Services
 from service.log.stores.keeping import Cut
 from service.log.stores.memory import MemoryStore
 from service.maintenance.importing import Visit as Imported
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.state.events import decode_decision
 from tests.unit.audited import CAT, DOG, a_log, define, live, state_of
 from tests.unit.folding import shop
@@ -61,7 +61,7 @@ def visits(count: int, seed: int = 0, *, policy: str | None = None, top_k: int =
                 arm.arm: float(rng.random() < (0.7 if arm.arm.startswith(kind) else 0.1))
                 for arm in answer.decision.shown
             }
-            await services.settlements.reward(Outcome(answer.token, rewards=rewards))
+            await services.settlements.reward(RewardRequest(answer.token, rewards=rewards))
 
     return play
 
@@ -140,7 +140,7 @@ def test_no_policy_has_seen_the_reward_that_it_is_judged_by() -> None:
     def ending(reward: float) -> Play:
         async def play(services: Services) -> None:
             answer = await services.engine.select(SelectRequest(CAT, "shop", "random"))
-            await services.settlements.reward(Outcome(answer.token, reward=reward))
+            await services.settlements.reward(RewardRequest(answer.token, reward=reward))
 
         return play
 
@@ -269,7 +269,7 @@ def test_a_default_reward_counts_and_its_correction_takes_its_place() -> None:
 
     async def corrected(services: Services) -> None:
         for token, _ in tokens[:12]:
-            await services.settlements.reward(Outcome(token, reward=1.0))
+            await services.settlements.reward(RewardRequest(token, reward=1.0))
 
     assert found(played(expired), policies=["random"]).logged == 0.0
     tokens.clear()
@@ -293,7 +293,7 @@ def test_a_decision_that_was_never_shown_is_left_out() -> None:
         await services.engine.select(SelectRequest(CAT, "shop", "random", deferred=True))
         shown = await services.engine.select(SelectRequest(CAT, "shop", "random", deferred=True))
         await services.settlements.activate(shown.decision.id, "shop")
-        await services.settlements.reward(Outcome(shown.token, reward=1.0))
+        await services.settlements.reward(RewardRequest(shown.token, reward=1.0))
         await asyncio.sleep(0.05)
 
     rules = {"range": [0, 1], "wait_seconds": 0.02}
@@ -324,7 +324,7 @@ def test_what_was_erased_is_left_out_and_the_rest_is_evaluated() -> None:
     async def ann(services: Services) -> None:
         for _ in range(10):
             answer = await services.engine.select(SelectRequest(CAT, "shop", unit="ann"))
-            await services.settlements.reward(Outcome(answer.token, reward=1.0))
+            await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
 
     async def erase(services: Services) -> None:
         await services.eraser.erase("ann")

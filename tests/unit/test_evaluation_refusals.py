@@ -18,7 +18,7 @@ from service.maintenance.audit import Audit
 from service.maintenance.importing import Visit as Imported
 from service.serving.engine import SelectRequest
 from service.serving.retrieval import DRAWS
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.state.events import Shortlist, encode_decision
 from tests.unit.audited import Changed, decisions_of, define, live, state_of
 from tests.unit.test_evaluation import played, visits
@@ -54,7 +54,7 @@ def bought(
             answer = await services.engine.select(question)
             chance = CHANCES[int(answer.decision.shown[0].arm[1:])]
             reward = float(rng.random() < chance)
-            await services.settlements.reward(Outcome(answer.token, reward=reward))
+            await services.settlements.reward(RewardRequest(answer.token, reward=reward))
 
     asyncio.run(live(store, play))
     return store

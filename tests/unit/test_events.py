@@ -234,7 +234,7 @@ def test_an_old_log_holds_every_type_of_its_events_and_still_replays() -> None:
     state = replay(records[:-1])
     assert (state.position, state.revision, state.schema_version) == (14, 2, 1)
     assert list(state.arms) == ["toy1", "food1"]
-    totals = {name: (tally.count, tally.total) for name, tally in state.tallies.items()}
+    totals = {name: (tally.count, tally.total) for name, tally in state.reward_sums.items()}
     assert totals == {
         "linucb": (3, 2.0),
         "lints_disjoint": (2, 1.0),

@@ -16,7 +16,7 @@ from service.http.services import Services
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
 from service.serving.engine import SelectRequest
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.state.events import ExperimentDefined, encode_event
 from tests.unit.audited import live
 from tests.unit.test_policy_settings import KINDS
@@ -69,7 +69,7 @@ async def play(services: Services, numbers: int, size: Callable[[Any], float], t
         answer = await services.engine.select(question)
         if turn % 3 < 2:
             rewards = {arm.arm: float(rng.integers(2)) for arm in answer.decision.shown}
-            await services.settlements.reward(Outcome(answer.token, rewards=rewards))
+            await services.settlements.reward(RewardRequest(answer.token, rewards=rewards))
         expect_finite(services)
 
 

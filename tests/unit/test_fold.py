@@ -41,7 +41,7 @@ def test_two_rewards_of_a_cats_toy_are_counted_in_its_cell_of_the_head() -> None
     assert np.diag(ridge(log).A).tolist() == [1, 3, 1, 1, 1, 1]
     assert ridge(log).b.tolist() == [0, 1, 0, 0, 0, 0]
     assert (ridge(log).rr, ridge(log).n) == (1.0, 2.0)
-    tally = log.state.tallies["linucb"]
+    tally = log.state.reward_sums["linucb"]
     assert (tally.count, tally.total, tally.squares) == (2, 1.0, 1.0)
     assert log.state.learners["linucb"].rewards == 2
 
@@ -52,7 +52,7 @@ def test_a_click_after_the_default_leaves_the_head_as_if_it_had_come_at_once() -
         late.correct(late.settle(policy, {"toy1": 0.0}, kind=Expired), 1.0)
         straight.settle(policy, {"toy1": 1.0})
         assert head_of(late.state, policy) == head_of(straight.state, policy)
-        assert vars(late.state.tallies[policy]) == vars(straight.state.tallies[policy])
+        assert vars(late.state.reward_sums[policy]) == vars(straight.state.reward_sums[policy])
         assert late.state.learners[policy].rewards == 1
 
 
@@ -71,8 +71,8 @@ def test_a_policy_learns_from_its_own_decisions_and_a_watcher_from_all() -> None
     for policy in ("linucb", "other", "random"):
         log.settle(policy, {"toy1": 1.0})
     assert [ridge(log, name).n for name in ("linucb", "other", "watcher")] == [1, 1, 3]
-    assert log.state.tallies["watcher"].count == 0
-    assert log.state.tallies["random"].count == 1
+    assert log.state.reward_sums["watcher"].count == 0
+    assert log.state.reward_sums["random"].count == 1
 
 
 def test_a_removed_arms_late_reward_is_learned_and_the_arm_is_no_candidate() -> None:
@@ -98,7 +98,7 @@ def test_an_arm_outside_the_catalogue_gets_no_head_but_teaches_a_shared_one() ->
     }
     assert (counts["linucb"], counts["neural_ucb"], counts["watcher"]) == (1, 1, 5)
     assert (counts["lints_disjoint"], counts["popularity"], counts["neural_disjoint"]) == (0, 0, 0)
-    assert log.state.tallies["popularity"].count == 1
+    assert log.state.reward_sums["popularity"].count == 1
 
 
 def test_other_features_start_new_heads_and_old_tokens_rewards_do_not_fold() -> None:
@@ -113,7 +113,7 @@ def test_other_features_start_new_heads_and_old_tokens_rewards_do_not_fold() -> 
     late = kept.event
     assert late.schema_version == 1
     log.write(Expired(**{name: getattr(late, name) for name in Expired.__struct_fields__}))
-    assert (ridge(log).n, log.state.tallies["linucb"].count) == (0, 1)
+    assert (ridge(log).n, log.state.reward_sums["linucb"].count) == (0, 1)
     log.settle("linucb", {"toy1": 1.0}, {"pet": "fish"})
     assert ridge(log).n == 1
 
@@ -183,7 +183,7 @@ def test_a_correction_of_what_a_new_head_does_not_hold_weighs_nothing() -> None:
     assert ridge(log).b.tolist() == [0.0] * 6
     assert (ridge(log).rr, ridge(log).n) == (0.0, 0.0)
     assert beta(log) == {}
-    tally = log.state.tallies["popularity"]
+    tally = log.state.reward_sums["popularity"]
     assert (tally.count, tally.total) == (0, 0.0)
     learner = log.state.learners["popularity"]
     p = probabilities(learner.score(np.zeros(3), log.state.candidates))

@@ -83,7 +83,7 @@ def test_each_step_has_one_sample_an_hour_of_the_short_and_a_week_of_the_long() 
 
 def test_a_policy_that_is_gone_has_no_history_and_one_of_its_name_begins_anew() -> None:
     first, second = opened(random=RANDOM), opened(random=RANDOM)
-    second.state.tallies["random"].begins = 17
+    second.state.reward_sums["random"].begins = 17
     states = {"e": first.state}
     history = History(lambda: states, Telemetry())
     history.sample(5.0)

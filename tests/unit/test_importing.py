@@ -19,7 +19,7 @@ from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
 from service.maintenance.importing import COMMIT, Status, Visit, decision_id
 from service.serving.engine import decide
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import decode_decision
 from service.state.fold import State, read_artifact
@@ -101,7 +101,7 @@ async def learn_live(services: Services) -> None:
     for visit in logged():
         question = SelectRequest(visit.context, policy="linucb", arms=[visit.arm])
         answer = await services.engine.select(question)
-        await services.settlements.reward(Outcome(answer.token, reward=visit.reward))
+        await services.settlements.reward(RewardRequest(answer.token, reward=visit.reward))
 
 
 def choices(state: State, policy: str) -> list[str]:

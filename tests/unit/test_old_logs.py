@@ -39,7 +39,7 @@ def test_an_old_log_folds_to_the_state_that_it_had(schema: int) -> None:
     assert sorted(state.arms) == said["arms"]
     assert state.learners.keys() == said["policies"].keys()
     for name, one in said["policies"].items():
-        learner, tally = state.learners[name], state.tallies[name]
+        learner, tally = state.learners[name], state.reward_sums[name]
         assert learner.rewards == one["rewards"], name
         assert (tally.count, tally.total) == (one["count"], pytest.approx(one["total"])), name
         if name in OTHER_FEATURES.get(schema, ()):

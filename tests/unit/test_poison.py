@@ -15,7 +15,7 @@ from service.definition.experiment import Definition
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving.engine import SelectRequest
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from tests.unit.audited import live
 
 ARMS = ["calm", "wild"]
@@ -45,7 +45,7 @@ class Shop:
     async def ask(self, age: float, reward: Callable[[str], float]) -> None:
         answer = await self.services.engine.select(SelectRequest({"age": age}))
         arm = answer.decision.shown[0].arm
-        await self.services.settlements.reward(Outcome(answer.token, reward=reward(arm)))
+        await self.services.settlements.reward(RewardRequest(answer.token, reward=reward(arm)))
 
     async def honest(self, visits: int) -> None:
         for age in (self.spread * self.rng.standard_normal(visits)).tolist():

@@ -30,7 +30,7 @@ def log() -> Log:
 
 
 def test_the_head_is_a_new_one_and_nothing_else_changes(log: Log) -> None:
-    other, tally = head_of(log.state, "other"), vars(log.state.tallies["p"]).copy()
+    other, tally = head_of(log.state, "other"), vars(log.state.reward_sums["p"]).copy()
     log.reset("p")
     fresh = Log()
     fresh.define(shop(**POLICIES))
@@ -39,7 +39,7 @@ def test_the_head_is_a_new_one_and_nothing_else_changes(log: Log) -> None:
     assert (learner.rewards, learner.active.number, learner.born) == (0, 0, 2)
     assert learner.training_due_at == 4
     assert head_of(log.state, "other") == other
-    assert vars(log.state.tallies["p"]) == tally
+    assert vars(log.state.reward_sums["p"]) == tally
     assert log.state.revision == 2
     assert log.state.candidates.ids == fresh.state.candidates.ids
 

@@ -14,7 +14,7 @@ from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.security.token import LIMIT
 from service.serving.explain import choice_follows
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import (
     AnyEvent,
@@ -60,7 +60,7 @@ def b_of(services: Services) -> float:
 
 
 async def told(services: Services, token: str, **outcome: Any) -> str:
-    return await services.settlements.reward(Outcome(token, **outcome))
+    return await services.settlements.reward(RewardRequest(token, **outcome))
 
 
 def test_contributions_add_up_and_each_says_since_when_the_arm_was_learned() -> None:

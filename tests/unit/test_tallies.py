@@ -8,7 +8,7 @@ from service.definition.experiment import RewardRules
 from service.state import codec, reward_statistics
 from service.state.events import Outcome, Settled
 from service.state.fold import SNAPSHOT_SCHEMA, State
-from service.state.reward_statistics import ArmTallies, Tally, interval, lead
+from service.state.reward_statistics import ArmRewardSums, RewardSums, interval, lead
 from tests.unit.folding import Log, shop
 
 
@@ -20,7 +20,7 @@ def opened() -> Log:
 
 def sums(state: State, policy: str) -> dict[str, tuple[float, float, float]]:
     """Count, sum and sum of squares, by arm."""
-    found = state.arm_tallies[policy]
+    found = state.arm_reward_sums[policy]
     columns = found.columns()
     return {arm: tuple(columns[:, row].tolist()) for arm, row in found.rows.items()}
 
@@ -49,7 +49,7 @@ def test_an_arm_outside_the_catalogue_is_not_counted_by_arm() -> None:
     log = opened()
     log.settle("linucb", {"guest": 1.0}, inline={"kind": "food"})
     assert sums(log.state, "linucb") == {}
-    assert log.state.tallies["linucb"].count == 1
+    assert log.state.reward_sums["linucb"].count == 1
 
 
 def test_a_retired_arm_keeps_its_counts_and_a_reset_policy_its_own() -> None:
@@ -81,17 +81,17 @@ def test_an_older_snapshot_counts_arms_from_where_it_stands() -> None:
     older = {name: array for name, array in arrays.items() if not name.startswith("arms.")}
     assert len(older) < len(arrays)
     state = State.restore(replace(snapshot, payload=codec.pack(SNAPSHOT_SCHEMA, meta, older)))
-    assert state.arm_tallies["linucb"].begins == snapshot.position
-    state.arm_tallies["linucb"].begins += 1  # the settlement was the last event before it
+    assert state.arm_reward_sums["linucb"].begins == snapshot.position
+    state.arm_reward_sums["linucb"].begins += 1  # the settlement was the last event before it
     log.correct(shown, 1.0)
     state.apply(len(log.records), log.records[-1][0])
     assert sums(state, "linucb") == {}
-    assert state.tallies["linucb"].total == 1.0
+    assert state.reward_sums["linucb"].total == 1.0
 
 
 def test_of_a_full_table_the_arms_of_the_catalogue_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reward_statistics, "MOST_ARMS", 4)
-    found = ArmTallies(0)
+    found = ArmRewardSums(0)
     for arm in "abcd":
         found.move(settled(arm), "bx")
     found.move(settled("b", 0.5), "bx")
@@ -104,7 +104,7 @@ def test_of_a_catalogue_that_does_not_fit_the_first_arms_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reward_statistics, "MOST_ARMS", 2)
-    found = ArmTallies(0)
+    found = ArmRewardSums(0)
     for arm in "abca":
         found.move(settled(arm), "abc")
     assert found.rows == {"a": 0, "b": 1}
@@ -115,20 +115,24 @@ def test_a_lead_is_over_the_best_of_the_others_with_the_errors_of_both() -> None
     """Means 0.5 and 0.25 of 96 rewards each: with four more, 0.5 and 0.26 of 100; half of each
     interval is 1.96 sqrt(p (1 - p) / 100)."""
     rules = RewardRules()
-    own, worse, best = Tally(0, 96, 24, 24), Tally(0, 96, 12, 12), Tally(0, 96, 48, 48)
-    found = lead(own, [("worse", worse), ("best", best), ("new", Tally(0))], rules)
+    own, worse, best = (
+        RewardSums(0, 96, 24, 24),
+        RewardSums(0, 96, 12, 12),
+        RewardSums(0, 96, 48, 48),
+    )
+    found = lead(own, [("worse", worse), ("best", best), ("new", RewardSums(0))], rules)
     assert found is not None
     assert found["over"] == "best"
     assert found["difference"] == pytest.approx(-0.25)
     half = 1.96 * ((0.26 * 0.74 + 0.5 * 0.5) / 100) ** 0.5
     assert found["interval"] == pytest.approx([-0.25 - half, -0.25 + half])
-    assert lead(Tally(0), [("best", best)], rules) is None
-    assert lead(own, [("new", Tally(0))], rules) is None
+    assert lead(RewardSums(0), [("best", best)], rules) is None
+    assert lead(own, [("new", RewardSums(0))], rules) is None
 
 
 def test_an_interval_stays_within_the_range_unless_rewards_are_summed_up() -> None:
     """Four successes of four: (4 + 2) / 8 = 0.75, half 1.96 sqrt(0.75 * 0.25 / 8) = 0.30."""
-    bounds = interval(Tally(0, 4, 4, 4), RewardRules())
+    bounds = interval(RewardSums(0, 4, 4, 4), RewardRules())
     assert bounds == pytest.approx([0.75 - 1.96 * (0.1875 / 8) ** 0.5, 1.0])
-    assert interval(Tally(0, 4, 8, 16), RewardRules(aggregation="sum")) == [2.0, 2.0]
-    assert interval(Tally(0), RewardRules()) is None
+    assert interval(RewardSums(0, 4, 8, 16), RewardRules(aggregation="sum")) == [2.0, 2.0]
+    assert interval(RewardSums(0), RewardRules()) is None

@@ -220,9 +220,9 @@ def test_tallies_are_what_they_were_without() -> None:
     shown = log.settle("p", {"toy1": 0.25, "bed1": 0.0}, kind=Expired)
     log.withdraw(shown, "bed1")
     log.withdraw(shown, "toy1")
-    own, twin = log.state.tallies["p"], other.state.tallies["p"]
+    own, twin = log.state.reward_sums["p"], other.state.reward_sums["p"]
     assert vars(own) == vars(twin)
-    by_arm = log.state.arm_tallies["p"]
+    by_arm = log.state.arm_reward_sums["p"]
     columns = dict(zip(by_arm.rows, by_arm.columns().T.tolist(), strict=True))
     assert columns == {"food1": [1, 1, 1], "toy1": [1, 0.5, 0.25], "bed1": [0, 0, 0]}
 
@@ -282,4 +282,4 @@ def test_what_the_shop_holds_may_be_withdrawn_and_said_again() -> None:
     log.withdraw(shown, "toy1")
     log.settle("p", {"toy1": 1.0})
     head: Any = log.state.learners["p"].active.head
-    assert (head.n, log.state.tallies["p"].count, log.state.learners["p"].rewards) == (1, 1, 2)
+    assert (head.n, log.state.reward_sums["p"].count, log.state.learners["p"].rewards) == (1, 1, 2)

@@ -11,7 +11,7 @@ from service.errors import StoreUnavailable
 from service.log.stores.base import Append, CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.serving.engine import SelectRequest
-from service.serving.settlement import Outcome
+from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import ArmUpserted, encode_event
 from tests.unit.folding import shop
@@ -54,7 +54,7 @@ async def token(services: Services, experiment: str) -> str:
 
 
 def settle(services: Services, decision: str) -> asyncio.Task[str]:
-    return asyncio.create_task(services.settlements.reward(Outcome(decision, 1.0)))
+    return asyncio.create_task(services.settlements.reward(RewardRequest(decision, 1.0)))
 
 
 async def reward(services: Services, experiment: str) -> asyncio.Task[str]:

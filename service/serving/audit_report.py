@@ -11,10 +11,10 @@ Kind = Literal[
 ]
 
 KEPT = 1_000
-"""Findings of an experiment that are held, and written as JSON; all are counted."""
+"""AuditReport of an experiment that are held, and written as JSON; all are counted."""
 
 LISTED = 20
-"""Findings of an experiment that are printed."""
+"""AuditReport of an experiment that are printed."""
 
 ROWS_A_TIE = 10_000
 """A row in so many may differ by a tie of its scores that rounding decided."""
@@ -33,7 +33,7 @@ COLUMNS: dict[str, tuple[Kind, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Discrepancy:
     """One thing that differs.
 
     choice          what was shown does not follow from the probabilities and the seed
@@ -60,7 +60,7 @@ class Finding:
         return f"{self.kind:<13} {self.id}  {self.what}{values if both else ''}"
 
 
-class Findings:
+class AuditReport:
     """Of one experiment.
 
     underived    decisions that were made after the log broke: their choices alone were checked
@@ -74,9 +74,9 @@ class Findings:
         self.decisions = self.events = self.underived = self.total = 0
         self.earlier = self.trimmed = self.erased = self.tombstones = self.imported = 0
         self.counts: Counter[Kind] = Counter()
-        self.kept: list[Finding] = []
+        self.kept: list[Discrepancy] = []
 
-    def add(self, finding: Finding, times: int = 1) -> None:
+    def add(self, finding: Discrepancy, times: int = 1) -> None:
         """times: rows that it stands for."""
         self.total += 1
         self.counts[finding.kind] += times
@@ -98,7 +98,7 @@ class Findings:
         return {"decisions": self.decisions, "events": self.events, **counted}
 
     def lines(self) -> list[str]:
-        """Findings in words, the first few."""
+        """AuditReport in words, the first few."""
         found = [f"  {finding}" for finding in self.kept[:LISTED]]
         if left := self.total - len(found):
             found.append(f"  and {left:,} more")
@@ -134,7 +134,7 @@ class Findings:
         }
 
 
-def table(found: Sequence[Findings]) -> str:
+def table(found: Sequence[AuditReport]) -> str:
     """One line an experiment, then the findings of each that has some."""
     rows = [["experiment", "decisions", "events", *COLUMNS]]
     rows += [[each.experiment, *(f"{count:,}" for count in each.row().values())] for each in found]
