@@ -12,13 +12,14 @@ COUNTER: Final = 10**8
 class Plan:
     """A load test.
 
-    selects     requests, whole, sent in turn; where they are `numbered`, %08d is the number's place
+    selects     requests, whole, sent in turn; %08d is the place of its number
+    numbered    places of the number in each request
     rewards     bodies of rewards, sent in turn; %s is the token's place
     """
 
     addresses: list[list[Any]]  # family, host, port; connections are dealt out in turn
     selects: list[str]
-    numbered: bool
+    numbered: int
     reward_head: str  # up to the length of the body
     rewards: list[str]
     connections: int  # in all; at a rate at most so many
@@ -62,7 +63,7 @@ class Requests:
         """The next."""
         self._number += 1
         request = self._selects[self._number % len(self._selects)]
-        return request % (self._number % COUNTER) if self._numbered else request
+        return request % ((self._number % COUNTER,) * self._numbered) if self._numbered else request
 
     def reward(self, token: bytes) -> bytes:
         """The next, of a decision."""

@@ -59,7 +59,7 @@ def summary(load: Load, tally: Tally) -> dict[str, Any]:
         "experiment": load.experiment,
         "policy": load.policy,
         "arms": load.arms,
-        "fresh_contexts": plan.numbered,
+        "fresh_contexts": bool(plan.numbered),
         "rewards_per_select": plan.rewards_per_select,
         "rewards_alone": plan.rewards_alone,
         "rate_asked": plan.rate,
