@@ -19,6 +19,9 @@ class StoredDecision(msgspec.Struct, frozen=True):
     logged: bool
 
 
+LogAnswer = asyncio.Future[CommitResult | StoredDecision]
+
+
 class Pending:
     """An entry on its way into the log, and the answer to the request that waits for it.
 
@@ -28,10 +31,15 @@ class Pending:
 
     __slots__ = ("answer", "deadline", "entry", "event", "optional")
 
-    def __init__(self, entry: Entry, event: AnyEvent | None, optional: DecisionRow | None) -> None:
+    def __init__(
+        self,
+        entry: Entry,
+        event: AnyEvent | None,
+        optional: DecisionRow | None,
+        answer: LogAnswer | None,
+    ) -> None:
         self.entry, self.event, self.optional = entry, event, optional
-        self.answer: asyncio.Future[CommitResult | StoredDecision]
-        self.answer = asyncio.get_running_loop().create_future()
+        self.answer: LogAnswer = answer or asyncio.get_running_loop().create_future()
         self.deadline = 0.0
 
 

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from service.errors import FoldFailed, StoreError, StoreUnavailable
 from service.log.background import Background
-from service.log.buffer import Buffer, Pending, StoredDecision
+from service.log.buffer import Buffer, LogAnswer, Pending, StoredDecision
 from service.log.commit_gate import APART_SECONDS, ENOUGH, SOME, CommitGate
 from service.log.follower import Follower, Live
 from service.log.replay import PAGE, Pace
@@ -125,9 +125,13 @@ class Writer:
             raise StoreUnavailable("the log cannot be written at present")
 
     def _submit(
-        self, entry: Entry, event: AnyEvent | None = None, optional: DecisionRow | None = None
+        self,
+        entry: Entry,
+        event: AnyEvent | None = None,
+        optional: DecisionRow | None = None,
+        answer: LogAnswer | None = None,
     ) -> Pending:
-        pending = Pending(entry, event, optional)
+        pending = Pending(entry, event, optional, answer)
         if self._closing:
             pending.answer.set_exception(StoreUnavailable("the service is shutting down"))
         else:
@@ -145,19 +149,24 @@ class Writer:
 
         Raises StoreUnavailable where the answer is worth nothing without its row.
         """
-        if required:
-            pending = self._submit(row)
-        elif self.degraded or (self._buffer.slow and self._buffer.full) or self._closing:
-            return self._buffer.answer(row)
-        else:
-            pending = self._submit(row, None, row)
-            if self._buffer.slow:
-                pending.answer.set_result(self._buffer.answer(row, may_be_logged=True))
-            else:
-                self._buffer.set_deadline(pending)
-        stored = await pending.answer
+        answer: LogAnswer = asyncio.get_running_loop().create_future()
+        self.submit(row, required=required, answer=answer)
+        stored = await answer
         assert isinstance(stored, StoredDecision)
         return stored
+
+    def submit(self, row: DecisionRow, *, required: bool, answer: LogAnswer) -> None:
+        """As `keep`; the result resolves `answer`."""
+        if required:
+            self._submit(row, None, None, answer)
+        elif self.degraded or (self._buffer.slow and self._buffer.full) or self._closing:
+            answer.set_result(self._buffer.answer(row))
+        else:
+            pending = self._submit(row, None, row, answer)
+            if self._buffer.slow:
+                answer.set_result(self._buffer.answer(row, may_be_logged=True))
+            else:
+                self._buffer.set_deadline(pending)
 
     async def decision(self, experiment: str, id: str) -> StoredDecision | None:
         """Raises StoreUnavailable."""

@@ -2,10 +2,10 @@
 
 import asyncio
 from time import perf_counter
-from typing import NamedTuple
 
 from service.definition.select_request import SelectRequest
 from service.errors import Refused
+from service.log.buffer import LogAnswer, StoredDecision
 from service.log.commit_gate import CommitGate
 from service.observability.telemetry import Telemetry
 from service.serving import batch_scoring
@@ -18,14 +18,19 @@ TURN_MS = 5.0
 PATIENCE_SECONDS, ENOUGH = 0.002, 16
 """Longest wait of a request for the end of a commit, and the number of requests that ends it."""
 
-Decided = tuple[Asked, Made]
+UNDECIDED = StoredDecision(b"", logged=False)
+"""In place of a stored decision: the engine has to decide by itself."""
 
 
-class _Waiting(NamedTuple):
-    """decided: None where the engine has to decide by itself."""
+class _Waiting:
+    """A request and, once it is decided, its decision and when that was handed to the log."""
 
-    question: SelectRequest
-    decided: asyncio.Future[Decided | None]
+    __slots__ = ("decided", "question", "sealed", "stored")
+
+    def __init__(self, question: SelectRequest, stored: LogAnswer) -> None:
+        self.question, self.stored = question, stored
+        self.decided: tuple[Asked, Made] | None = None
+        self.sealed = 0.0
 
 
 class SelectBatcher:
@@ -52,26 +57,28 @@ class SelectBatcher:
         if question.arms is not None and are_many(question.arms):
             return await self._engine.select(question)
         try:
-            decided = await self._enqueue(question)
-            if decided is not None:
-                return await self._engine.log(*decided)
+            waiting = self._enqueue(question)
+            stored = await waiting.stored
+            if waiting.decided is not None:
+                assert isinstance(stored, StoredDecision)
+                return self._engine.answer(*waiting.decided, stored, waiting.sealed)
         except Refused:
             if question.key is None:
                 raise  # else the key may stand for a decision that was made before
         return await self._engine.select(question)
 
-    def _enqueue(self, question: SelectRequest) -> asyncio.Future[Decided | None]:
+    def _enqueue(self, question: SelectRequest) -> _Waiting:
         loop = asyncio.get_running_loop()
         if not self._waiting:
             if self._gate.committing:
                 self._alarm = loop.call_later(PATIENCE_SECONDS, self._decide)
             else:
                 loop.call_soon(self._decide)
-        decided: asyncio.Future[Decided | None] = loop.create_future()
-        self._waiting.append(_Waiting(question, decided))
+        waiting = _Waiting(question, loop.create_future())
+        self._waiting.append(waiting)
         if self._alarm is not None and len(self._waiting) == ENOUGH:
             loop.call_soon(self._decide)
-        return decided
+        return waiting
 
     def _decide(self) -> None:
         """Decide the waiting requests: those for one policy and the same arms as one batch."""
@@ -90,6 +97,8 @@ class SelectBatcher:
         start, spent = perf_counter(), 0.0
         batches: dict[tuple[int, int, bool], list[tuple[_Waiting, Asked]]] = {}
         for place, waiting in enumerate(taken):
+            if waiting.stored.done():  # the caller has gone
+                continue
             if spent > TURN_MS:
                 self._waiting = taken[place:]
                 asyncio.get_running_loop().call_soon(self._decide)
@@ -100,7 +109,8 @@ class SelectBatcher:
                 _fail(waiting, fault)
                 continue
             if asked is None:
-                _give(waiting, None)
+                if not waiting.stored.done():
+                    waiting.stored.set_result(UNDECIDED)
                 continue
             spent += asked.ms
             same = id(asked.learner), id(asked.candidates), asked.question.top_k == 1
@@ -138,14 +148,10 @@ class SelectBatcher:
         self._score.observe((scored - start) / len(batch), len(batch))
         self._seal.observe((sealed - scored) / len(batch), len(batch))
         for (waiting, one), decision in zip(batch, made, strict=True):
-            _give(waiting, (one, decision))
-
-
-def _give(waiting: _Waiting, decided: Decided | None) -> None:
-    if not waiting.decided.done():  # the caller may have gone
-        waiting.decided.set_result(decided)
+            waiting.decided, waiting.sealed = (one, decision), sealed
+            self._engine.submit(decision, waiting.stored)
 
 
 def _fail(waiting: _Waiting, fault: Exception) -> None:
-    if not waiting.decided.done():
-        waiting.decided.set_exception(fault)
+    if not waiting.stored.done():
+        waiting.stored.set_exception(fault)

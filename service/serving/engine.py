@@ -18,7 +18,7 @@ from service.bandits.policies.candidates import Candidates
 from service.definition.features import Array
 from service.definition.select_request import InlineArm, Named, SelectRequest
 from service.errors import Conflict, Invalid, NoFiniteScores, NotFound, NotPositiveDefinite
-from service.log.buffer import StoredDecision
+from service.log.buffer import LogAnswer, StoredDecision
 from service.log.journal import Journal
 from service.log.stores.base import DecisionRow
 from service.observability.telemetry import Telemetry
@@ -112,6 +112,7 @@ class Engine:
         self._splits: dict[str, _Split] = {}
         self._retrieval = Retrieval()
         self._bounds = Bounds(settings)
+        self._append = telemetry.stages.labels("append")
 
     def resolve(self, name: str | None) -> str:
         """The name of an experiment, or of the only one. Raises Invalid where a name is needed."""
@@ -229,9 +230,12 @@ class Engine:
     async def log(self, asked: Asked, made: Made) -> Answer:
         """Answer once the row is in the log."""
         sealed = perf_counter()
-        held = await self._journal.keep(made.row, required=not made.whole)
-        self._telemetry.stages.labels("append").observe(perf_counter() - sealed)
-        return self.answer(asked, made, held)
+        stored = await self._journal.keep(made.row, required=not made.whole)
+        return self.answer(asked, made, stored, sealed)
+
+    def submit(self, made: Made, stored: LogAnswer) -> None:
+        """Hand a decision to the log, which resolves `stored`."""
+        self._journal.submit(made.row, required=not made.whole, answer=stored)
 
     def look_up(
         self,
@@ -328,11 +332,15 @@ class Engine:
         first = slate.propensities[0]
         return Made(decision, token, whole, row, 0.0 if first == 1.0 else rules.entropy(p))
 
-    def answer(self, asked: Asked, made: Made, held: StoredDecision) -> Answer:
-        """What is said of a decision once its row is held. Raises Conflict."""
+    def answer(self, asked: Asked, made: Made, stored: StoredDecision, sealed: float) -> Answer:
+        """The answer to a request whose decision is stored. Raises Conflict.
+
+        sealed   when the decision was handed to the log, by `perf_counter`
+        """
+        self._append.observe(perf_counter() - sealed)
         state, row, decision = asked.state, made.row, made.decision
-        if held.payload is not row.payload and held.payload != row.payload:
-            return self._again(state, asked.question, held)  # the same key came twice at once
+        if stored.payload is not row.payload and stored.payload != row.payload:
+            return self._again(state, asked.question, stored)  # the same key came twice at once
         first = decision.shown[0]
         shown, candidates = len(decision.shown), len(asked.candidates.ids)
         recent = (
@@ -341,7 +349,7 @@ class Engine:
         )  # fmt: skip
         self._telemetry.decided(state.name, row.policy, first.propensity, made.entropy, recent)
         self._telemetry.drift.decided(state, asked.context)
-        return Answer(decision, made.token, state.name, held.logged)
+        return Answer(decision, made.token, state.name, stored.logged)
 
     def _assign(self, state: State, question: SelectRequest) -> tuple[Learner, float]:
         """The named policy, or one by its share of the traffic, sticky to the unit."""
