@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from typer import Option
@@ -24,7 +25,7 @@ def run(
 
     found = uvloop.run(examine(settings, url))
     if as_json:
-        print(json.dumps({"checks": [each.as_json() for each in found]}, indent=2))
+        print(json.dumps({"checks": [asdict(each) for each in found]}, indent=2))
     else:
         print(text(found, colour=coloured(sys.stdout)))
     return 1 if any(each.level == "fault" for each in found) else 0

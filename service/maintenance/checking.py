@@ -1,6 +1,6 @@
 """What is wrong with an experiment file, and where: each fault with its line and the nearest name.
 
-What is judged is what `forage serve` judges; this only says more of it.
+The verdict is that of `forage serve`; this only explains it.
 """
 
 import difflib
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,12 +21,12 @@ from service.definition.toml_lines import Lines
 from service.errors import Invalid
 from service.serving.admin import Admin
 
-Level = Literal["fault", "warning"]
 Keys = tuple[str | int, ...]
+Level = Literal["fault", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FileFinding:
     """line: from 1; None where the file as a whole is meant. path: of the setting, dotted."""
 
     level: Level
@@ -37,19 +37,19 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What there is to say of one file. experiment, arms, policies: of a file without a fault."""
+    """The findings of one file. experiment, arms, policies: of a file without a fault."""
 
     file: str
-    findings: list[Finding]
+    findings: list[FileFinding]
     experiment: str | None = None
     arms: int = 0
     policies: int = 0
 
     @property
-    def faults(self) -> list[Finding]:
+    def faults(self) -> list[FileFinding]:
         return [each for each in self.findings if each.level == "fault"]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         return {**asdict(self), "ok": not self.faults}
 
     def text(self) -> str:
@@ -72,59 +72,65 @@ class Checked:
 
 
 def check_file(path: Path) -> Checked:
-    """Read a file and judge it."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except OSError as fault:
-        return Checked(str(path), [Finding("fault", None, "", fault.strerror or "cannot be read")])
-    except UnicodeDecodeError as fault:
-        line = path.read_bytes().count(b"\n", 0, fault.start) + 1
-        return Checked(str(path), [Finding("fault", line, "", "not UTF-8")])
+    except OSError as error:
+        return _unreadable(str(path), None, error.strerror or "cannot be read")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes().count(b"\n", 0, error.start) + 1
+        return _unreadable(str(path), line, "not UTF-8")
     return check(text, str(path), path.stem)
 
 
+def _unreadable(file: str, line: int | None, message: str) -> Checked:
+    return Checked(file, [FileFinding("fault", line, "", message)])
+
+
 def check(text: str, file: str, stem: str) -> Checked:
-    """Judge the text of a file. stem: the experiment's name where the text has none."""
+    """Check the text of a file. stem: the experiment's name where the text has none."""
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as fault:
-        message, line = _syntax(str(fault), text)
-        return Checked(file, [Finding("fault", line, "", message)])
+    except tomllib.TOMLDecodeError as error:
+        message, line = _syntax(str(error), text)
+        return _unreadable(file, line, message)
     lines = Lines(text)
     name = content.pop("name", stem)
     findings = []
     if not isinstance(name, str) or not re.fullmatch(NAME, name):
         say = "letters, digits, '_', '.' and '-', at most 64"
-        findings.append(Finding("fault", lines.of(("name",)), "name", say))
+        findings.append(_finding("fault", lines, ("name",), say))
+    found = Checked(file, findings)
     try:
         definition = Definition.model_validate(content).completed()
         Admin.check(definition)
     except ValidationError as error:
-        findings += _faults(error, content, lines)
-    except Invalid as fault:
-        for each in fault.faults:
-            keys = _keys(each.path, content)
-            findings.append(Finding("fault", lines.of(keys), each.path, each.message))
+        findings += [_finding("fault", lines, *each) for each in _faults(error, content)]
+    except Invalid as error:
+        for fault in error.faults:
+            place = lines.of(_keys(fault.path, content))
+            findings.append(FileFinding("fault", place, fault.path, fault.message))
     else:
-        findings += [
-            Finding("warning", lines.of(keys), ".".join(map(str, keys)), message)
-            for keys, message in lint(definition)
-        ]
-        findings.sort(key=lambda each: each.line or 0)
-        return Checked(file, findings, name, len(definition.arms), len(definition.policies))
-    return Checked(file, sorted(findings, key=lambda each: each.line or 0))
+        findings += [_finding("warning", lines, *each) for each in lint(definition)]
+        arms, policies = len(definition.arms), len(definition.policies)
+        found = Checked(file, findings, name, arms, policies)
+    findings.sort(key=lambda each: each.line or 0)
+    return found
+
+
+def _finding(level: Level, lines: Lines, keys: Keys, message: str) -> FileFinding:
+    return FileFinding(level, lines.of(keys), ".".join(map(str, keys)), message)
 
 
 def _syntax(message: str, text: str) -> tuple[str, int]:
-    """What tomllib said, and the line that it stopped at."""
+    """The message of tomllib, and the line that it stopped at."""
     found = re.search(r"\(at line (\d+), column (\d+)\)", message)
     line = int(found[1]) if found else text.count("\n") + 1
     said = re.sub(r" \(at .*\)$", "", message)
     return f"not TOML: {said[:1].lower()}{said[1:]}", line
 
 
-def _faults(error: ValidationError, content: Any, lines: Lines) -> Iterator[Finding]:
-    """A finding a value: the messages of `faults_of`, with what is near where a name is wrong."""
+def _faults(error: ValidationError, content: object) -> Iterator[tuple[Keys, str]]:
+    """One a value: the messages of `faults_of`, with the nearest name where one is wrong."""
     errors = error.errors()
     by_path = {".".join(map(str, path_of(each, content))): each for each in reversed(errors)}
     for fault in faults_of(errors, content):
@@ -146,19 +152,16 @@ def _faults(error: ValidationError, content: Any, lines: Lines) -> Iterator[Find
             message += _suggested(str(cause["input"]), names)
         elif cause["type"] == "value_error":
             keys, message = _of_the_whole(keys, message, content)
-        yield Finding("fault", lines.of(keys), ".".join(map(str, keys)), message)
+        yield keys, message
 
 
-def _of_the_whole(keys: Keys, message: str, content: Mapping[str, Any]) -> tuple[Keys, str]:
-    """A fault between settings names the policy and the feature in its text: where they stand."""
-    policies = content.get("policies")
-    names = policies if isinstance(policies, dict) else {}
-    for name in sorted(names, key=len, reverse=True):
+def _of_the_whole(keys: Keys, message: str, content: object) -> tuple[Keys, str]:
+    """A fault between settings names the policy and the feature in its text: their keys."""
+    for name in sorted(_table(content, "policies"), key=len, reverse=True):
         if not keys and message.startswith(f"policies.{name}: "):
             keys, message = ("policies", name), message.removeprefix(f"policies.{name}: ")
     setting = re.match(r"(\w+): ", message)
-    parent = _at(content, keys)
-    if setting and isinstance(parent, dict) and setting[1] in parent:
+    if setting and setting[1] in _table(content, *keys):
         keys, message = (*keys, setting[1]), message.removeprefix(setting[0])
     for kind, place in (("cross", "crosses"), ("feature", "features")):
         listed = _at(content, (*keys, place))
@@ -166,23 +169,23 @@ def _of_the_whole(keys: Keys, message: str, content: Mapping[str, Any]) -> tuple
         if found and isinstance(listed, list) and found[1] in listed:
             keys = (*keys, place, listed.index(found[1]))
     if unknown := re.search(r"there is no feature '([^']*)'", message):
-        features = content.get("features", {})
-        message += _suggested(unknown[1], [*features.get("context", {}), *features.get("arm", {})])
+        names = [*_table(content, "features", "context"), *_table(content, "features", "arm")]
+        message += _suggested(unknown[1], names)
     return keys, message
 
 
-def valid_names(model: Any, keys: Keys, content: Any) -> list[str]:
-    """The settings that there are at a path of a definition."""
+def valid_names(model: object, keys: Keys, content: object) -> list[str]:
+    """The settings at a path of a definition."""
     for key in keys:
         content = content.get(key) if isinstance(content, dict) else None
         model = _inside(model, key, content)
     return [*model.model_fields] if _is_model(model) else []
 
 
-def _inside(model: Any, key: str | int, content: Any) -> Any:
+def _inside(model: object, key: str | int, content: object) -> object:
     """The type of a setting: of a union, the member that `kind` or `type` names."""
     if _is_model(model):
-        field = model.model_fields.get(key)
+        field = model.model_fields.get(str(key))
         found = field.annotation if field else None
     else:
         found = (get_args(model) or (None,))[-1]  # of a dict: its values
@@ -199,17 +202,23 @@ def _inside(model: Any, key: str | int, content: Any) -> Any:
     return None
 
 
-def _is_model(found: Any) -> bool:
+def _is_model(found: object) -> TypeGuard[type[BaseModel]]:
     return isinstance(found, type) and issubclass(found, BaseModel)
 
 
-def _at(content: Any, keys: Keys) -> Any:
+def _at(content: object, keys: Keys) -> object:
     for key in keys:
         content = content.get(key) if isinstance(content, dict) else None
     return content
 
 
-def _keys(path: str, content: Any) -> Keys:
+def _table(content: object, *keys: str | int) -> Mapping[str, object]:
+    """The table at these keys; empty where there is none."""
+    found = _at(content, keys)
+    return found if isinstance(found, dict) else {}
+
+
+def _keys(path: str, content: object) -> Keys:
     """A dotted path as keys; names may have dots in them."""
     keys: list[str] = []
     while path and isinstance(content, dict):

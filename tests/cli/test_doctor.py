@@ -16,7 +16,7 @@ import pytest
 from benchmarks.support.redis_server import RedisServer
 from service.__main__ import main
 from service.maintenance.doctor import Check, text
-from service.maintenance.doctor.service import _clock, _counters, examine_experiment
+from service.maintenance.doctor.service import _clock, _metrics, examine_experiment
 from service.maintenance.doctor.sqlite import _disk, file_system, tail
 from service.security.keys import Key, changing, digest_of, mint
 from service.settings import Settings
@@ -402,5 +402,5 @@ def test_a_clock_that_is_off_is_told() -> None:
 
 def test_what_was_lost_is_told() -> None:
     counted = 'forage_lost_decisions_total 3.0\nforage_damaged_snapshots_total{a="b"} 0.0\n'
-    [found] = _counters(counted)
+    [found] = _metrics(counted, 1)
     assert "3 decisions were lost" in found.message

@@ -1,15 +1,13 @@
-"""Is all as it should be? What `forage doctor` looks at, and in what words it says what to do.
+"""Is all as it should be? What `forage doctor` examines and advises. It changes nothing.
 
-    host        threads, open files, the trainer's library
-    secrets     token keys, API keys: who may read them, which have expired
-    sqlite      the embedded store's files, disk, lock and settings
-    redis       the shared store's settings, memory, replicas and clock
-    service     one that runs: its answers, clock, experiments and training
-
-Nothing is changed, in the store least of all.
+host        threads, open files, the trainer's library
+secrets     token keys, API keys: who may read them, which have expired
+sqlite      the embedded store's files, disk, lock and settings
+redis       the shared store's settings, memory, replicas and clock
+service     a running one: its answers, clock, experiments and training
 """
 
-from service.maintenance.doctor.checks import Check, text
+from service.maintenance.doctor.checks import Check, fault, text, warning
 from service.maintenance.doctor.host import examine_host, examine_secrets
 from service.maintenance.doctor.service import examine_service
 from service.settings import Settings
@@ -18,7 +16,7 @@ __all__ = ["Check", "examine", "text"]
 
 
 async def examine(settings: Settings, url: str | None) -> list[Check]:
-    """Everything that can be looked at from here. url: of a service that runs; None: of none."""
+    """Everything that can be examined from here. url: of a running service; None: of none."""
     found = [*examine_host(), *examine_secrets(settings)]
     scheme = settings.store.partition("://")[0]
     if scheme == "sqlite":
@@ -31,16 +29,10 @@ async def examine(settings: Settings, url: str | None) -> list[Check]:
         found += await examine_redis(settings)
     elif scheme == "memory":
         say = "memory:// forgets everything when the service stops"
-        found.append(Check("store", "warning", say, "use sqlite:/// or redis:// to keep it"))
+        found.append(warning("store", say, "use sqlite:/// or redis:// to keep it"))
     else:
-        found.append(
-            Check(
-                "store",
-                "fault",
-                f"unknown scheme {scheme!r}",
-                "use sqlite:///path, redis://host:port/db or memory://",
-            )
-        )
+        advice = "use sqlite:///path, redis://host:port/db or memory://"
+        found.append(fault("store", f"unknown scheme {scheme!r}", advice))
     if url is not None:
         found += await examine_service(settings, url)
     return found

@@ -1,10 +1,8 @@
-"""One thing that was looked at, and how it is told."""
+"""One thing that was examined, and how it is reported."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
-
-Level = Literal["ok", "warning", "fault"]
+from dataclasses import dataclass
+from typing import Literal
 
 COLOURS = {"ok": "\033[32m", "warning": "\033[33m", "fault": "\033[31m"}
 RESET = "\033[0m"
@@ -12,19 +10,28 @@ RESET = "\033[0m"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """name: of what was looked at. advice: what to do; empty where all is well."""
+    """name: of what was examined. advice: what to do; empty where all is well."""
 
     name: str
-    level: Level
+    level: Literal["ok", "warning", "fault"]
     message: str
     advice: str = ""
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+
+def ok(name: str, message: str) -> Check:
+    return Check(name, "ok", message)
+
+
+def warning(name: str, message: str, advice: str) -> Check:
+    return Check(name, "warning", message, advice)
+
+
+def fault(name: str, message: str, advice: str) -> Check:
+    return Check(name, "fault", message, advice)
 
 
 def text(checks: Sequence[Check], *, colour: bool = False) -> str:
-    """A line each, what to do under it, and the sum of it."""
+    """A line each with the advice under it, and a summary."""
     lines = []
     width = max(len(each.name) for each in checks)
     for each in checks:

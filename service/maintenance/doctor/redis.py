@@ -1,7 +1,7 @@
 """The shared store: how Redis is set, how full it is, who writes to it, what its clock says."""
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from redis.asyncio import Redis
@@ -10,7 +10,7 @@ from redis.exceptions import RedisError, ResponseError
 from service.log.stores.redis_fitness import durability, unfit
 from service.log.stores.redis_keeping import PROCESSES
 from service.log.stores.redis_scripts import CLOCK_SKEW_S, EXPERIMENTS, LAYOUT, key_of
-from service.maintenance.doctor.checks import Check, size
+from service.maintenance.doctor.checks import Check, fault, ok, size, warning
 from service.maintenance.doctor.sqlite import tail
 from service.settings import Settings
 
@@ -18,6 +18,7 @@ TIMEOUT_S = 2.0
 SLOW_S = 0.02
 SKEW_S = 1.0
 FULL = 0.8
+SET = "CONFIG SET {}, and the same in redis.conf"
 
 
 async def examine_redis(settings: Settings) -> list[Check]:
@@ -26,42 +27,47 @@ async def examine_redis(settings: Settings) -> list[Check]:
             settings.store, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
         )
     except ValueError:  # its text may hold a part of the password
-        say = "not a Redis URL"
-        return [Check("store", "fault", say, "redis://[[user]:password@]host[:port][/db]")]
+        return [fault("store", "not a Redis URL", "redis://[[user]:password@]host[:port][/db]")]
     found: list[Check] = []
     async with client:
         try:
             async for check in _examine(client, settings):
                 found.append(check)  # noqa: PERF401 - what came before a fault is kept
-        except (RedisError, OSError) as fault:
-            kind = type(fault).__name__  # its text may hold the address with the password
+        except (RedisError, OSError) as error:
+            kind = type(error).__name__  # its text may hold the address with the password
             say = f"cannot be reached or does not answer ({kind})"
-            found.append(Check("store", "fault", say, "start Redis, or correct FORAGE_STORE"))
+            found.append(fault("store", say, "start Redis, or correct FORAGE_STORE"))
     return found
 
 
 async def _examine(client: Any, settings: Settings) -> AsyncIterator[Check]:
     start = time.perf_counter()
     await client.ping()
-    seconds = time.perf_counter() - start
+    millis = 1000 * (time.perf_counter() - start)
     info: dict[str, Any] = await client.info()
     if reason := unfit(info):
-        yield Check("store", "fault", reason, "a service would not start on it")
+        yield fault("store", reason, "a service would not start on it")
     else:
-        yield Check(
-            "store", "ok", f"Redis {info['redis_version']}, answers in {1000 * seconds:.1f} ms"
-        )
-    if seconds > SLOW_S:
-        say = f"an answer took {1000 * seconds:.0f} ms, and every reward waits for one"
-        yield Check("store", "warning", say, "put it nearer to the services")
+        yield ok("store", f"Redis {info['redis_version']}, answers in {millis:.1f} ms")
+    if millis > 1000 * SLOW_S:
+        say = f"an answer took {millis:.0f} ms, and every reward waits for one"
+        yield warning("store", say, "put it nearer to the services")
     if info.get("role") != "master":
-        yield Check("store", "fault", "this is a replica: it takes no writes", "name its primary")
+        yield fault("store", "this is a replica: it takes no writes", "name its primary")
     yield _layout(await client.get("forage:layout"))
-    for check in _durable(info, await _configuration(client), settings):
+    configuration = await _configuration(client)
+    yield _durability(configuration)
+    if info.get("aof_last_write_status", "ok") != "ok":
+        say = "Redis could not write its append-only file"
+        yield fault("durability", say, "look at its disk")
+    yield _replicas(info, configuration, settings.redis_replicas)
+    yield _memory(int(info.get("used_memory", 0)), int(info.get("maxmemory", 0)))
+    for check in _erasure(configuration):
         yield check
     yield await _clock(client)
-    for check in await _services(client):
-        yield check
+    seconds, _ = await client.time()
+    living = await client.zcount(PROCESSES[0], seconds, "+inf")
+    yield ok("services", f"{living or 'none'} live on this log")
     for name in sorted(each.decode() for each in await client.smembers(EXPERIMENTS)):
         last = await client.xrevrange(key_of(name, "events"), count=1)
         kept = [int(at) for at in await client.hkeys(key_of(name, "snapshots"))]
@@ -71,12 +77,12 @@ async def _examine(client: Any, settings: Settings) -> AsyncIterator[Check]:
 
 def _layout(found: bytes | None) -> Check:
     if found is None:
-        return Check("layout", "ok", "empty: the first `forage serve` lays it out")
+        return ok("layout", "empty: the first `forage serve` lays it out")
     layout = int(found)
     if layout > LAYOUT:
         say = f"layout {layout} was written by a newer Forage; this one knows {LAYOUT}"
-        return Check("layout", "fault", say, "run that version")
-    return Check("layout", "ok", f"layout {layout}")
+        return fault("layout", say, "run that version")
+    return ok("layout", f"layout {layout}")
 
 
 async def _configuration(client: Any) -> dict[str, str]:
@@ -88,60 +94,44 @@ async def _configuration(client: Any) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()}
 
 
-def _durable(
-    info: Mapping[str, Any], configuration: Mapping[str, str], settings: Settings
-) -> list[Check]:
-    found: list[Check] = []
-    promise = durability(configuration, 0)
-    advice = "CONFIG SET {}, and the same in redis.conf"
+def _durability(configuration: Mapping[str, str]) -> Check:
+    promise = durability(configuration)
     if not configuration:
         say = "this Redis does not tell how it keeps writes (CONFIG GET is refused)"
-        found.append(Check("durability", "warning", say, "see that appendfsync is always"))
-    elif configuration.get("appendonly") != "yes":
-        found.append(Check("durability", "fault", promise, advice.format("appendonly yes")))
-    elif configuration.get("appendfsync") != "always":
-        found.append(Check("durability", "warning", promise, advice.format("appendfsync always")))
-    else:
-        found.append(Check("durability", "ok", promise))
-    if info.get("aof_last_write_status", "ok") != "ok":
-        say = "Redis could not write its append-only file"
-        found.append(Check("durability", "fault", say, "look at its disk"))
-    needed, minimum = settings.redis_replicas, int(configuration.get("min-replicas-to-write", 0))
+        return warning("durability", say, "see that appendfsync is always")
+    if configuration.get("appendonly") != "yes":
+        return fault("durability", promise, SET.format("appendonly yes"))
+    if configuration.get("appendfsync") != "always":
+        return warning("durability", promise, SET.format("appendfsync always"))
+    return ok("durability", promise)
+
+
+def _replicas(info: Mapping[str, Any], configuration: Mapping[str, str], needed: int) -> Check:
+    minimum = int(configuration.get("min-replicas-to-write", 0))
     online = int(info.get("connected_slaves", 0))
     if needed > online:
-        say = (
-            f"FORAGE_REDIS_REPLICAS is {needed} and {online} are connected: nothing is acknowledged"
-        )
-        found.append(Check("replicas", "fault", say, "start them, or ask for fewer"))
-    elif online and minimum < max(needed, 1):
-        say = (
-            f"{online} connected, and min-replicas-to-write is {minimum}: a failover loses rewards"
-        )
-        advised = advice.format(f"min-replicas-to-write {max(needed, 1)}")
-        found.append(Check("replicas", "warning", say, advised))
-    else:
-        found.append(Check("replicas", "ok", f"{online} connected, {needed} waited for"))
-    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    if limit and used > FULL * limit:
-        say = f"{size(used)} of {size(limit)} are used: a full Redis takes no rewards"
-        more = "raise maxmemory; FORAGE_RETENTION_DAYS keeps the log small"
-        found.append(Check("memory", "fault" if used >= limit else "warning", say, more))
-    else:
-        found.append(
-            Check("memory", "ok", f"{size(used)} used of {size(limit) if limit else 'all'}")
-        )
-    if configuration and configuration.get("stream-node-max-entries") != "1":
-        found.append(
-            Check(
-                "erasure",
-                "warning",
-                "stream-node-max-entries is "
-                f"{configuration.get('stream-node-max-entries', 'unknown')}: bytes of an erased "
-                "unit stay beside others'",
-                advice.format("stream-node-max-entries 1"),
-            )
-        )
-    return found
+        say = f"FORAGE_REDIS_REPLICAS is {needed} and {online} are connected"
+        return fault("replicas", f"{say}: nothing is acknowledged", "start them, or ask for fewer")
+    if online and minimum < max(needed, 1):
+        say = f"{online} connected, and min-replicas-to-write is {minimum}"
+        advice = SET.format(f"min-replicas-to-write {max(needed, 1)}")
+        return warning("replicas", f"{say}: a failover loses rewards", advice)
+    return ok("replicas", f"{online} connected, {needed} waited for")
+
+
+def _memory(used: int, limit: int) -> Check:
+    if not limit or used <= FULL * limit:
+        return ok("memory", f"{size(used)} used of {size(limit) if limit else 'all'}")
+    say = f"{size(used)} of {size(limit)} are used: a full Redis takes no rewards"
+    judge = fault if used >= limit else warning
+    return judge("memory", say, "raise maxmemory; FORAGE_RETENTION_DAYS keeps the log small")
+
+
+def _erasure(configuration: Mapping[str, str]) -> Iterator[Check]:
+    entries = configuration.get("stream-node-max-entries", "unknown")
+    if configuration and entries != "1":
+        say = f"stream-node-max-entries is {entries}: bytes of an erased unit stay beside others'"
+        yield warning("erasure", say, SET.format("stream-node-max-entries 1"))
 
 
 async def _clock(client: Any) -> Check:
@@ -151,15 +141,7 @@ async def _clock(client: Any) -> Check:
     skew = (before + after) / 2 - (seconds + micros / 1e6)
     if abs(skew) > CLOCK_SKEW_S:
         say = f"{skew:+.0f} s from that of Redis: marks of rewards are forgotten too early"
-        return Check("clock", "fault", say, "run NTP on both")
+        return fault("clock", say, "run NTP on both")
     if abs(skew) > SKEW_S + (after - before):
-        return Check("clock", "warning", f"{skew:+.1f} s from that of Redis", "run NTP on both")
-    return Check("clock", "ok", f"{1000 * skew:+.0f} ms from that of Redis")
-
-
-async def _services(client: Any) -> list[Check]:
-    seconds, _ = await client.time()
-    living = await client.zcount(PROCESSES[0], seconds, "+inf")
-    if living:
-        return [Check("services", "ok", f"{living} live on this log")]
-    return [Check("services", "ok", "none lives on this log")]
+        return warning("clock", f"{skew:+.1f} s from that of Redis", "run NTP on both")
+    return ok("clock", f"{1000 * skew:+.0f} ms from that of Redis")

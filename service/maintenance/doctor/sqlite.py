@@ -10,16 +10,17 @@ from pathlib import Path
 from service.errors import ConfigurationError, ForageError
 from service.log.stores import sqlite_file
 from service.log.stores.sqlite import SqliteStore
-from service.maintenance.doctor.checks import Check, size
+from service.maintenance.doctor.checks import Check, fault, ok, size, warning
 from service.maintenance.doctor.host import private
 from service.settings import Settings
 
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse.sshfs", "fuse.s3fs", "ceph"}
 """File systems on which SQLite's locks and shared memory cannot be relied on."""
 
-PASSING = {
-    "tmpfs": "it is kept in memory, and gone with the power",
-    "ramfs": "it is kept in memory, and gone with the power",
+IN_MEMORY = "it is kept in memory, and lost at a power failure"
+VOLATILE = {
+    "tmpfs": IN_MEMORY,
+    "ramfs": IN_MEMORY,
     "overlay": "in a container that is a layer of its own, and goes with it",
 }
 
@@ -32,19 +33,19 @@ TAIL_SNAPSHOTS = 5
 def examine_sqlite(settings: Settings) -> Iterator[Check]:
     try:
         path = SqliteStore.from_url(settings.store).path
-    except ConfigurationError as fault:
-        yield Check("store", "fault", str(fault), "correct FORAGE_STORE")
+    except ConfigurationError as error:
+        yield fault("store", str(error), "correct FORAGE_STORE")
         return
     folder = path.parent
     if not folder.is_dir():
-        yield Check("store", "fault", f"the folder {folder} does not exist", f"mkdir -p {folder}")
+        yield fault("store", f"the folder {folder} does not exist", f"mkdir -p {folder}")
         return
     if not os.access(folder, os.W_OK | os.X_OK):
-        yield Check("store", "fault", f"the folder {folder} cannot be written", "chown it")
+        yield fault("store", f"the folder {folder} cannot be written", "chown it")
     yield _disk(folder)
     yield _file_system(folder)
     if not path.exists():
-        yield Check("store", "ok", f"{path} is not there yet: `forage serve` makes it")
+        yield ok("store", f"{path} is not there yet: `forage serve` makes it")
         return
     yield from private(sqlite_file.key_of(path), "token secret")
     yield from private(path, "database")
@@ -52,38 +53,32 @@ def examine_sqlite(settings: Settings) -> Iterator[Check]:
     try:
         with sqlite_file.ours(path), closing(sqlite_file.connect_to_read(path)) as db:
             yield from _database(db, path, settings)
-    except ForageError as fault:
-        yield Check("store", "fault", str(fault), "restore a backup: forage restore --help")
+    except ForageError as error:
+        yield fault("store", str(error), "restore a backup: forage restore --help")
 
 
 def _database(db: sqlite3.Connection, path: Path, settings: Settings) -> Iterator[Check]:
     (layout,) = db.execute("PRAGMA user_version").fetchone()
+    bytes_used = path.stat().st_size
     say = f"{path}: layout {layout}"
     if layout < sqlite_file.LAYOUT:
         say += f"; the next `forage serve` makes it {sqlite_file.LAYOUT}"
-    yield Check("store", "ok", f"{say}, {size(path.stat().st_size)}")
+    yield ok("store", f"{say}, {size(bytes_used)}")
     (mode,) = db.execute("PRAGMA journal_mode").fetchone()
     if mode == "wal":
         say = "write-ahead log; the service writes it with synchronous=FULL: an acknowledged write "
-        yield Check("durability", "ok", say + "survives kill -9 and power loss")
+        yield ok("durability", say + "survives kill -9 and power loss")
     else:
-        yield Check(
-            "durability",
-            "warning",
-            f"journal_mode is {mode}: somebody changed it",
-            "the next `forage serve` sets WAL",
-        )
+        say = f"journal_mode is {mode}: somebody changed it"
+        yield warning("durability", say, "the next `forage serve` sets WAL")
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size > WAL_BYTES:
-        yield Check(
-            "durability",
-            "warning",
-            f"{log} has {size(log.stat().st_size)}: a reader keeps it from being written back",
-            "look for an export, audit or shell that hangs",
-        )
-    (fine,) = db.execute("PRAGMA quick_check(1)").fetchone() if _small(path) else ("ok",)
-    if fine != "ok":
-        yield Check("store", "fault", f"{path} is damaged: {fine}", "forage restore --help")
+        say = f"{log} has {size(log.stat().st_size)}: a reader keeps it from being written back"
+        yield warning("durability", say, "look for an export, audit or shell that hangs")
+    if bytes_used < ROOM_BYTES:  # else it takes more than a few seconds
+        (state,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        if state != "ok":
+            yield fault("store", f"{path} is damaged: {state}", "forage restore --help")
     rows = db.execute(
         "SELECT name, position, (SELECT max(position) FROM snapshots WHERE experiment = name) "
         "FROM experiments ORDER BY name"
@@ -92,54 +87,42 @@ def _database(db: sqlite3.Connection, path: Path, settings: Settings) -> Iterato
         yield tail(name, position, snapshot, settings)
 
 
-def _small(path: Path) -> bool:
-    return path.stat().st_size < ROOM_BYTES  # a few seconds
-
-
 def tail(name: str, position: int, snapshot: int | None, settings: Settings) -> Check:
-    """What a start has to fold."""
+    """The events that a start has to fold."""
     behind = position - (snapshot or 0)
     if behind > TAIL_SNAPSHOTS * settings.snapshot_every_events:
-        return Check(
+        return warning(
             f"experiment {name}",
-            "warning",
             f"{behind:,} events since its last snapshot: a start folds all of them",
             "well with more than twice as many arms; else see in the service's log why none is "
             "taken (stopping it in order takes one)",
         )
-    return Check(
-        f"experiment {name}", "ok", f"{position:,} events, {behind:,} since the last snapshot"
-    )
+    say = f"{position:,} events, {behind:,} since the last snapshot"
+    return ok(f"experiment {name}", say)
 
 
 def _disk(folder: Path) -> Check:
     found = shutil.disk_usage(folder)
     say = f"{size(found.free)} free of {size(found.total)}"
-    more = "make room; FORAGE_RETENTION_DAYS keeps the log small"
+    advice = "make room; FORAGE_RETENTION_DAYS keeps the log small"
     if found.free < FREE_BYTES:
-        return Check("disk", "fault", f"{say}: soon no reward can be taken", more)
+        return fault("disk", f"{say}: soon no reward can be taken", advice)
     if found.free < ROOM_BYTES or found.free < 0.05 * found.total:
-        return Check("disk", "warning", say, more)
-    return Check("disk", "ok", say)
+        return warning("disk", say, advice)
+    return ok("disk", say)
 
 
 def _file_system(folder: Path) -> Check:
     kind = file_system(folder)
+    say = f"{folder} lies on {kind}"
     if kind in NETWORK:
-        return Check(
-            "file system",
-            "fault",
-            f"{folder} lies on {kind}: SQLite cannot lock there, and may lose what it wrote",
-            "put it on a local disk, or use redis://",
-        )
-    if kind in PASSING:
-        return Check(
-            "file system",
-            "warning",
-            f"{folder} lies on {kind}: {PASSING[kind]}",
-            "put it on a disk or a volume, where it is to last",
-        )
-    return Check("file system", "ok", kind or "unknown: this system has no /proc/mounts")
+        advice = "put it on a local disk, or use redis://"
+        say = f"{say}: SQLite cannot lock there, and may lose what it wrote"
+        return fault("file system", say, advice)
+    if kind in VOLATILE:
+        advice = "put it on a disk or a volume, where it is to last"
+        return warning("file system", f"{say}: {VOLATILE[kind]}", advice)
+    return ok("file system", kind or "unknown: this system has no /proc/mounts")
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
@@ -158,14 +141,14 @@ def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
 
 
 def _lock(path: Path) -> Check:
-    """Read from the system, not tried: for a moment that would keep a service from starting."""
+    """Read from the system: to try it would keep a service from starting for a moment."""
     try:
         found = Path(f"{path}.lock").stat()
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
-        return Check("lock", "ok", "nobody is known to hold it")
+        return ok("lock", "nobody is known to hold it")
     for line in locks:
         fields = line.split()
         if "FLOCK" in fields and fields[5].rpartition(":")[2] == str(found.st_ino):
-            return Check("lock", "ok", f"held by process {fields[4]}, which serves this store")
-    return Check("lock", "ok", "free: no service runs on this store")
+            return ok("lock", f"held by process {fields[4]}, which serves this store")
+    return ok("lock", "free: no service runs on this store")
