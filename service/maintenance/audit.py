@@ -201,8 +201,8 @@ class Audit:
             self._missing.add(event.decision)
             return
         with suppress(StoreError):  # the row has its finding already
-            for finding in check_event(position, event, decode_decision(payload)):
-                self._found.add(finding)
+            if fault := check_event(position, event, decode_decision(payload)):
+                self._found.add(fault)
         for outcome in outcomes(event):
             if fault := await self._check_marks(position, event, outcome):
                 self._found.add(fault)

@@ -1,10 +1,10 @@
-"""What an audit has found: each fault by name, counts of them, and the table of it all."""
+"""What an audit found: discrepancies, counts of them, and a table of both."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import ceil
-from typing import Any, Literal
+from typing import Literal
 
 Kind = Literal[
     "choice", "probabilities", "tie", "features", "fields", "missing", "unreadable", "log"
@@ -34,16 +34,16 @@ COLUMNS: dict[str, tuple[Kind, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy:
-    """One thing that differs.
+    """A difference between the log and what follows from it.
 
-    choice          what was shown does not follow from the probabilities and the seed
+    choice          the shown arm does not follow from the probabilities and the seed
     probabilities   they do not follow from head, features and bank
     tie             the same, within the bound: scores so close that rounding decided
-    features        x is not what the features encode to, in a row or in an event
-    fields          what a row or an event says beside that: version, bank, times, reward, ...
-    missing         a row that the log speaks of
-    unreadable      a row that is no decision
-    log             an event that is missing, unreadable, or cannot be folded
+    features        x is not the encoded features, in a row or in an event
+    fields          another field of a row or an event: version, bank, times, reward, ...
+    missing         the log refers to a row that is not there
+    unreadable      a row is no decision
+    log             an event is missing, unreadable, or cannot be folded
 
     id   the decision's, or `position 7` of an event, or `row 7` where the id is not known
     """
@@ -51,8 +51,8 @@ class Discrepancy:
     kind: Kind
     id: str
     what: str
-    logged: Any = None
-    derived: Any = None
+    logged: object = None
+    derived: object = None
 
     def __str__(self) -> str:
         values = f": logged {self.logged}, derived {self.derived}"
@@ -60,36 +60,41 @@ class Discrepancy:
         return f"{self.kind:<13} {self.id}  {self.what}{values if both else ''}"
 
 
+@dataclass
 class AuditReport:
     """Of one experiment.
 
-    underived    decisions that were made after the log broke: their choices alone were checked
-    earlier      the same of those made before the origin, where what a fold needs was taken out
-    trimmed      rows deleted by age          erased      rows deleted by wish
-    tombstones   events of erased decisions    imported   rows that somebody else had decided
+    underived    decisions made after the log broke: the audit checked their choices alone
+    earlier      the same of those before the origin, where events that a fold needs are gone
+    trimmed      rows deleted by age          erased      rows deleted on request
+    tombstones   events of erased decisions   imported   rows that another system decided
     """
 
-    def __init__(self, experiment: str) -> None:
-        self.experiment = experiment
-        self.decisions = self.events = self.underived = self.total = 0
-        self.earlier = self.trimmed = self.erased = self.tombstones = self.imported = 0
-        self.counts: Counter[Kind] = Counter()
-        self.kept: list[Discrepancy] = []
+    experiment: str
+    decisions: int = 0
+    events: int = 0
+    underived: int = 0
+    earlier: int = 0
+    trimmed: int = 0
+    erased: int = 0
+    tombstones: int = 0
+    imported: int = 0
+    total: int = 0
+    counts: Counter[Kind] = field(default_factory=Counter)
+    kept: list[Discrepancy] = field(default_factory=list)
 
-    def add(self, finding: Discrepancy, times: int = 1) -> None:
-        """times: rows that it stands for."""
+    def add(self, discrepancy: Discrepancy, rows: int = 1) -> None:
+        """rows: that it stands for."""
         self.total += 1
-        self.counts[finding.kind] += times
+        self.counts[discrepancy.kind] += rows
         if len(self.kept) < KEPT:
-            self.kept.append(finding)
+            self.kept.append(discrepancy)
 
     @property
     def clean(self) -> bool:
-        """Nothing differs but for as many ties as may be."""
-        return (
-            self.counts.total() == self.counts["tie"] <= ceil(self.decisions / ROWS_A_TIE)
-            and not self.underived
-        )
+        """There is no discrepancy but a tolerable number of ties."""
+        ties = ceil(self.decisions / ROWS_A_TIE)
+        return self.counts.total() == self.counts["tie"] <= ties and not self.underived
 
     def row(self) -> dict[str, int]:
         counted = {
@@ -98,53 +103,50 @@ class AuditReport:
         return {"decisions": self.decisions, "events": self.events, **counted}
 
     def lines(self) -> list[str]:
-        """AuditReport in words, the first few."""
-        found = [f"  {finding}" for finding in self.kept[:LISTED]]
-        if left := self.total - len(found):
-            found.append(f"  and {left:,} more")
+        """The first discrepancies, and notes on what the audit could not check."""
+        lines = [f"  {discrepancy}" for discrepancy in self.kept[:LISTED]]
+        if left := self.total - len(lines):
+            lines.append(f"  and {left:,} more")
         if self.underived:
-            found.append(
+            lines.append(
                 f"  {self.underived:,} decisions were made after the log broke: "
                 "their probabilities could not be derived"
             )
         if self.earlier:
-            found.append(
+            lines.append(
                 f"  {self.earlier:,} decisions were made before the log's origin: "
                 "their choices alone were checked"
             )
         if self.trimmed or self.erased:
-            found.append(
+            lines.append(
                 f"  {self.trimmed:,} rows were trimmed, {self.erased:,} erased; "
                 f"{self.tombstones:,} events are tombstones"
             )
-        return found
+        return lines
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "experiment": self.experiment,
-            "clean": self.clean,
-            **self.row(),
-            "underived": self.underived,
-            "earlier": self.earlier,
-            "trimmed": self.trimmed,
-            "erased": self.erased,
-            "tombstones": self.tombstones,
-            "imported": self.imported,
-            "findings": [asdict(finding) for finding in self.kept],
-        }
+    def as_json(self) -> dict[str, object]:
+        report = asdict(self)
+        del report["total"], report["counts"]
+        findings = report.pop("kept")
+        first = {"experiment": self.experiment, "clean": self.clean, **self.row()}
+        return {**first, **report, "findings": findings}
 
 
-def table(found: Sequence[AuditReport]) -> str:
-    """One line an experiment, then the findings of each that has some."""
-    rows = [["experiment", "decisions", "events", *COLUMNS]]
-    rows += [[each.experiment, *(f"{count:,}" for count in each.row().values())] for each in found]
-    if any(each.imported for each in found):
-        counts = [f"{each.imported:,}" for each in found]
-        rows = [[*row, count] for row, count in zip(rows, ["imported", *counts], strict=True)]
+def table(reports: Sequence[AuditReport]) -> str:
+    """A line for each experiment, then the discrepancies of each that has some."""
+    columns = ["decisions", "events", *COLUMNS]
+    if any(report.imported for report in reports):
+        columns.append("imported")
+    counts = [{**report.row(), "imported": report.imported} for report in reports]
+    rows = [["experiment", *columns]]
+    rows += [
+        [report.experiment, *(f"{row[column]:,}" for column in columns)]
+        for report, row in zip(reports, counts, strict=True)
+    ]
     lines = aligned(rows)
-    for each in found:
-        if told := each.lines():
-            lines += ["", f"{each.experiment}:", *told]
+    for report in reports:
+        if notes := report.lines():
+            lines += ["", f"{report.experiment}:", *notes]
     return "\n".join(lines)
 
 

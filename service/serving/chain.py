@@ -1,13 +1,15 @@
-"""What has been learned of the arms of a decision, as chains of marks, and the next link of each.
+"""Chains of marks: what policies have learned of the arms of a decision, link by link.
 
-A mark is an identity that the store takes once. The n-th change of what is learned of a shown arm
-has the n-th link of its chain, so that of two writers one has to look at what the other wrote.
+A mark is an identity that the store accepts once. The n-th change of what is learned of a shown arm
+takes the n-th link of its chain, so that of two writers one has to read what the other wrote.
 """
 
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from msgspec.structs import asdict
 
 from service.definition.experiment import LARGEST_REWARD, RewardRules
 from service.errors import Conflict, Exhausted, Gone
@@ -18,18 +20,18 @@ OPEN_S = 30 * 86_400.0
 """How much longer marks are kept of a decision that has arms left to settle."""
 
 MOST_LINKS, STRIDE = 1_024, 32
-"""Changes of what is learned of one arm of one decision, and how many of them are looked up
-together: two questions find the last of a chain, however long it is."""
+"""Links of a chain, at most, and those between two that are looked up together: two queries find
+the last link of any chain."""
 
 ERASED = "null"
-"""What the links of an erased decision hold: nothing can be settled of it any more."""
+"""The value of an erased decision's links: nothing can settle it any more."""
 
 ANY_TOTAL = (-LARGEST_REWARD, LARGEST_REWARD)
 """Of an experiment that was defined before sums of rewards had bounds of their own."""
 
 
 def activation_mark(decision: str) -> str:
-    """The identity of a deferred decision's having been shown."""
+    """The identity of a deferred decision's activation."""
     return f"{decision}/activated"
 
 
@@ -55,7 +57,7 @@ class Link(NamedTuple):
 
 
 def link_value(link: Link) -> str:
-    """As JSON, written by hand: a number is as `repr` writes it."""
+    """JSON with numbers as `repr` writes them."""
     reward = "null" if link.reward is None else repr(link.reward)
     plain = f"{reward}, {'true' if link.default else 'false'}"
     if link.since is not None:
@@ -70,10 +72,10 @@ def read_link(mark: Mark) -> Link:
 
 @dataclass(slots=True)
 class ArmLink:
-    """One shown arm on its way to being settled. reward: None where it was not seen, and is closed.
+    """A shown arm on its way to being settled, at a link of its chain. Two writers cannot take the
+    same link, so that every event knows exactly what had been learned before it.
 
-    Each has a chain of marks, one a change of what is learned of it. Two writers cannot take the
-    same link, so every event knows exactly what had been learned before it.
+    reward   None closes an arm that the user did not look at
     """
 
     shown: Shown
@@ -85,7 +87,7 @@ class ArmLink:
     weight: float = 1.0
 
     def total(self, rules: RewardRules) -> float | None:
-        """What is to be learned of it now. Raises Exhausted."""
+        """The reward to learn now. Raises Exhausted."""
         if self.reward is None:
             return None
         if self.link >= MOST_LINKS:
@@ -101,17 +103,15 @@ class ArmLink:
         return total
 
     def settled(self, rules: RewardRules) -> Settled | None:
-        """What the event says of it: of one that was not seen, what had been learned; None where
-        nothing had."""
-        total = self.total(rules)
+        """The arm in the event, where an unseen one has the reward learned before, if any."""
+        total, shown = self.total(rules), self.shown
         reward = self.was if total is None else total
         if reward is None:
             return None
-        shown = self.shown
         return settle(shown.arm, reward, shown.x, shown.inline, self.weight)
 
     def follow(self, link: Mark, skips: Collection[int]) -> None:
-        """Take in the next link of its chain. Raises Gone where the decision was erased, or the
+        """Move past the next link of the chain. Raises Gone where the decision was erased, or the
         link's event is one of `skips`, which changed nothing."""
         if link.value == ERASED:
             raise Gone("this decision was erased")
@@ -146,21 +146,24 @@ class Settlement:
 
     def event(self, at: float) -> Rewarded | Corrected | Expired:
         """at: unix seconds."""
-        body: dict[str, Any] = {
-            "at": at,
-            "decision": self.decision,
-            "policy": self.policy,
-            "schema_version": self.schema_version,
-            "settled": [one for arm in self.arms if (one := arm.settled(self.rules))],
-        }
+        rewarded = Rewarded(
+            at=at,
+            decision=self.decision,
+            policy=self.policy,
+            schema_version=self.schema_version,
+            settled=[one for arm in self.arms if (one := arm.settled(self.rules))],
+        )
         if self.reward_id is None:
-            return Expired(**body)
+            return Expired(**asdict(rewarded))
         if all(arm.was is None for arm in self.arms):
-            return Rewarded(**body)
-        told = [arm for arm in self.arms if arm.reward is not None or arm.was is not None]
-        was, since = [arm.was for arm in told], [arm.since for arm in told]
-        withdrawn = [arm.shown.arm for arm in told if arm.reward is None]
-        return Corrected(**body, was=was, since=since, withdrawn=withdrawn)
+            return rewarded
+        arms = [arm for arm in self.arms if arm.reward is not None or arm.was is not None]
+        return Corrected(
+            **asdict(rewarded),
+            was=[arm.was for arm in arms],
+            since=[arm.since for arm in arms],
+            withdrawn=[arm.shown.arm for arm in arms if arm.reward is None],
+        )
 
     @property
     def contributed(self) -> list[ArmLink]:
@@ -170,12 +173,12 @@ class Settlement:
         return [arm for arm in self.arms if arm.link > 0 and arm.reward is not None]
 
     def keep_until_at(self, now: float) -> float:
-        """How long its marks are needed: no reward comes after `accept_until`, but an outage may
-        be over later, and the default for what is left of the decision come only then."""
+        """No reward comes after `accept_until`, but the default for the other arms may come later,
+        at the end of an outage."""
         return max(self.keep_until, now) + (0.0 if self.closes else OPEN_S)
 
     def marks(self) -> dict[str, str]:
-        """By identity. Of an arm that was not seen, a link that no first word comes after."""
+        """Values by identity. After the link of an unseen arm there is no first reward."""
         marks = {}
         for arm in self.arms:
             since = None if arm.link == 0 else arm.since or 0
@@ -187,27 +190,27 @@ class Settlement:
         return marks
 
     def learn_of(self, known: Mapping[str, Mark], skips: Collection[int]) -> None:
-        """Take in which marks were known: drop what is settled, move on along the chains.
+        """Drop the arms that the known marks settle, and move the others along their chains.
 
         skips: positions of events that were passed over. Raises Conflict where the same
-        contribution was given with another value, and Gone as `follow`.
+        contribution has another value, and Gone as `follow`.
         """
         left = []
         for arm in self.arms:
             if self.reward_id is not None and arm.reward is not None:
                 own = known.get(arm.contribution_mark(self.decision, self.reward_id))
-                if own is not None and json.loads(own.value) != arm.reward:
-                    raise Conflict(
-                        f"arm {arm.shown.arm!r} of this decision has another reward under the "
-                        "same reward_id"
-                    )
                 if own is not None:
+                    if json.loads(own.value) != arm.reward:
+                        raise Conflict(
+                            f"arm {arm.shown.arm!r} of this decision has another reward under the "
+                            "same reward_id"
+                        )
                     continue
             link = known.get(link_mark(self.decision, arm.link, arm.shown.arm))
             if link is not None:
                 arm.follow(link, skips)
                 further = self.rules.aggregation != "first" and arm.reward is not None
                 if self.reward_id is None or not (arm.was_default or further):
-                    continue  # the first word holds
+                    continue  # the first reward holds
             left.append(arm)
         self.arms = left

@@ -1,10 +1,11 @@
-"""One decision, and the events that speak of it, derived again from what they were made from.
+"""Derives a decision, and the events that settle it, again from the state and compares the two.
 
-Nothing here trusts a row: what a changed byte may have made of it is told, never raised.
+Rows may be corrupt: whatever a changed byte made of one becomes a discrepancy, never an exception.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,26 +14,27 @@ from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.rules import Scores
 from service.definition.features import Array
 from service.errors import Invalid
-from service.serving.audit_report import Discrepancy
+from service.serving.audit_report import Discrepancy, Kind
 from service.serving.engine import decide
 from service.state.events import Decision, Learned, Settled, Shown
 from service.state.fold import State
 from service.state.learner import Learner
 
 CLOSE = (1e-2 * rules.TIE, 1e3 * rules.TIE)
-"""Scores this far apart, relatively, tie or not as another machine rounds: between what is equal on
-all of them and what no rounding makes so."""
+"""Scores whose relative difference lies between these tie on one machine and not on another."""
 
 IMPORTED = "imported/0@0"
-"""`model_version` of a decision that somebody else made: nothing of it can be derived."""
+"""`model_version` of a decision from another system: nothing of it can be derived."""
 
 TIED_DRAWS = 2
-"""By so many of its M draws may a probability differ."""
+"""Of its M draws, how many a rounding may decide otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelVersion:
-    """What `model_version` says: policy/version@position."""
+MODEL_VERSION = re.compile(r"(.+)/([0-9]{1,18})@([0-9]{1,18})", re.DOTALL)
+
+
+class ModelVersion(NamedTuple):
+    """`model_version` of a decision, policy/version@position, in parts."""
 
     policy: str
     version: int
@@ -40,28 +42,21 @@ class ModelVersion:
 
 
 def model_version(decision: Decision) -> ModelVersion | None:
-    """None where it says nothing of that form."""
-    name, _, position = decision.model_version.rpartition("@")
-    policy, _, version = name.rpartition("/")
-    if not (policy and _number(version) and _number(position)):
-        return None
-    return ModelVersion(policy, int(version), int(position))
-
-
-def _number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 19
+    """None where the text has another form."""
+    found = MODEL_VERSION.fullmatch(decision.model_version)
+    return ModelVersion(found[1], int(found[2]), int(found[3])) if found else None
 
 
 def is_whole(decision: Decision) -> bool:
-    """Whether its parts fit together: a probability for each candidate (of an imported one perhaps
-    for the shown arm alone), candidates alone shown."""
-    p = decision.probabilities
-    told = len(p) == len(decision.arms) and min(p, default=-1.0) >= 0 < sum(p)
+    """Whether its parts fit together: each candidate has a probability (imported decisions may
+    have none), and only candidates are shown."""
+    p, arms, shown = decision.probabilities, set(decision.arms), {arm.arm for arm in decision.shown}
+    complete = len(p) == len(decision.arms) and min(p, default=-1.0) >= 0 < sum(p)
     return (
-        (told or (not p and is_imported(decision)))
-        and len(set(decision.arms)) == len(decision.arms)
-        and 0 < len(decision.shown) == len({arm.arm for arm in decision.shown})
-        and {arm.arm for arm in decision.shown} <= set(decision.arms)
+        (complete or (not p and is_imported(decision)))
+        and len(arms) == len(decision.arms)
+        and 0 < len(decision.shown) == len(shown)
+        and shown <= arms
         and model_version(decision) is not None
     )
 
@@ -71,16 +66,16 @@ def is_imported(decision: Decision) -> bool:
 
 
 def drawn_arm(decision: Decision) -> str:
-    """What the seed draws from the logged probabilities."""
+    """The arm that the seed draws from the logged probabilities."""
     point = rules.point_of(decision.seed, twister=decision.twister)
     return decision.arms[rules.choose(np.array(decision.probabilities), point)]
 
 
 def candidates_of(state: State, decision: Decision) -> Candidates:
-    """The candidates as the state has them. Raises KeyError or Invalid where it does not."""
+    """The candidates under a state. Raises KeyError or Invalid where it lacks one."""
     own, inline = state.candidates, decision.inline
     if not inline and tuple(decision.arms) == own.ids:
-        return own  # which of them differ is known already
+        return own  # it knows already which of them differ
     if not inline:
         return own.choose(tuple(decision.arms), [own.row_of[arm] for arm in decision.arms])
     rows = [
@@ -90,16 +85,15 @@ def candidates_of(state: State, decision: Decision) -> Candidates:
     return Candidates(tuple(decision.arms), np.array(rows).reshape(len(rows), -1))
 
 
-# -- by itself -------------------------------------------------------------------------------------
+# -- without a state -------------------------------------------------------------------------------
 
 
 def check_choice(decision: Decision) -> Iterator[Discrepancy]:
-    """Whether what was shown follows from the logged probabilities and seed. Of a slate they give
-    the chance of its first arm alone: the draw is of a ranking."""
+    """Whether the logged probabilities and seed give the shown arm. Of a slate they give the chance
+    of the first arm alone: the seed draws a ranking."""
     first = decision.shown[0]
     if len(decision.shown) == 1 and drawn_arm(decision) != first.arm:
-        what = "shown arm"
-        yield Discrepancy("choice", decision.id, what, first.arm, drawn_arm(decision))
+        yield Discrepancy("choice", decision.id, "shown arm", first.arm, drawn_arm(decision))
         return
     p = decision.probabilities[decision.arms.index(first.arm)]
     if len(decision.shown) > 1:
@@ -111,59 +105,63 @@ def check_choice(decision: Decision) -> Iterator[Discrepancy]:
         yield Discrepancy("choice", decision.id, f"propensity of {first.arm}", logged, p)
 
 
-def check_event(position: int, event: Learned, decision: Decision) -> Iterator[Discrepancy]:
-    """What an event that settles a decision says otherwise than its row, the first of it."""
-    fields = {
-        "policy": (event.policy, decision.policy),
-        "schema_version": (event.schema_version, decision.schema_version),
-    }
-    for name, (logged, derived) in fields.items():
-        if logged != derived:
-            what = f"{name} of the event at position {position}"
-            yield Discrepancy("fields", decision.id, what, logged, derived)
-            return
-    shown = {arm.arm: arm for arm in decision.shown}
+def check_event(position: int, event: Learned, decision: Decision) -> Discrepancy | None:
+    """The first difference between an event that settles a decision and the decision's row."""
     where = f" in the event at position {position}"
+    fields = {
+        "policy of the event": (event.policy, decision.policy),
+        "schema_version of the event": (event.schema_version, decision.schema_version),
+    }
+    if found := _unequal("fields", decision, fields, f" at position {position}"):
+        return found
+    shown = {arm.arm: arm for arm in decision.shown}
     for settled in event.settled:
         if settled.arm not in shown:
             what = "settled arm" + where
-            yield Discrepancy("fields", decision.id, what, settled.arm, list(shown))
-            return
-        expected = shown[settled.arm]
-        if fault := _difference_of_x(decision, settled, expected.x, expected.inline, where):
-            yield fault
-            return
-
-
-def _difference_of_x(
-    decision: Decision, arm: Shown | Settled, x: Sequence[float], inline: bool, where: str = ""
-) -> Discrepancy | None:
-    if len(arm.x) != len(x):
-        what = f"columns of x of {arm.arm}{where}"
-        return Discrepancy("features", decision.id, what, len(arm.x), len(x))
-    for column, (logged, derived) in enumerate(zip(arm.x, x, strict=True)):
-        if logged != derived:
-            what = f"x[{column}] of {arm.arm}{where}"
-            return Discrepancy("features", decision.id, what, logged, derived)
-    if arm.inline != inline:
-        what = f"{arm.arm} is outside the catalogue{where}"
-        return Discrepancy("features", decision.id, what, arm.inline, inline)
+            return Discrepancy("fields", decision.id, what, settled.arm, list(shown))
+        own = shown[settled.arm]
+        if found := _unequal_arm(decision, settled, own.x, own.inline, where):
+            return found
     return None
 
 
-# -- under the state that it was made by -----------------------------------------------------------
+def _unequal(
+    kind: Kind, decision: Decision, values: Mapping[str, tuple[object, object]], where: str = ""
+) -> Discrepancy | None:
+    """The first value that is logged otherwise than it is derived."""
+    for name, (logged, derived) in values.items():
+        if logged != derived:
+            return Discrepancy(kind, decision.id, name + where, logged, derived)
+    return None
+
+
+def _unequal_arm(
+    decision: Decision, arm: Shown | Settled, x: Sequence[float], inline: bool, where: str = ""
+) -> Discrepancy | None:
+    if arm.x == x and arm.inline == inline:
+        return None
+    columns = enumerate(zip(arm.x, x, strict=False))
+    values: dict[str, tuple[object, object]] = {
+        f"columns of x of {arm.arm}": (len(arm.x), len(x)),
+        **{f"x[{column}] of {arm.arm}": pair for column, pair in columns},
+        f"{arm.arm} is outside the catalogue": (arm.inline, inline),
+    }
+    return _unequal("features", decision, values, where)
+
+
+# -- under the state of its position ---------------------------------------------------------------
 
 
 def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
-    """What differs from the decision that this state makes, at most one finding of a kind. The
-    state is that of the position which the decision names."""
+    """What differs from the decision that this state makes, at most one discrepancy of a kind.
+    The state stands at the position that the decision names."""
     learner = state.learners.get(decision.policy)
     if learner is None:
         what = f"at position {state.position} there is no policy {decision.policy}"
         yield Discrepancy("fields", decision.id, what)
         return
-    if fault := _difference(state, learner, decision):
-        yield fault
+    if found := _unequal("fields", decision, _fields(state, learner, decision)):
+        yield found
     try:
         context = state.schema.encode_context(decision.context)
         candidates = candidates_of(state, decision)
@@ -177,55 +175,47 @@ def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
         return
     for arm in decision.shown:
         x = [*context.tolist(), *candidates.x[candidates.row_of[arm.arm]].tolist()]
-        if fault := _difference_of_x(decision, arm, x, arm.arm in decision.inline):
-            yield fault
+        if found := _unequal_arm(decision, arm, x, arm.arm in decision.inline):
+            yield found
             break
-    yield from _check_chances(learner, decision, context, candidates)
+    yield from _check_probabilities(learner, decision, context, candidates)
 
 
-def _difference(state: State, learner: Learner, decision: Decision) -> Discrepancy | None:
-    """The first of the plain fields that is not what the state says."""
+def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tuple[object, object]]:
+    """Plain fields, as logged and as derived."""
     rewards = state.definition.reward
     shares = np.array([each.settings.share for each in state.learners.values()])
     assigned = learner.settings.share / shares.sum() if shares.any() else 1.0
     reward_by = decision.at + rewards.wait_seconds
-    fields = {
-        "model_version": (
-            decision.model_version,
-            f"{learner.name}/{learner.active.number}@{state.position}",
-        ),
+    version = f"{learner.name}/{learner.active.number}@{state.position}"
+    named = decision.assignment == 1.0  # the request named its policy, or there is one alone
+    fields: dict[str, tuple[object, object]] = {
+        "model_version": (decision.model_version, version),
         "schema_version": (decision.schema_version, state.schema_version),
         "bank": (decision.bank, learner.policy.bank_seed),
         "reward_by": (decision.reward_by, reward_by),
         "accept_until": (decision.accept_until, reward_by + rewards.accept_seconds),
-        "assignment": (
-            decision.assignment,
-            1.0 if decision.assignment == 1.0 else float(assigned),
-        ),
+        "assignment": (decision.assignment, 1.0 if named else float(assigned)),
     }
     if (shortlist := decision.shortlist) is not None:
         fields["policy of the shortlist"] = shortlist.policy, learner.name
         fields["catalogue of the shortlist"] = shortlist.catalogue, len(state.rows)
-    for name, (logged, derived) in fields.items():
-        if logged != derived:
-            return Discrepancy("fields", decision.id, name, logged, derived)
-    return None
+    return fields
 
 
-def _check_chances(
+def _check_probabilities(
     learner: Learner, decision: Decision, context: Array, candidates: Candidates
 ) -> Iterator[Discrepancy]:
-    """Probabilities of the first slot; of a slate, also the ranking that the seed draws and its
-    chances, which the row has no probabilities of."""
+    """Probabilities of the first slot. For a slate, also the ranking that the seed draws and its
+    chances, of which the row has no probabilities."""
     ids, logged = candidates.ids, decision.probabilities
     p, slate = decide(learner, context, candidates, len(decision.shown), decision.seed)
     index = int(np.abs(p - logged).argmax())
     if p[index] != logged[index]:
         tied = rounded(learner.score(context, candidates), abs(p[index] - logged[index]))
+        kind: Kind = "tie" if tied else "probabilities"
         what = f"probability of {ids[index]}"
-        yield Discrepancy(
-            "tie" if tied else "probabilities", decision.id, what, logged[index], float(p[index])
-        )
+        yield Discrepancy(kind, decision.id, what, logged[index], float(p[index]))
     elif len(decision.shown) > 1:
         shown, ranked = [arm.arm for arm in decision.shown], [ids[index] for index in slate.arms]
         if shown != ranked:
@@ -242,7 +232,7 @@ def _check_chances(
 
 
 def close_draws(scores: Scores) -> int:
-    """Draws in which the rounding of another machine may have said what ties."""
+    """Draws in which another machine's rounding may decide a tie otherwise."""
     ordered = np.sort(scores.rows, axis=1)
     gaps, size = np.diff(ordered, axis=1), np.abs(ordered[:, 1:])
     least, most = CLOSE

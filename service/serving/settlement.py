@@ -1,4 +1,4 @@
-"""What came of a decision: from a token to identities, an event and a status. Exactly once."""
+"""Rewards of decisions: from a token to an event in the log and a status, exactly once."""
 
 import asyncio
 import logging
@@ -9,13 +9,7 @@ from typing import Literal
 from weakref import WeakValueDictionary
 
 from service.definition.experiment import LARGEST_REWARD, RewardRules
-from service.errors import (
-    Conflict,
-    Damaged,
-    Gone,
-    Invalid,
-    NotFound,
-)
+from service.errors import Conflict, Damaged, Gone, Invalid, NotFound
 from service.log.journal import Journal
 from service.log.stores import Store
 from service.log.stores.base import Activation, Append, Appended
@@ -30,15 +24,7 @@ from service.serving.chain import (
     activation_mark,
     link_mark,
 )
-from service.state.events import (
-    Corrected,
-    Decision,
-    Expired,
-    Rewarded,
-    Shown,
-    decode_decision,
-    encode_event,
-)
+from service.state.events import Decision, Shown, decode_decision, encode_event
 from service.state.fold import State
 
 logger = logging.getLogger(__name__)
@@ -49,8 +35,8 @@ ActivationStatus = Literal["activated", "duplicate"]
 
 @dataclass(frozen=True, slots=True)
 class RewardRequest:
-    """What a caller says came of a decision: one of `reward` (of the only arm shown), `rewards`
-    (by arm) and `cascade` (arms were looked at down to the one that was clicked)."""
+    """One of `reward` (of the only arm shown), `rewards` (by arm) and `cascade` (the user looked at
+    the arms down to the one clicked)."""
 
     decision_id: str
     reward: float | None = None
@@ -61,13 +47,13 @@ class RewardRequest:
 
 
 def weight_of(state: State, schema_version: int, x: Sequence[float]) -> float:
-    """For how much of a settlement the first word on an arm counts. Of other features than the
-    present ones nothing is learned."""
+    """The part of a settlement that counts, from the first reward of an arm on. No policy learns
+    from features of another schema version."""
     return state.influence.weight(x) if schema_version == state.schema_version else 1.0
 
 
 class Settlements:
-    """Rewards, and the default rewards of decisions that nobody came back for."""
+    """Settles decisions by their rewards, or by the default reward once they are due."""
 
     def __init__(
         self, journal: Journal, store: Store, sealer: TokenSealer, telemetry: Telemetry
@@ -77,56 +63,38 @@ class Settlements:
         self._damaged: set[bytes] = set()
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
-    async def reward(self, outcome: RewardRequest, grant: Grant | None = None) -> Status:
+    async def reward(self, request: RewardRequest, grant: Grant | None = None) -> Status:
         """Raises Invalid, NotFound, Forbidden, Gone, Conflict, or StoreUnavailable: nothing was
         acknowledged, and the same call again is safe."""
-        ticket = self._sealer.open(outcome.decision_id)
-        expect_granted(grant, ticket.experiment)
-        state = self._journal.state(ticket.experiment) or await self._journal.discover(
-            ticket.experiment
-        )
-        settlement = self._settlement(state, ticket, await self._shown(ticket), outcome)
-        if ticket.deferred:
-            await self._expect_activated(state, ticket.id)
-        return self._count(state, settlement, await self._settle(state, settlement))
-
-    def _settlement(
-        self, state: State, ticket: Ticket, arms: list[Shown], outcome: RewardRequest
-    ) -> Settlement:
+        ticket = self._sealer.open(request.decision_id)
+        name = ticket.experiment
+        expect_granted(grant, name)
+        state = self._journal.state(name) or await self._journal.discover(name)
+        shown = await self._shown(ticket)
         if state.deleted:
             raise Gone("the experiment of this decision was deleted")
-        rules = state.definition.reward
-        shown = {arm.arm: arm for arm in arms}
-        rewards = _rewards(outcome, list(shown), rules)
+        rewards = _rewards(request, [arm.arm for arm in shown], state.definition.reward)
         if time() > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")
-        told = [ArmLink(shown[arm], reward) for arm, reward in rewards.items()]
-        if outcome.cascade:
-            told += [ArmLink(arm, None) for arm in arms if arm.arm not in rewards]
-        return Settlement(
-            ticket.id,
-            ticket.policy,
-            ticket.schema_version,
-            ticket.accept_until,
-            told,
-            len(told) == len(shown),
-            outcome.reward_id,
-            rules,
-        )
-
-    def _count(self, state: State, settlement: Settlement, status: Status) -> Status:
-        self._telemetry.rewards.labels(state.name, settlement.policy, status).inc()
+        if ticket.deferred:
+            mark = activation_mark(ticket.id)
+            if mark not in await self._store.marks(name, [mark]):
+                raise Conflict("this decision is deferred: activate it when it is shown")
+        by_arm = {arm.arm: arm for arm in shown}
+        arms = [ArmLink(by_arm[arm], reward) for arm, reward in rewards.items()]
+        if request.cascade:
+            arms += [ArmLink(arm, None) for arm in shown if arm.arm not in rewards]
+        status = await self._settle(state, ticket, arms, len(shown), request.reward_id)
+        self._count(state, ticket.policy, status)
         return status
 
-    async def _expect_activated(self, state: State, decision: str) -> None:
-        mark = activation_mark(decision)
-        if mark not in await self._store.marks(state.name, [mark]):
-            raise Conflict("this decision is deferred: activate it when it is shown")
+    def _count(self, state: State, policy: str, outcome: str) -> None:
+        self._telemetry.rewards.labels(state.name, policy, outcome).inc()
 
     async def activate(
         self, decision: str, experiment: str | None, grant: Grant | None = None
     ) -> ActivationStatus:
-        """A deferred decision was shown. Raises NotFound, Forbidden, Conflict, Gone, or
+        """Log that a deferred decision was shown. Raises NotFound, Forbidden, Conflict, Gone, or
         StoreUnavailable: then the same call again is safe."""
         states = self._journal.states
         known = {name: state for name, state in states.items() if granted(grant, name)}
@@ -143,55 +111,77 @@ class Settlements:
             if time() > row.accept_until:
                 raise Gone("this decision could be activated until its `accept_until`")
             defaults = state.definition.reward.default is not None
-            first = await self._journal.activate(
-                Activation(
-                    name,
-                    decision,
-                    activation_mark(decision),
-                    row.reward_by if defaults else None,
-                    row.accept_until,
-                )
+            due = row.reward_by if defaults else None
+            activation = Activation(
+                name, decision, activation_mark(decision), due, row.accept_until
             )
-            return "activated" if first else "duplicate"
+            return "activated" if await self._journal.activate(activation) else "duplicate"
         for name in self._journal.quarantined:
             if granted(grant, name):
                 self._journal.state(name)  # raises: it may be there
         raise NotFound("no experiment has a decision of this id", path="id")
 
     async def _shown(self, ticket: Ticket) -> list[Shown]:
-        """The arms of a ticket with their features, from the decision row where they were many."""
+        """The arms of a ticket with their features; the decision's row has them where the token had
+        no room."""
         if ticket.shown:
-            return _shown_in(ticket)
+            return [
+                Shown(arm.arm, arm.propensity, arm.features(), arm.inline) for arm in ticket.shown
+            ]
         row = await self._store.decision(ticket.experiment, ticket.id)
         if row is None:
             raise Gone("the row of this decision, which holds what it showed, is gone")
         return decode_decision(row).shown
 
-    async def _settle(self, state: State, settlement: Settlement) -> Status:
-        entry, event = _entry(state, settlement)
-        result = await self._journal.append(entry, event)
-        if isinstance(result, Appended):
+    async def _settle(
+        self,
+        state: State,
+        source: Ticket | Decision,
+        arms: list[ArmLink],
+        slots: int,
+        reward_id: str | None,
+    ) -> Status:
+        settlement = Settlement(
+            source.id,
+            source.policy,
+            source.schema_version,
+            source.accept_until,
+            arms,
+            len(arms) == slots,
+            reward_id,
+            state.definition.reward,
+        )
+        if await self._append(state, settlement):
             return "accepted"
-        settlement.learn_of(result.marks, state.skips)
-        return await self._settle_in_turn(state, settlement)
-
-    async def _settle_in_turn(self, state: State, settlement: Settlement) -> Status:
-        """What the first try left over. Contributions to one decision go one after the other: of
-        those that try at once each commit would take one, and refuse the others."""
-        key = state.name, settlement.decision
-        lock = self._locks.get(key)
-        if lock is None:
-            lock = self._locks[key] = asyncio.Lock()
+        # Contributions to one decision take turns: of concurrent ones each commit would accept one
+        # and refuse the others.
+        lock = self._locks.setdefault((state.name, source.id), asyncio.Lock())
         async with lock:
             while settlement.arms:
                 await self._find_ends(state, settlement)
-                entry, event = _entry(state, settlement)
-                result = await self._journal.append(entry, event)
-                if isinstance(result, Appended):
+                if await self._append(state, settlement):
                     late = any(arm.was_default for arm in settlement.arms)
                     return "corrected" if late else "accepted"
-                settlement.learn_of(result.marks, state.skips)
         return "duplicate"
+
+    async def _append(self, state: State, settlement: Settlement) -> bool:
+        """Whether the log accepts it; otherwise the settlement learns from the marks it has met.
+
+        The first reward of an arm gets a weight; a later one takes that from the arm's mark.
+        """
+        for arm in settlement.arms:
+            if arm.was is None:
+                arm.weight = weight_of(state, settlement.schema_version, arm.shown.x)
+        now = time()
+        event = settlement.event(now)
+        closed = settlement.decision if settlement.closes else None
+        keep_until, marks = settlement.keep_until_at(now), settlement.marks()
+        entry = Append(state.name, encode_event(event), marks, closed, keep_until)
+        result = await self._journal.append(entry, event)
+        if isinstance(result, Appended):
+            return True
+        settlement.learn_of(result.marks, state.skips)
+        return False
 
     async def _find_ends(self, state: State, settlement: Settlement) -> None:
         """Move arms to the ends of their chains, where a further reward may follow any other.
@@ -200,50 +190,36 @@ class Settlements:
         if not arms:
             return
 
-        async def known(links: Iterable[tuple[ArmLink, int]]) -> None:
-            wanted = [
-                (arm, link, link_mark(settlement.decision, link, arm.shown.arm))
+        async def follow(links: Iterable[tuple[ArmLink, int]]) -> None:
+            wanted = {
+                link_mark(settlement.decision, link, arm.shown.arm): (arm, link)
                 for arm, link in links
-            ]
-            found = await self._store.marks(state.name, [each[2] for each in wanted])
-            for arm, link, identity in wanted:
-                if identity in found:
+            }
+            found = await self._store.marks(state.name, list(wanted))
+            for mark, (arm, link) in wanted.items():
+                if mark in found:
                     arm.link = link
-                    arm.follow(found[identity], state.skips)
+                    arm.follow(found[mark], state.skips)
 
-        await known(
+        await follow(
             (arm, link) for arm in arms for link in range(arm.link + STRIDE, MOST_LINKS, STRIDE)
         )
-        await known((arm, link) for arm in arms for link in range(arm.link, arm.link + STRIDE))
+        await follow((arm, link) for arm in arms for link in range(arm.link, arm.link + STRIDE))
 
-    async def expire(self, state: State, row: Decision) -> None:
-        """Let the default reward hold for the arms of a decision that nobody has settled."""
-        rules = state.definition.reward
-        if rules.default is None:
+    async def expire(self, state: State, decision: Decision) -> None:
+        """Settle the arms that have no reward yet by the default reward."""
+        default = state.definition.reward.default
+        if default is None:
             return
-        arms = [ArmLink(shown, rules.default) for shown in row.shown]
-        settlement = Settlement(
-            row.id, row.policy, row.schema_version, row.accept_until, arms, True, None, rules
-        )
+        arms = [ArmLink(shown, default) for shown in decision.shown]
         try:
-            status = await self._settle(state, settlement)
+            status = await self._settle(state, decision, arms, len(arms), None)
         except Gone:
             return  # it is being erased
-        outcome = "expired" if status == "accepted" else status
-        self._telemetry.rewards.labels(state.name, row.policy, outcome).inc()
-
-    def _read(self, payload: bytes) -> Decision | None:
-        """None: it is damaged, which is said once; the others must not wait for it."""
-        try:
-            return decode_decision(payload)
-        except Damaged as fault:
-            if payload not in self._damaged:
-                self._damaged.add(payload)
-                logger.error("a decision gets no default reward: %s", fault)
-            return None
+        self._count(state, decision.policy, "expired" if status == "accepted" else status)
 
     async def expire_due(self, limit: int = 500) -> int:
-        """Settle decisions past `reward_by`; how many there were, at most `limit` an experiment."""
+        """Settle decisions past `reward_by`, at most `limit` per experiment. Returns how many."""
         count = 0
         for state in self._journal.states.values():
             if state.definition.reward.default is None:
@@ -254,52 +230,39 @@ class Settlements:
             count += len(rows)
         return count
 
-
-def _shown_in(ticket: Ticket) -> list[Shown]:
-    return [Shown(arm.arm, arm.propensity, arm.features(), arm.inline) for arm in ticket.shown]
-
-
-def _entry(state: State, settlement: Settlement) -> tuple[Append, Rewarded | Corrected | Expired]:
-    """What the log is to take, and the event in it. The first word on an arm is weighed; a later
-    one has the weight of the first, as its mark says."""
-    for arm in settlement.arms:
-        if arm.was is None:
-            arm.weight = weight_of(state, settlement.schema_version, arm.shown.x)
-    now = time()
-    event = settlement.event(now)
-    entry = Append(
-        state.name,
-        encode_event(event),
-        settlement.marks(),
-        settlement.decision if settlement.closes else None,
-        settlement.keep_until_at(now),
-    )
-    return entry, event
+    def _read(self, payload: bytes) -> Decision | None:
+        """None for a damaged row, logged once: the others must not wait for it."""
+        try:
+            return decode_decision(payload)
+        except Damaged as fault:
+            if payload not in self._damaged:
+                self._damaged.add(payload)
+                logger.error("a decision gets no default reward: %s", fault)
+            return None
 
 
-def _rewards(outcome: RewardRequest, shown: list[str], rules: RewardRules) -> dict[str, float]:
+def _rewards(request: RewardRequest, shown: list[str], rules: RewardRules) -> dict[str, float]:
     """Reward by arm. Raises Invalid with the path of the fault."""
     low, high = rules.range
-    if outcome.cascade:
-        if outcome.clicked is None:
+    if request.cascade:
+        if request.clicked is None:
             return dict.fromkeys(shown, low)
-        if outcome.clicked not in shown:
+        if request.clicked not in shown:
             raise Invalid("was not shown by this decision", path="clicked")
-        seen = shown[: shown.index(outcome.clicked)]
-        return {**dict.fromkeys(seen, low), outcome.clicked: high}
-    if outcome.rewards is not None:
-        rewards, path = dict(outcome.rewards), "rewards."
-        for arm in rewards:
+        seen = shown[: shown.index(request.clicked)]
+        return {**dict.fromkeys(seen, low), request.clicked: high}
+    if request.rewards is not None:
+        rewards = {f"rewards.{arm}": (arm, reward) for arm, reward in request.rewards.items()}
+        for path, (arm, _) in rewards.items():
             if arm not in shown:
-                raise Invalid("was not shown by this decision", path=f"rewards.{arm}")
+                raise Invalid("was not shown by this decision", path=path)
     elif len(shown) > 1:
         raise Invalid("several arms were shown: give `rewards` or `feedback`", path="reward")
     else:
-        assert outcome.reward is not None
-        rewards, path = {shown[0]: outcome.reward}, ""
+        assert request.reward is not None
+        rewards = {"reward": (shown[0], request.reward)}
     low, high = max(low, -LARGEST_REWARD), min(high, LARGEST_REWARD)
-    for arm, reward in rewards.items():
+    for path, (_, reward) in rewards.items():
         if not low <= reward <= high:
-            where = f"{path}{arm}" if path else "reward"
-            raise Invalid(f"must lie between {low:g} and {high:g}", path=where)
-    return rewards
+            raise Invalid(f"must lie between {low:g} and {high:g}", path=path)
+    return dict(rewards.values())

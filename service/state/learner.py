@@ -156,10 +156,7 @@ class Learner:
         )
 
     def trained(
-        self,
-        network: Network,
-        output: tuple[Array, Array],
-        outputs: tuple[str, ...] = (),
+        self, network: Network, output: tuple[Array, Array], outputs: tuple[str, ...] = ()
     ) -> Encoder:
         """An encoder with a fitted net beside this policy's cold one."""
         return replace(
