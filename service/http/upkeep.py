@@ -10,7 +10,7 @@ from service.errors import Invalid
 from service.http.experiments import Named
 from service.http.routes import Core, Granted, problems
 from service.http.schemas import Body
-from service.log.stores.keeping import Taken
+from service.log.stores.base import Taken
 from service.security.access import expect_granted
 
 router = APIRouter(tags=["operate"])

@@ -15,8 +15,7 @@ from service.errors import LogGap, StoreError
 from service.log.reading import Progress
 from service.log.replay import PAGE, pages, record_at, row_pages
 from service.log.stores import Store
-from service.log.stores.base import KeptRow, Record, Snapshot
-from service.log.stores.keeping import Instant, KeptMark, Part
+from service.log.stores.base import Instant, KeptMark, KeptRow, Part, Record, Snapshot
 from service.log.stores.store import START
 from service.serving.audit_report import aligned
 from service.serving.chain import activation_mark, link_mark

@@ -26,8 +26,7 @@ from service.log.follower import Live
 from service.log.journal import Journal
 from service.log.replay import Pace, replay, row_pages
 from service.log.stores import Store
-from service.log.stores.base import Activation, Append
-from service.log.stores.keeping import Erasure
+from service.log.stores.base import Activation, Append, Erasure
 from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
 from service.serving.chain import ERASED, OPEN_S, link_mark

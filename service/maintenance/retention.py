@@ -16,8 +16,7 @@ from service.log.follower import Live
 from service.log.journal import Journal
 from service.log.replay import Pace, read_event, record_at, replay, row_pages
 from service.log.stores import Store
-from service.log.stores.base import Snapshot
-from service.log.stores.keeping import Cut, Erasure, Taken
+from service.log.stores.base import Cut, Erasure, Snapshot, Taken
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.events import VersionStaged, decode_decision

@@ -16,7 +16,7 @@ from service.__main__ import main
 from service.errors import StoreUnavailable
 from service.log.follower import Follower
 from service.log.stores import Store, open_store
-from service.log.stores.keeping import KeptMark
+from service.log.stores.base import KeptMark
 from service.maintenance import copying
 from service.observability.telemetry import Telemetry
 from tests.cli.forage import Serving, environment, expect_refusal, forage, serving, started

@@ -6,8 +6,7 @@ import pytest
 
 from service.errors import LogGap
 from service.log.stores import Store
-from service.log.stores.base import Snapshot
-from service.log.stores.keeping import Cut
+from service.log.stores.base import Cut, Snapshot
 from service.maintenance.archive.archiver import Sizes
 from tests.support.stores import Backend
 from tests.unit.archived import (

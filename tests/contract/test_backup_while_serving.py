@@ -15,7 +15,7 @@ from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log import reading, replay
 from service.log.stores import Store, open_store, sqlite_copy
-from service.log.stores.keeping import KeptMark
+from service.log.stores.base import KeptMark
 from service.maintenance import copying
 from service.maintenance.audit import audit_store
 from service.maintenance.backup import backup, restore

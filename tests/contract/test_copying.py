@@ -13,8 +13,19 @@ from benchmarks.support.redis_server import RedisServer
 from service.errors import StoreError
 from service.log.reading import Progress
 from service.log.stores import Store, sqlite_file
-from service.log.stores.base import Activation, Append, Appended, DecisionRow, Record, Snapshot
-from service.log.stores.keeping import Cut, Erasure, Instant, KeptMark, Removed
+from service.log.stores.base import (
+    Activation,
+    Append,
+    Appended,
+    Cut,
+    DecisionRow,
+    Erasure,
+    Instant,
+    KeptMark,
+    Record,
+    Removed,
+    Snapshot,
+)
 from service.log.stores.memory import MemoryStore
 from service.maintenance.backup import backup, restore
 from service.maintenance.copying import Copied, copy

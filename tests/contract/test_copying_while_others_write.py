@@ -10,8 +10,7 @@ from benchmarks.support.redis_server import RedisServer
 from service.errors import ConfigurationError, LogGap, StoreError
 from service.log.reading import Progress
 from service.log.stores import Store, open_store, redis_restoring
-from service.log.stores.base import Activation, DecisionRow, Record, Snapshot
-from service.log.stores.keeping import Cut, KeptMark, Part
+from service.log.stores.base import Activation, Cut, DecisionRow, KeptMark, Part, Record, Snapshot
 from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import RedisStore
 from service.maintenance.copying import RemovedMeanwhileError, copy

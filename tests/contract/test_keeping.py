@@ -7,8 +7,7 @@ import pytest
 
 from service.errors import StoreError
 from service.log.stores import Store
-from service.log.stores.base import Append, Appended, Known, Snapshot
-from service.log.stores.keeping import Cut, Erasure, Removed, Taken
+from service.log.stores.base import Append, Appended, Cut, Erasure, Known, Removed, Snapshot, Taken
 from tests.support.stores import decision, event, over_every_store
 
 

@@ -12,8 +12,7 @@ import pytest
 from benchmarks.support.redis_server import redis_server
 from service.errors import StoreUnavailable
 from service.log.stores import Store, open_store
-from service.log.stores.base import CommitResult, Entry
-from service.log.stores.keeping import Erasure
+from service.log.stores.base import CommitResult, Entry, Erasure
 from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import Patience, RedisStore
 from service.state.events import Erased, Tombstone, decode_event

@@ -8,8 +8,7 @@ from random import Random
 from typing import Any, Literal
 
 from service.errors import StoreUnavailable
-from service.log.stores.base import Appended, CommitResult, Entry, Snapshot
-from service.log.stores.keeping import Cut, Erasure
+from service.log.stores.base import Appended, CommitResult, Cut, Entry, Erasure, Snapshot
 from service.log.stores.memory import MemoryStore
 from service.serving.chain import ERASED
 from service.state.events import AnyEvent, decode_decision, decode_event

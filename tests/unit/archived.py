@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from service.log.stores import Store
-from service.log.stores.base import Append, DecisionRow, Record, Snapshot
-from service.log.stores.keeping import Erasure
+from service.log.stores.base import Append, DecisionRow, Erasure, Record, Snapshot
 from service.maintenance.archive.archiver import Archive, Sizes
 from service.maintenance.archive.files import Folder
 from service.maintenance.archive.index import Index

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.errors import ConfigurationError, Damaged, LogGap, LogTooNew
-from service.log.stores.base import Snapshot
-from service.log.stores.keeping import Cut
+from service.log.stores.base import Cut, Snapshot
 from service.log.stores.memory import MemoryStore
 from service.maintenance.archive.archiver import MARGIN_S
 from tests.unit.archived import (

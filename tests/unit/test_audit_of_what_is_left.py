@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
-from service.log.stores.keeping import Cut
+from service.log.stores.base import Cut
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
 from service.serving.audit_report import AuditReport

@@ -17,7 +17,7 @@ from service.evaluation.rows import EARLIER, OPEN, UNKNOWN, Selection, choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import ABSENT, Visit, Walk
 from service.http.services import Services
-from service.log.stores.keeping import Cut
+from service.log.stores.base import Cut
 from service.log.stores.memory import MemoryStore
 from service.maintenance.importing import Visit as Imported
 from service.serving.settlement import RewardRequest

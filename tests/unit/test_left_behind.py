@@ -15,8 +15,7 @@ from service.errors import Conflict, LogGap, LogLost
 from service.http.services import Services
 from service.log.follower import Follower, Live
 from service.log.presence import Presence
-from service.log.stores.base import Record
-from service.log.stores.keeping import Cut
+from service.log.stores.base import Cut, Record
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
 from service.settings import Settings

@@ -1,14 +1,11 @@
-"""What goes into a store and comes out of it: values, nothing about bandits.
+"""The values that go into a store and come out of it.
 
-Those of retention, erasure and copies are in `service.log.stores.keeping`, the verbs of a store in
-`service.log.stores.store`.
-
-A store holds, for each experiment, one ordered stream of *events* (what changes state), a bulk of
-*decision rows* (what was shown) and *snapshots* (a saved fold and the position it stands at).
-Payloads are opaque bytes; `service.state.events` gives them meaning.
+For each experiment a store holds one ordered stream of *events* (what changes state), *decision
+rows* (what was shown) and *snapshots* (a fold, and the position it stands at). Payloads are opaque
+bytes; `service.state.events` gives them meaning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct  # made in a tenth of a frozen dataclass's time
@@ -17,11 +14,11 @@ from service.state.snapshot import Snapshot as Snapshot
 
 
 class Append(Struct, frozen=True):
-    """An event to append. `marks` are its identities: the log takes it only if none is known.
+    """An event to append, unless one of its identities is known.
 
-    marks        identity -> a short value that a later conflict is answered with (at least one)
+    marks        identity -> a short value that answers a later conflict (at least one)
     settles      the decision this event closes: it is no longer due, even if its row comes later,
-                 nor where every mark was known already: then there is nothing left to settle
+                 and also where every mark was known already
     keep_until   unix seconds; a mark may be forgotten after this, never before (None: never)
     """
 
@@ -35,8 +32,7 @@ class Append(Struct, frozen=True):
 class DecisionRow(Struct, frozen=True):
     """A decision to keep. Writing the same id again changes nothing.
 
-    due   unix seconds from which `due()` names this decision until an event settles it
-          (None: never)
+    due   unix seconds from which it is due until an event settles it (None: never)
     """
 
     experiment: str
@@ -47,8 +43,8 @@ class DecisionRow(Struct, frozen=True):
 
 
 class Activation(Struct, frozen=True):
-    """A decision that was kept without being due was shown after all: from now on it is due, as a
-    row's is, until an event settles it. `mark` is the identity of this: it happens once."""
+    """A kept decision was shown after all: from now on it is due, as in `DecisionRow`. `mark` is
+    the identity of this: it happens once."""
 
     experiment: str
     decision: str
@@ -58,7 +54,7 @@ class Activation(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """What an identity stands for: the value given with it and the position of its event."""
+    """The value given with an identity, and the position of its event."""
 
     value: str
     position: int
@@ -69,14 +65,14 @@ class Appended(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """The entry changed nothing: these of its identities were known already."""
+    """The entry changed nothing: these of its identities were known."""
 
     marks: Mapping[str, Mark]
 
 
 class Kept(Struct, frozen=True):
-    """The decision row, or activation, is stored. earlier: the payload that the row's id had
-    already, and keeps."""
+    """The decision row or activation is stored. earlier: the payload that the row's id had, and
+    keeps."""
 
     earlier: bytes | None = None
 
@@ -89,9 +85,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class KeptRow:
-    """A decision row as it is listed.
+    """A listed decision row.
 
-    number   grows in the order in which an experiment's rows came; gaps are no loss
+    number   grows in the order of an experiment's rows; gaps are no loss
     id       empty where an older Forage kept a row in Redis without it
     """
 
@@ -102,3 +98,116 @@ class KeptRow:
 
 Entry = Append | DecisionRow | Activation
 CommitResult = Appended | Known | Kept
+
+
+# -- retention, erasure, copies --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A reader of the log beside the services has all events up to `position` and all decision rows
+    up to the number `row`. Later ones must not be trimmed before it has them."""
+
+    position: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Trim events up to `position`, decision rows up to the number `row`, and marks whose
+    `keep_until` is before `marks_before` (unix seconds).
+
+    settles   default rewards may still come: a row that is due stays, with those after it
+    """
+
+    position: int
+    row: int
+    marks_before: float
+    settles: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Numbers of decision rows that are gone: trimmed by age, erased on request."""
+
+    trimmed: int = 0
+    erased: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """Delete for ever.
+
+    decisions   ids of rows, which are not due any more
+    events      by position: the payload from now on
+    forget      prefixes of identities
+    origin      snapshots of earlier positions go
+    blobs       keys
+    """
+
+    experiment: str
+    decisions: Sequence[str]
+    events: Mapping[int, bytes]
+    forget: Sequence[str]
+    origin: int
+    blobs: Sequence[str] = ()
+
+
+class Scrub(Struct, frozen=True):
+    """Clean the store's own files of what was deleted."""
+
+
+Removal = Cut | Erasure | Scrub
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMark:
+    """keep_until: unix seconds, None: for ever."""
+
+    identity: str
+    value: str
+    position: int
+    keep_until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """An experiment at one moment.
+
+    position, row   of the last event and the last row
+    due             unix seconds by decision (None: settled before its row came); empty on request
+    counts          decision rows ever kept, by policy
+    """
+
+    position: int
+    row: int
+    due: Mapping[str, float | None]
+    counts: Mapping[str, int]
+    removed: Removed
+    readers: Mapping[str, Taken] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an experiment to write.
+
+    events, rows, due, counts, removed   of a copy, into an empty store; events and rows in order
+    position   of the last event ever appended, with the last part of a copy: earlier events than
+               those loaded may have been trimmed
+    marks      replace those of their identities
+    blobs      by key; an earlier one stays
+    readers    None: the reader is gone
+    secret     of the store (no experiment), which must not have one
+    """
+
+    events: Sequence[Record] = ()
+    rows: Sequence[KeptRow] = field(default=(), repr=False)
+    marks: Sequence[KeptMark] = ()
+    due: Mapping[str, float | None] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    removed: Removed = Removed()
+    position: int | None = None
+    snapshots: Sequence[Snapshot] = field(default=(), repr=False)
+    blobs: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    readers: Mapping[str, Taken | None] = field(default_factory=dict)
+    secret: bytes | None = field(default=None, repr=False)

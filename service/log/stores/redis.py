@@ -27,8 +27,17 @@ from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnava
 from service.log.stores import redis_keeping as keeping
 from service.log.stores import redis_restoring as restoring
 from service.log.stores import redis_tables as tables
-from service.log.stores.base import CommitResult, Entry, KeptRow, Record
-from service.log.stores.keeping import Cut, Erasure, Instant, Part, Removal
+from service.log.stores.base import (
+    CommitResult,
+    Cut,
+    Entry,
+    Erasure,
+    Instant,
+    KeptRow,
+    Part,
+    Record,
+    Removal,
+)
 from service.log.stores.redis_fitness import durability, unfit
 from service.log.stores.redis_scripts import (
     EXPERIMENTS,

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from service.log.stores.keeping import Cut, Erasure
+from service.log.stores.base import Cut, Erasure
 from service.log.stores.redis_scripts import Command, key_of
 
 PROCESSES = ("forage:processes", "forage:doing")

@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from service.log.stores.base import KeptRow, Snapshot
-from service.log.stores.keeping import Instant, KeptMark, Part, Removed, Taken
+from service.log.stores.base import Instant, KeptMark, KeptRow, Part, Removed, Snapshot, Taken
 from service.log.stores.redis_scripts import (
     CLOCK_SKEW_S,
     EXPERIMENTS,

@@ -16,8 +16,7 @@ from service.errors import ConfigurationError, StoreError, StoreUnavailable
 from service.log.stores import sqlite_file
 from service.log.stores import sqlite_keeping as keeping
 from service.log.stores import sqlite_tables as tables
-from service.log.stores.base import CommitResult, Entry
-from service.log.stores.keeping import Cut, Erasure, Instant, Part, Removal
+from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Part, Removal
 from service.log.stores.sqlite_checkpoints import Checkpoints
 from service.log.stores.sqlite_commit import commit
 from service.log.stores.store import SECRET, Cursor, Keyed, Ordered, Store

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from service.errors import StoreError
-from service.log.stores.base import Snapshot
-from service.log.stores.keeping import Cut, Erasure
+from service.log.stores.base import Cut, Erasure, Snapshot
 from service.log.stores.sqlite_file import BUSY_S, transaction
 
 END = "\U0010ffff"

@@ -5,8 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from service.log.stores.base import KeptRow, Mark, Record, Snapshot
-from service.log.stores.keeping import Instant, KeptMark, Part, Removed, Taken
+from service.log.stores.base import (
+    Instant,
+    KeptMark,
+    KeptRow,
+    Mark,
+    Part,
+    Record,
+    Removed,
+    Snapshot,
+    Taken,
+)
 from service.log.stores.sqlite_file import transaction
 from service.log.stores.sqlite_keeping import save_snapshot
 from service.log.stores.sqlite_rows import select

@@ -1,10 +1,4 @@
-"""What a store implements, and what everyone else gets from it.
-
-A `Backend` has twelve verbs: it opens and closes; it takes entries (`commit`), tells of new ones
-(`wait`) and of what is due; it reads a table by pages or by keys, describes an experiment at one
-moment, writes parts as they are, and removes; it says who is present. `Store` is written once over
-these: the reads, notes, copies and clean-ups by name that services, readers and backups ask for.
-"""
+"""`Backend`: the twelve verbs that a store implements. `Store`: what follows from them."""
 
 import secrets
 from abc import abstractmethod
@@ -12,16 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from service.errors import StoreError
-from service.log.stores.base import CommitResult, Entry, KeptRow, Mark, Record, Snapshot
-from service.log.stores.keeping import (
-    SCRUB,
+from service.log.stores.base import (
+    CommitResult,
     Cut,
+    Entry,
     Erasure,
     Instant,
     KeptMark,
+    KeptRow,
+    Mark,
     Part,
+    Record,
     Removal,
     Removed,
+    Scrub,
+    Snapshot,
     Taken,
 )
 
@@ -29,7 +28,7 @@ Ordered = Literal["events", "decisions", "marks", "snapshots", "blobs"]
 Keyed = Literal["marks", "decisions", "blobs", "secret"]
 
 Cursor = int | str
-"""Where a page ends: a position of events, a number of rows, else a text that the store chose."""
+"""Where a page ends: a position of events, a number of rows, else a text of the store's."""
 
 START: Cursor = ""
 SECRET: Literal["secret"] = "secret"  # noqa: S105
@@ -40,24 +39,23 @@ class Backend(Protocol):
     """One ordered log per experiment, with what belongs to it.
 
     Every backend guarantees:
-    - positions of an experiment start at 1 and are dense; a page yields them in order;
+    - positions of an experiment start at 1 and are dense; a page has them in order;
     - `commit` returns after all its entries are durable, in the order given, each whole or not at
-      all; if it raises StoreUnavailable, any of them may have been kept, and giving the same
-      entries again is safe: identities make it so;
-    - `commit` of no entries writes nothing that is read, and raises where nothing can be written;
-    - an identity is taken at most once, by any process, and conflicting entries of one batch are
-      settled in batch order;
-    - a payload comes back as the bytes that went in;
+      all; if it raises StoreUnavailable, it may have kept any of them, and the same entries can be
+      given again: their identities make that safe;
+    - `commit` of no entries changes nothing that is read, and raises where nothing can be written;
+    - an identity is taken at most once, by any process; conflicts within a batch are settled in
+      batch order;
+    - payloads are unchanged bytes, and a blob never changes;
     - a snapshot is seen whole or not at all; an older position never replaces a newer one; the last
-      two are kept, and the newest origin beside them;
-    - a blob once put is never changed.
+      two are kept, and the newest origin beside them.
+
+    shared       other processes may append: whoever folds must also follow the log
+    durability   one sentence: what an acknowledged write survives
     """
 
     shared: bool
-    """Other processes may append: whoever folds must also follow the log."""
-
     durability: str
-    """One sentence: what an acknowledged write survives."""
 
     @abstractmethod
     async def open(self) -> None: ...
@@ -75,17 +73,16 @@ class Backend(Protocol):
 
     @abstractmethod
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
-        """Payloads of decisions due at `now` (unix seconds) and not settled, oldest first."""
+        """Payloads of decisions due at `now` (unix seconds), oldest first."""
 
     @abstractmethod
     async def page(
         self, experiment: str, table: Ordered, after: Cursor, limit: int
     ) -> tuple[list[Any], Cursor]:
-        """What comes after a cursor, and the cursor of what comes next: START where that is known
-        to be nothing.
+        """The items after a cursor, and the next cursor: START where no more follow.
 
         events      `Record`s after a position
-        decisions   `KeptRow`s of a number above, in the order they came; from 0: from the first
+        decisions   `KeptRow`s of higher numbers, in their order
         marks       `KeptMark`s from START on, in any order, each at least once
         snapshots   `Snapshot`s, all at once, newest first, the origin among them
         blobs       keys, all at once, sorted
@@ -93,28 +90,26 @@ class Backend(Protocol):
 
     @abstractmethod
     async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> dict[str, Any]:
-        """What is known of these keys: a `Mark` of an identity, the payload of a decision or a
-        blob. The secret belongs to no experiment (""), and has the key SECRET."""
+        """The values of those keys that are known: the `Mark` of an identity, the payload of a
+        decision or a blob. The secret belongs to no experiment (""), and has the key SECRET."""
 
     @abstractmethod
     async def describe(self, experiment: str, *, whole: bool) -> Instant:
-        """All of it at one moment, while others write. whole: with what is due."""
+        """whole: with what is due."""
 
     @abstractmethod
     async def put(self, experiment: str, part: Part) -> None:
-        """Write a part as it is. Row numbers need not stay the same, their order does. Raises
-        StoreError for a secret where there is one."""
+        """Write a part as it is; rows get numbers in their order. Raises StoreError for a secret
+        where there is one."""
 
     @abstractmethod
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
-        """Delete for ever; how many things went, where that is told.
+        """Delete for ever.
 
-        Cut: about `limit` things at most; 0 when all that may go has gone. A row that is due stays,
-        and so do those after it, while `settles`.
+        Cut: about `limit` items; how many went, 0 once all have.
         Erasure: if it raises StoreUnavailable, a part may be done, and the same again is safe.
-        Afterwards nobody knows the rows, and an event's new payload is read at its old position.
-        SCRUB (of no experiment): nothing that was deleted is left in the store's own files, or only
-        until they have been written anew. Raises StoreUnavailable where that is not possible now.
+        Scrub (of no experiment): raises StoreUnavailable where it is not possible now. The files
+        may still be written anew when it returns.
 
         Raises StoreError where no origin stands at or above the cut's position or the erasure's
         origin: the state could not be folded any more.
@@ -122,12 +117,12 @@ class Backend(Protocol):
 
     @abstractmethod
     async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
-        """Say that this process is alive for so long (0: it leaves), and what it is doing; what
-        every process that is alive said last, by process."""
+        """Announce that this process is alive for so long (0: it leaves), and what it is doing;
+        what each live process announced last."""
 
 
 class Store(Backend):
-    """A backend, and what is written once over it."""
+    """A backend, and what services, readers and backups ask of any backend."""
 
     # -- the log -------------------------------------------------------------------------------
 
@@ -165,7 +160,7 @@ class Store(Backend):
         await self.put(experiment, Part(blobs={key: payload}))
 
     async def secret(self) -> bytes:
-        """32 random bytes, made at the first call and the same ever after for this store."""
+        """32 random bytes, made by the first call."""
         found, fresh = await self.get("", SECRET, [SECRET]), secrets.token_bytes(SECRET_BYTES)
         if not found:
             try:
@@ -178,7 +173,7 @@ class Store(Backend):
         return secret
 
     async def adopt_secret(self, secret: bytes) -> None:
-        """Let the store have this secret; it must not have one yet (StoreError)."""
+        """Raises StoreError where the store has a secret."""
         await self.put("", Part(secret=secret))
 
     # -- housekeeping --------------------------------------------------------------------------
@@ -187,14 +182,13 @@ class Store(Backend):
         return dict((await self.describe(experiment, whole=False)).readers)
 
     async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
-        """Remember what a reader has taken (None: there is no such reader any more). It survives
-        what an append survives."""
+        """Remember, durably, what a reader has taken. None: the reader is gone."""
         await self.put(experiment, Part(readers={reader: taken}))
 
     async def overwrite_marks(
         self, experiment: str, marks: Mapping[str, str], keep_until: float
     ) -> None:
-        """Let identities stand for these values, at position 0, whether they were known or not."""
+        """Set identities to these values, at position 0, whether they were known or not."""
         kept = [KeptMark(identity, value, 0, keep_until) for identity, value in marks.items()]
         await self.put(experiment, Part(marks=kept))
 
@@ -209,7 +203,7 @@ class Store(Backend):
             await self.remove(experiment, Erasure(experiment, [], {}, [], 0, blobs=keys), 0)
 
     async def scrub(self) -> None:
-        await self.remove("", SCRUB, 0)
+        await self.remove("", Scrub(), 0)
 
     # -- copies --------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from hashlib import blake2b
 
 from service.errors import Damaged, LogGap
-from service.log.replay import take_anchor
+from service.log.replay import pages, take_anchor
 from service.log.stores import Store
 from service.log.stores.base import Record
 from service.maintenance.archive.index import Cursor
@@ -28,9 +28,10 @@ class Source:
     async def unread(self, cursor: Cursor) -> list[Record]:
         """Events after the cursor. Raises LogGap where the event at it is not the archived one."""
         position = cursor.position
-        records = await self._store.read(self._name, max(position - 1, 0), EVENTS)
+        after = max(position - 1, 0)
+        records: list[Record] = await anext(pages(self._store, self._name, after, EVENTS), [])
         if not records and position:
-            first = await self._store.read(self._name, 0, 1)
+            first: list[Record] = await anext(pages(self._store, self._name), [])
             if first and first[0].position < position:
                 raise self._gap(f"ends before position {position}, which is archived")
         if taken := take_anchor(records, position):
