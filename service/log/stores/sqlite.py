@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar
 
 from service.errors import ConfigurationError, StoreError, StoreUnavailable
 from service.log.stores import sqlite_file
-from service.log.stores import sqlite_keeping as keeping
 from service.log.stores import sqlite_tables as tables
 from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Part, Removal
 from service.log.stores.sqlite_checkpoints import Checkpoints
@@ -75,7 +74,7 @@ class SqliteStore(Store):
             self._lock = None
 
     async def experiments(self) -> list[str]:
-        return await self._reader.run(_names)
+        return await self._reader.run(tables.names)
 
     async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         outcomes = await self._write(partial(commit, entries=entries))
@@ -124,16 +123,16 @@ class SqliteStore(Store):
 
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
         if isinstance(what, Cut):
-            return await self._write(lambda db: keeping.trim(db, experiment, what, limit))
+            return await self._write(lambda db: tables.trim(db, experiment, what, limit))
         if isinstance(what, Erasure):
-            await self._write(lambda db: keeping.erase(db, what))
+            await self._write(lambda db: tables.erase(db, what))
         else:
             await self._scrub()
         return 0
 
     async def _scrub(self) -> None:
         for _ in range(SCRUB_TRIES):  # a reader's page is read in milliseconds, a backup is not
-            if await self._write(keeping.empty_wal):
+            if await self._write(tables.empty_wal):
                 return
             await asyncio.sleep(SCRUB_WAIT_S)
         raise StoreUnavailable(f"{self._path}: a reader holds the log, which has what was deleted")
@@ -145,10 +144,6 @@ class SqliteStore(Store):
         if self._readonly:
             raise StoreError(f"{self._path} is open read-only: only the service writes")
         return await self._writer.run(work)
-
-
-def _names(db: sqlite3.Connection) -> list[str]:
-    return [name for (name,) in db.execute("SELECT name FROM experiments ORDER BY name")]
 
 
 def _past(db: sqlite3.Connection, positions: Mapping[str, int]) -> bool:

@@ -2,9 +2,8 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from service.log.stores import sqlite_file
 from service.log.stores.base import (
     Activation,
     Append,
@@ -16,78 +15,60 @@ from service.log.stores.base import (
     Known,
     Mark,
 )
-from service.log.stores.sqlite_rows import ROWS, run, select
-from service.log.stores.sqlite_tables import head
+from service.log.stores.sqlite_file import LAYOUT, transaction
+from service.log.stores.sqlite_tables import ROWS, head, look_up, run
 
 Identity = tuple[str, str]
 """Of a mark or a decision: the experiment, and its own name."""
 
+SETTLED_EARLY = (
+    "INSERT OR IGNORE INTO due SELECT column1, column2, NULL FROM (VALUES {}) WHERE "
+    "NOT EXISTS (SELECT 1 FROM decisions WHERE experiment = column1 AND id = column2)"
+)
 
-def _marks(db: sqlite3.Connection, identities: Sequence[Identity]) -> dict[Identity, Mark]:
-    rows = select(
-        db,
-        "SELECT experiment, identity, value, position FROM (VALUES {}) CROSS JOIN marks "
-        "ON experiment = column1 AND identity = column2",
-        identities,
-    )
-    return {(experiment, identity): Mark(*mark) for experiment, identity, *mark in rows}
+
+class _SomeAreKept(Exception):
+    """Decisions of a batch are in the log already: they have to be looked up first."""
 
 
 def commit(db: sqlite3.Connection, entries: Sequence[Entry]) -> list[CommitResult]:
     try:
-        with sqlite_file.transaction(db):
+        with transaction(db):
             return _write(db, entries, {})
     except _SomeAreKept:
-        with sqlite_file.transaction(db):
-            return _write(db, entries, _kept(db, entries))
+        with transaction(db):
+            rows = [(one.experiment, one.id) for one in entries if isinstance(one, DecisionRow)]
+            return _write(db, entries, look_up(db, "decisions", rows))
 
 
 def _write(
-    db: sqlite3.Connection, entries: Sequence[Entry], kept: Mapping[Identity, bytes]
+    db: sqlite3.Connection, entries: Sequence[Entry], kept: dict[Identity, bytes]
 ) -> list[CommitResult]:
     if not entries:
-        db.execute(f"PRAGMA user_version = {sqlite_file.LAYOUT}")  # a write, of what is there
+        db.execute(f"PRAGMA user_version = {LAYOUT}")  # a write, of what is there
     marks: list[Identity] = []
     for entry in entries:
         if isinstance(entry, Append):
             marks += [(entry.experiment, identity) for identity in entry.marks]
         elif isinstance(entry, Activation):
             marks.append((entry.experiment, entry.mark))
-    batch = _Batch(db, _marks(db, marks), kept)
-    outcomes = [batch.take(entry) for entry in entries]
+    batch = _Batch(db, look_up(db, "marks", marks), kept)
+    results = [batch.take(entry) for entry in entries]
     batch.write()
-    return outcomes
-
-
-def _kept(db: sqlite3.Connection, entries: Sequence[Entry]) -> dict[Identity, bytes]:
-    """Payloads of those decisions that are in the log already."""
-    rows = select(
-        db,
-        "SELECT experiment, id, payload FROM (VALUES {}) CROSS JOIN decisions "
-        "ON experiment = column1 AND id = column2",
-        [(entry.experiment, entry.id) for entry in entries if isinstance(entry, DecisionRow)],
-    )
-    return {(experiment, id_): payload for experiment, id_, payload in rows}
-
-
-class _SomeAreKept(Exception):
-    """Decisions of a batch are in the log already: which ones has to be looked up first."""
+    return results
 
 
 class _Batch:
-    """What one transaction adds: decided entry by entry, written table by table.
+    """The rows of one transaction: decided entry by entry, written table by table.
 
-    marks   those of the entries' identities that are known; here, those of this batch too
-    kept    payloads of the decisions that the log has, and of this batch's
+    known   marks of the log and, as they come, of this batch
+    kept    payloads of decisions likewise
     """
 
     def __init__(
-        self,
-        db: sqlite3.Connection,
-        marks: dict[Identity, Mark],
-        kept: Mapping[Identity, bytes],
+        self, db: sqlite3.Connection, known: dict[Identity, Mark], kept: dict[Identity, bytes]
     ) -> None:
-        self._db, self._known, self._kept = db, marks, dict(kept)
+        self._db, self._known, self._kept = db, known, kept
         self._heads: dict[str, int] = {}
         self._decisions: list[tuple[str, str, bytes]] = []
         self._events: list[tuple[str, int, bytes]] = []
@@ -150,11 +131,8 @@ class _Batch:
         """Raises _SomeAreKept."""
         db = self._db
         before = db.total_changes
-        run(
-            db,
-            "INSERT OR IGNORE INTO decisions (experiment, id, payload) VALUES {}",
-            self._decisions,
-        )
+        query = "INSERT OR IGNORE INTO decisions (experiment, id, payload) VALUES {}"
+        run(db, query, self._decisions)
         if db.total_changes - before < len(self._decisions):
             raise _SomeAreKept
         run(db, "INSERT INTO events VALUES {}", self._events)
@@ -170,26 +148,18 @@ class _Batch:
         )
 
     def _settle(self) -> None:
-        """What is settled is not due; nor will it be, where its row comes later."""
+        """A settled decision is not due; nor will it be where its row comes later."""
         by_experiment: dict[str, list[str]] = {}
         for experiment, decision in dict.fromkeys(self._settled):
             by_experiment.setdefault(experiment, []).append(decision)
-        for experiment, decisions in by_experiment.items():
-            for start in range(0, len(decisions), ROWS):
-                self._settle_some(experiment, decisions[start : start + ROWS])
-
-    def _settle_some(self, experiment: str, decisions: list[str]) -> None:
-        places = ", ".join("?" * len(decisions))
-        were_due = self._db.execute(
-            # +due: else it would be looked through by time
-            f"DELETE FROM due WHERE experiment = ? AND +due IS NOT NULL "  # noqa: S608
-            f"AND decision IN ({places})",
-            [experiment, *decisions],
-        ).rowcount
-        if were_due < len(decisions):
-            run(
-                self._db,
-                "INSERT OR IGNORE INTO due SELECT column1, column2, NULL FROM (VALUES {}) WHERE "
-                "NOT EXISTS (SELECT 1 FROM decisions WHERE experiment = column1 AND id = column2)",
-                [(experiment, decision) for decision in decisions],
-            )
+        for experiment, settled in by_experiment.items():
+            for start in range(0, len(settled), ROWS):
+                decisions = settled[start : start + ROWS]
+                were_due = self._db.execute(
+                    # +due: else it would be looked through by time
+                    f"DELETE FROM due WHERE experiment = ? AND +due IS NOT NULL "  # noqa: S608
+                    f"AND decision IN ({', '.join('?' * len(decisions))})",
+                    [experiment, *decisions],
+                ).rowcount
+                if were_due < len(decisions):
+                    run(self._db, SETTLED_EARLY, [(experiment, one) for one in decisions])

@@ -1,8 +1,7 @@
-"""The files of the embedded store: the database and its tables, the lock, the secret, the threads.
+"""The files of the embedded store, which their owner alone can read, and its connections.
 
 `forage.db` is the database, `forage.db.lock` is held by the one service that writes it, and
-`forage.db.key` is the secret. All are readable by their owner alone; SQLite gives what it lays
-beside a database (`-wal`, `-shm`, `-journal`) the database's mode.
+`forage.db.key` is the secret. SQLite gives the files beside a database its mode.
 """
 
 import asyncio
@@ -13,7 +12,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,13 +30,13 @@ from service.security.files import PRIVATE, create_private, keep_private
 
 T = TypeVar("T")
 
-APPLICATION = 0x466F7267  # "Forg", in the file's header: tells our files from any other
+APPLICATION = 0x466F7267  # "Forg", in the file's header, marks our files
 LAYOUT = 2
 """Of the tables, in the file's header. Raised when an older Forage could not use the file."""
 BESIDE = ("", "-wal", "-shm", "-journal")
-"""What SQLite takes for parts of a database, by what follows its name."""
-STATEMENTS = 512  # prepared ones that a connection keeps: the writer has one a count of rows
-BUSY_S = 2.0  # nobody else writes; a person with a shell may, for a moment
+"""Suffixes of the files that SQLite takes for parts of a database."""
+STATEMENTS = 512  # prepared ones of a connection: the writer has one for each count of rows
+BUSY_S = 2.0  # nobody else writes, but for a person with a shell
 MOST_PAGES = 16_000  # of WAL, 64 MB: then a commit writes it back, if `Checkpoints` did not
 CACHE_KIB = 16_384
 NICENESS = 10
@@ -97,7 +97,7 @@ CREATE {0} TABLE removed (
     experiment TEXT PRIMARY KEY, trimmed INTEGER NOT NULL, erased INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
-"""What layout 2 added. A reader of an older file has these empty, as temporary tables."""
+"""New in layout 2. A reader of an older file has them empty, as temporary tables."""
 
 UPGRADE = f"""
 BEGIN IMMEDIATE;
@@ -110,11 +110,10 @@ COMMIT;
 
 
 class Worker:
-    """One connection and the one thread that uses it; sqlite3's errors leave it as ours."""
+    """One connection and the one thread that uses it. Raises our errors in place of sqlite3's."""
 
     def __init__(self, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
-        self._path = path
-        self._connect = connect
+        self._path, self._connect = path, connect
         self._db: sqlite3.Connection | None = None
         self._thread: ThreadPoolExecutor | None = None
 
@@ -126,7 +125,7 @@ class Worker:
         return await self._in_thread(lambda: self._run(work))
 
     async def close(self) -> None:
-        """After the work under way. Closing what is not open does nothing."""
+        """After the work under way."""
         if self._thread is not None:
             await self._in_thread(self._close)
             self._thread.shutdown()
@@ -155,11 +154,11 @@ class Worker:
 
 @contextmanager
 def ours(path: Path) -> Iterator[None]:
-    """Lets no sqlite3 or OS error out but as one of `service.errors`."""
+    """Turns sqlite3 and OS errors into those of `service.errors`."""
     try:
         yield
     except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorname", "")  # none where Python raised it
+        code = getattr(error, "sqlite_errorname", "")  # not where Python raised it
         if code == "SQLITE_NOTADB":
             raise ConfigurationError(f"FORAGE_STORE: {path} is not an SQLite database") from error
         if code.startswith("SQLITE_CORRUPT"):
@@ -186,8 +185,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 def connect_to_write(path: Path) -> sqlite3.Connection:
     create_private(path)
-    db = _connect(path, "rw")
-    try:
+    with _connection(path, "rw") as db:
         layout = _layout(db, path)
         for suffix in BESIDE:
             keep_private(path.with_name(path.name + suffix))  # it is ours
@@ -198,55 +196,51 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
         if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise ConfigurationError(f"FORAGE_STORE: {path} lies on a file system without WAL")
         db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA secure_delete = ON")  # what was deleted is overwritten in the file
+        db.execute("PRAGMA secure_delete = ON")  # deleted bytes are overwritten in the file
         db.execute(f"PRAGMA wal_autocheckpoint = {MOST_PAGES}")
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    except BaseException:
-        db.close()
-        raise
-    return db
+        return db
 
 
 def connect_to_write_back(path: Path) -> sqlite3.Connection:
-    """For checkpoints alone, and their thread: others go first."""
+    """For checkpoints, in a thread of low priority."""
     if sys.platform == "linux":  # elsewhere a thread has no priority of its own
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-    db = _connect(path, "rw")
-    try:
-        db.execute("PRAGMA synchronous = FULL")  # what is written back is in the WAL for good
+    with _connection(path, "rw") as db:
+        db.execute("PRAGMA synchronous = FULL")  # pages written back are in the WAL for good
         _layout(db, path)  # a checkpoint is of a file that was read
-    except BaseException:
-        db.close()
-        raise
-    return db
+        return db
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Read-only for real: sees what is committed, and can neither change nor create the file."""
+    """Sees what is committed, and can neither change nor create the file."""
     if not path.exists():
         raise StoreUnavailable(f"{path} does not exist yet: the service creates it when it starts")
-    db = _connect(path, "ro")
-    try:
+    with _connection(path, "ro") as db:
         layout = _layout(db, path)
         if layout == 0:
             raise StoreUnavailable(f"{path} has no tables yet: the service creates them")
         if layout == 1:
             db.executescript(SINCE_LAYOUT_1.format("TEMP"))
+        return db
+
+
+@contextmanager
+def _connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """Closed where it cannot be prepared."""
+    uri = f"{path.as_uri()}?mode={mode}"
+    db = sqlite3.connect(
+        uri, uri=True, isolation_level=None, timeout=BUSY_S, cached_statements=STATEMENTS
+    )
+    try:
+        yield db
     except BaseException:
         db.close()
         raise
-    return db
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    uri = f"{path.as_uri()}?mode={mode}"
-    return sqlite3.connect(
-        uri, uri=True, isolation_level=None, timeout=BUSY_S, cached_statements=STATEMENTS
-    )
 
 
 def _layout(db: sqlite3.Connection, path: Path) -> int:
-    """Of the tables; 0: they are still to be made. Raises for files that are not ours to use."""
+    """0: the tables are still to be made. Raises LogTooNew, ConfigurationError."""
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (layout,) = db.execute("PRAGMA user_version").fetchone()
     if application == APPLICATION:
@@ -261,28 +255,27 @@ def _layout(db: sqlite3.Connection, path: Path) -> int:
 
 
 def hold(path: Path) -> int:
-    """A file descriptor that holds the lock of this database until it is closed or we die."""
+    """A file descriptor that holds the lock of this database until it is closed."""
     if not path.parent.is_dir():
         raise ConfigurationError(f"FORAGE_STORE: the folder of {path} does not exist")
     with ours(path):
         held = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, PRIVATE)
-        keep_private(Path(f"{path}.lock"))
         try:
+            keep_private(Path(f"{path}.lock"))
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        except BaseException as error:
             os.close(held)
+            if not isinstance(error, BlockingIOError):
+                raise
             raise StoreLocked(
                 f"{path} is served by another forage process; one service writes an sqlite store "
                 "(redis:// takes several)"
             ) from error
-        except BaseException:
-            os.close(held)
-            raise
     return held
 
 
 def secret(path: Path, *, tighten: bool = False) -> bytes:
-    """The bytes in `<path>.key`. tighten: nobody else may read it from now on."""
+    """The content of `<path>.key`. tighten: others can no longer read it."""
     key = key_of(path)
     if tighten:
         keep_private(key)
@@ -300,7 +293,7 @@ def key_of(path: Path) -> Path:
 
 
 def adopt_secret(path: Path, content: bytes) -> None:
-    """Only the holder of the lock does."""
+    """For the holder of the lock."""
     if key_of(path).exists():
         raise StoreError(f"{path} has a secret of its own already")
     keep_secret(path, content)
@@ -309,20 +302,13 @@ def adopt_secret(path: Path, content: bytes) -> None:
 def keep_secret(path: Path, content: bytes) -> None:
     """Write `<path>.key`, whole or not at all."""
     draft = path.with_name(f"{path.name}.key.new")
-    with suppress(FileNotFoundError):
-        draft.unlink()  # of a process that died between the next two lines
-    _write_new(draft, content)
+    draft.unlink(missing_ok=True)  # of a process that died before the rename
+    with open(draft, "xb", opener=partial(os.open, mode=PRIVATE)) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     draft.rename(key_of(path))
     sync_folder(path.parent)
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-    try:
-        os.write(file, content)
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,11 +1,16 @@
-"""What is read from the embedded store, and written into it as it is."""
+"""The tables of the embedded store: what is read, written as it is, trimmed and erased."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from itertools import chain
 from typing import Any
 
+from service.errors import StoreError
 from service.log.stores.base import (
+    Cut,
+    Erasure,
     Instant,
     KeptMark,
     KeptRow,
@@ -16,10 +21,17 @@ from service.log.stores.base import (
     Snapshot,
     Taken,
 )
-from service.log.stores.sqlite_file import transaction
-from service.log.stores.sqlite_keeping import save_snapshot
-from service.log.stores.sqlite_rows import select
+from service.log.stores.sqlite_file import BUSY_S, transaction
 from service.log.stores.store import START, Cursor, Keyed, Ordered
+
+Row = tuple[Any, ...]
+
+ROWS = 64
+"""Rows of one statement, at most. A thread lets go of the interpreter at each statement, and on a
+busy core waits to have it back: with a statement a row that was most of a commit."""
+
+END = "\U0010ffff"
+"""Follows every character of an identity: prefix + END is behind all that begin with the prefix."""
 
 PAGES: dict[Ordered, tuple[str, Callable[..., Any]]] = {
     "events": (
@@ -39,24 +51,81 @@ PAGES: dict[Ordered, tuple[str, Callable[..., Any]]] = {
     ),
 }
 
-# CROSS JOIN: each key is looked up, and the table is not gone through
+# CROSS JOIN: each key is looked up, and the table is not scanned
 VALUES: dict[Keyed, tuple[str, Callable[..., Any]]] = {
     "marks": (
-        "SELECT identity, value, position FROM (VALUES {}) CROSS JOIN marks "
+        "SELECT experiment, identity, value, position FROM (VALUES {}) CROSS JOIN marks "
         "ON experiment = column1 AND identity = column2",
         Mark,
     ),
     "decisions": (
-        "SELECT id, payload FROM (VALUES {}) CROSS JOIN decisions "
+        "SELECT experiment, id, payload FROM (VALUES {}) CROSS JOIN decisions "
         "ON experiment = column1 AND id = column2",
         bytes,
     ),
     "blobs": (
-        "SELECT key, payload FROM (VALUES {}) CROSS JOIN blobs "
+        "SELECT experiment, key, payload FROM (VALUES {}) CROSS JOIN blobs "
         "ON experiment = column1 AND key = column2",
         bytes,
     ),
 }
+
+LAST_ROW = "SELECT number FROM decisions WHERE experiment = ? ORDER BY number DESC LIMIT 1"
+# A decision settled before its row came is listed until its row is there
+WAITING = (
+    "SELECT decision, due FROM due WHERE experiment = ? AND (due IS NOT NULL OR NOT EXISTS "
+    "(SELECT 1 FROM decisions WHERE experiment = due.experiment AND id = decision))"
+)
+
+
+# -- statements of many rows -----------------------------------------------------------------------
+
+
+def run(db: sqlite3.Connection, query: str, values: Sequence[Row]) -> None:
+    """The query with {} for rows of values."""
+    for _ in _statements(db, query, values):
+        pass
+
+
+def look_up(
+    db: sqlite3.Connection, table: Keyed, keys: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], Any]:
+    """Values by experiment and key."""
+    query, kind = VALUES[table]
+    rows = chain.from_iterable(_statements(db, query, keys))
+    return {(experiment, key): kind(*values) for experiment, key, *values in rows}
+
+
+def _statements(
+    db: sqlite3.Connection, query: str, values: Sequence[Row]
+) -> Iterator[sqlite3.Cursor]:
+    for start in range(0, len(values), ROWS):
+        rows = values[start : start + ROWS]
+        yield db.execute(_filled(query, len(rows), len(rows[0])), [*chain.from_iterable(rows)])
+
+
+@cache
+def _filled(query: str, rows: int, columns: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return query.format(", ".join([row] * rows))
+
+
+# -- read ------------------------------------------------------------------------------------------
+
+
+def names(db: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in db.execute("SELECT name FROM experiments ORDER BY name")]
+
+
+def head(db: sqlite3.Connection, experiment: str) -> int:
+    """The position of the last event ever appended."""
+    return _number(db, "SELECT position FROM experiments WHERE name = ?", experiment)
+
+
+def _number(db: sqlite3.Connection, query: str, *values: object) -> int:
+    """0 where no row is found."""
+    (number,) = db.execute(query, values).fetchone() or (0,)
+    return int(number)
 
 
 def page(
@@ -75,9 +144,8 @@ def page(
 def get(
     db: sqlite3.Connection, experiment: str, table: Keyed, keys: Sequence[str]
 ) -> dict[str, Any]:
-    query, kind = VALUES[table]
-    rows = select(db, query, [(experiment, key) for key in keys])
-    return {key: kind(*values) for key, *values in rows}
+    found = look_up(db, table, [(experiment, key) for key in keys])
+    return {key: value for (_, key), value in found.items()}
 
 
 def due(db: sqlite3.Connection, experiment: str, now: float, limit: int) -> list[bytes]:
@@ -92,12 +160,6 @@ def due(db: sqlite3.Connection, experiment: str, now: float, limit: int) -> list
     return [payload for (payload,) in rows]
 
 
-def head(db: sqlite3.Connection, experiment: str) -> int:
-    """The position of the last event there ever was."""
-    row = db.execute("SELECT position FROM experiments WHERE name = ?", (experiment,)).fetchone()
-    return row[0] if row else 0
-
-
 def _snapshots(db: sqlite3.Connection, experiment: str) -> list[Snapshot]:
     found = {}
     for table, origin in (("snapshots", False), ("origins", True)):
@@ -107,93 +169,201 @@ def _snapshots(db: sqlite3.Connection, experiment: str) -> list[Snapshot]:
     return [found[position] for position in sorted(found, reverse=True)]
 
 
-@contextmanager
-def _one_moment(db: sqlite3.Connection) -> Iterator[None]:
-    """All that is read inside is of one commit."""
-    db.execute("BEGIN")
-    try:
-        yield
-    finally:
-        db.execute("ROLLBACK")
-
-
 def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant:
-    def of(query: str) -> list[tuple[Any, ...]]:
+    def rows(query: str) -> list[Row]:
         return db.execute(query, (experiment,)).fetchall()
 
-    with _one_moment(db):
+    db.execute("BEGIN")  # all of one commit
+    try:
         position = head(db, experiment)
-        row = of("SELECT number FROM decisions WHERE experiment = ? ORDER BY number DESC LIMIT 1")
-        due = (
-            # not that one was settled before its row, once the row is there
-            of(
-                "SELECT decision, due FROM due WHERE experiment = ? AND (due IS NOT NULL OR NOT "
-                "EXISTS (SELECT 1 FROM decisions WHERE experiment = due.experiment "
-                "AND id = decision))"
-            )
-            if whole
-            else []
-        )
-        counts = of("SELECT policy, decisions FROM decision_counts WHERE experiment = ?")
-        removed = of("SELECT trimmed, erased FROM removed WHERE experiment = ?")
-        readers = of("SELECT reader, position, row FROM readers WHERE experiment = ?")
+        row = _number(db, LAST_ROW, experiment)
+        waiting = rows(WAITING) if whole else []
+        counts = rows("SELECT policy, decisions FROM decision_counts WHERE experiment = ?")
+        removed = rows("SELECT trimmed, erased FROM removed WHERE experiment = ?")
+        readers = rows("SELECT reader, position, row FROM readers WHERE experiment = ?")
+    finally:
+        db.execute("ROLLBACK")
     return Instant(
         position,
-        row[0][0] if row else 0,
-        dict(due),
+        row,
+        dict(waiting),
         dict(counts),
         Removed(*removed[0]) if removed else Removed(),
         {reader: Taken(*taken) for reader, *taken in readers},
     )
 
 
+# -- write -----------------------------------------------------------------------------------------
+
+
 def put(db: sqlite3.Connection, experiment: str, part: Part) -> None:
+    def write(query: str, rows: Iterable[Row]) -> None:
+        db.executemany(query, [(experiment, *row) for row in rows])
+
     with transaction(db):
-        _put_log(db, experiment, part)
-        for snapshot in part.snapshots:
-            save_snapshot(db, experiment, snapshot)
-        db.executemany(
-            "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)",
-            [(experiment, key, payload) for key, payload in part.blobs.items()],
-        )
-        for reader, taken in part.readers.items():
-            db.execute(
-                "DELETE FROM readers WHERE experiment = ? AND reader = ?", (experiment, reader)
+        if part.events or part.position is not None:
+            last = max([part.position or 0, *(record.position for record in part.events)])
+            write(
+                "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE "
+                "SET position = max(position, excluded.position)",
+                [(last,)],
             )
-            if taken is not None:
-                values = experiment, reader, taken.position, taken.row
-                db.execute("INSERT INTO readers VALUES (?, ?, ?, ?)", values)
-
-
-def _put_log(db: sqlite3.Connection, experiment: str, part: Part) -> None:
-    write = db.executemany
-    if part.events or part.position is not None:
-        last = max([part.position or 0, *(record.position for record in part.events)])
-        db.execute(
-            "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE "
-            "SET position = max(position, excluded.position)",
-            (experiment, last),
+        write(
+            "INSERT INTO events VALUES (?, ?, ?)",
+            [(record.position, record.payload) for record in part.events],
         )
-    write(
-        "INSERT INTO events VALUES (?, ?, ?)",
-        [(experiment, record.position, record.payload) for record in part.events],
+        write(
+            "INSERT INTO decisions (experiment, id, payload) VALUES (?, ?, ?)",
+            [(row.id, row.payload) for row in part.rows],
+        )
+        write(
+            "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)",
+            [(m.identity, m.value, m.position, m.keep_until) for m in part.marks],
+        )
+        write("INSERT INTO due VALUES (?, ?, ?)", part.due.items())
+        write("INSERT INTO decision_counts VALUES (?, ?, ?)", part.counts.items())
+        if part.removed != Removed():
+            values = part.removed.trimmed, part.removed.erased
+            write("INSERT INTO removed VALUES (?, ?, ?)", [values])
+        write("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", part.blobs.items())
+        write(
+            "DELETE FROM readers WHERE experiment = ? AND reader = ?",
+            [(reader,) for reader in part.readers],
+        )
+        write(
+            "INSERT INTO readers VALUES (?, ?, ?, ?)",
+            [(name, at.position, at.row) for name, at in part.readers.items() if at is not None],
+        )
+        for snapshot in part.snapshots:
+            _save_snapshot(db, experiment, snapshot)
+
+
+def _save_snapshot(db: sqlite3.Connection, experiment: str, snapshot: Snapshot) -> None:
+    values = experiment, snapshot.position, snapshot.payload
+    if snapshot.position < _origin(db, experiment):
+        return  # of a process that is behind: it may hold what was erased
+    if snapshot.origin:
+        db.execute("INSERT OR REPLACE INTO origins VALUES (?, ?, ?)", values)
+    db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", values)
+    db.execute(
+        "DELETE FROM snapshots WHERE experiment = ? AND position NOT IN (SELECT position "
+        "FROM snapshots WHERE experiment = ? ORDER BY position DESC LIMIT 2)",
+        (experiment, experiment),
     )
-    write(
-        "INSERT INTO decisions (experiment, id, payload) VALUES (?, ?, ?)",
-        [(experiment, row.id, row.payload) for row in part.rows],
+
+
+# -- trim and erase --------------------------------------------------------------------------------
+
+
+def trim(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
+    with transaction(db):
+        _check_origin(db, experiment, cut.position)
+        events = db.execute(
+            "DELETE FROM events WHERE experiment = ? AND position IN (SELECT position FROM events "
+            "WHERE experiment = ? AND position <= ? ORDER BY position LIMIT ?)",
+            (experiment, experiment, cut.position, limit),
+        ).rowcount
+        rows = _trim_rows(db, experiment, cut, limit)
+        marks = db.execute(
+            "DELETE FROM marks WHERE experiment = ? AND identity IN (SELECT identity FROM marks "
+            "WHERE experiment = ? AND keep_until < ? LIMIT ?)",
+            (experiment, experiment, cut.marks_before, limit),
+        ).rowcount
+    return events + rows + marks
+
+
+def _trim_rows(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
+    rows = db.execute(
+        "SELECT number, id, (SELECT due FROM due WHERE due.experiment = decisions.experiment "
+        "AND decision = id) FROM decisions "
+        "WHERE experiment = ? AND number <= ? ORDER BY number LIMIT ?",
+        (experiment, cut.row, limit),
     )
-    write(
-        "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)",
-        [(experiment, m.identity, m.value, m.position, m.keep_until) for m in part.marks],
-    )
-    write(
-        "INSERT INTO due VALUES (?, ?, ?)",
-        [(experiment, decision, due) for decision, due in part.due.items()],
-    )
-    write(
-        "INSERT INTO decision_counts VALUES (?, ?, ?)",
-        [(experiment, policy, count) for policy, count in part.counts.items()],
-    )
-    if part.removed != Removed():
-        values = experiment, part.removed.trimmed, part.removed.erased
-        db.execute("INSERT INTO removed VALUES (?, ?, ?)", values)
+    gone = []
+    for number, decision, due in rows:
+        if due is not None and cut.settles:
+            break
+        gone.append((number, decision))
+    with _numbers_given_once(db):
+        db.executemany("DELETE FROM decisions WHERE number = ?", [(number,) for number, _ in gone])
+    _forget_due(db, experiment, [decision for _, decision in gone])
+    _count(db, experiment, trimmed=len(gone))
+    return len(gone)
+
+
+def erase(db: sqlite3.Connection, erasure: Erasure) -> None:
+    name = erasure.experiment
+    with transaction(db):
+        _check_origin(db, name, erasure.origin)
+        db.executemany(
+            "UPDATE events SET payload = ? WHERE experiment = ? AND position = ?",
+            [(payload, name, position) for position, payload in erasure.events.items()],
+        )
+        with _numbers_given_once(db):
+            rows = db.executemany(
+                "DELETE FROM decisions WHERE experiment = ? AND id = ?",
+                [(name, decision) for decision in erasure.decisions],
+            ).rowcount
+        _forget_due(db, name, erasure.decisions)
+        db.executemany(
+            "DELETE FROM marks WHERE experiment = ? AND identity >= ? AND identity < ?",
+            [(name, prefix, prefix + END) for prefix in erasure.forget],
+        )
+        db.execute(
+            "DELETE FROM snapshots WHERE experiment = ? AND position < ?", (name, erasure.origin)
+        )
+        db.executemany(
+            "DELETE FROM blobs WHERE experiment = ? AND key = ?",
+            [(name, key) for key in erasure.blobs],
+        )
+        _count(db, name, erased=max(rows, 0))
+
+
+@contextmanager
+def _numbers_given_once(db: sqlite3.Connection) -> Iterator[None]:
+    """Readers of rows go on from a number. SQLite would give the highest one again once its row is
+    gone, so a row of no experiment keeps it."""
+    query = "SELECT coalesce(max(number), 0) FROM decisions"
+    last = _number(db, query)
+    yield
+    if _number(db, query) != last:
+        db.execute("INSERT OR REPLACE INTO decisions VALUES (?, '', '', x'')", (last,))
+
+
+def _forget_due(db: sqlite3.Connection, experiment: str, decisions: Iterable[str]) -> None:
+    """Also that they were settled before their row came."""
+    values = [(experiment, decision) for decision in decisions]
+    db.executemany("DELETE FROM due WHERE experiment = ? AND decision = ?", values)
+
+
+def _count(db: sqlite3.Connection, experiment: str, trimmed: int = 0, erased: int = 0) -> None:
+    if trimmed or erased:
+        db.execute(
+            "INSERT INTO removed VALUES (?, ?, ?) ON CONFLICT (experiment) DO UPDATE SET "
+            "trimmed = trimmed + excluded.trimmed, erased = erased + excluded.erased",
+            (experiment, trimmed, erased),
+        )
+
+
+def _origin(db: sqlite3.Connection, experiment: str) -> int:
+    return _number(db, "SELECT position FROM origins WHERE experiment = ?", experiment)
+
+
+def _check_origin(db: sqlite3.Connection, experiment: str, position: int) -> None:
+    origin = _origin(db, experiment)
+    if position > origin:
+        raise StoreError(
+            f"experiment {experiment}: the origin of replay is at position {origin}: nothing up "
+            f"to position {position} can be taken out"
+        )
+
+
+def empty_wal(db: sqlite3.Connection) -> bool:
+    """Write back and truncate the write-ahead log, which holds earlier contents of pages. False: a
+    reader is in the way; commits would wait behind it."""
+    db.execute("PRAGMA busy_timeout = 0")
+    try:
+        busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_S)}")
+    return not busy
