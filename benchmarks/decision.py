@@ -18,7 +18,7 @@ from benchmarks.command import OUT, keep
 from service.bandits.policies.candidates import Candidates
 from service.definition.experiment import Definition
 from service.definition.features import Schema
-from service.serving.engine import decide
+from service.serving.scoring import decide
 from service.state.events import Rewarded, Settled
 from service.state.learner import Learner
 

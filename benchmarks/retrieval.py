@@ -30,8 +30,8 @@ from service.bandits.posterior import RidgeHead
 from service.definition.experiment import Definition
 from service.definition.features import Schema
 from service.serving.arm_index import ArmIndex
-from service.serving.engine import decide
 from service.serving.retrieval import DRAWS
+from service.serving.scoring import decide
 from service.state.learner import Learner
 from simulator_client.summary import table
 

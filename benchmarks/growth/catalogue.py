@@ -21,7 +21,8 @@ from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
 from service.serving.arm_index import ArmIndex
-from service.serving.engine import Engine, decide
+from service.serving.engine import Engine
+from service.serving.scoring import decide
 from service.settings import Settings
 from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Settled
 from service.state.fold import State

@@ -19,7 +19,7 @@ from benchmarks.growth.axes import kept
 from benchmarks.medians import Turn, medians_us
 from service.log.stores import Store, open_store
 from service.log.stores.base import Append, DecisionRow, Entry
-from service.serving.engine import new_id
+from service.serving.recorder import new_id
 from service.state.events import Decided, Rewarded, Settled, Shown, encode_decision, encode_event
 
 EXPERIMENT: Final = "bench"

@@ -17,7 +17,7 @@ from service.definition.experiment import Definition
 from service.log.stores import Store
 from service.log.stores.base import Mark, Record
 from service.serving import settlement
-from service.serving.engine import decide
+from service.serving.scoring import decide
 from service.serving.settlement import weight_of
 from service.state.events import (
     AnyEvent,

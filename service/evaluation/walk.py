@@ -23,8 +23,8 @@ from service.log.follower import Follower, Live
 from service.log.replay import RowsByPosition, origin_of, steps
 from service.log.stores import Store
 from service.observability.telemetry import Telemetry
-from service.serving.engine import decide
 from service.serving.rederive import candidates_of, is_imported
+from service.serving.scoring import decide
 from service.state.events import (
     AnyEvent,
     Decision,

@@ -8,9 +8,10 @@ from service.errors import Refused
 from service.log.buffer import LogAnswer, StoredDecision
 from service.log.commit_gate import CommitGate
 from service.observability.telemetry import Telemetry
-from service.serving import batch_scoring
 from service.serving.arms import are_many
-from service.serving.engine import ASIDE_MS, Answer, Asked, Engine, Made, decide
+from service.serving.engine import ASIDE_MS, Answer, Engine
+from service.serving.recorder import Lookup, Recorded
+from service.serving.scoring import decide, decide_batch
 
 TURN_MS = 5.0
 """Estimated time for the decisions of one turn of the event loop; the rest has the next turn."""
@@ -25,11 +26,11 @@ UNDECIDED = StoredDecision(b"", logged=False)
 class _Waiting:
     """A request and, once it is decided, its decision and when that was handed to the log."""
 
-    __slots__ = ("decided", "question", "sealed", "stored")
+    __slots__ = ("decided", "request", "sealed", "stored")
 
-    def __init__(self, question: SelectRequest, stored: LogAnswer) -> None:
-        self.question, self.stored = question, stored
-        self.decided: tuple[Asked, Made] | None = None
+    def __init__(self, request: SelectRequest, stored: LogAnswer) -> None:
+        self.request, self.stored = request, stored
+        self.decided: tuple[Lookup, Recorded] | None = None
         self.sealed = 0.0
 
 
@@ -52,29 +53,29 @@ class SelectBatcher:
             telemetry.stages.labels(stage) for stage in ("parse", "score", "seal")
         )
 
-    async def select(self, question: SelectRequest) -> Answer:
+    async def select(self, request: SelectRequest) -> Answer:
         """Raises what `Engine.select` raises."""
-        if question.arms is not None and are_many(question.arms):
-            return await self._engine.select(question)
+        if request.arms is not None and are_many(request.arms):
+            return await self._engine.select(request)
         try:
-            waiting = self._enqueue(question)
+            waiting = self._enqueue(request)
             stored = await waiting.stored
             if waiting.decided is not None:
                 assert isinstance(stored, StoredDecision)
                 return self._engine.answer(*waiting.decided, stored, waiting.sealed)
         except Refused:
-            if question.key is None:
+            if request.key is None:
                 raise  # else the key may stand for a decision that was made before
-        return await self._engine.select(question)
+        return await self._engine.select(request)
 
-    def _enqueue(self, question: SelectRequest) -> _Waiting:
+    def _enqueue(self, request: SelectRequest) -> _Waiting:
         loop = asyncio.get_running_loop()
         if not self._waiting:
             if self._gate.committing:
                 self._alarm = loop.call_later(PATIENCE_SECONDS, self._decide)
             else:
                 loop.call_soon(self._decide)
-        waiting = _Waiting(question, loop.create_future())
+        waiting = _Waiting(request, loop.create_future())
         self._waiting.append(waiting)
         if self._alarm is not None and len(self._waiting) == ENOUGH:
             loop.call_soon(self._decide)
@@ -92,10 +93,10 @@ class SelectBatcher:
                 for waiting, _ in batch:
                     _fail(waiting, fault)
 
-    def _batches(self) -> list[list[tuple[_Waiting, Asked]]]:
+    def _batches(self) -> list[list[tuple[_Waiting, Lookup]]]:
         taken, self._waiting = self._waiting, []
         start, spent = perf_counter(), 0.0
-        batches: dict[tuple[int, int, bool], list[tuple[_Waiting, Asked]]] = {}
+        batches: dict[tuple[int, int, bool], list[tuple[_Waiting, Lookup]]] = {}
         for place, waiting in enumerate(taken):
             if waiting.stored.done():  # the caller has gone
                 continue
@@ -104,51 +105,47 @@ class SelectBatcher:
                 asyncio.get_running_loop().call_soon(self._decide)
                 break
             try:
-                asked = self._look_up(waiting.question)
+                lookup = self._look_up(waiting.request)
             except Exception as fault:
                 _fail(waiting, fault)
                 continue
-            if asked is None:
-                if not waiting.stored.done():
-                    waiting.stored.set_result(UNDECIDED)
+            if lookup is None:
+                waiting.stored.set_result(UNDECIDED)
                 continue
-            spent += asked.ms
-            same = id(asked.learner), id(asked.candidates), asked.question.top_k == 1
-            batches.setdefault(same, []).append((waiting, asked))
+            spent += lookup.ms
+            same = id(lookup.learner), id(lookup.candidates), lookup.request.top_k == 1
+            batches.setdefault(same, []).append((waiting, lookup))
         if known := sum(map(len, batches.values())):
             self._parse.observe((perf_counter() - start) / known, known)
         return list(batches.values())
 
-    def _look_up(self, question: SelectRequest) -> Asked | None:
+    def _look_up(self, request: SelectRequest) -> Lookup | None:
         """None where the experiment is new to this process, or the decision takes long."""
-        state = self._engine.served(question.experiment)
+        state = self._engine.served(request.experiment)
         if state is None:
             return None
-        asked = self._engine.look_up(state, question, self._engine.own_id(state, question))
-        return asked if asked.ms <= ASIDE_MS and asked.candidates.ids else None
+        lookup = self._engine.look_up(state, request)
+        return lookup if lookup.ms <= ASIDE_MS and lookup.candidates.ids else None
 
-    def _decide_batch(self, batch: list[tuple[_Waiting, Asked]]) -> None:
+    def _decide_batch(self, batch: list[tuple[_Waiting, Lookup]]) -> None:
         """One learner and the same candidates; for one arm each, or for rankings."""
         start = perf_counter()
-        asked = [one for _, one in batch]
-        learner, candidates, top_k = asked[0].learner, asked[0].candidates, asked[0].question.top_k
-        if len(asked) > 1 and top_k == 1:
-            contexts, seeds = [one.context for one in asked], [one.seed for one in asked]
-            found = batch_scoring.decide(learner, contexts, candidates, seeds)
+        lookups = [lookup for _, lookup in batch]
+        first = lookups[0]
+        if len(lookups) > 1 and first.request.top_k == 1:
+            contexts, seeds = [each.context for each in lookups], [each.seed for each in lookups]
+            chosen = decide_batch(first.learner, contexts, first.candidates, seeds)
         else:
-            found = [
-                decide(learner, one.context, candidates, one.question.top_k, one.seed)
-                for one in asked
-            ]
+            chosen = [decide(*each.choice) for each in lookups]
         scored = perf_counter()
-        made = [
-            self._engine.record(one, p, slate) for one, (p, slate) in zip(asked, found, strict=True)
+        recorded = [
+            self._engine.record(each, *one) for each, one in zip(lookups, chosen, strict=True)
         ]
         sealed = perf_counter()
         self._score.observe((scored - start) / len(batch), len(batch))
         self._seal.observe((sealed - scored) / len(batch), len(batch))
-        for (waiting, one), decision in zip(batch, made, strict=True):
-            waiting.decided, waiting.sealed = (one, decision), sealed
+        for (waiting, lookup), decision in zip(batch, recorded, strict=True):
+            waiting.decided, waiting.sealed = (lookup, decision), sealed
             self._engine.submit(decision, waiting.stored)
 
 

@@ -15,7 +15,7 @@ from service.bandits.policies.rules import Scores
 from service.definition.features import Array
 from service.errors import Invalid
 from service.serving.audit_report import Discrepancy, Kind
-from service.serving.engine import decide
+from service.serving.scoring import decide
 from service.state.events import Decision, Learned, Settled, Shown
 from service.state.fold import State
 from service.state.learner import Learner

@@ -9,13 +9,13 @@ import pytest
 
 from service.app import assemble
 from service.definition.experiment import Definition
+from service.definition.select_request import SelectRequest
 from service.errors import ConfigurationError, NotFound
 from service.http.services import Services
 from service.log.stores import Store, open_store
 from service.log.stores.memory import MemoryStore
 from service.maintenance.rebuild import Condition, Rebuilt, find, rebuild, rebuild_store
 from service.security.token import TokenSealer
-from service.serving.engine import SelectRequest
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import decode_decision

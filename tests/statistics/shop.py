@@ -11,7 +11,7 @@ import torch
 from service.definition.experiment import Definition
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
-from service.serving.engine import decide
+from service.serving.scoring import decide
 from service.state.events import (
     ExperimentDefined,
     Rewarded,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from service.definition.select_request import SelectRequest
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import NAMES, Estimate, estimate
 from service.evaluation.refusals import MOST_UNSUPPORTED, Weights, refusal
@@ -20,7 +21,6 @@ from service.evaluation.targets import Added
 from service.evaluation.walk import Walk
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.serving.engine import SelectRequest
 from service.serving.settlement import RewardRequest
 from tests.statistics.test_evaluation_coverage import RESAMPLES, Tally
 from tests.unit.audited import define, live

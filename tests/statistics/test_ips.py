@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binom
 
 from service.bandits.policies import rules
-from service.serving.engine import decide
+from service.serving.scoring import decide
 from tests.statistics.posterior import softmax_of_scores
 from tests.statistics.shop import CHANCES, FLOOR, Array, context_of, frozen
 

@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 from service.bandits.policies import rules
 from service.bandits.policies.rules import Scores
 from service.bandits.posterior import Bank, digest
-from service.serving.engine import decide
+from service.serving.scoring import decide
 from service.state.events import Learned
 from service.state.fold import State
 from service.state.learner import Learner

@@ -10,7 +10,7 @@ import pytest
 
 from service.bandits.policies import ranking
 from service.bandits.policies.candidates import Candidates
-from service.serving.engine import decide
+from service.serving.scoring import decide
 from tests.statistics.shop import FLOOR, POLICIES, context_of, frozen
 from tests.statistics.test_propensities import LEVEL, fit_of
 

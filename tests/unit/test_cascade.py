@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.definition.select_request import SelectRequest
 from service.errors import Conflict
 from service.evaluation.evaluate import Request, evaluate
 from service.http.services import Services
 from service.maintenance.audit import Audit
-from service.serving.engine import Answer, SelectRequest
+from service.serving.engine import Answer
 from service.serving.explain import explain
 from service.state.events import AnyEvent, Corrected, Learned, Rewarded, outcomes
 from service.state.fold import State

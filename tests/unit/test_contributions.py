@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from service.app import assemble
 from service.definition.experiment import Definition, RewardRules
+from service.definition.select_request import SelectRequest
 from service.errors import Exhausted, NotLoggable
 from service.http.services import Services
 from service.log.stores.base import Append, CommitResult, Entry, Mark
 from service.log.stores.memory import MemoryStore
 from service.serving.chain import MOST_LINKS
-from service.serving.engine import SelectRequest
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import Rewarded, Settled, decode_decision, encode_event

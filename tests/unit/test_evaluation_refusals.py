@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from service.definition.select_request import SelectRequest
 from service.evaluation.evaluate import Evaluation, Request, evaluate
 from service.evaluation.report import as_json, table
 from service.evaluation.rows import Selection
@@ -16,7 +17,6 @@ from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
 from service.maintenance.importing import Visit as Imported
-from service.serving.engine import SelectRequest
 from service.serving.retrieval import DRAWS
 from service.serving.settlement import RewardRequest
 from service.state.events import Shortlist, encode_decision

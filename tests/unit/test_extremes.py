@@ -11,11 +11,11 @@ from service.bandits.posterior.gradient_rows import cholesky
 from service.bandits.posterior.logistic import implicit_step
 from service.definition.experiment import Definition
 from service.definition.features import LARGEST, LARGEST_PRODUCT, Schema, View
+from service.definition.select_request import SelectRequest
 from service.errors import Invalid
 from service.http.services import Services
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
-from service.serving.engine import SelectRequest
 from service.serving.settlement import RewardRequest
 from service.state.events import ExperimentDefined, encode_event
 from tests.unit.audited import live

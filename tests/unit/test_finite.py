@@ -10,8 +10,8 @@ from service.app import assemble
 from service.definition.experiment import Definition
 from service.errors import Invalid, NoFiniteScores
 from service.log.stores.memory import MemoryStore
-from service.serving import batch_scoring
-from service.serving.engine import decide
+from service.serving import scoring
+from service.serving.scoring import decide
 from service.settings import Settings
 from tests.unit.folding import Log, shop
 
@@ -46,4 +46,4 @@ def test_a_head_that_is_no_number_decides_nothing(kind: str) -> None:
     with np.errstate(all="ignore"), pytest.raises(NoFiniteScores, match="policy p"):
         decide(learner, context, state.candidates, 1, 0)
     with np.errstate(all="ignore"), pytest.raises(NoFiniteScores, match="policy p"):
-        batch_scoring.decide(learner, [context] * 2, state.candidates, [0, 1])
+        scoring.decide_batch(learner, [context] * 2, state.candidates, [0, 1])

@@ -85,7 +85,7 @@ MEASURED = """
 import sys
 from pathlib import Path
 import numpy as np
-from service.serving.engine import decide
+from service.serving.scoring import decide
 from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Settled
 from service.definition.experiment import Definition
 from service.state.fold import State

@@ -16,7 +16,7 @@ from service.definition.experiment import Definition, Features
 from service.definition.features import Schema, View
 from service.errors import Invalid
 from service.security.entropy import Entropy
-from service.serving.engine import decide
+from service.serving.scoring import decide
 from service.state.events import SCHEMA, Decision, Shown, encode_decision
 from service.state.learner import Learner
 

@@ -18,7 +18,7 @@ from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
 from service.maintenance.importing import COMMIT, Status, Visit, decision_id
-from service.serving.engine import decide
+from service.serving.scoring import decide
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import decode_decision

@@ -9,10 +9,10 @@ import pytest
 from service.bandits.influence import LARGEST_ROW, LARGEST_TERM, PRIOR, SURPRISE, Influence
 from service.definition.experiment import Definition
 from service.definition.features import Schema
+from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
-from service.serving.engine import SelectRequest
 from service.state.events import Corrected, Expired, Learned, Rewarded, Settled
 from service.state.fold import State
 from tests.unit.audited import live

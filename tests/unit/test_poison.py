@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.poison import BOUNDS, faults, play
 from service.definition.experiment import Definition
+from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.serving.engine import SelectRequest
 from service.serving.settlement import RewardRequest
 from tests.unit.audited import live
 

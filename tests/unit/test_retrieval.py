@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from service.serving import arm_index, retrieval
 from service.serving.arm_index import ArmIndex
-from service.serving.engine import decide
 from service.serving.retrieval import DRAWS, Retrieval
+from service.serving.scoring import decide
 from service.state.events import ArmRemoved, ArmUpserted, ExperimentDefined
 from service.state.fold import State
 from service.state.learner import Learner

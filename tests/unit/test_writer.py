@@ -7,10 +7,10 @@ import pytest
 
 from service.app import Services, assemble
 from service.definition.experiment import Definition
+from service.definition.select_request import SelectRequest
 from service.errors import StoreUnavailable
 from service.log.stores.base import Append, CommitResult, Entry
 from service.log.stores.memory import MemoryStore
-from service.serving.engine import SelectRequest
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import ArmUpserted, encode_event

@@ -1,0 +1,169 @@
+"""Token and row of a decision."""
+
+from time import time
+
+import msgspec
+
+from service.bandits.policies import rules
+from service.bandits.policies.candidates import Candidates
+from service.definition.features import Array
+from service.definition.select_request import InlineArm, SelectRequest
+from service.log.stores.base import DecisionRow
+from service.security.entropy import Entropy
+from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of, text_of
+from service.serving.bounds import Bounds
+from service.state.events import Decided, Decision, Draft, Shortlist, Shown, encode_decision
+from service.state.fold import State
+from service.state.learner import Learner
+
+_entropy = Entropy()
+
+
+class Lookup(msgspec.Struct, frozen=True, gc=False):
+    """A request and what it names, as the state of its experiment has it.
+
+    ms          the estimated time of deciding it
+    shortlist   how retrieval chose the candidates
+    """
+
+    state: State
+    request: SelectRequest
+    learner: Learner
+    assignment: float
+    candidates: Candidates
+    inline: dict[str, InlineArm]
+    context: Array
+    id: str
+    seed: int
+    ms: float
+    shortlist: Shortlist | None = None
+
+    @property
+    def choice(self) -> tuple[Learner, Array, Candidates, int, int]:
+        """The arguments of `scoring.decide`."""
+        return self.learner, self.context, self.candidates, self.request.top_k, self.seed
+
+
+class Recorded(msgspec.Struct, frozen=True, gc=False):
+    """A decision that is neither logged nor answered yet.
+
+    whole     the token holds the shown arms; else the row alone does
+    entropy   of the choice, in nats
+    """
+
+    decision: Draft
+    token: str
+    whole: bool
+    row: DecisionRow
+    entropy: float
+
+
+class Recorder:
+    def __init__(self, sealer: TokenSealer, bounds: Bounds) -> None:
+        self._sealer, self._bounds = sealer, bounds
+
+    def record(self, lookup: Lookup, p: Array, slate: rules.Slate) -> Recorded:
+        """Token and row of a decision. Raises Invalid where the row is too long.
+
+        p: of the candidates, of the first slot. slate: what is shown.
+        """
+        state, request, learner = lookup.state, lookup.request, lookup.learner
+        candidates, inline, reward = lookup.candidates, lookup.inline, state.definition.reward
+        now, ids = time(), candidates.ids
+        reward_by = now + reward.wait_seconds
+        context = lookup.context.tolist()
+        xs = [context + candidates.x[index].tolist() for index in slate.arms]
+        decision = Decided(  # by its own name: called by an alias, it takes five times as long
+            id=lookup.id,
+            at=now,
+            policy=learner.name,
+            assignment=lookup.assignment,
+            model_version=f"{learner.name}/{learner.active.number}@{state.position}",
+            schema_version=state.schema_version,
+            unit=None if request.unit is None else self._sealer.unit_hash(request.unit),
+            context=request.context,
+            arms=candidates.written_ids,
+            inline={arm: inline[arm].features for arm in inline},
+            probabilities=written(p, slate),
+            seed=lookup.seed,
+            bank=learner.policy.bank_seed,
+            shown=[
+                Shown(ids[index], propensity, x, ids[index] in inline)
+                for index, propensity, x in zip(slate.arms, slate.propensities, xs, strict=True)
+            ],
+            slate=slate.chance,
+            reward_by=reward_by,
+            accept_until=reward_by + reward.accept_seconds,
+            deferred=request.deferred,
+            key=request.caller,
+            shortlist=lookup.shortlist,
+        )
+        token, whole = self.token(state.name, decision)
+        waits = reward.default is not None and not request.deferred
+        due = reward_by if waits else None
+        payload = encode_decision(decision)
+        if request.arms is not None and len(payload) > self._bounds.decision_bytes:
+            raise self._bounds.too_long
+        row = DecisionRow(state.name, lookup.id, learner.name, payload, due)
+        first = slate.propensities[0]
+        return Recorded(decision, token, whole, row, 0.0 if first == 1.0 else rules.entropy(p))
+
+    def request_id(self, experiment: str, request: SelectRequest) -> str | None:
+        """The id of the decision that the request's key stands for; None where it has no key."""
+        return None if request.key is None else self._sealer.request_id(experiment, request.key)
+
+    def repeats(self, request: SelectRequest, decision: Decision) -> bool:
+        """Whether the request asks for this decision, as far as it says."""
+        unit = None if request.unit is None else self._sealer.unit_hash(request.unit)
+        asked = request.context, unit, request.top_k, request.deferred
+        if asked != (decision.context, decision.unit, len(decision.shown), decision.deferred):
+            return False
+        if request.policy not in (None, decision.policy):
+            return False
+        named = request.arms
+        if named is None:
+            return True
+        inline = {arm.id: arm.features for arm in named if isinstance(arm, InlineArm)}
+        ids = [arm.id if isinstance(arm, InlineArm) else arm for arm in named]
+        return (ids, inline) == (decision.arms, decision.inline)
+
+    def token(self, experiment: str, decision: Decision | Draft) -> tuple[str, bool]:
+        """The token, and whether it holds the shown arms: beyond the limit of a token the row
+        alone does."""
+        shown = [
+            ShownArm(arm.arm, arm.propensity, bytes_of(arm.x), arm.inline) for arm in decision.shown
+        ]
+        token = self._sealer.seal(_ticket(experiment, decision, shown))
+        if len(token) <= LIMIT:
+            return token, True
+        return self._sealer.seal(_ticket(experiment, decision, [])), False
+
+
+def new_id() -> str:
+    """22 characters: the time, and 80 random bits. Ids of one time lie together in the log; random
+    ids made a commit touch twice the pages."""
+    return text_of((int(time() * 1_000) << 80 | _entropy.getrandbits(80)).to_bytes(16, "big"))
+
+
+def written(p: Array, slate: rules.Slate) -> msgspec.Raw | list[float]:
+    """Probabilities for the log: JSON at once where one arm is certain."""
+    if slate.propensities[0] != 1.0:
+        found: list[float] = p.tolist()
+        return found
+    before = slate.arms[0]
+    after = len(p) - 1 - before
+    return msgspec.Raw(b"[%b1.0%b]" % (b"0.0," * before, b",0.0" * after))
+
+
+def _ticket(experiment: str, decision: Decision | Draft, shown: list[ShownArm]) -> Ticket:
+    return Ticket(
+        decision.id,
+        experiment,
+        decision.policy,
+        decision.model_version,
+        decision.schema_version,
+        shown,
+        decision.reward_by,
+        decision.accept_until,
+        decision.deferred,
+    )

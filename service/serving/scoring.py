@@ -1,0 +1,59 @@
+"""From contexts to choices: everything that chance has a part in."""
+
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+
+from service.bandits.policies import ranking, rules
+from service.bandits.policies.candidates import Candidates
+from service.bandits.policies.rules import Slate
+from service.definition.features import Array
+from service.errors import NoFiniteScores, NotPositiveDefinite
+from service.state.learner import Learner
+
+
+def decide(
+    learner: Learner, context: Array, candidates: Candidates, top_k: int, seed: int
+) -> tuple[Array, Slate]:
+    """Probabilities of the first slot, and the arms that are shown.
+
+    The draw is from the probabilities that are logged, by the seed that is logged. Raises
+    NoFiniteScores.
+    """
+    epsilon = learner.settings.epsilon
+    try:
+        if top_k > 1:
+            scores = learner.score(context, candidates)
+            p = rules.expect_whole(rules.floor(rules.probabilities(scores), epsilon))
+            return p, ranking.rank(scores, top_k, epsilon, Random(seed))
+        p = rules.expect_whole(
+            rules.floor(learner.propensities(context[None], candidates)[0], epsilon)
+        )
+    except (NotPositiveDefinite, FloatingPointError) as fault:
+        raise NoFiniteScores(learner.name) from fault
+    index = int(p.argmax())
+    if p[index] < 1:  # a sure choice needs no draw, which takes longer than all this
+        index = rules.choose(p, rules.point_of(seed))
+    propensity = float(p[index])
+    return p, Slate([index], [propensity], propensity)
+
+
+def decide_batch(
+    learner: Learner, contexts: Sequence[Array], candidates: Candidates, seeds: Sequence[int]
+) -> list[tuple[Array, Slate]]:
+    """`decide` for one arm of each context over the same candidates.
+
+    contexts: (context.width,) each. Raises NoFiniteScores.
+    """
+    try:
+        chances = learner.propensities(np.array(contexts), candidates)
+        p = rules.expect_whole(rules.floor(chances, learner.settings.epsilon))
+    except (NotPositiveDefinite, FloatingPointError) as fault:
+        raise NoFiniteScores(learner.name) from fault
+    chosen = rules.choose_each(p, [rules.point_of(seed) for seed in seeds])
+    shown = p[np.arange(len(p)), chosen].tolist()
+    return [
+        (own, Slate([index], [propensity], propensity))
+        for own, index, propensity in zip(p, chosen.tolist(), shown, strict=True)
+    ]

@@ -1,0 +1,59 @@
+"""Which policy decides: the one that a request names, or one by its share of the traffic."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from service.bandits.policies import rules
+from service.definition.features import Array
+from service.definition.select_request import SelectRequest
+from service.errors import NotFound
+from service.security.entropy import Entropy
+from service.state.fold import State
+from service.state.learner import Learner
+
+_entropy = Entropy()
+
+
+class _Split(NamedTuple):
+    """Shares of the learners of one revision. chances: the normalised shares."""
+
+    revision: int
+    learners: Mapping[str, Learner]
+    names: list[str]
+    shares: Array
+    chances: list[float]
+
+
+class Traffic:
+    def __init__(self) -> None:
+        self._splits: dict[str, _Split] = {}
+
+    def assign(self, state: State, request: SelectRequest) -> tuple[Learner, float]:
+        """A learner, sticky to the unit, and the probability of its assignment. Raises NotFound."""
+        if request.policy is not None:
+            learner = state.learners.get(request.policy)
+            if learner is None:
+                raise NotFound("the experiment has no policy of this name", path="policy")
+            return learner, 1.0
+        split = self._split(state)
+        if request.unit is None:
+            point = _entropy.random()
+        else:
+            digest = hashlib.blake2b(request.unit.encode(), key=state.name.encode()).digest()
+            point = int.from_bytes(digest[:8], "big") / 2**64
+        index = rules.choose(split.shares, point)
+        return state.learners[split.names[index]], split.chances[index]
+
+    def _split(self, state: State) -> _Split:
+        """Computed anew when the experiment has changed."""
+        split = self._splits.get(state.name)
+        learners = state.learners
+        if split is None or split.revision != state.revision or split.learners is not learners:
+            shares = np.array([learner.settings.share for learner in learners.values()])
+            chances = (shares / shares.sum()).tolist()
+            split = _Split(state.revision, learners, list(learners), shares, chances)
+            self._splits[state.name] = split
+        return split
