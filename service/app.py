@@ -118,7 +118,7 @@ def assemble(settings: Settings, store: Store, secrets: Sequence[bytes]) -> Serv
         engine,
         SelectBatcher(engine, gate, telemetry),
         Settlements(journal, store, sealer, telemetry),
-        Admin(journal, store, telemetry, settings.experiment_memory_bytes),
+        Admin(journal, store, settings.experiment_memory_bytes),
         Retention(journal, store, settings, telemetry),
         Eraser(journal, store, sealer, telemetry),
         Importer(journal, store, engine, sealer),

@@ -1,7 +1,7 @@
 """What the console reads: figures of the present, of the past hour and week, of arms, and the last
 decisions. For people's eyes, and for whoever wants them as JSON."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
@@ -217,8 +217,8 @@ async def recent_decisions(
 ) -> RecentDecisions:
     """The last decisions that this process made, the newest first: 50 of each policy are kept.
     GET /decisions/{id} says why."""
-    found: list[dict[str, Any]] = core.overview.decisions(state, policy, limit)
-    return RecentDecisions.model_validate({"decisions": found})
+    decisions = core.overview.decisions(state, policy, limit)
+    return RecentDecisions.model_validate({"decisions": decisions})
 
 
 @router.put(

@@ -184,14 +184,15 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     @routes.get("/policies", tags=["observe"], responses=problems(404, 503))
     async def policies(state: Experiment, core: Core) -> PolicyList:
         """How each policy does."""
-        return PolicyList.model_validate({"policies": await core.admin.policies(state)})
+        return PolicyList.model_validate({"policies": await core.overview.policies(state)})
 
     @routes.get("/policies/{policy}", tags=["observe"], responses=problems(404, 503))
     async def policy(
         policy: Annotated[Name, Path()], state: Experiment, core: Core
     ) -> PolicyStatus:
         """How one policy does."""
-        return PolicyStatus.model_validate(await core.admin.policy(state, policy))
+        [status] = await core.overview.policies(state, policy)
+        return PolicyStatus.model_validate(status)
 
     @routes.post(
         "/policies/{policy}/reset", tags=["define"], responses=problems(404, 409, 412, 503)
@@ -202,7 +203,8 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         """Let a policy forget all it learned: its head starts from the prior, its net untrained.
         The experiment has a new revision."""
         await core.admin.reset(state, policy, revision_of(if_match))
-        return PolicyStatus.model_validate(await core.admin.policy(state, policy))
+        [status] = await core.overview.policies(state, policy)
+        return PolicyStatus.model_validate(status)
 
     return routes
 

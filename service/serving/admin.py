@@ -1,17 +1,15 @@
-"""Changes to what is served: experiments, arms, versions. Each ends as an event in the log."""
+"""Changes of experiments, arms and versions. Each is an event in the log."""
 
 import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict
 from time import time
-from typing import Any
 
 import numpy as np
 
-from service.bandits.policies.version import WIDE, Version
-from service.bandits.posterior import Health, digest
+from service.bandits.policies.version import Version
+from service.bandits.posterior.base import Meta
 from service.definition.experiment import LARGEST_REWARD, Definition
 from service.definition.features import LARGEST_PRODUCT, Array, Schema, View
 from service.definition.policies import Network
@@ -20,7 +18,6 @@ from service.log.journal import Journal
 from service.log.replay import Pace, record_at
 from service.log.stores import Store
 from service.log.stores.base import Append, Known
-from service.observability.telemetry import Telemetry
 from service.serving.probing import expect_sound, rows_of
 from service.state.events import (
     AnyEvent,
@@ -35,11 +32,9 @@ from service.state.events import (
 from service.state.fold import State, read_artifact, read_meta
 from service.state.footprint import expect_room, footprint_of
 from service.state.learner import Learner
-from service.state.reward_statistics import interval
 
 LEAST_ARTIFACT_BYTES = 4 * 2**20
-"""That any version may hold uncompressed; of a larger policy, what it is estimated to take."""
-
+"""An uncompressed version may hold this much, or what its policy is estimated to take."""
 
 SETTINGS = {
     "alpha": (1e-9, 1e6),
@@ -47,18 +42,15 @@ SETTINGS = {
     "noise": (1e-9, LARGEST_REWARD),
     "scale": (1e-9, 1e6),
 }
-"""Smallest and largest value of settings whose products with features and rewards make scores: far
-beyond use, and far from overflow."""
+"""Bounds of settings that are multiplied with features and rewards: far beyond useful values, and
+far from overflow."""
 
 
 class Admin:
-    """memory_bytes: that an experiment may take, by an estimate."""
+    """memory_bytes: estimated memory that an experiment may take."""
 
-    def __init__(
-        self, journal: Journal, store: Store, telemetry: Telemetry, memory_bytes: int
-    ) -> None:
-        self._journal, self._store = journal, store
-        self._telemetry, self._memory_bytes = telemetry, memory_bytes
+    def __init__(self, journal: Journal, store: Store, memory_bytes: int) -> None:
+        self._journal, self._store, self._memory_bytes = journal, store, memory_bytes
 
     # -- experiments ---------------------------------------------------------------------------
 
@@ -78,21 +70,16 @@ class Admin:
         self._check_revision(state, if_match)
         expect_room(self._memory_bytes, state, definition, len(definition.arms))
         same = not created and state.definition.features == definition.features
-        event = ExperimentDefined(
-            at=time(),
-            revision=state.revision + 1,
-            schema_version=state.schema_version + (not same),
-            definition=definition.model_dump(mode="json"),
-        )
+        event = _defined(state, definition, state.schema_version + (not same))
         await asyncio.to_thread(_expect_foldable, name, event)
-        await self._append_revision(state, event, event.revision)
+        await self._append_revision(state, event)
         return await self._journal.discover(name), created
 
     async def share(
         self, state: State, policy: str, share: float, if_match: int | None = None
     ) -> None:
-        """Change a policy's part of the traffic. A catalogue of any size stays where it is: it does
-        not come and go with the request. Raises as `define`, and NotFound."""
+        """Change a policy's part of the traffic, without a transfer of the catalogue to the client
+        and back. Raises as `define`, and NotFound."""
         find(state, policy)
         self._check_revision(state, if_match)
         policies = dict(state.definition.policies)
@@ -101,18 +88,12 @@ class Admin:
             raise Invalid("at least one policy needs a share above 0", path="share")
         changed = {"policies": policies, "arms": state.arms}
         definition = state.definition.model_copy(update=changed)
-        event = ExperimentDefined(
-            at=time(),
-            revision=state.revision + 1,
-            schema_version=state.schema_version,
-            definition=definition.model_dump(mode="json"),
-        )
-        await self._append_revision(state, event, event.revision)
+        await self._append_revision(state, _defined(state, definition, state.schema_version))
 
     async def delete(self, state: State, if_match: int | None = None) -> None:
         self._check_revision(state, if_match)
         event = ExperimentDeleted(at=time(), revision=state.revision + 1)
-        await self._append_revision(state, event, event.revision)
+        await self._append_revision(state, event)
 
     async def reset(self, state: State, policy: str, if_match: int | None = None) -> None:
         """Start a policy's head from the prior and its net untrained: it forgets all it learned.
@@ -122,12 +103,14 @@ class Admin:
         find(state, policy)
         self._check_revision(state, if_match)
         event = PolicyReset(at=time(), policy=policy, revision=state.revision + 1)
-        await self._append_revision(state, event, event.revision)
+        await self._append_revision(state, event)
 
-    async def _append_revision(self, state: State, event: AnyEvent, revision: int) -> None:
-        entry = Append(state.name, encode_event(event), {f"revision/{revision}": ""})
+    async def _append_revision(
+        self, state: State, event: ExperimentDefined | ExperimentDeleted | PolicyReset
+    ) -> None:
+        entry = Append(state.name, encode_event(event), {f"revision/{event.revision}": ""})
         if isinstance(await self._journal.append(entry, event), Known):
-            raise Conflict(f"revision {revision} was defined by someone else meanwhile")
+            raise Conflict(f"revision {event.revision} was defined by someone else meanwhile")
 
     @staticmethod
     def _check_revision(state: State, if_match: int | None) -> None:
@@ -136,8 +119,8 @@ class Admin:
 
     @staticmethod
     def check(definition: Definition) -> None:
-        """What a definition cannot see of itself (arms, widths), or an older log may hold (rewards
-        of any size). Raises Invalid."""
+        """Raises Invalid for faults of arms and widths, which a definition alone does not see, and
+        for numbers too large, which an older log may hold."""
         _expect_moderate(definition)
         schema = Schema(definition.features)
         for arm, features in definition.arms.items():
@@ -164,9 +147,8 @@ class Admin:
 
     # -- arms ----------------------------------------------------------------------------------
 
-    async def upsert_arms(self, state: State, arms: Mapping[str, Mapping[str, Any]]) -> None:
-        """Add arms or give them other features. All are checked before they are written, together:
-        those of one call are one commit of the log."""
+    async def upsert_arms(self, state: State, arms: Mapping[str, Mapping[str, object]]) -> None:
+        """Add arms or change their features: all of one call, checked first, in one commit."""
         if new := len(arms.keys() - state.arms.keys()):
             count = len(state.arms) + new
             expect_room(self._memory_bytes, state, state.definition, count)
@@ -183,12 +165,9 @@ class Admin:
         """No longer chosen; what was shown of it can still be rewarded. Raises NotFound."""
         if arm not in state.arms:
             raise NotFound("the catalogue has no such arm", path="arm")
-        await self._append(state, ArmRemoved(at=time(), arm=arm))
-
-    async def _append(self, state: State, event: AnyEvent) -> None:
-        """An event without an identity of its own: writing it again writes the same state."""
-        mark = f"admin/{secrets.token_hex(16)}"
-        await self._journal.append(Append(state.name, encode_event(event), {mark: ""}), event)
+        event = ArmRemoved(at=time(), arm=arm)
+        marks = {f"admin/{secrets.token_hex(16)}": ""}
+        await self._journal.append(Append(state.name, encode_event(event), marks), event)
 
     # -- versions ------------------------------------------------------------------------------
 
@@ -238,78 +217,38 @@ class Admin:
             raise Conflict("another artifact was staged as this version")
         return version.number
 
-    # -- status --------------------------------------------------------------------------------
 
-    async def policies(self, state: State) -> list[dict[str, Any]]:
-        counts = await self._store.decision_counts(state.name)
-        return [await self._status(state, learner, counts) for learner in state.learners.values()]
-
-    async def policy(self, state: State, name: str) -> dict[str, Any]:
-        counts = await self._store.decision_counts(state.name)
-        return await self._status(state, find(state, name), counts)
-
-    async def _status(
-        self, state: State, learner: Learner, counts: Mapping[str, int]
-    ) -> dict[str, Any]:
-        tally = state.reward_sums[learner.name]
-        watch = self._telemetry.watched.get((state.name, learner.name))
-        version = learner.active
-        head = None
-        if version.head is not None:
-            health = await _health(version)
-            head = {**asdict(health), "digest": digest(version.head)}
-        return {
-            "name": learner.name,
-            "kind": learner.settings.kind,
-            "share": learner.settings.share,
-            "decisions": counts.get(learner.name, 0),
-            "rewards": learner.rewards,
-            "mean_reward": tally.total / tally.count if tally.count else None,
-            "mean_reward_interval": interval(tally, state.definition.reward),
-            "propensity_mean": watch.propensity if watch else None,
-            "propensity_minimum": watch.minimum if watch else None,
-            "entropy_mean": watch.entropy if watch else None,
-            "model_version": f"{learner.name}/{version.number}@{state.position}",
-            "head": head,
-            "version": version.number,
-            "staged": learner.staged.version.number if learner.staged else None,
-            "training_due": learner.training_due,
-            "training_due_at": learner.training_due_at,
-            "trained_to": version.trained_to if version.number else None,
-            "versions": learner.history,
-        }
-
-
-async def _health(version: Version) -> Health:
-    """Of a wide head in a thread: its spectrum takes seconds."""
-    head = version.copied_head() if version.columns > WIDE else None
-    if head is not None:
-        return await asyncio.to_thread(head.health, version.usual)
-    assert version.head is not None
-    return version.head.health(version.usual)
+def _defined(state: State, definition: Definition, schema_version: int) -> ExperimentDefined:
+    return ExperimentDefined(
+        at=time(),
+        revision=state.revision + 1,
+        schema_version=schema_version,
+        definition=definition.model_dump(mode="json"),
+    )
 
 
 def _expect_moderate(definition: Definition) -> None:
     """Raises Invalid for numbers with which sums or scores would overflow."""
     rules = definition.reward
-    for setting, ends in (("range", rules.range), ("total", rules.total or ())):
-        for end in ends:
-            _expect_between(-LARGEST_REWARD, end, LARGEST_REWARD, f"reward.{setting}")
+    bounded: list[tuple[str, object, float, float]] = [
+        (f"reward.{setting}", end, -LARGEST_REWARD, LARGEST_REWARD)
+        for setting, ends in (("range", rules.range), ("total", rules.total or ()))
+        for end in ends
+    ]
     for name, policy in definition.policies.items():
-        for setting, (low, high) in SETTINGS.items():
-            value = getattr(policy, setting, None)
-            if isinstance(value, float) and value != 0:
-                _expect_between(low, value, high, f"policies.{name}.{setting}")
-
-
-def _expect_between(low: float, value: float, high: float, path: str) -> None:
-    if not low <= value <= high:
-        raise Invalid(f"must lie between {low:g} and {high:g}", path=path)
+        values = policy.model_dump(include=set(SETTINGS))
+        bounded += [
+            (f"policies.{name}.{setting}", values.get(setting) or None, low, high)
+            for setting, (low, high) in SETTINGS.items()
+        ]
+    for path, value, low, high in bounded:
+        if isinstance(value, float) and not low <= value <= high:
+            raise Invalid(f"must lie between {low:g} and {high:g}", path=path)
 
 
 def _expect_foldable(name: str, event: ExperimentDefined) -> None:
-    """Fold a definition into an empty state before the log has it. Raises Invalid where that fails,
-    whatever the cause is: no replica could serve it."""
+    """Raises Invalid where an empty state cannot fold the definition, whatever the cause is: no
+    replica could serve it."""
     try:
         State(name).apply(1, event)
     except Exception as fault:
@@ -318,9 +257,8 @@ def _expect_foldable(name: str, event: ExperimentDefined) -> None:
 
 def _judged(
     learner: Learner, artifact: bytes, limit: int, x: Array, span: tuple[float, float]
-) -> tuple[Version, dict[str, Any]]:
-    """A version as it was handed over, and what its trainer says of it. Raises Damaged, LogTooNew,
-    or Invalid."""
+) -> tuple[Version, Meta]:
+    """An uploaded version and its trainer's metadata. Raises Damaged, LogTooNew, or Invalid."""
     with np.errstate(all="ignore"):  # what overflows is refused
         meta = read_meta(artifact, limit)
         if not learner.settings.has_net and not meta.get("without"):

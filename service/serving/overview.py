@@ -1,15 +1,18 @@
-"""What an operator and a data scientist look at: the figures of a state, put together to be read.
+"""Figures of processes, experiments, policies and arms, for operators and data scientists.
 
-Cheap enough to be asked for every two seconds: no spectrum of a head, no row of the log.
+All but the spectrum of a head (`policies`) are cheap enough to read every two seconds.
 """
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import asdict, dataclass
 from time import time
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from service.bandits.policies.version import WIDE, Version
+from service.bandits.posterior import digest
 from service.log.journal import Journal
 from service.log.stores import Store
 from service.observability.history import COLUMNS, History
@@ -22,12 +25,13 @@ from service.state.reward_statistics import RewardSums, interval, lead
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+Figures = dict[str, object]
 Order = Literal["arm", "impressions", "total", "mean"]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which arms, in what order, from where on. policy: None adds up all. match: in the id."""
+    """A page of arms. policy: None adds up all; match: part of the id."""
 
     policy: str | None
     order: Order
@@ -46,7 +50,7 @@ class Overview:
 
     # -- the process and its experiments -------------------------------------------------------
 
-    def process(self, grant: Grant | None = None) -> dict[str, Any]:
+    def process(self, grant: Grant | None = None) -> Figures:
         journal = self._journal
         return {
             "now": time(),
@@ -68,7 +72,7 @@ class Overview:
             ],
         }
 
-    def _experiment(self, state: State) -> dict[str, Any]:
+    def _experiment(self, state: State) -> Figures:
         learners, tallies = state.learners.values(), state.reward_sums.values()
         count, total = sum(each.count for each in tallies), sum(each.total for each in tallies)
         return {
@@ -85,13 +89,27 @@ class Overview:
             "mean_reward": total / count if count else None,
         }
 
-    async def experiment(self, state: State) -> dict[str, Any]:
-        """decisions: None while the log is gone, which counts them."""
+    async def experiment(self, state: State) -> Figures:
+        """decisions: None while the log, which counts them, is gone."""
         counts = None
         if not self._journal.degraded:
             counts = await self._store.decision_counts(state.name)
         shares = sum(learner.settings.share for learner in state.learners.values())
-        rules = state.definition.reward
+        rules, sums = state.definition.reward, state.reward_sums
+        policies = []
+        for name, learner in state.learners.items():
+            own, others = sums[name], [(other, sums[other]) for other in sums if other != name]
+            policies.append(
+                {
+                    **self._policy(state, learner),
+                    "decisions": None if counts is None else counts.get(name, 0),
+                    "traffic": learner.settings.share / shares,
+                    "settled": own.count,
+                    "total": own.total,
+                    "squares": own.squares,
+                    "lead": lead(own, others, rules),
+                }
+            )
         return {
             **self._experiment(state),
             "now": time(),
@@ -102,30 +120,18 @@ class Overview:
                 "default": rules.default,
                 "aggregation": rules.aggregation,
             },
-            "figures": [
-                {
-                    **self._figures(state, learner, learner.settings.share / shares),
-                    "decisions": None if counts is None else counts.get(learner.name, 0),
-                }
-                for learner in state.learners.values()
-            ],
+            "figures": policies,
         }
 
-    def _figures(self, state: State, learner: Learner, traffic: float) -> dict[str, Any]:
-        name, rules = learner.name, state.definition.reward
-        tally, watch = state.reward_sums[name], self._telemetry.watched.get((state.name, name))
-        others = [(other, state.reward_sums[other]) for other in state.learners if other != name]
+    def _policy(self, state: State, learner: Learner) -> Figures:
+        own = state.reward_sums[learner.name]
+        watch = self._telemetry.watched.get((state.name, learner.name))
         return {
-            "name": name,
+            "name": learner.name,
             "kind": learner.settings.kind,
             "share": learner.settings.share,
-            "traffic": traffic,
-            "settled": tally.count,
-            "total": tally.total,
-            "squares": tally.squares,
-            "mean_reward": tally.total / tally.count if tally.count else None,
-            "mean_reward_interval": interval(tally, rules),
-            "lead": lead(tally, others, rules),
+            "mean_reward": own.total / own.count if own.count else None,
+            "mean_reward_interval": interval(own, state.definition.reward),
             "propensity_mean": watch.propensity if watch else None,
             "propensity_minimum": watch.minimum if watch else None,
             "entropy_mean": watch.entropy if watch else None,
@@ -136,7 +142,23 @@ class Overview:
             "training_due_at": learner.training_due_at,
         }
 
-    def history(self, state: State, step: int, after: float) -> dict[str, Any]:
+    async def policies(self, state: State, policy: str | None = None) -> list[Figures]:
+        """One policy, or all, with the health of their heads. Raises NotFound."""
+        learners = [find(state, policy)] if policy else state.learners.values()
+        counts = await self._store.decision_counts(state.name)
+        return [
+            {
+                **self._policy(state, learner),
+                "decisions": counts.get(learner.name, 0),
+                "model_version": f"{learner.name}/{learner.active.number}@{state.position}",
+                "head": await _head(learner.active),
+                "trained_to": learner.active.trained_to if learner.active.number else None,
+                "versions": learner.history,
+            }
+            for learner in learners
+        ]
+
+    def history(self, state: State, step: int, after: float) -> Figures:
         policies = []
         for name in state.learners:
             samples = self._history.samples(state.name, name, step, after)
@@ -148,32 +170,30 @@ class Overview:
 
     # -- arms ----------------------------------------------------------------------------------
 
-    def arms(self, state: State, page: Page) -> dict[str, Any]:
+    def arms(self, state: State, page: Page) -> Figures:
         """Arms of the catalogue, and those that were shown and are retired. Raises NotFound."""
-        chosen = list(state.arm_reward_sums)
-        if page.policy is not None:
-            chosen = [find(state, page.policy).name]
-        tallies = [state.arm_reward_sums[policy] for policy in chosen]
-        row_of = dict(zip(state.arms, range(len(state.arms)), strict=True))
-        for tally in tallies:
-            if not tally.rows.keys() <= row_of.keys():
-                for arm in tally.rows:
+        if page.policy is None:
+            by_policy = list(state.arm_reward_sums.values())
+        else:
+            by_policy = [state.arm_reward_sums[find(state, page.policy).name]]
+        row_of = {arm: row for row, arm in enumerate(state.arms)}
+        for shown in by_policy:
+            if not shown.rows.keys() <= row_of.keys():
+                for arm in shown.rows:
                     row_of.setdefault(arm, len(row_of))
         ids, sums = list(row_of), np.zeros((3, len(row_of)))
-        for tally in tallies:
-            rows = np.fromiter(map(row_of.__getitem__, tally.rows), np.intp, len(tally.rows))
-            sums[:, rows] += tally.columns()
-        of_all = float(sums[0].sum())
+        for shown in by_policy:
+            rows = np.fromiter(map(row_of.__getitem__, shown.rows), np.intp, len(shown.rows))
+            sums[:, rows] += shown.columns()
         found = np.arange(len(ids))
-        if sought := page.match.casefold():
-            found = np.array([sought in arm.casefold() for arm in ids], dtype=bool).nonzero()[0]
+        if match := page.match.casefold():
+            found = np.array([match in arm.casefold() for arm in ids], dtype=bool).nonzero()[0]
         ordered = found[_order(page, ids, sums, found)]
-        rules = state.definition.reward
-        listed = []
+        impressions, rules, arms = float(sums[0].sum()), state.definition.reward, []
         for row in ordered[page.offset : page.offset + page.limit].tolist():
             count, total, squares = sums[:, row].tolist()
             own = RewardSums(0, int(count), total, squares)
-            listed.append(
+            arms.append(
                 {
                     "arm": ids[row],
                     "active": ids[row] in state.arms,
@@ -181,16 +201,20 @@ class Overview:
                     "total": total,
                     "mean_reward": total / count if count else None,
                     "mean_reward_interval": interval(own, rules),
-                    "share": count / of_all if of_all else 0.0,
+                    "share": count / impressions if impressions else 0.0,
                 }
             )
-        since = max((tally.begins for tally in tallies), default=0)
-        return {"found": len(found), "since": since, "impressions": int(of_all), "arms": listed}
+        return {
+            "found": len(found),
+            "since": max((shown.begins for shown in by_policy), default=0),
+            "impressions": int(impressions),
+            "arms": arms,
+        }
 
     # -- decisions -----------------------------------------------------------------------------
 
-    def decisions(self, state: State, policy: str | None, limit: int) -> list[dict[str, Any]]:
-        """The last ones of this process, the newest first. Raises NotFound."""
+    def decisions(self, state: State, policy: str | None, limit: int) -> list[Figures]:
+        """The last decisions of this process, newest first. Raises NotFound."""
         if policy is not None:
             find(state, policy)
         found = []
@@ -203,9 +227,21 @@ class Overview:
         return [dict(zip(names, each, strict=True)) for each in found[:limit]]
 
 
+async def _head(version: Version) -> Figures | None:
+    """The health of a wide head in a thread: its spectrum takes seconds."""
+    if version.head is None:
+        return None
+    head = version.copied_head() if version.columns > WIDE else None
+    if head is not None:
+        health = await asyncio.to_thread(head.health, version.usual)
+    else:
+        health = version.head.health(version.usual)
+    return {**asdict(health), "digest": digest(version.head)}
+
+
 def _order(page: Page, ids: list[str], sums: Array, found: Index) -> Index:
-    """A permutation of the rows found. Arms that were never shown come last in either direction;
-    equals by their place in the catalogue."""
+    """A permutation of the found rows. Arms that were never shown come last in either direction,
+    equal ones in the order of the catalogue."""
     count, total, _ = sums[:, found]
     if page.order == "arm":
         names = sorted(range(len(found)), key=lambda place: ids[found[place]].casefold())
