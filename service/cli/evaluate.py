@@ -116,7 +116,7 @@ def run(
 
     given = {"least_effective": least_effective, "most_unsupported": most_unsupported}
     bounds = {name: value for name, value in given.items() if value is not None}
-    request = evaluate.Request(
+    request = evaluate.EvaluationRequest(
         experiment=experiment,
         policies=policies,
         definitions=read_definitions(definition) if definition else {},

@@ -7,28 +7,53 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
-import numpy.typing as npt
 
+from service.definition.features import Array
 from service.evaluation.estimators import Logged
-from service.evaluation.walk import Visit
+from service.evaluation.walk import LoggedDecision
 
 ARMS = 10_000
-"""Arms without support that are told apart; those of further ones are counted together."""
+"""Arms without support that are counted one by one; further ones are counted together."""
 OTHERS = "(others)"
 
 
-@dataclass
-class _Policy:
-    """chance: of the shown arm; bound: largest weight of an arm; earned: by the guess;
-    unsupported: what it would show that the log could not have, by arm; otherwise: decisions of
-    which it would have chosen other candidates."""
+def _doubles() -> "array[float]":
+    return array("d")
 
-    chance: "array[float]" = field(default_factory=lambda: array("d"))
-    bound: "array[float]" = field(default_factory=lambda: array("d"))
-    earned: "array[float]" = field(default_factory=lambda: array("d"))
-    missing: "array[float]" = field(default_factory=lambda: array("d"))
-    unsupported: Counter[str] = field(default_factory=Counter)
+
+@dataclass
+class _PolicyColumns:
+    """
+    chance        of the shown arm
+    bound         largest weight of an arm
+    earned        by the guess
+    missing       chance of what the log could not have shown; unsupported: the same by arm
+    otherwise     decisions of which it would have chosen other candidates
+    """
+
+    chance: "array[float]" = field(default_factory=_doubles)
+    bound: "array[float]" = field(default_factory=_doubles)
+    earned: "array[float]" = field(default_factory=_doubles)
+    missing: "array[float]" = field(default_factory=_doubles)
+    unsupported: dict[str, float] = field(default_factory=dict)
     otherwise: int = 0
+
+    def add(self, logged: LoggedDecision, target: Array) -> None:
+        self.chance.append(float(target[logged.shown]))
+        self.earned.append(float(target @ logged.guess))
+        behaviour = logged.behaviour
+        if behaviour is None:
+            self.bound.append(float("inf"))
+            self.missing.append(0.0)
+            return
+        possible = behaviour > 0
+        self.bound.append(float((target[possible] / behaviour[possible]).max()))
+        missing = np.flatnonzero(~possible & (target > 0))
+        self.missing.append(float(target[missing].sum()))
+        for index in missing.tolist():
+            arm, by_arm = logged.arms[index], self.unsupported
+            arm = arm if arm in by_arm or len(by_arm) < ARMS else OTHERS
+            by_arm[arm] = by_arm.get(arm, 0.0) + float(target[index])
 
 
 def _number(unit: str) -> int:
@@ -39,15 +64,15 @@ def _number(unit: str) -> int:
 class Columns:
     """Of one evaluation.
 
-    slates   decisions of more than one arm, of which the first is looked at
-    untold   decisions of which the log knows the chance of the shown arm alone
+    slates       decisions of more than one arm, of which only the first counts
+    untold       decisions of which the log knows the chance of the shown arm alone
     shortlists   decisions by the policy that chose their candidates itself
     """
 
     def __init__(self, policies: Sequence[str]) -> None:
-        self._policies = {name: _Policy() for name in policies}
-        self._reward, self._behaviour, self._guess = array("d"), array("d"), array("d")
-        self._group, self._at = array("q"), array("d")
+        self._policies = {name: _PolicyColumns() for name in policies}
+        self._reward, self._behaviour, self._guess = _doubles(), _doubles(), _doubles()
+        self._group, self._at = array("q"), _doubles()
         self.slates = self.untold = 0
         self.logged_by: Counter[str] = Counter()
         self.shortlists: Counter[str] = Counter()
@@ -55,38 +80,21 @@ class Columns:
     def __len__(self) -> int:
         return len(self._reward)
 
-    def add(self, visit: Visit, reward: float) -> None:
-        decision, shown = visit.decision, visit.shown
+    def add(self, logged: LoggedDecision, reward: float) -> None:
+        decision = logged.decision
         self._reward.append(reward)
-        self._behaviour.append(visit.propensity)
-        self._guess.append(float(visit.guess[shown]))
+        self._behaviour.append(logged.propensity)
+        self._guess.append(float(logged.guess[logged.shown]))
         unit = decision.unit
         self._group.append(-1 - len(self._group) if unit is None else _number(unit))
         self._at.append(decision.at)
         self.slates += len(decision.shown) > 1
-        self.untold += visit.behaviour is None
+        self.untold += logged.behaviour is None
         self.logged_by[decision.policy] += 1
-        self.shortlists[decision.policy] += visit.shortlist
+        self.shortlists[decision.policy] += logged.shortlist
         for name, own in self._policies.items():
-            self._add(own, visit, visit.targets[name])
-            own.otherwise += name in visit.others
-
-    def _add(self, own: _Policy, visit: Visit, target: npt.NDArray[np.float64]) -> None:
-        own.chance.append(float(target[visit.shown]))
-        own.earned.append(float(target @ visit.guess))
-        behaviour = visit.behaviour
-        if behaviour is None:
-            own.bound.append(float("inf"))
-            own.missing.append(0.0)
-            return
-        possible = behaviour > 0
-        own.bound.append(float((target[possible] / behaviour[possible]).max()))
-        missing = np.flatnonzero(~possible & (target > 0))
-        own.missing.append(float(target[missing].sum()))
-        for index in missing.tolist():
-            arm = visit.arms[index]
-            arm = arm if arm in own.unsupported or len(own.unsupported) < ARMS else OTHERS
-            own.unsupported[arm] += float(target[index])  # type: ignore[assignment]
+            own.add(logged, logged.targets[name])
+            own.otherwise += name in logged.others
 
     def logged(self, policy: str, range_: tuple[float, float]) -> Logged:
         own = self._policies[policy]
@@ -105,8 +113,8 @@ class Columns:
         """The share of what a policy would show that the log could not have shown, in all and by
         arm, the largest first."""
         own, count = self._policies[policy], max(len(self), 1)
-        by_arm = {arm: mass / count for arm, mass in own.unsupported.most_common()}
-        return float(np.sum(own.missing)) / count, by_arm
+        by_arm = sorted(own.unsupported.items(), key=lambda each: -each[1])
+        return float(np.sum(own.missing)) / count, {arm: mass / count for arm, mass in by_arm}
 
     def otherwise(self, policy: str) -> int:
         """Decisions of which a policy would have chosen other candidates."""
@@ -116,8 +124,3 @@ class Columns:
     def times(self) -> tuple[float, float]:
         """Of the first and the last, unix seconds."""
         return min(self._at), max(self._at)
-
-    @property
-    def earned(self) -> npt.NDArray[np.float64]:
-        """What the log itself earned."""
-        return np.array(self._reward)

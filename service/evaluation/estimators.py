@@ -18,7 +18,7 @@ SNIPS has a bias that goes with 1 / effective sample size. DM is as wrong as q i
 where it switches. DM has no interval: how far its rows spread says nothing of how wrong q is.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -91,14 +91,19 @@ class Terms:
 
 @dataclass(frozen=True)
 class Estimate:
-    """value: reward a decision; error: its standard error; the rest as in `intervals`, of which
-    `interval`, the adjusted one, is to be shown."""
+    """value: reward a decision; the rest as in `intervals`, of which `interval`, the adjusted one,
+    is to be shown."""
 
     value: float
-    error: float
+    standard_error: float
     interval: Interval
     bootstrap: Interval
     bernstein: Interval
+
+    def within(self, least: float, most: float) -> "Estimate":
+        """With intervals that lie in the range of rewards; `bernstein` does anyway."""
+        interval, bootstrap = (x.within(least, most) for x in (self.interval, self.bootstrap))
+        return replace(self, interval=interval, bootstrap=bootstrap)
 
 
 def ips(log: Logged) -> Terms:
@@ -169,44 +174,31 @@ def estimate(
 ) -> dict[str, Estimate]:
     """Every estimator of NAMES with its intervals. The same log and seed give the same numbers."""
     found = terms_of(log)
-    pairs = [tuple(grouped(log.group, terms.top, terms.bottom)) for terms in found.values()]
+    pairs = [grouped(log.group, terms.top, terms.bottom) for terms in found.values()]
     [weight] = grouped(log.group, log.weight)
     rewards = _rewards_seen(log)
     bootstrap = Bootstrap(len(weight), np.random.default_rng(seed), resamples)
     resampled = bootstrap.intervals([(top, bottom) for top, bottom in pairs], confidence)
     estimates = {}
     for (name, terms), (top, bottom), third in zip(found.items(), pairs, resampled, strict=True):
+        width = float(grouped(log.group, terms.width)[0].max())
         estimates[name] = Estimate(
             terms.value,
             standard_error(top, bottom),
             adjusted(top, bottom, weight, rewards, confidence),
             third,
-            bernstein(
-                top,
-                bottom,
-                width=float(grouped(log.group, terms.width)[0].max()),
-                confidence=confidence,
-                limits=log.range,
-            ),
+            bernstein(top, bottom, width=width, confidence=confidence, limits=log.range),
         )
-    estimates["switch_dr"] = _with_bias(estimates["switch_dr"], estimates["dr"])
-    return estimates
-
-
-def _with_bias(switched: Estimate, unbiased: Estimate) -> Estimate:
-    """What was left out for its variance has a bias that no resampling shows: so the intervals hold
-    those of the estimate without it, too."""
-
-    def both(one: Interval, other: Interval) -> Interval:
-        return Interval(min(one.low, other.low), max(one.high, other.high))
-
-    return Estimate(
-        switched.value,
-        switched.error,
-        both(switched.interval, unbiased.interval),
-        both(switched.bootstrap, unbiased.bootstrap),
-        both(switched.bernstein, unbiased.bernstein),
+    # What was left out for its variance has a bias that no resampling shows, so its intervals hold
+    # those of the estimate without it, too.
+    switched, unbiased = estimates["switch_dr"], estimates["dr"]
+    estimates["switch_dr"] = replace(
+        switched,
+        interval=switched.interval.hull(unbiased.interval),
+        bootstrap=switched.bootstrap.hull(unbiased.bootstrap),
+        bernstein=switched.bernstein.hull(unbiased.bernstein),
     )
+    return estimates
 
 
 def _rewards_seen(log: Logged) -> tuple[float, float]:
@@ -215,25 +207,3 @@ def _rewards_seen(log: Logged) -> tuple[float, float]:
     if len(seen) and seen.min() < seen.max():
         return float(seen.min()), float(seen.max())
     return log.range
-
-
-def cross_fitted(
-    rows: Array,  # (n, m) features of what was shown
-    reward: Array,  # (n,)
-    every: Array,  # (n, K, m) features of every candidate
-    *,
-    ridge: float = 1.0,
-    folds: int = 5,
-    seed: int = 0,
-) -> tuple[Array, Array]:  # (n,), (n, K)
-    """Guesses by ridge regression, each from a fit to the other folds: of the shown, of every."""
-    n, m = rows.shape
-    fold = np.random.default_rng(seed).permutation(n) % folds
-    shown, all_ = np.empty(n), np.empty(every.shape[:2])
-    for number in range(folds):
-        own = fold == number
-        x, r = rows[~own], reward[~own]
-        center = float(r.mean()) if len(r) else 0.0
-        w = np.linalg.solve(x.T @ x + ridge * np.eye(m), x.T @ (r - center))
-        shown[own], all_[own] = rows[own] @ w + center, every[own] @ w + center
-    return shown, all_

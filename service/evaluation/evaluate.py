@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -10,21 +9,26 @@ from service.errors import Invalid, NotFound
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import Estimate, direct, estimate
 from service.evaluation.intervals import Interval, adjusted, grouped
-from service.evaluation.refusals import LEAST_EFFECTIVE, MOST_UNSUPPORTED, Weights, refusal
+from service.evaluation.refusals import (
+    LEAST_EFFECTIVE,
+    MOST_UNSUPPORTED,
+    WeightSummary,
+    refusal,
+    summarize,
+)
 from service.evaluation.rows import Say, Selection, choose
-from service.evaluation.targets import GUESS, Added, with_policies
+from service.evaluation.targets import GUESS, Added, PolicyFields, with_policies
 from service.evaluation.walk import Walk
 from service.log.follower import Follower
 from service.log.reading import reading
 from service.log.stores import Store
 from service.observability.telemetry import Telemetry
 
-NOTHING = None, None
-"""What a log earned that tells nothing of it."""
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Request:
+class EvaluationRequest:
     """What to evaluate.
 
     policies      live ones; None: all, but only where nothing is defined
@@ -36,7 +40,7 @@ class Request:
 
     experiment: str | None = None
     policies: Sequence[str] | None = None
-    definitions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    definitions: Mapping[str, PolicyFields] = field(default_factory=dict)
     selection: Selection = field(default_factory=Selection)
     freeze: bool = False
     own: bool = False
@@ -50,22 +54,22 @@ class Request:
 class PolicyValue:
     """Of one policy.
 
-    refused       why there is no estimate; None where there is one
-    estimates     by estimator
-    direct        by the guess alone (DM), without an interval: its bias is not known
-    otherwise     decisions of which it would have had other candidates
-    unsupported   share of what it would show that the log could not, and by arm
+    refused            why there is no estimate; None where there is one
+    other_candidates   decisions of which it would have had other candidates
+    unsupported        share of what it would show that the log could not, and by arm
+    estimates          by estimator
+    direct_method      by the guess alone, without an interval: its bias is not known
     """
 
     policy: str
     never_ran: bool
     refused: str | None
-    estimates: Mapping[str, Estimate]
-    direct: float | None
-    weights: Weights
-    otherwise: int
+    weights: WeightSummary
+    other_candidates: int
     unsupported: float
     unsupported_arms: Mapping[str, float]
+    estimates: Mapping[str, Estimate]
+    direct_method: float | None
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Evaluation:
     slates      decisions of several arms
     shortlists  decisions of which the policy chose the candidates itself
     erased      events that policies could not learn from any more
-    left_out    decisions that were asked for and not evaluated, by reason
+    left_out    decisions that were selected and not evaluated, by reason
     """
 
     experiment: str
@@ -99,14 +103,16 @@ class Evaluation:
     policies: Sequence[PolicyValue]
 
 
-async def evaluate_store(url: str, request: Request, say: Say | None = None) -> Evaluation:
-    """Evaluate on a store, which is read and never written. Raises NotFound, Invalid,
-    ConfigurationError, or StoreError where the log cannot be read."""
+async def evaluate_store(
+    url: str, request: EvaluationRequest, say: Say | None = None
+) -> Evaluation:
+    """Evaluate on a store, which is only read. Raises NotFound, Invalid, ConfigurationError, or
+    StoreError where the log cannot be read."""
     async with reading(url) as store:
         return await evaluate(store, request, say)
 
 
-async def evaluate(store: Store, request: Request, say: Say | None = None) -> Evaluation:
+async def evaluate(store: Store, request: EvaluationRequest, say: Say | None = None) -> Evaluation:
     name = await _experiment(store, request.experiment)
     policies = await _policies(store, name, request)
     selection = request.selection
@@ -116,21 +122,21 @@ async def evaluate(store: Store, request: Request, say: Say | None = None) -> Ev
         selection = replace(selection, newest=max(len(chosen) // 2, 1))
     chosen = await choose(store, name, selection, say)
     own = request.own or selection.logged_by is not None
-    added = Added(request.definitions)
-    walk = Walk(store, name, policies, added, freeze=request.freeze, own=own)
+    walk = Walk(store, name, policies, Added(request.definitions), freeze=request.freeze, own=own)
     columns = Columns(policies)
-    async for visit in walk.visits(chosen, say):
-        columns.add(visit, float(chosen.rewards[visit.index]))
-    left = chosen.left_out + walk.left_out
-    low, high = walk.range
-    rewards = columns.earned
-    if len(rewards):  # a sum of contributions, or what an older definition allowed
-        low, high = min(low, float(rewards.min())), max(high, float(rewards.max()))
-    values = [_value(columns, policy, (low, high), request) for policy in policies]
+    async for logged in walk.decisions(chosen, say):
+        columns.add(logged, float(chosen.rewards[logged.index]))
+    log = columns.logged(policies[0], walk.range)
+    range_ = walk.range
+    if len(columns):  # a sum of contributions, or what an older definition allowed
+        low, high = range_
+        range_ = min(low, float(log.reward.min())), max(high, float(log.reward.max()))
     first, last = columns.times if len(columns) else (None, None)
-    refused = columns.slates > 0 and not request.first_slot
-    counted = len(columns) > 0 and not refused
-    mean, interval = _earned(columns, policies[0], (low, high), request) if counted else NOTHING
+    mean, interval = None, None
+    if len(columns) and (request.first_slot or not columns.slates):
+        top, bottom = grouped(log.group, log.reward, np.ones_like(log.reward))
+        mean = float(log.reward.mean())
+        interval = adjusted(top, bottom, bottom, range_, request.confidence).within(*range_)
     return Evaluation(
         experiment=name,
         decisions=len(columns),
@@ -146,72 +152,53 @@ async def evaluate(store: Store, request: Request, say: Say | None = None) -> Ev
         shortlists=columns.shortlists.total(),
         untold=columns.untold,
         erased=len(chosen.erased),
-        left_out=dict(left.most_common()),
-        policies=values,
+        left_out=dict((chosen.left_out + walk.left_out).most_common()),
+        policies=[_value(columns, policy, range_, request) for policy in policies],
     )
 
 
 async def _experiment(store: Store, name: str | None) -> str:
     names = await store.experiments()
-    if name is None:
-        if len(names) != 1:
-            raise Invalid(
-                f"name the experiment, one of: {', '.join(names)}" if names else "there is none",
-                path="experiment",
-            )
+    if name is None and len(names) == 1:
         return names[0]
+    if name is None:
+        say = f"name the experiment, one of: {', '.join(names)}" if names else "there is none"
+        raise Invalid(say, path="experiment")
     if name not in names:
         raise NotFound(f"the store has no experiment {name}", path="experiment")
     return name
 
 
-async def _policies(store: Store, name: str, request: Request) -> list[str]:
-    """Those to evaluate, checked against the experiment as it stands before the long work."""
+async def _policies(store: Store, name: str, request: EvaluationRequest) -> list[str]:
+    """Those to evaluate, checked against the current experiment before the long work."""
     state = await Follower(store, Telemetry()).discover(name)
     if state.deleted:
         raise NotFound("the experiment was deleted", path="experiment")
+    live, defined = state.learners, request.definitions
     asked = request.policies
     if asked is None:
-        asked = [] if request.definitions else list(state.learners)
-    if unknown := [policy for policy in asked if policy not in state.learners]:
+        asked = [] if defined else list(live)
+    if unknown := [policy for policy in asked if policy not in live]:
         raise NotFound(f"the experiment has no policy {unknown[0]}", path="policies")
-    if both := [policy for policy in request.definitions if policy in state.learners]:
+    if both := [policy for policy in defined if policy in live]:
         raise Invalid(
             f"the experiment has a policy {both[0]} already: give the definition another name",
             path="definition",
         )
-    if GUESS in {*state.learners, *request.definitions}:
+    if GUESS in live or GUESS in defined:
         raise Invalid(f"a policy cannot be evaluated beside one named {GUESS}", path="policies")
-    check_definitions(state.definition.model_dump(mode="json"), request.definitions)
-    found = list(dict.fromkeys([*asked, *request.definitions]))
+    guess = {GUESS: {"kind": "greedy", "features": ["intercept"]}}
+    with_policies(state.definition.model_dump(mode="json"), {**defined, **guess})
+    found = list(dict.fromkeys([*asked, *defined]))
     if not found:
         raise Invalid("name at least one policy, or a definition", path="policies")
     return found
 
 
-def check_definitions(
-    definition: Mapping[str, Any], extra: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """Raises ConfigurationError where policies are wrong, or do not fit the experiment."""
-    with_policies(definition, {**extra, GUESS: {"kind": "greedy", "features": ["intercept"]}})
-
-
-def _earned(
-    columns: Columns, policy: str, range_: tuple[float, float], request: Request
-) -> tuple[float, Interval]:
-    log = columns.logged(policy, range_)
-    ones = np.ones_like(log.reward)
-    top, bottom = grouped(log.group, log.reward, ones)
-    interval = adjusted(top, bottom, bottom, range_, request.confidence)
-    return float(log.reward.mean()), interval.within(*range_)
-
-
-def _value(
-    columns: Columns, policy: str, range_: tuple[float, float], request: Request
-) -> PolicyValue:
+def _value(columns: Columns, policy: str, range_: Range, request: EvaluationRequest) -> PolicyValue:
     mass, by_arm = columns.unsupported(policy)
     log = columns.logged(policy, range_)
-    weights = Weights.of(log)
+    weights = summarize(log)
     refused = refusal(
         columns,
         policy,
@@ -225,17 +212,10 @@ def _value(
         policy=policy,
         never_ran=policy in request.definitions,
         refused=refused,
-        estimates={
-            name: replace(
-                each,
-                interval=each.interval.within(*range_),
-                bootstrap=each.bootstrap.within(*range_),
-            )
-            for name, each in estimates.items()
-        },
-        direct=None if refused else direct(log).value,
         weights=weights,
-        otherwise=columns.otherwise(policy),
+        other_candidates=columns.otherwise(policy),
         unsupported=mass,
         unsupported_arms=by_arm,
+        estimates={name: each.within(*range_) for name, each in estimates.items()},
+        direct_method=None if refused else direct(log).value,
     )

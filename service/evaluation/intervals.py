@@ -38,6 +38,10 @@ class Interval(NamedTuple):
         weights need not."""
         return Interval(*(min(max(end, least), most) for end in self))
 
+    def hull(self, other: "Interval") -> "Interval":
+        """The smallest that holds both."""
+        return Interval(min(self.low, other.low), max(self.high, other.high))
+
 
 def grouped(group: npt.NDArray[np.int64] | None, *columns: Array) -> list[Array]:
     """Sums over the rows of each group; None: each row is a group."""

@@ -27,36 +27,35 @@ SHOWN_ARMS = 5
 
 
 @dataclass(frozen=True)
-class Weights:
-    """Of one policy: effective sample size, largest and mean weight, and the mean's standard error
-    (infinite of fewer than two)."""
+class WeightSummary:
+    """Of one policy. mean_weight_error: the standard error, infinite of fewer than two."""
 
-    effective: float
-    largest: float
-    mean: float
-    error: float
+    effective_sample_size: float
+    largest_weight: float
+    mean_weight: float
+    mean_weight_error: float
 
-    @classmethod
-    def of(cls, log: Logged) -> "Weights":
-        weight = log.weight
-        if not len(weight):
-            return cls(0.0, 0.0, 0.0, float("inf"))
-        by_group, sizes = grouped(log.group, weight, np.ones_like(weight))
-        effective = min(effective_size(weight), effective_size(by_group))
-        error = standard_error(by_group, sizes)
-        return cls(effective, float(weight.max()), float(weight.mean()), error)
+
+def summarize(log: Logged) -> WeightSummary:
+    weight = log.weight
+    if not len(weight):
+        return WeightSummary(0.0, 0.0, 0.0, float("inf"))
+    by_group, sizes = grouped(log.group, weight, np.ones_like(weight))
+    effective = min(effective_size(weight), effective_size(by_group))
+    error = standard_error(by_group, sizes)
+    return WeightSummary(effective, float(weight.max()), float(weight.mean()), error)
 
 
 def refusal(
     columns: Columns,
     policy: str,
-    weights: Weights,
+    weights: WeightSummary,
     *,
     first_slot: bool,
     least_effective: float,
     most_unsupported: float,
 ) -> str | None:
-    """None where the log can tell. first_slot: the value of the first slot is asked for."""
+    """None where the log can tell. first_slot: the first slot alone is to be valued."""
     if not len(columns):
         return "there is no decision to evaluate on"
     if columns.slates and not first_slot:
@@ -70,13 +69,15 @@ def refusal(
     mass, by_arm = columns.unsupported(policy)
     if mass > most_unsupported:
         return _of_support(mass, by_arm)
-    if weights.effective < least_effective:
+    if weights.effective_sample_size < least_effective:
         return (
-            f"the log tells as much of it as {weights.effective:.0f} decisions of its own would; "
-            f"at least {least_effective:.0f} are needed (largest weight {weights.largest:,.0f})"
+            f"the log tells as much of it as {weights.effective_sample_size:.0f} decisions of its "
+            f"own would; at least {least_effective:.0f} are needed (largest weight "
+            f"{weights.largest_weight:,.0f})"
         )
-    off = weights.mean - 1
-    if isfinite(weights.error) and abs(off) > most_unsupported + MEAN_WEIGHT_ERRORS * weights.error:
+    error = weights.mean_weight_error
+    off = abs(weights.mean_weight - 1)
+    if isfinite(error) and off > most_unsupported + MEAN_WEIGHT_ERRORS * error:
         return _of_mean(weights)
     return None
 
@@ -104,12 +105,13 @@ def _of_support(mass: float, by_arm: Mapping[str, float]) -> str:
     )
 
 
-def _of_mean(weights: Weights) -> str:
+def _of_mean(weights: WeightSummary) -> str:
     seen = (
-        f"weights have the mean {weights.mean:.3f} (standard error {weights.error:.3f}), which is "
-        "1 where the logged propensities are those that arms were drawn by"
+        f"weights have the mean {weights.mean_weight:.3f} (standard error "
+        f"{weights.mean_weight_error:.3f}), which is 1 where the logged propensities "
+        "are those that arms were drawn by"
     )
-    if weights.mean < 1:
+    if weights.mean_weight < 1:
         return f"{seen} and can show all that it would: it would show much that was never shown"
     return (
         f"{seen}: what it would show was shown more often than they say, and estimates would come "

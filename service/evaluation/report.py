@@ -1,14 +1,13 @@
 """An evaluation as a table and as JSON."""
 
-from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
-from service.evaluation.estimators import NAMES, Estimate
+from service.evaluation.estimators import NAMES
 from service.evaluation.evaluate import Evaluation, PolicyValue
 from service.evaluation.intervals import Interval
-from service.evaluation.refusals import Weights
 from service.serving.audit_report import aligned
 
 TITLES = {"ips": "IPS", "snips": "SNIPS", "dr": "DR", "switch_dr": "Switch-DR"}
@@ -18,60 +17,28 @@ ARMS_AS_JSON = 100
 
 
 def as_json(found: Evaluation) -> dict[str, Any]:
+    """As `EvaluationAnswer` of the HTTP interface."""
+    content = asdict(found)
+    del content["first_slot"]
     return {
-        "experiment": found.experiment,
-        "decisions": found.decisions,
+        **content,
         "since": _time(found.since),
         "until": _time(found.until),
-        "frozen": found.frozen,
         "metric": FIRST_SLOT if found.first_slot else PER_DECISION,
-        "confidence": found.confidence,
-        "logged": {"value": found.logged, "interval": _ends(found.logged_interval)},
-        "logged_by": dict(found.logged_by),
-        "slates": found.slates,
-        "shortlists": found.shortlists,
-        "untold": found.untold,
-        "erased": found.erased,
-        "left_out": dict(found.left_out),
+        "logged": {"value": found.logged, "interval": content.pop("logged_interval")},
         "policies": [_policy_as_json(each) for each in found.policies],
     }
 
 
 def _policy_as_json(value: PolicyValue) -> dict[str, Any]:
+    content, error = asdict(value), value.weights.mean_weight_error
+    arms = list(value.unsupported_arms.items())[:ARMS_AS_JSON]
     return {
-        "policy": value.policy,
-        "never_ran": value.never_ran,
-        "refused": value.refused,
-        **_weights_as_json(value.weights),
-        "other_candidates": value.otherwise,
-        "unsupported": value.unsupported,
-        "unsupported_arms": dict(list(value.unsupported_arms.items())[:ARMS_AS_JSON]),
-        "estimates": {name: _estimate_as_json(each) for name, each in value.estimates.items()},
-        "direct_method": value.direct,
+        **content,
+        **content.pop("weights"),
+        "mean_weight_error": error if isfinite(error) else None,
+        "unsupported_arms": dict(arms),
     }
-
-
-def _weights_as_json(weights: Weights) -> dict[str, Any]:
-    return {
-        "effective_sample_size": weights.effective,
-        "largest_weight": weights.largest,
-        "mean_weight": weights.mean,
-        "mean_weight_error": weights.error if isfinite(weights.error) else None,
-    }
-
-
-def _estimate_as_json(one: Estimate) -> dict[str, Any]:
-    return {
-        "value": one.value,
-        "standard_error": one.error,
-        "interval": _ends(one.interval),
-        "bootstrap": _ends(one.bootstrap),
-        "bernstein": _ends(one.bernstein),
-    }
-
-
-def _ends(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else list(interval)
 
 
 def _time(at: float | None) -> str | None:
@@ -79,11 +46,11 @@ def _time(at: float | None) -> str | None:
 
 
 def table(found: Evaluation) -> str:
-    """What was evaluated on, a line for each policy and estimator, then what was refused."""
+    """The decisions, a line for each policy and estimator, then the refusals."""
     lines = [_head(found)]
     if found.logged is not None:
         who = "The first slots of the log" if found.first_slot else "The log itself"
-        lines.append(f"{who} earned {found.logged:.4f} {_told(found.logged_interval)}.")
+        lines.append(f"{who} earned {found.logged:.4f} {_text(found.logged_interval)}.")
     percent, metric = f"{found.confidence:.0%}", "slot 1" if found.first_slot else "reward"
     rows = [["policy", "estimator", metric, percent, "bootstrap", "Bernstein", "ESS", "weight"]]
     for value in found.policies:
@@ -115,22 +82,20 @@ def _head(found: Evaluation) -> str:
 
 
 def _rows(value: PolicyValue) -> list[list[str]]:
-    rows: list[list[str]] = []
-    estimates: Mapping[str, Estimate] = value.estimates
-    for name in NAMES:
-        if name in estimates:
-            one, first = estimates[name], not rows
-            intervals = [_told(each) for each in (one.interval, one.bootstrap, one.bernstein)]
-            weights = value.weights
-            size = [f"{weights.effective:,.0f}", f"{weights.largest:,.1f}"] if first else ["", ""]
-            policy = value.policy if first else ""
-            rows.append([policy, TITLES[name], f"{one.value:.4f}", *intervals, *size])
-    if value.direct is not None:
-        rows.append(["", "DM", f"{value.direct:.4f}", "no interval", *[""] * 4])
+    rows, weights = list[list[str]](), value.weights
+    policy = value.policy
+    size = [f"{weights.effective_sample_size:,.0f}", f"{weights.largest_weight:,.1f}"]
+    for name in filter(value.estimates.__contains__, NAMES):
+        one = value.estimates[name]
+        intervals = [_text(each) for each in (one.interval, one.bootstrap, one.bernstein)]
+        rows.append([policy, TITLES[name], f"{one.value:.4f}", *intervals, *size])
+        policy, size = "", ["", ""]
+    if value.direct_method is not None:
+        rows.append(["", "DM", f"{value.direct_method:.4f}", "no interval", *[""] * 4])
     return rows
 
 
-def _told(interval: Interval | None) -> str:
+def _text(interval: Interval | None) -> str:
     return "" if interval is None else f"[{interval.low:.4f}, {interval.high:.4f}]"
 
 

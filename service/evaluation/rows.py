@@ -1,13 +1,14 @@
-"""Which decisions of a log can be evaluated, and what came of each: held as columns, not as rows.
+"""The decisions of a log that can be evaluated, with their rewards: held as columns, not as rows.
 
-A first pass reads the events for rewards, a second the decision rows. Per settled arm 24 bytes are
-held, per row about 50; the rows themselves are read again when they are evaluated.
+A first pass reads the events for rewards, a second the decision rows. A settled arm takes 24 bytes,
+a row about 50; the rows themselves are read again when they are evaluated.
 """
 
 from array import array
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import nan
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ from service.state.events import (
 )
 
 Say = Callable[[str, int, int | None], None]
-"""Takes what is being done, how much of it is done, and of how much, where that is known."""
+"""Takes the name of a step, how much of it is done, and of how much, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,10 @@ class Chosen:
 
 
 class Rewards:
-    """What each shown arm was settled with last, by the hash of (decision, arm)."""
+    """The last reward of each shown arm, by the hash of (decision, arm)."""
 
     def __init__(self) -> None:
         self._keys, self._values, self._positions = array("q"), array("d"), array("q")
-        self._order: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self.end = 0.0
         self.default: float | None = None
         self.erased: set[int] = set()
@@ -82,8 +82,7 @@ class Rewards:
         """Raises LogTooNew, Damaged or LogGap where the events cannot be read."""
         last = 0
         async for position, event in replay(store, experiment):
-            if not last:
-                self.begins = position - 1
+            self.begins = self.begins if last else position - 1
             self._take(position, event)
             last = position
             if say:
@@ -101,15 +100,13 @@ class Rewards:
         elif isinstance(event, Learned):
             for outcome in outcomes(event):
                 self._keys.append(hash((event.decision, outcome.settled.arm)))
-                learned = outcome.learned
-                self._values.append(float("nan") if learned is None else learned)
+                self._values.append(nan if outcome.learned is None else outcome.learned)
                 self._positions.append(position)
 
     def of(self, decision: str, arm: str) -> tuple[float, int] | None:
-        """The reward as it stands, and the position at which it was settled first."""
+        """The current reward, and the position at which it was settled first."""
         key = hash((decision, arm))
-        first = int(np.searchsorted(self._sorted, key, side="left"))
-        last = int(np.searchsorted(self._sorted, key, side="right"))
+        first, last = (int(np.searchsorted(self._sorted, key, side)) for side in ("left", "right"))
         if first == last:
             return None
         return self._values[self._order[last - 1]], self._positions[self._order[first]]
@@ -125,10 +122,10 @@ EARLIER = "made before the log's origin, of which the events were trimmed"
 async def choose(
     store: Store, experiment: str, selection: Selection, say: Say | None = None
 ) -> Chosen:
-    """Read the log twice over and choose what to evaluate.
+    """Read the log twice and choose what to evaluate.
 
-    Decisions count up to the first that is still waited for: what comes after it would be clicks
-    alone, since a click comes before the default. All before it count, whatever came of them.
+    Decisions count up to the first that still waits for its reward: after it there would be clicks
+    alone, since a click comes before the default. All before it count, whatever their reward.
     """
     rewards = Rewards()
     await rewards.read(store, experiment, say)
@@ -142,7 +139,7 @@ async def choose(
 
 
 class _Kept:
-    """Of the rows that were read, what is needed to choose."""
+    """What the choice needs of the rows that were read."""
 
     def __init__(self, rewards: Rewards, selection: Selection) -> None:
         self._rewards, self._selection = rewards, selection
@@ -159,61 +156,55 @@ class _Kept:
         except LogTooNew:
             raise
         except StoreError:
-            decision = None
-        place = None if decision is None else model_version(decision)
-        if decision is None or place is None or not is_whole(decision):
+            self._left[UNREADABLE] += 1
+            return
+        version = model_version(decision)
+        if version is None or not is_whole(decision):
             self._left[UNREADABLE] += 1
             return
         imported, first = is_imported(decision), decision.shown[0]
-        selected = _selected(decision, self._selection)
-        if not imported and place.position < self._rewards.begins:
+        selected = _is_selected(decision, self._selection)
+        if not imported and version.position < self._rewards.begins:
             self._left[EARLIER] += selected
             return
         self._end = max(self._end, decision.at)
-        came = self._rewards.of(decision.id, first.arm)
-        if came is None and not imported:
+        settled = self._rewards.of(decision.id, first.arm)
+        if settled is None and not imported:
             self._waits.append((decision.reward_by, decision.at))
         if not selected:
             return
         if imported and len(decision.arms) == 1 and first.propensity < 1:
             self._left[CANDIDATES] += 1
             return
+        if settled is not None:
+            value = settled[0]
+        elif imported or decision.deferred or self._rewards.default is None:
+            value = nan  # a deferred one may never have been shown
+        else:
+            value = self._rewards.default  # overdue, even if no service has logged it yet
         self._numbers.append(row.number)
         self._times.append(decision.at)
-        self._positions.append(came[1] - 1 if imported and came else place.position)
-        self._values.append(_value(decision, came, self._rewards, imported=imported))
+        self._positions.append(settled[1] - 1 if imported and settled else version.position)
+        self._values.append(value)
 
     def chosen(self) -> Chosen:
         cut = min((at for by, at in self._waits if by > self._end), default=np.inf)
         numbers, positions = np.array(self._numbers, np.int64), np.array(self._positions, np.int64)
-        times, values, left = np.array(self._times), np.array(self._values), self._left
-        closed = times < cut
+        values, closed = np.array(self._values), np.array(self._times) < cut
         known = closed & ~np.isnan(values)
-        left[OPEN] += int((~closed).sum())
-        left[UNKNOWN] += int((closed & ~known).sum())
+        self._left[OPEN] += int((~closed).sum())
+        self._left[UNKNOWN] += int((closed & ~known).sum())
         rows = np.flatnonzero(known)
         if self._selection.newest is not None:
             rows = rows[-self._selection.newest :]
         rows = rows[np.argsort(positions[rows], kind="stable")]
         erased = self._rewards.erased
-        return Chosen(numbers[rows], positions[rows], values[rows], +left, erased)
+        return Chosen(numbers[rows], positions[rows], values[rows], +self._left, erased)
 
 
-def _selected(decision: Decision, selection: Selection) -> bool:
+def _is_selected(decision: Decision, selection: Selection) -> bool:
     return (
         (selection.since is None or decision.at >= selection.since)
         and (selection.until is None or decision.at < selection.until)
         and (selection.logged_by is None or decision.policy in selection.logged_by)
     )
-
-
-def _value(
-    decision: Decision, came: tuple[float, int] | None, rewards: Rewards, *, imported: bool
-) -> float:
-    """The reward; NaN where none is known. The default of an overdue decision holds, even if the
-    service has not come to log it. A deferred one may never have been shown."""
-    if came is not None:
-        return came[0]
-    if imported or decision.deferred or rewards.default is None:
-        return float("nan")
-    return rewards.default

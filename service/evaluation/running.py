@@ -1,21 +1,30 @@
-"""Evaluations that a service is asked for: each in a process of its own, one at a time, and those
-of each experiment in its turn."""
+"""Evaluations for a service: each in a process of its own, one at a time, those of each experiment
+in turn."""
 
 import asyncio
 import json
 import logging
 import sys
-from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from service.errors import Invalid, NotFound, StoreUnavailable
+from service.evaluation.evaluate import EvaluationRequest
 from service.evaluation.turns import Turns
 
 logger = logging.getLogger(__name__)
 
 
+class Job(msgspec.Struct):
+    """Of `service.evaluation.worker`."""
+
+    store: str
+    request: EvaluationRequest
+
+
 class Evaluations:
-    """Runs `service.evaluation.worker`: serving is not held up, and its memory does not grow.
+    """Runs `service.evaluation.worker`: it does not delay serving, nor use its memory.
 
     seconds   longest that one may take
     waiting   of one experiment, at most
@@ -25,13 +34,13 @@ class Evaluations:
         self._store, self._seconds = store, seconds
         self.turns = Turns(waiting)
 
-    async def run(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Once its turn has come. Raises Busy where too many of its experiment wait, Invalid,
+    async def run(self, request: EvaluationRequest) -> dict[str, Any]:
+        """Wait for its turn and run it. Raises Busy where too many of its experiment wait, Invalid,
         NotFound, or StoreUnavailable."""
         if self._store.startswith("memory"):
             raise Invalid("no other process can read the log of a service on memory://")
-        async with self.turns.turn(asked["experiment"]) as ahead:
-            found = await self._ask(json.dumps({**asked, "store": self._store}).encode())
+        async with self.turns.turn(request.experiment or "") as ahead:
+            found = await self._work(msgspec.json.encode(Job(self._store, request)))
         if "evaluation" in found:
             return {**found["evaluation"], "waited_for": ahead}
         detail, path = found["detail"], found["path"]
@@ -42,7 +51,7 @@ class Evaluations:
                 raise StoreUnavailable(detail)
         raise Invalid(detail, path=path)
 
-    async def _ask(self, question: bytes) -> dict[str, Any]:
+    async def _work(self, job: bytes) -> dict[str, Any]:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -53,18 +62,18 @@ class Evaluations:
         )
         try:
             async with asyncio.timeout(self._seconds):
-                said, faults = await process.communicate(question)
+                output, errors = await process.communicate(job)
         except TimeoutError:
             raise Invalid(
                 f"took longer than {self._seconds:g} seconds: ask for fewer decisions",
                 path="decisions",
             ) from None
         finally:
-            if process.returncode is None:  # too late, or nobody waits for it any more
+            if process.returncode is None:  # too late, or the caller has gone
                 process.kill()
                 await process.wait()
         if process.returncode:
-            logger.error("an evaluation failed: %s", faults.decode(errors="replace")[-2_000:])
+            logger.error("an evaluation failed: %s", errors.decode(errors="replace")[-2_000:])
             raise RuntimeError("an evaluation failed")
-        answer: dict[str, Any] = json.loads(said)
-        return answer
+        found: dict[str, Any] = json.loads(output)
+        return found

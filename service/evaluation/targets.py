@@ -1,9 +1,9 @@
 """The policies that are evaluated: live ones, and definitions that never ran.
 
-Both live in the fold. A definition is put into every `ExperimentDefined` on the way, with no share
-of the traffic: so it meets the features, the arms and the erasures of the log as a live policy
-does, and learns from every policy's rewards in log order. The guess of the reward that doubly
-robust estimates start from is one more of them: a ridge regression.
+Both are part of the fold. A definition is put into every `ExperimentDefined` on the way, with no
+share of the traffic: it meets the features, arms and erasures of the log as a live policy does, and
+learns from every policy's rewards in log order. So is the guess of the reward that doubly robust
+estimates start from: a ridge regression.
 """
 
 import json
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from pydantic import ValidationError
 
@@ -26,6 +27,9 @@ from service.state.events import ExperimentDefined
 from service.state.fold import State, changes_due, read_artifact
 from service.state.learner import Learner, Staged
 
+PolicyFields = Mapping[str, object]
+"""Of a policy's settings, as an experiment's file has them."""
+
 GUESS = "_guess_of_reward"
 """Name of the regression among the policies of the fold."""
 
@@ -33,9 +37,9 @@ COLUMNS = 512
 """The regression sees the crosses of features only as far as this: its cost is their square."""
 
 
-def read_definitions(path: Path) -> dict[str, dict[str, Any]]:
-    """Policies by name from a TOML or JSON file with a `policies` table; what else an experiment's
-    file holds is not looked at. Raises ConfigurationError."""
+def read_definitions(path: Path) -> dict[str, PolicyFields]:
+    """Policies by name from a TOML or JSON file with a `policies` table; the rest of an
+    experiment's file is ignored. Raises ConfigurationError."""
     try:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
@@ -50,7 +54,7 @@ def read_definitions(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def with_policies(
-    definition: Mapping[str, Any], extra: Mapping[str, Mapping[str, Any]]
+    definition: Mapping[str, Any], extra: Mapping[str, PolicyFields]
 ) -> dict[str, Any]:
     """A definition with policies that get no traffic and learn from all of it.
 
@@ -85,32 +89,25 @@ def regression(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Added:
-    """What is added to the fold of a log, and why it was not where it did not fit."""
+    """The policies added to the fold of a log. fault: why they were not, where they do not fit."""
 
-    policies: Mapping[str, Mapping[str, Any]]
+    policies: Mapping[str, PolicyFields]
     fault: str = ""
 
     def into(self, event: ExperimentDefined) -> ExperimentDefined:
-        """The event with them. A definition of the past that they do not fit (a feature came
-        later) stays as it was."""
-        definition = event.definition
-        guess = {GUESS: regression(definition)}
+        """The event with them. A past definition that they do not fit (a feature came later) stays
+        as it was."""
+        guess = {GUESS: regression(event.definition)}
+        self.fault = ""
         try:
-            whole = with_policies(definition, {**self.policies, **guess})
+            whole = with_policies(event.definition, {**self.policies, **guess})
         except ConfigurationError as fault:
             self.fault = str(fault)
-            whole = with_policies(definition, guess)
-        else:
-            self.fault = ""
-        return ExperimentDefined(
-            at=event.at,
-            revision=event.revision,
-            schema_version=event.schema_version,
-            definition=whole,
-        )
+            whole = with_policies(event.definition, guess)
+        return msgspec.structs.replace(event, definition=whole)
 
     def into_origin(self, state: State) -> None:
-        """The same of a state that a log begins with."""
+        """Add them to a state that a log begins with."""
         if state.deleted:
             return
         definition = state.definition.model_copy(update={"arms": state.arms})
@@ -124,8 +121,8 @@ class Added:
         state.apply(state.position + 1, self.into(event))
 
     async def follow(self, store: Store, state: State, position: int, at: float) -> None:
-        """What a service logs of a policy as events, done at once for those that never ran: a
-        change of the world that it met, a net whose training fell due."""
+        """Apply at once to those that never ran what a service logs as events: a change of the
+        world, a net whose training fell due."""
         for event in changes_due(state, at):
             if event.policy in self.policies:
                 state.learners[event.policy].change(position, event)
@@ -155,7 +152,7 @@ async def _train(store: Store, state: State, learner: Learner, position: int, at
 
 
 def frozen(state: State, learner: Learner) -> Learner:
-    """The policy as it stands, in a copy that the fold does not come to."""
+    """A copy of the policy that the fold does not change."""
     twin = Learner(
         state.name,
         learner.name,

@@ -1,10 +1,9 @@
 """The decisions of a log, each with what every policy would have done in its place.
 
-The log is folded once from its beginning, and a decision is met under the state of the very
-position that it was made at: no policy has seen its reward, or a later one, when it is asked. So
-what is estimated is what the policy would have earned while it learned, decision by decision
-(progressive validation), or, frozen, what it would have earned as it stood before the first of the
-decisions.
+The log is folded once from its beginning, and a decision is evaluated under the state of the very
+position it was made at: no policy has seen its reward, or a later one. So an estimate is what the
+policy would have earned while it learned, decision by decision (progressive validation), or,
+frozen, what it would have earned as it stood before the first of the decisions.
 """
 
 from collections import Counter
@@ -17,7 +16,6 @@ from service.bandits.policies.candidates import Candidates
 from service.definition.features import Array
 from service.errors import Invalid, LogGap, NotFound
 from service.evaluation.rows import EARLIER, UNREADABLE, Chosen, Say
-from service.evaluation.shortlists import chosen_otherwise, has_shortlist
 from service.evaluation.targets import Added, frozen, guesses
 from service.log.follower import Follower, Live
 from service.log.replay import RowsByPosition, origin_of, steps
@@ -42,9 +40,8 @@ SURE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """One decision.
-
+class LoggedDecision:
+    """
     index       in the order of `Chosen`
     shown       which of the arms was shown (first)
     behaviour   (K,) the chance that the log shows each with; None where only that of the shown arm
@@ -63,8 +60,8 @@ class Visit:
     propensity: float
     targets: Mapping[str, Array]
     guess: Array
-    shortlist: bool = False
-    others: frozenset[str] = frozenset()
+    shortlist: bool
+    others: frozenset[str]
 
     @property
     def arms(self) -> Sequence[str]:
@@ -74,8 +71,7 @@ class Visit:
 class Walk:
     """Over one experiment's log.
 
-    own   divide by the propensity under the policy that was assigned, also where the assignment
-          was by chance
+    own   divide by the propensity under the policy that was assigned, even where chance assigned it
     """
 
     def __init__(
@@ -91,14 +87,16 @@ class Walk:
         self._store, self._name = store, experiment
         self._policies, self._added = policies, added
         self._freeze, self._own = freeze, own
-        self._twins: dict[str, Learner] | None = None
-        self._twins_of = 0  # their schema version
+        self._frozen: dict[str, Learner] | None = None
+        self._frozen_schema = 0
         self._erased: set[int] = set()
         self._follower = Follower(store, Telemetry())
         self.left_out: Counter[str] = Counter()
         self.range = 0.0, 1.0
 
-    async def visits(self, chosen: Chosen, say: Say | None = None) -> AsyncIterator[Visit]:
+    async def decisions(
+        self, chosen: Chosen, say: Say | None = None
+    ) -> AsyncIterator[LoggedDecision]:
         """Each that can be evaluated, in log order. Raises StoreError where the log cannot be
         folded, NotFound where it never held one of the policies."""
         rows = RowsByPosition(self._store, self._name, chosen.numbers, chosen.positions)
@@ -111,8 +109,8 @@ class Walk:
                     say("decisions evaluated", done, len(chosen))
                 if made_at < position or state is None:
                     self.left_out[EARLIER] += 1
-                elif visit := self._visit(state, index, decode_decision(payload)):
-                    yield visit
+                elif logged := self._evaluate(state, index, decode_decision(payload)):
+                    yield logged
         self._check(state)
 
     def _check(self, state: State | None) -> None:
@@ -126,8 +124,8 @@ class Walk:
     # -- the fold ------------------------------------------------------------------------------
 
     async def _states(self) -> AsyncIterator[tuple[int, State | None]]:
-        """Each position of the log, and the state there; None before an origin that a fold has to
-        begin at, because what came before was trimmed."""
+        """Each position of the log, and the state there; None before an origin where the fold has
+        to begin, because earlier events were trimmed."""
         kept = await origin_of(self._store, self._name)
         origin = None if kept is None else State.restore(kept)
         live = Live(State(self._name))
@@ -139,13 +137,14 @@ class Walk:
             if step.fault is not None:
                 raise step.fault
             if step.origin is not None:
-                live = self._at(step.origin)
+                self._added.into_origin(step.origin)
+                live = Live(step.origin)
             elif step.event is not None and not step.waits:
                 await self._fold(live, step.position, step.event)
             yield step.position, None if step.waits else live.state
 
     async def _fold(self, live: Live, position: int, event: AnyEvent) -> None:
-        """What was erased is passed over: heads lack it from here on."""
+        """An erased event is skipped: heads lack it from here on."""
         if isinstance(event, ExperimentDefined):
             event = self._added.into(event)
         elif isinstance(event, Tombstone):
@@ -157,20 +156,17 @@ class Walk:
         if not live.state.deleted:
             await self._added.follow(self._store, live.state, position, event.at)
 
-    def _at(self, origin: State) -> Live:
-        self._added.into_origin(origin)
-        return Live(origin)
-
     # -- a decision ----------------------------------------------------------------------------
 
-    def _visit(self, state: State, index: int, decision: Decision) -> Visit | None:
+    def _evaluate(self, state: State, index: int, decision: Decision) -> LoggedDecision | None:
+        """None, and counted as left out, where it cannot be evaluated."""
         if state.deleted or any(name not in state.learners for name in self._policies):
             self.left_out[ABSENT] += 1
             return None
-        if self._freeze and self._twins is None:
-            self._twins = {name: frozen(state, state.learners[name]) for name in self._policies}
-            self._twins_of = state.schema_version
-        if self._twins is not None and state.schema_version != self._twins_of:
+        if self._freeze and self._frozen is None:
+            self._frozen = {name: frozen(state, state.learners[name]) for name in self._policies}
+            self._frozen_schema = state.schema_version
+        if self._frozen is not None and state.schema_version != self._frozen_schema:
             self.left_out[FEATURES] += 1
             return None
         try:
@@ -179,33 +175,33 @@ class Walk:
         except (KeyError, Invalid):
             self.left_out[FEATURES] += 1
             return None
-        asked = _Asked(decision, context, candidates)
+        chances = _Chances(context, candidates)
         first = decision.shown[0]
         shown = decision.arms.index(first.arm)
-        learners = self._twins or state.learners
-        behaviour = self._behaviour(state, asked)
+        behaviour = self._behaviour(state, decision, chances)
         propensity = first.propensity if behaviour is None else float(behaviour[shown])
         if propensity <= 0:
             self.left_out[UNREADABLE] += 1
             return None
-        return Visit(
+        learners = self._frozen or state.learners
+        targets = {name: learners[name] for name in self._policies}
+        return LoggedDecision(
             index,
             decision,
             shown,
             behaviour,
             propensity,
-            {name: asked.chances(learners[name]) for name in self._policies},
+            {name: chances.of(learner) for name, learner in targets.items()},
             guesses(state, context, candidates),
             has_shortlist(state, decision),
-            chosen_otherwise(state, decision, {name: learners[name] for name in self._policies}),
+            chosen_otherwise(state, decision, targets),
         )
 
-    def _behaviour(self, state: State, asked: "_Asked") -> Array | None:
+    def _behaviour(self, state: State, decision: Decision, chances: "_Chances") -> Array | None:
         """The chance of each arm to be shown, over the draw of the arm and, where chance assigned
         the policy, over that draw, too: sum_j share_j p_j (the balance heuristic; Agarwal et al.
         2017 for many loggers). The draw of the arm alone, where another policy would have had other
         arms to draw from."""
-        decision = asked.decision
         if not decision.probabilities:
             return None
         own = np.array(decision.probabilities)
@@ -215,20 +211,57 @@ class Walk:
         total = sum(each.settings.share for each in shared.values())
         if decision.policy not in shared or chosen_otherwise(state, decision, shared):
             return own
-        mixed = [each.settings.share / total * asked.chances(each) for each in shared.values()]
+        mixed = [each.settings.share / total * chances.of(each) for each in shared.values()]
         return np.asarray(sum(mixed))
 
 
-class _Asked:
-    """What each policy answers to a decision's question, worked out once."""
+class _Chances:
+    """Of each candidate under each policy, computed once."""
 
-    def __init__(self, decision: Decision, context: Array, candidates: Candidates) -> None:
-        self.decision, self._context, self._candidates = decision, context, candidates
+    def __init__(self, context: Array, candidates: Candidates) -> None:
+        self._context, self._candidates = context, candidates
         self._known: dict[Learner, Array] = {}
 
-    def chances(self, learner: Learner) -> Array:  # (K,)
-        found = self._known.get(learner)
-        if found is None:
-            found, _ = decide(learner, self._context, self._candidates, 1, 0)
-            self._known[learner] = found
-        return found
+    def of(self, learner: Learner) -> Array:  # (K,)
+        if learner not in self._known:
+            self._known[learner], _ = decide(learner, self._context, self._candidates, 1, 0)
+        return self._known[learner]
+
+
+# -- shortlists ------------------------------------------------------------------------------------
+
+
+def has_shortlist(state: State, decision: Decision) -> bool:
+    """Whether the policy chose the candidates itself (`retrieve`). A row of an older schema does
+    not say whether the request named them: where the policy had `retrieve`, they count as one."""
+    if not decision.untold:
+        return decision.shortlist is not None
+    learner = state.learners.get(decision.policy)
+    return (
+        learner is not None
+        and learner.policy.retrieve is not None
+        and not decision.inline
+        and not is_imported(decision)
+        and len(decision.arms) < len(state.rows)
+    )
+
+
+def chosen_otherwise(
+    state: State, decision: Decision, learners: Mapping[str, Learner]
+) -> frozenset[str]:
+    """Names of the policies that would have had other candidates, and of which the decision tells
+    nothing: propensities hold among the logged candidates alone. The learner that made it, as it
+    stood then, had these."""
+    shortlist, own = has_shortlist(state, decision), state.learners.get(decision.policy)
+    catalogue = not decision.inline and len(decision.arms) == len(state.rows)
+    return frozenset(
+        name
+        for name, learner in learners.items()
+        if learner is not own and (shortlist or (catalogue and _retrieves(state, learner)))
+    )
+
+
+def _retrieves(state: State, learner: Learner) -> bool:
+    """Whether a policy chooses candidates itself where a request names none."""
+    retrieve = learner.policy.retrieve
+    return retrieve is not None and retrieve < len(state.rows)

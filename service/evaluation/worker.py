@@ -1,45 +1,28 @@
-"""One evaluation in a process of its own: asked on standard input, answered on standard output.
+"""One evaluation in a process of its own: the job on standard input, the result on standard output.
 
-The store's address may hold a password: it comes on standard input too, where no list of processes
-shows it.
+The store's address may hold a password: on standard input no list of processes shows it.
 """
 
 import asyncio
 import json
 import os
 import sys
-from typing import Any
+
+import msgspec
 
 from service.errors import ConfigurationError, Refused, StoreError, StoreUnavailable
-from service.evaluation.evaluate import Request, evaluate_store
+from service.evaluation.evaluate import evaluate_store
 from service.evaluation.report import as_json
-from service.evaluation.rows import Selection
+from service.evaluation.running import Job
 
 NICE = 10
-"""Serving goes before."""
+"""Serving has priority."""
 
 
-def request_of(asked: dict[str, Any]) -> Request:
-    """What `service.evaluation.running` wrote."""
-    by = asked["logged_by"]
-    return Request(
-        experiment=asked["experiment"],
-        policies=asked["policies"],
-        definitions=asked["definition"],
-        selection=Selection(
-            asked["since"], asked["until"], asked["decisions"], by and frozenset(by)
-        ),
-        freeze=asked["frozen"],
-        own=asked["own_propensity"],
-        first_slot=asked["slates"] == "first_slot",
-        confidence=asked["confidence"],
-    )
-
-
-def answer(asked: dict[str, Any]) -> dict[str, Any]:
+def result(job: Job) -> dict[str, object]:
     """The evaluation, or which refusal it came to."""
     try:
-        found = asyncio.run(evaluate_store(asked["store"], request_of(asked)))
+        return {"evaluation": as_json(asyncio.run(evaluate_store(job.store, job.request)))}
     except Refused as fault:
         path = fault.faults[0].path if fault.faults else ""
         return {"refused": type(fault).__name__, "detail": fault.detail, "path": path}
@@ -50,12 +33,11 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     except StoreError as fault:
         detail = f"the log cannot be evaluated on: {fault}"
         return {"refused": "Invalid", "detail": detail, "path": ""}
-    return {"evaluation": as_json(found)}
 
 
 def main() -> None:
     os.nice(NICE)
-    json.dump(answer(json.load(sys.stdin)), sys.stdout)
+    json.dump(result(msgspec.json.decode(sys.stdin.buffer.read(), type=Job)), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """The route by which a console asks what policies would have earned on the log."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter
 from pydantic import AwareDatetime, BaseModel, Field
 
 from service.definition.experiment import Name
 from service.definition.policies import AnyPolicy
+from service.evaluation.evaluate import EvaluationRequest
+from service.evaluation.rows import Selection
 from service.http.experiments import Named
 from service.http.routes import Core, problems
 from service.http.schemas import Body
@@ -52,24 +54,25 @@ class EvaluationBody(Body):
     )
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
-    def asked(self, experiment: str) -> dict[str, Any]:
-        """As `service.evaluation.worker` reads it."""
-        return {
-            "experiment": experiment,
-            "policies": self.policies,
-            "definition": {
+    def request(self, experiment: str) -> EvaluationRequest:
+        return EvaluationRequest(
+            experiment=experiment,
+            policies=self.policies,
+            definitions={
                 name: policy.model_dump(mode="json", exclude_unset=True)
                 for name, policy in self.definition.items()
             },
-            "decisions": self.decisions,
-            "since": self.since and self.since.timestamp(),
-            "until": self.until and self.until.timestamp(),
-            "logged_by": self.logged_by,
-            "frozen": self.frozen,
-            "own_propensity": self.own_propensity,
-            "slates": self.slates,
-            "confidence": self.confidence,
-        }
+            selection=Selection(
+                since=self.since.timestamp() if self.since else None,
+                until=self.until.timestamp() if self.until else None,
+                newest=self.decisions,
+                logged_by=frozenset(self.logged_by) if self.logged_by else None,
+            ),
+            freeze=self.frozen,
+            own=self.own_propensity,
+            first_slot=self.slates == "first_slot",
+            confidence=self.confidence,
+        )
 
 
 class EstimateAnswer(BaseModel):
@@ -144,5 +147,5 @@ async def evaluate(body: EvaluationBody, state: Named, core: Core) -> Evaluation
     ran. It takes seconds to minutes, in a process of its own, one at a time: those of each
     experiment have their turns in between those of others. Where too many of one wait, another is
     refused (409), and one that takes too long is ended (422)."""
-    found = await core.evaluations.run(body.asked(state.name))
+    found = await core.evaluations.run(body.request(state.name))
     return EvaluationAnswer.model_validate(found)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.evaluation import running
+from service.evaluation.evaluate import EvaluationRequest
 from tests.support.service import Wire, paths, serving
 
 PATH = "/experiments/shop/evaluations"
@@ -118,7 +119,7 @@ def test_one_that_takes_too_long_is_ended_and_another_can_be_asked(wire: Wire) -
 
 def test_a_caller_who_goes_away_ends_it(wire: Wire) -> None:
     async def leave() -> None:
-        task = asyncio.create_task(wire.services.evaluations.run({"experiment": "shop"}))
+        task = asyncio.create_task(wire.services.evaluations.run(EvaluationRequest("shop")))
         await asyncio.sleep(0.05)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

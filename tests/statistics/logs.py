@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.evaluation.estimators import Array, Logged, cross_fitted
+from service.evaluation.estimators import Array, Logged
 
 CONTEXTS, ARMS = 4, 10
 
@@ -98,3 +98,25 @@ def log_of(world: World, rows: int, seed: int) -> Logged:
         group=group,
         range=world.range,
     )
+
+
+def cross_fitted(
+    rows: Array,  # (n, m) features of what was shown
+    reward: Array,  # (n,)
+    every: Array,  # (n, K, m) features of every candidate
+    *,
+    ridge: float = 1.0,
+    folds: int = 5,
+    seed: int = 0,
+) -> tuple[Array, Array]:  # (n,), (n, K)
+    """Guesses by ridge regression, each from a fit to the other folds: of the shown, of every."""
+    n, m = rows.shape
+    fold = np.random.default_rng(seed).permutation(n) % folds
+    shown, all_ = np.empty(n), np.empty(every.shape[:2])
+    for number in range(folds):
+        own = fold == number
+        x, r = rows[~own], reward[~own]
+        center = float(r.mean()) if len(r) else 0.0
+        w = np.linalg.solve(x.T @ x + ridge * np.eye(m), x.T @ (r - center))
+        shown[own], all_[own] = rows[own] @ w + center, every[own] @ w + center
+    return shown, all_

@@ -15,7 +15,7 @@ import pytest
 from service.definition.select_request import SelectRequest
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import NAMES, Estimate, estimate
-from service.evaluation.refusals import MOST_UNSUPPORTED, Weights, refusal
+from service.evaluation.refusals import MOST_UNSUPPORTED, refusal, summarize
 from service.evaluation.rows import Selection, choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import Walk
@@ -89,7 +89,7 @@ def written(course: Course, seed: int) -> MemoryStore:
 
 
 def refused(columns: Columns, policy: str, range_: tuple[float, float]) -> str | None:
-    weights = Weights.of(columns.logged(policy, range_))
+    weights = summarize(columns.logged(policy, range_))
     return refusal(
         columns,
         policy,
@@ -105,7 +105,7 @@ async def evaluated(course: Course, store: MemoryStore) -> tuple[dict[str, Estim
     target, names = course.target, [course.target, *course.refused]
     chosen = await choose(store, "shop", Selection())
     walk, columns, truth = Walk(store, "shop", names, Added(course.ideas)), Columns(names), 0.0
-    async for visit in walk.visits(chosen):
+    async for visit in walk.decisions(chosen):
         columns.add(visit, float(chosen.rewards[visit.index]))
         truth += float(visit.targets[target] @ [course.chance(arm) for arm in visit.arms])
     assert refused(columns, target, walk.range) is None

@@ -132,7 +132,7 @@ async def evaluated(store: MemoryStore) -> dict[str, tuple[dict[str, Estimate], 
     chosen = await choose(store, "shop", Selection())
     walk, columns = Walk(store, "shop", names, Added(IDEA)), Columns(names)
     truth = dict.fromkeys(names, 0.0)
-    async for visit in walk.visits(chosen):
+    async for visit in walk.decisions(chosen):
         columns.add(visit, float(chosen.rewards[visit.index]))
         chances = [click_chance(visit.decision.context["pet"], arm) for arm in visit.arms]
         for name in names:

@@ -7,7 +7,7 @@ import pytest
 
 from service.definition.select_request import SelectRequest
 from service.errors import Conflict
-from service.evaluation.evaluate import Request, evaluate
+from service.evaluation.evaluate import EvaluationRequest, evaluate
 from service.http.services import Services
 from service.maintenance.audit import Audit
 from service.serving.engine import Answer
@@ -215,7 +215,7 @@ def test_an_evaluation_counts_the_first_slot_of_such_a_decision() -> None:
         answer, (first, *_) = await shown(services, expired=True)
         await clicked(services, answer, first)
         store = services.store
-        found = await evaluate(store, Request("shop", first_slot=True))
+        found = await evaluate(store, EvaluationRequest("shop", first_slot=True))
         assert (found.decisions, found.logged) == (1, 10.0)
 
     serving(scenario)

@@ -11,11 +11,11 @@ import pytest
 
 from service.definition.select_request import SelectRequest
 from service.errors import ConfigurationError, Invalid, NotFound
-from service.evaluation.evaluate import Evaluation, Request, evaluate
+from service.evaluation.evaluate import Evaluation, EvaluationRequest, evaluate
 from service.evaluation.report import as_json, table
 from service.evaluation.rows import EARLIER, OPEN, UNKNOWN, Selection, choose
 from service.evaluation.targets import Added
-from service.evaluation.walk import ABSENT, Visit, Walk
+from service.evaluation.walk import ABSENT, LoggedDecision, Walk
 from service.http.services import Services
 from service.log.stores.base import Cut
 from service.log.stores.memory import MemoryStore
@@ -67,16 +67,16 @@ def visits(count: int, seed: int = 0, *, policy: str | None = None, top_k: int =
 
 
 def found(store: MemoryStore, **request: Any) -> Evaluation:
-    return asyncio.run(evaluate(store, Request("shop", **request)))
+    return asyncio.run(evaluate(store, EvaluationRequest("shop", **request)))
 
 
 def walked(
     store: MemoryStore, *policies: str, extra: Mapping[str, Any] | None = None, **how: Any
-) -> list[Visit]:
-    async def run() -> list[Visit]:
+) -> list[LoggedDecision]:
+    async def run() -> list[LoggedDecision]:
         chosen = await choose(store, "shop", Selection())
         walk = Walk(store, "shop", policies, Added(extra or {}), **how)
-        return [visit async for visit in walk.visits(chosen)]
+        return [visit async for visit in walk.decisions(chosen)]
 
     return asyncio.run(run())
 
@@ -94,7 +94,12 @@ def test_a_policy_is_worth_on_a_log_of_its_own_what_the_log_earned() -> None:
     [value] = found(store, policies=["lints"]).policies
     logged = found(store, policies=["lints"]).logged
     weights = value.weights
-    assert (weights.effective, weights.largest, weights.mean, weights.error) == (80, 1, 1, 0)
+    assert (
+        weights.effective_sample_size,
+        weights.largest_weight,
+        weights.mean_weight,
+        weights.mean_weight_error,
+    ) == (80, 1, 1, 0)
     assert value.estimates["ips"].value == value.estimates["snips"].value == logged
 
 
@@ -205,7 +210,7 @@ def test_policies_and_experiments_that_are_not_there_are_named(log: MemoryStore)
     with pytest.raises(NotFound, match="nobody"):
         found(log, policies=["nobody"])
     with pytest.raises(NotFound, match="mall"):
-        asyncio.run(evaluate(log, Request("mall")))
+        asyncio.run(evaluate(log, EvaluationRequest("mall")))
 
 
 # -- refusals ------------------------------------------------------------------------------------

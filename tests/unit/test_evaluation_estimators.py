@@ -14,7 +14,6 @@ from service.evaluation.estimators import (
     Array,
     Logged,
     choose_threshold,
-    cross_fitted,
     direct,
     doubly_robust,
     effective_size,
@@ -24,6 +23,7 @@ from service.evaluation.estimators import (
     switch,
 )
 from service.evaluation.intervals import Bootstrap, Interval, adjusted, bernstein, standard_error
+from tests.statistics.logs import cross_fitted
 
 
 def columns(
@@ -196,7 +196,7 @@ def test_decisions_of_one_user_do_not_count_as_so_many_users() -> None:
     together = estimate(columns(reward.tolist(), [0.5] * 1_000, [0.5] * 1_000, group=group))
     for name in ("ips", "snips"):
         assert together[name].value == alone[name].value
-        assert together[name].error > 4 * alone[name].error
+        assert together[name].standard_error > 4 * alone[name].standard_error
         low, high = together[name].interval
         assert high - low > 4 * (alone[name].interval.high - alone[name].interval.low)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from service.definition.select_request import SelectRequest
-from service.evaluation.evaluate import Evaluation, Request, evaluate
+from service.evaluation.evaluate import Evaluation, EvaluationRequest, evaluate
 from service.evaluation.report import as_json, table
 from service.evaluation.rows import Selection
 from service.http.services import Services
@@ -61,7 +61,7 @@ def bought(
 
 
 def found(store: MemoryStore, **request: Any) -> Evaluation:
-    return asyncio.run(evaluate(store, Request("shop", **request)))
+    return asyncio.run(evaluate(store, EvaluationRequest("shop", **request)))
 
 
 def refusals(result: Evaluation) -> dict[str, str | None]:
@@ -105,7 +105,11 @@ def test_of_the_policy_that_made_them_its_own_value_stays(retrieved: MemoryStore
     result = found(retrieved, policies=["ts"])
     [value] = result.policies
     assert value.refused is None
-    assert (value.weights.mean, value.weights.error, value.otherwise) == (1, 0, 0)
+    assert (value.weights.mean_weight, value.weights.mean_weight_error, value.other_candidates) == (
+        1,
+        0,
+        0,
+    )
     for estimator in ("ips", "snips"):
         assert value.estimates[estimator].value == result.logged
     assert "300 decisions chose from arms that their policy had retrieved" in table(result)
@@ -223,7 +227,7 @@ def test_propensities_that_arms_were_drawn_by_pass(said: float) -> None:
     result = found(imported(said, said), policies=["linucb", "random"])
     assert refusals(result) == {"linucb": None, "random": None}
     for value in result.policies:
-        assert abs(value.weights.mean - 1) < 5 * value.weights.error
+        assert abs(value.weights.mean_weight - 1) < 5 * value.weights.mean_weight_error
 
 
 @pytest.mark.parametrize(("said", "mean", "words"), [(0.1, 5 / 3, "large"), (0.5, 1 / 3, "never")])
@@ -233,20 +237,22 @@ def test_a_mean_weight_other_than_1_is_refused_on_either_side(
     """Chance would show food1, which alone was shown, a sixth of the time: it weighs 1/6 / said."""
     result = found(imported(1.0, said, told=False), policies=["random"])
     [value] = result.policies
-    assert (value.weights.mean, value.weights.error) == pytest.approx((mean, 0.0))
+    assert (value.weights.mean_weight, value.weights.mean_weight_error) == pytest.approx(
+        (mean, 0.0)
+    )
     assert value.refused is not None
     assert f"the mean {mean:.3f} (standard error 0.000)" in value.refused
     assert words in value.refused
     told = as_json(result)["policies"][0]
     assert (told["estimates"], told["direct_method"]) == ({}, None)
-    assert told["mean_weight_error"] == value.weights.error
+    assert told["mean_weight_error"] == value.weights.mean_weight_error
 
 
 def test_five_standard_errors_above_1_are_refused() -> None:
     """`linucb` learns to show food1, which was shown half the time and is said to have been a
     fifth: IPS would come to more than the largest reward."""
     [value] = found(imported(0.5, 0.2), policies=["linucb"]).policies
-    assert value.weights.mean > 1.01 + 5 * value.weights.error > 1.1
+    assert value.weights.mean_weight > 1.01 + 5 * value.weights.mean_weight_error > 1.1
     assert value.refused is not None
 
 
@@ -275,7 +281,7 @@ def test_the_value_of_the_first_slot_is_told_under_that_name(slates: MemoryStore
     result = found(slates, policies=["lints"], first_slot=True)
     [value] = result.policies
     assert value.refused is None
-    assert value.weights.largest == pytest.approx(1.0)
+    assert value.weights.largest_weight == pytest.approx(1.0)
     assert value.estimates["ips"].value == pytest.approx(result.logged)
     assert as_json(result)["metric"] == "reward_of_first_slot"
     said = table(result)
@@ -296,9 +302,9 @@ def test_a_log_without_slates_needs_no_word_of_them() -> None:
 def test_the_guess_alone_has_no_interval() -> None:
     result = found(played(visits(80, policy="lints")), policies=["lints"])
     [value] = result.policies
-    assert value.direct is not None
+    assert value.direct_method is not None
     told = as_json(result)["policies"][0]
-    assert told["direct_method"] == value.direct
+    assert told["direct_method"] == value.direct_method
     assert set(told["estimates"]) == {"ips", "snips", "dr", "switch_dr"}
     lines = [line.split() for line in table(result).splitlines()]
-    assert ["DM", f"{value.direct:.4f}", "no", "interval"] in lines
+    assert ["DM", f"{value.direct_method:.4f}", "no", "interval"] in lines
