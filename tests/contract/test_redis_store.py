@@ -15,7 +15,7 @@ from benchmarks.support.redis_server import RedisServer, redis_server
 from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
 from service.log.stores import Store, open_store, redis, redis_fitness
 from service.log.stores.base import Append, Appended, Entry, Known, Mark
-from service.log.stores.redis import Patience
+from service.log.stores.redis_connection import Patience
 from tests.support.stores import Backend, Scenario, decision, event, expect_dense, stores_at
 
 
@@ -299,6 +299,6 @@ def test_a_connection_lost_just_before_a_write_is_a_log_that_is_gone() -> None:
     store = redis.RedisStore("redis://127.0.0.1:1/0")
     lost = "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
     for text, error in ((lost, StoreUnavailable), ("another", RuntimeError)):
-        store._client.execute_command = AsyncMock(side_effect=RuntimeError(text))
+        store._redis._client.execute_command = AsyncMock(side_effect=RuntimeError(text))
         with pytest.raises(error):
             asyncio.run(store.experiments())

@@ -14,7 +14,8 @@ from service.errors import StoreUnavailable
 from service.log.stores import Store, open_store
 from service.log.stores.base import CommitResult, Entry, Erasure
 from service.log.stores.memory import MemoryStore
-from service.log.stores.redis import Patience, RedisStore
+from service.log.stores.redis import RedisStore
+from service.log.stores.redis_connection import Patience
 from service.state.events import Erased, Tombstone, decode_event
 from tests.support.service import Json, Wire, expect_problem, serving
 from tests.support.wall import Wall

@@ -1,11 +1,8 @@
-"""A restore of the shared store keeps everybody else out.
-
-While a store is loaded `forage:restoring` stands in it, and no service opens it.
-"""
+"""A restore of the shared store: `forage:restoring` keeps services out while it is loaded."""
 
 from service.errors import ConfigurationError, StoreError
-from service.log.stores.redis_scripts import EXPERIMENTS
-from service.log.stores.redis_tables import SCANNED, Do, keys_like
+from service.log.stores.redis_connection import RedisConnection
+from service.log.stores.redis_scripts import EXPERIMENTS, script
 
 RESTORING = "forage:restoring"
 HELD = "forage:restoring:held"
@@ -47,37 +44,38 @@ return redis.call('DEL', KEYS[1], KEYS[2])
 """
 
 
-async def check_whole(do: Do, name: str) -> None:
-    if await do("EXISTS", RESTORING):
+async def check_whole(redis: RedisConnection) -> None:
+    if await redis.do("EXISTS", RESTORING):
         raise StoreError(
-            f"{name}: a restore is under way or was cut off: run `forage restore` again"
+            f"{redis.name}: a restore is under way or was cut off: run `forage restore` again"
         )
 
 
-async def begin(do: Do, who: str, name: str) -> None:
-    """Keep services out and take out what a restore that was cut off has left. Raises
+async def begin(redis: RedisConnection, who: str) -> None:
+    """Keep services out, and delete what a restore that was cut off has left. Raises
     ConfigurationError where there is an experiment."""
-    found = await do("EVAL", BEGIN, 3, RESTORING, HELD, EXPERIMENTS, who, HELD_MS)
+    found = await redis.do(*script(BEGIN, (RESTORING, HELD, EXPERIMENTS), who, HELD_MS))
     if found and found[0] == b"experiment":
         raise ConfigurationError(
-            f"{name} holds experiment {found[1].decode()}, and nothing is written over: name an "
-            "empty database"
+            f"{redis.name} holds experiment {found[1].decode()}, and nothing is written over: name "
+            "an empty database"
         )
     if found:
         raise StoreError(
-            f"{name}: another restore is at work, or was until {HELD_MS // 1000} s ago"
+            f"{redis.name}: another restore is at work, or was until {HELD_MS // 1000} s ago"
         )
-    left = sorted(await keys_like(do, "forage:*") - {RESTORING, HELD, "forage:layout"})
-    for start in range(0, len(left), SCANNED):
-        await do("UNLINK", *left[start : start + SCANNED])
+    ours = {RESTORING, HELD, "forage:layout"}
+    async for keys in redis.keys("forage:"):
+        if left := [key for key in keys if key not in ours]:
+            await redis.do("UNLINK", *left)
 
 
-async def end(do: Do, who: str, name: str) -> None:
-    if not await do("EVAL", END, 2, RESTORING, HELD, who):
+async def end(redis: RedisConnection, who: str) -> None:
+    if not await redis.do(*script(END, (RESTORING, HELD), who)):
         raise StoreError(
-            f"{name}: another restore has begun meanwhile: this one counts for nothing"
+            f"{redis.name}: another restore has begun meanwhile: this one counts for nothing"
         )
 
 
-async def leave(do: Do, who: str) -> None:
-    await do("EVAL", LEAVE, 1, HELD, who)
+async def leave(redis: RedisConnection, who: str) -> None:
+    await redis.do(*script(LEAVE, [HELD], who))

@@ -1,39 +1,29 @@
-"""How a log lies in Redis: its keys, the scripts that change them, and their arguments and replies.
+"""How a log lies in Redis: its keys, and the scripts that change them.
 
 Of one experiment, all in one hash slot (`forage:{zooplus}:...`):
 
     events            stream; the entry id is `0-<position>`, numbered by Redis itself (XADD 0-*)
     mark:<identity>   string `<position> <value>`; Redis forgets it some time after keep_until
-    decisions         stream of decision rows, in the order they came: payload `p`, id `i`
+    decisions         stream of decision rows, in their order: payload `p`, id `i`
     decision_at       hash: decision -> its entry id in `decisions`
     decision_counts   hash: policy -> decision rows ever kept
     due               sorted set: decision -> unix seconds
     settled           set: decisions settled before their row came
     snapshots         hash: position -> payload, the last two
+    origin            hash: position, payload; the newest snapshot that a replay may begin at
     blob:<key>        string
+    readers           hash: reader -> `<position> <row>`
+    removed           hash: trimmed, erased -> decision rows
+    tombstones        hash: position -> payload, in place of an erased entry of `events`
+    stones            sorted set of their positions
 
-Of all: `forage:experiments` (set of names), `forage:layout`, `forage:secret`. What housekeeping
-adds is told in `redis_keeping`.
+Of all: `forage:experiments` (set of names), `forage:layout`, `forage:secret`, `forage:processes`
+(sorted set: process -> unix seconds, by the clock of Redis, until which it is alive) and
+`forage:doing` (hash: process -> its last announcement).
 """
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from hashlib import sha1
+from collections.abc import Sequence
 from typing import Any
-
-import msgspec
-
-from service.log.stores.base import (
-    Activation,
-    Append,
-    Appended,
-    CommitResult,
-    DecisionRow,
-    Entry,
-    Kept,
-    Known,
-    Mark,
-)
 
 Command = tuple[Any, ...]
 
@@ -41,6 +31,20 @@ LAYOUT = 2
 """Of the keys above. Raised when an older Forage could not use them."""
 CLOCK_SKEW_S = 300.0  # Redis forgets marks by its own clock, which may be ahead of ours
 EXPERIMENTS = "forage:experiments"
+PROCESSES = ("forage:processes", "forage:doing")
+
+
+def key_of(experiment: str, *parts: str) -> str:
+    return ":".join((f"forage:{{{experiment}}}", *parts))
+
+
+def keys_of(experiment: str, *names: str) -> list[str]:
+    return [key_of(experiment, name) for name in names]
+
+
+def script(text: str, keys: Sequence[str], *arguments: object) -> Command:
+    return ("EVAL", text, len(keys), *keys, *arguments)
+
 
 # One call for a batch, its arguments and reply packed: this takes 15 us of the event loop for each
 # entry of a batch of 64. A call for each entry took 55.
@@ -120,69 +124,137 @@ end
 earlier[1] = cmsgpack.pack(replies)
 return earlier
 """
-COMMIT_DIGEST = sha1(COMMIT.encode(), usedforsecurity=False).hexdigest()
 
+SAVE_SNAPSHOT = """
+-- KEYS snapshots, origin
+-- ARGV position, payload, 1 where it is an origin
+local position = tonumber(ARGV[1])
+if position < tonumber(redis.call('HGET', KEYS[2], 'position') or 0) then return end
+if ARGV[3] == '1' then
+  redis.call('HSET', KEYS[2], 'position', ARGV[1], 'payload', ARGV[2])
+end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+local kept = redis.call('HKEYS', KEYS[1])
+table.sort(kept, function(a, b) return tonumber(a) > tonumber(b) end)
+for i = 3, #kept do redis.call('HDEL', KEYS[1], kept[i]) end
+"""
 
-def key_of(experiment: str, *parts: str) -> str:
-    return ":".join((f"forage:{{{experiment}}}", *parts))
+LAST = """
+-- KEYS streams
+-- The number of the last entry each ever had.
+local found = {}
+for i, key in ipairs(KEYS) do
+  found[i] = '0'
+  if redis.call('EXISTS', key) == 1 then
+    local told = redis.call('XINFO', 'STREAM', key)
+    for j = 1, #told, 2 do
+      if told[j] == 'last-generated-id' then found[i] = string.sub(told[j + 1], 3) end
+    end
+  end
+end
+return found
+"""
 
+MOVE_TO = """
+-- KEYS stream
+-- ARGV the number of the last entry that it ever had, though it may be gone
+local id = '0-' .. ARGV[1]
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('XADD', KEYS[1], id, 'p', '')
+  redis.call('XDEL', KEYS[1], id)
+end
+redis.call('XSETID', KEYS[1], id)
+"""
 
-def mark(text: str) -> Mark:
-    position, _, value = text.partition(" ")
-    return Mark(value, int(position))
+PRESENT = """
+-- KEYS processes, doing
+-- ARGV process, what it is doing, for how many seconds
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+redis.call('ZADD', KEYS[1], string.format('%.6f', now + ARGV[3]), ARGV[1])
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+local dead = redis.call('ZRANGE', KEYS[1], '-inf', string.format('%.6f', now), 'BYSCORE')
+for _, gone in ipairs(dead) do
+  redis.call('ZREM', KEYS[1], gone)
+  redis.call('HDEL', KEYS[2], gone)
+end
+return redis.call('HGETALL', KEYS[2])
+"""
 
+CHECK_ORIGIN = """
+local function check_origin(key, position)
+  local origin = tonumber(redis.call('HGET', key, 'position') or 0)
+  if position > origin then
+    return redis.error_reply('the origin of replay is at position ' .. string.format('%d', origin)
+      .. ': nothing up to position ' .. string.format('%d', position) .. ' can be taken out')
+  end
+end
+"""
 
-def commits(batch: dict[str, list[Entry]]) -> Iterator[Command]:
-    """One call for each experiment. The first carries the script's text, as Redis may have
-    restarted since the last batch; the others name it."""
-    script = ("EVAL", COMMIT)
-    for experiment, entries in batch.items():
-        names = ("events", "decisions", "decision_at", "decision_counts", "due", "settled")
-        keys = [key_of(experiment, name) for name in names]
-        keys += [key_of(experiment, "mark", one) for entry in entries for one in _marks(entry)]
-        packed = msgspec.msgpack.encode([_packed(entry) for entry in entries])
-        yield (*script, len(keys), *keys, packed, *map(_payload, entries))
-        script = ("EVALSHA", COMMIT_DIGEST)
+TRIM = (
+    CHECK_ORIGIN
+    + """
+-- KEYS origin, events, tombstones, stones, decisions, decision_at, due, removed
+-- ARGV position, row, limit, limit of rows, 1 where rows that are due stay
+local refused = check_origin(KEYS[1], tonumber(ARGV[1]))
+if refused then return refused end
+local count, limit = 0, tonumber(ARGV[3])
 
+local function number(entry) return tonumber(string.sub(entry, 3)) end
 
-def outcomes(entries: Iterable[Entry], reply: Sequence[bytes]) -> Iterator[CommitResult]:
-    for entry, answer in zip(entries, msgspec.msgpack.decode(reply[0]), strict=True):
-        if isinstance(entry, DecisionRow):
-            yield Kept(reply[answer] if answer else None)
-        elif isinstance(answer, int):
-            yield Appended(answer) if isinstance(entry, Append) else Kept()
-        else:
-            known = zip(_marks(entry), answer, strict=True)
-            yield Known({identity: mark(text) for identity, text in known if text})
+local first = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+if first then
+  local upto = math.min(tonumber(ARGV[1]), number(first[1]) + limit - 1)
+  count = redis.call('XTRIM', KEYS[2], 'MINID', string.format('0-%d', upto + 1))
+  for _, position in ipairs(redis.call('ZRANGE', KEYS[4], '-inf', upto, 'BYSCORE')) do
+    redis.call('HDEL', KEYS[3], position)
+    redis.call('ZREM', KEYS[4], position)
+  end
+end
 
+local rows = 0
+for _, row in ipairs(redis.call('XRANGE', KEYS[5], '-', '0-' .. ARGV[2], 'COUNT', ARGV[4])) do
+  local id = row[2][4]
+  if id and ARGV[5] == '1' and redis.call('ZSCORE', KEYS[7], id) then break end
+  redis.call('XDEL', KEYS[5], row[1])
+  if id then
+    redis.call('HDEL', KEYS[6], id)
+    redis.call('ZREM', KEYS[7], id)
+  end
+  rows = rows + 1
+end
+if rows > 0 then redis.call('HINCRBY', KEYS[8], 'trimmed', rows) end
+return count + rows
+"""
+)
 
-def _marks(entry: Entry) -> Iterable[str]:
-    """The identities that an entry takes."""
-    if isinstance(entry, DecisionRow):
-        return ()
-    return entry.marks if isinstance(entry, Append) else (entry.mark,)
-
-
-def _payload(entry: Entry) -> bytes:
-    return b"" if isinstance(entry, Activation) else entry.payload
-
-
-def _packed(entry: Entry) -> tuple[Any, ...]:
-    """Numbers go as text: Lua would write a large one as 4e+12."""
-    if isinstance(entry, DecisionRow):
-        return "row", entry.id, entry.policy, _time(entry.due)
-    keep_ms = ""
-    if entry.keep_until is not None:
-        keep_ms = str(milliseconds(entry.keep_until))
-    if isinstance(entry, Activation):
-        return "activation", entry.decision, keep_ms, _time(entry.due)
-    return "event", entry.settles or "", keep_ms, list(entry.marks.values())
-
-
-def milliseconds(keep_until: float) -> int:
-    """By the clock of Redis, when it may forget a mark."""
-    return max(1, math.ceil(1000 * (keep_until + CLOCK_SKEW_S)))
-
-
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else repr(seconds)
+ERASE = (
+    CHECK_ORIGIN
+    + """
+-- KEYS origin, events, tombstones, stones, decisions, decision_at, due, settled, snapshots, removed
+-- ARGV packed: position of the origin, decisions, positions as text; then payloads, one a position
+local origin, ids, positions = unpack(cmsgpack.unpack(ARGV[1]))
+local refused = check_origin(KEYS[1], origin)
+if refused then return refused end
+for i, position in ipairs(positions) do
+  redis.call('HSET', KEYS[3], position, ARGV[i + 1])
+  redis.call('ZADD', KEYS[4], position, position)
+  redis.call('XDEL', KEYS[2], '0-' .. position)
+end
+local rows = 0
+for _, id in ipairs(ids) do
+  local at = redis.call('HGET', KEYS[6], id)
+  if at then
+    redis.call('XDEL', KEYS[5], at)
+    redis.call('HDEL', KEYS[6], id)
+    rows = rows + 1
+  end
+  redis.call('ZREM', KEYS[7], id)
+  redis.call('SREM', KEYS[8], id)
+end
+if rows > 0 then redis.call('HINCRBY', KEYS[10], 'erased', rows) end
+for _, position in ipairs(redis.call('HKEYS', KEYS[9])) do
+  if tonumber(position) < origin then redis.call('HDEL', KEYS[9], position) end
+end
+"""
+)

@@ -1,196 +1,227 @@
-"""What is read from the shared store, and written into it as it is."""
+"""The tables of the shared store: what is read, written as it is, trimmed and erased."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
-from service.log.stores.base import Instant, KeptMark, KeptRow, Part, Removed, Snapshot, Taken
+import msgspec
+
+from service.log.stores.base import (
+    Cut,
+    Erasure,
+    Instant,
+    KeptMark,
+    KeptRow,
+    Part,
+    Record,
+    Removed,
+    Snapshot,
+    Taken,
+)
+from service.log.stores.redis_commit import mark, milliseconds
+from service.log.stores.redis_connection import RedisConnection, Reply, pattern_of
 from service.log.stores.redis_scripts import (
     CLOCK_SKEW_S,
+    ERASE,
     EXPERIMENTS,
+    LAST,
+    MOVE_TO,
+    SAVE_SNAPSHOT,
+    TRIM,
     Command,
     key_of,
-    mark,
-    milliseconds,
+    keys_of,
+    script,
 )
-from service.log.stores.store import START, Cursor, Keyed
+from service.log.stores.store import START, Cursor, Keyed, Ordered
 
-Do = Callable[..., Awaitable[Any]]
-"""One command."""
+ROWS_AT_ONCE = 20
+"""Rows trimmed by one script, which reads them: of 10,000 arms they have 400 kB each."""
 
-All = Callable[[Sequence[Command]], Awaitable[list[Any]]]
-"""Some in one round trip, in order."""
+ERASED_AT_ONCE = 500
+"""Decisions of one script, in which Redis serves nobody else: some milliseconds."""
 
-SCANNED = 1_000  # keys looked at in one call
-
-SAVE_SNAPSHOT = """
--- KEYS snapshots, origin
--- ARGV position, payload, 1 where it is an origin
-local position = tonumber(ARGV[1])
-if position < tonumber(redis.call('HGET', KEYS[2], 'position') or 0) then return end
-if ARGV[3] == '1' then
-  redis.call('HSET', KEYS[2], 'position', ARGV[1], 'payload', ARGV[2])
-end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-local kept = redis.call('HKEYS', KEYS[1])
-table.sort(kept, function(a, b) return tonumber(a) > tonumber(b) end)
-for i = 3, #kept do redis.call('HDEL', KEYS[1], kept[i]) end
-"""
-
-LAST = """
--- KEYS streams
--- The number of the last entry each ever had.
-local found = {}
-for i, key in ipairs(KEYS) do
-  found[i] = '0'
-  if redis.call('EXISTS', key) == 1 then
-    local told = redis.call('XINFO', 'STREAM', key)
-    for j = 1, #told, 2 do
-      if told[j] == 'last-generated-id' then found[i] = string.sub(told[j + 1], 3) end
-    end
-  end
-end
-return found
-"""
-
-MOVE_TO = """
--- KEYS stream
--- ARGV the number of the last entry that it ever had, though it may be gone
-local id = '0-' .. ARGV[1]
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('XADD', KEYS[1], id, 'p', '')
-  redis.call('XDEL', KEYS[1], id)
-end
-redis.call('XSETID', KEYS[1], id)
-"""
+Fields = Mapping[bytes, bytes]
 
 
 # -- read ------------------------------------------------------------------------------------------
 
 
-def place_of(experiment: str, table: Keyed, key: str) -> str:
-    if table == "secret":
-        return "forage:secret"
-    return key_of(experiment, "mark" if table == "marks" else "blob", key)
+async def page(
+    redis: RedisConnection, experiment: str, table: Ordered, after: Cursor, limit: int
+) -> tuple[list[Reply], Cursor]:
+    match table:
+        case "events":
+            return await _events(redis, experiment, int(after), limit), START
+        case "decisions":
+            found = await _range(redis, experiment, "decisions", int(after), limit)
+            return [
+                KeptRow(number, fields.get(b"i", b"").decode(), fields[b"p"])
+                for number, fields in found
+            ], START
+        case "marks":
+            return await _marks(redis, experiment, after, limit)
+        case "snapshots":
+            return await _snapshots(redis, experiment), START
+        case "blobs":
+            prefix = key_of(experiment, "blob", "")
+            keys = {key async for keys in redis.keys(prefix) for key in keys}
+            return sorted(key.removeprefix(prefix) for key in keys), START
 
 
-def describe_commands(experiment: str, *, whole: bool) -> list[Command]:
-    """To be run as one transaction."""
-    streams = key_of(experiment, "events"), key_of(experiment, "decisions")
-    due: list[Command] = [
-        ("ZRANGE", key_of(experiment, "due"), 0, -1, "WITHSCORES"),
-        ("SMEMBERS", key_of(experiment, "settled")),
-    ]
-    return [
-        ("EVAL", LAST, 2, *streams),
-        ("HGETALL", key_of(experiment, "decision_counts")),
-        ("HGETALL", key_of(experiment, "removed")),
-        ("HGETALL", key_of(experiment, "readers")),
-        *(due if whole else []),
-    ]
+async def _range(
+    redis: RedisConnection, experiment: str, stream: str, after: int, limit: int
+) -> list[tuple[int, Fields]]:
+    """Entries of a stream: number and fields."""
+    key = key_of(experiment, stream)
+    found = await redis.do("XRANGE", key, f"(0-{after}", "+", "COUNT", limit)
+    return [(int(entry.partition(b"-")[2]), fields) for entry, fields in found]
 
 
-def described(replies: Sequence[Any]) -> Instant:
-    (position, row), counts, removed, readers, *waiting = replies
-    scores, settled = waiting or ([], [])
-    due: dict[str, float | None] = dict.fromkeys(decision.decode() for decision in settled)
-    pairs = zip(scores[::2], scores[1::2], strict=True)
-    due |= {decision.decode(): float(score) for decision, score in pairs}
-    return Instant(
-        int(position),
-        int(row),
-        due,
-        {policy.decode(): int(count) for policy, count in counts.items()},
-        Removed(**{name.decode(): int(count) for name, count in removed.items()}),
-        {name.decode(): Taken(*map(int, told.split())) for name, told in readers.items()},
-    )
+async def _events(redis: RedisConnection, experiment: str, after: int, limit: int) -> list[Record]:
+    """With the tombstones between them. None follows the last event: the event that tells of an
+    erasure does."""
+    found = await _range(redis, experiment, "events", after, limit)
+    if found and found[-1][0] != after + len(found):
+        key, bounds = key_of(experiment, "stones"), (f"({after}", f"({found[-1][0]}")
+        stones = (await redis.do("ZRANGE", key, *bounds, "BYSCORE"))[:limit]
+        if stones:
+            payloads = await redis.do("HMGET", key_of(experiment, "tombstones"), *stones)
+            found += [(int(at), {b"p": own}) for at, own in zip(stones, payloads, strict=True)]
+            found = sorted(found, key=lambda entry: entry[0])[:limit]
+    return [Record(position, fields[b"p"]) for position, fields in found]
 
 
-def snapshot_commands(experiment: str) -> list[Command]:
-    return [
-        ("HGETALL", key_of(experiment, "snapshots")),
-        ("HMGET", key_of(experiment, "origin"), "position", "payload"),
-    ]
-
-
-def snapshots(kept: dict[bytes, bytes], origin: Sequence[bytes | None]) -> list[Snapshot]:
-    found = {int(position): Snapshot(int(position), payload) for position, payload in kept.items()}
-    position, payload = origin
-    if position is not None and payload is not None:
-        found[int(position)] = Snapshot(int(position), payload, origin=True)
-    return [found[position] for position in sorted(found, reverse=True)]
-
-
-def stones_between(experiment: str, after: int, last: int) -> Command:
-    bounds = f"({after}", f"({last}"
-    return ("ZRANGE", key_of(experiment, "stones"), *bounds, "BYSCORE")
-
-
-def merge(
-    found: list[tuple[int, Any]], stones: Sequence[bytes], payloads: Sequence[bytes], limit: int
-) -> list[tuple[int, Any]]:
-    """A page of events with the tombstones that stand between them. None follows the last event:
-    the event that tells of an erasure does."""
-    between = [(int(at), {b"p": payload}) for at, payload in zip(stones, payloads, strict=True)]
-    return sorted([*found, *between], key=lambda entry: entry[0])[:limit]
-
-
-async def list_marks(
-    do: Do, every: All, experiment: str, cursor: Cursor, limit: int
+async def _marks(
+    redis: RedisConnection, experiment: str, cursor: Cursor, limit: int
 ) -> tuple[list[KeptMark], Cursor]:
     prefix = key_of(experiment, "mark", "")
-    following, keys = await do("SCAN", cursor or "0", "MATCH", f"{prefix}*", "COUNT", limit)
-    told = await every([(name, key) for key in keys for name in ("GET", "PEXPIRETIME")])
-    found = [
-        _kept_mark(key.decode().removeprefix(prefix), text.decode(), expires_ms)
-        for key, text, expires_ms in zip(keys, told[::2], told[1::2], strict=True)
-        if text is not None
-    ]
+    pattern = pattern_of(prefix)
+    following, keys = await redis.do("SCAN", cursor or "0", "MATCH", pattern, "COUNT", limit)
+    replies = await redis.all([(name, key) for key in keys for name in ("GET", "PEXPIRETIME")])
+    found = []
+    for key, text, expires_ms in zip(keys, replies[::2], replies[1::2], strict=True):
+        if text is not None:
+            known = mark(text.decode())
+            keep_until = expires_ms / 1000 - CLOCK_SKEW_S if expires_ms > 0 else None
+            identity = key.decode().removeprefix(prefix)
+            found.append(KeptMark(identity, known.value, known.position, keep_until))
     return found, str(int(following)) if int(following) else START
 
 
-def _kept_mark(identity: str, text: str, expires_ms: int) -> KeptMark:
-    known = mark(text)
-    keep_until = expires_ms / 1000 - CLOCK_SKEW_S if expires_ms > 0 else None
-    return KeptMark(identity, known.value, known.position, keep_until)
+async def _snapshots(redis: RedisConnection, experiment: str) -> list[Snapshot]:
+    kept, (at, payload) = await redis.all(
+        [
+            ("HGETALL", key_of(experiment, "snapshots")),
+            ("HMGET", key_of(experiment, "origin"), "position", "payload"),
+        ]
+    )
+    found = {int(position): Snapshot(int(position), own) for position, own in kept.items()}
+    if at is not None:
+        found[int(at)] = Snapshot(int(at), payload, origin=True)
+    return [found[position] for position in sorted(found, reverse=True)]
 
 
-async def blob_keys(do: Do, experiment: str) -> list[str]:
-    prefix = key_of(experiment, "blob", "")
-    return sorted(key.removeprefix(prefix) for key in await keys_like(do, f"{prefix}*"))
+async def get(
+    redis: RedisConnection, experiment: str, table: Keyed, keys: Sequence[str]
+) -> dict[str, Reply]:
+    if not keys:
+        return {}
+    if table == "decisions":
+        return await decisions(redis, experiment, keys)
+    kind = "mark" if table == "marks" else "blob"
+    places = [
+        "forage:secret" if table == "secret" else key_of(experiment, kind, key) for key in keys
+    ]
+    found = await redis.do("MGET", *places)
+    known = {key: value for key, value in zip(keys, found, strict=True) if value is not None}
+    if table == "marks":
+        return {identity: mark(text.decode()) for identity, text in known.items()}
+    return known
 
 
-async def keys_like(do: Do, pattern: str) -> set[str]:
-    found, cursor = set[str](), 0
-    while True:
-        cursor, keys = await do("SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED)
-        found |= {key.decode() for key in keys}
-        if int(cursor) == 0:
-            return found
+async def decisions(
+    redis: RedisConnection, experiment: str, ids: Sequence[str]
+) -> dict[str, bytes]:
+    """Payloads of those that are known, in the order of the ids."""
+    if not ids:
+        return {}
+    rows = await redis.do("HMGET", key_of(experiment, "decision_at"), *ids)
+    known = [(one, at) for one, at in zip(ids, rows, strict=True) if at]
+    stream = key_of(experiment, "decisions")
+    found = await redis.all([("XRANGE", stream, at, at) for _, at in known])
+    entries = zip(known, found, strict=True)
+    return {one: entry[1][b"p"] for (one, _), of_one in entries for entry in of_one}
+
+
+async def due(redis: RedisConnection, experiment: str, now: float, limit: int) -> list[bytes]:
+    key = key_of(experiment, "due")
+    ids = await redis.do("ZRANGE", key, "-inf", now, "BYSCORE", "LIMIT", 0, limit)
+    return list((await decisions(redis, experiment, [one.decode() for one in ids])).values())
+
+
+async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> Instant:
+    commands: list[Command] = [script(LAST, keys_of(experiment, "events", "decisions"))]
+    commands += [
+        ("HGETALL", key) for key in keys_of(experiment, "decision_counts", "removed", "readers")
+    ]
+    if whole:
+        commands += [
+            ("ZRANGE", key_of(experiment, "due"), 0, -1, "WITHSCORES"),
+            ("SMEMBERS", key_of(experiment, "settled")),
+        ]
+    replies = await redis.all(commands, transaction=True)
+    (position, row), counts, removed, readers, *waiting = replies
+    scores, settled = waiting or ([], [])
+    waits: dict[str, float | None] = dict.fromkeys(decision.decode() for decision in settled)
+    pairs = zip(scores[::2], scores[1::2], strict=True)
+    waits |= {decision.decode(): float(score) for decision, score in pairs}
+    return Instant(
+        int(position),
+        int(row),
+        waits,
+        {policy.decode(): int(count) for policy, count in counts.items()},
+        Removed(**{name.decode(): int(count) for name, count in removed.items()}),
+        {name.decode(): Taken(*map(int, taken.split())) for name, taken in readers.items()},
+    )
 
 
 # -- write -----------------------------------------------------------------------------------------
 
 
-def _save_snapshot(experiment: str, snapshot: Snapshot) -> Command:
-    keys = key_of(experiment, "snapshots"), key_of(experiment, "origin")
-    values = snapshot.position, snapshot.payload, int(snapshot.origin)
-    return ("EVAL", SAVE_SNAPSHOT, len(keys), *keys, *values)
-
-
-def added_rows(experiment: str, rows: Sequence[KeptRow]) -> list[Command]:
-    stream = key_of(experiment, "decisions")
-    return [("XADD", stream, "0-*", "p", row.payload, "i", row.id) for row in rows]
-
-
-def written(experiment: str, part: Part) -> Iterator[Command]:
-    """All but rows."""
+def write_commands(experiment: str, part: Part) -> Iterator[Command]:
+    """All of a part but its rows."""
     if part.events or part.position is not None:
         yield "SADD", EXPERIMENTS, experiment
-    yield from _written_log(experiment, part)
+    events = key_of(experiment, "events")
+    for record in part.events:
+        yield "XADD", events, f"0-{record.position}", "p", record.payload
+    if part.position is not None:
+        yield script(MOVE_TO, [events], part.position)
+    yield from _table_commands(experiment, part)
     for snapshot in part.snapshots:
-        yield _save_snapshot(experiment, snapshot)
+        values = snapshot.position, snapshot.payload, int(snapshot.origin)
+        yield script(SAVE_SNAPSHOT, keys_of(experiment, "snapshots", "origin"), *values)
     for key, payload in part.blobs.items():
         yield "SET", key_of(experiment, "blob", key), payload, "NX"
+
+
+def _table_commands(experiment: str, part: Part) -> Iterator[Command]:
+    for kept in part.marks:
+        until: Command = ()
+        if kept.keep_until is not None:
+            until = "PXAT", milliseconds(kept.keep_until)
+        key = key_of(experiment, "mark", kept.identity)
+        yield "SET", key, f"{kept.position} {kept.value}", *until
+    for decision, at in part.due.items():
+        if at is None:
+            yield "SADD", key_of(experiment, "settled"), decision
+        else:
+            yield "ZADD", key_of(experiment, "due"), repr(at), decision
+    for policy, count in part.counts.items():
+        yield "HSET", key_of(experiment, "decision_counts"), policy, count
+    if part.removed != Removed():
+        counts = "trimmed", part.removed.trimmed, "erased", part.removed.erased
+        yield "HSET", key_of(experiment, "removed"), *counts
     for reader, taken in part.readers.items():
         if taken is None:
             yield "HDEL", key_of(experiment, "readers"), reader
@@ -198,25 +229,46 @@ def written(experiment: str, part: Part) -> Iterator[Command]:
             yield "HSET", key_of(experiment, "readers"), reader, f"{taken.position} {taken.row}"
 
 
-def _written_log(experiment: str, part: Part) -> Iterator[Command]:
-    events = key_of(experiment, "events")
-    for record in part.events:
-        yield "XADD", events, f"0-{record.position}", "p", record.payload
-    if part.position is not None:
-        yield "EVAL", MOVE_TO, 1, events, part.position
-    for kept in part.marks:
-        until: Command = ()
-        if kept.keep_until is not None:
-            until = "PXAT", milliseconds(kept.keep_until)
-        key = key_of(experiment, "mark", kept.identity)
-        yield "SET", key, f"{kept.position} {kept.value}", *until
-    for decision, due in part.due.items():
-        if due is None:
-            yield "SADD", key_of(experiment, "settled"), decision
-        else:
-            yield "ZADD", key_of(experiment, "due"), repr(due), decision
-    for policy, count in part.counts.items():
-        yield "HSET", key_of(experiment, "decision_counts"), policy, count
-    if part.removed != Removed():
-        told = "trimmed", part.removed.trimmed, "erased", part.removed.erased
-        yield "HSET", key_of(experiment, "removed"), *told
+async def add_rows(redis: RedisConnection, experiment: str, rows: Sequence[KeptRow]) -> None:
+    """The id of an entry is Redis's to say."""
+    stream = key_of(experiment, "decisions")
+    at = await redis.all([("XADD", stream, "0-*", "p", row.payload, "i", row.id) for row in rows])
+    pairs = zip((row.id for row in rows), at, strict=True)
+    await redis.do("HSET", key_of(experiment, "decision_at"), *chain.from_iterable(pairs))
+
+
+# -- trim and erase --------------------------------------------------------------------------------
+
+
+async def trim(redis: RedisConnection, experiment: str, cut: Cut, limit: int) -> int:
+    names = ("events", "tombstones", "stones", "decisions", "decision_at", "due", "removed")
+    keys = keys_of(experiment, "origin", *names)
+    limits = limit, min(limit, ROWS_AT_ONCE)
+    count: int = await redis.do(
+        *script(TRIM, keys, cut.position, cut.row, *limits, int(cut.settles))
+    )
+    return count
+
+
+async def erase(redis: RedisConnection, erasure: Erasure) -> None:
+    """In parts; each may be done again."""
+    name, ids, events = erasure.experiment, list(erasure.decisions), list(erasure.events.items())
+    names = ("events", "tombstones", "stones", "decisions", "decision_at", "due", "settled")
+    keys = keys_of(name, "origin", *names, "snapshots", "removed")
+    commands: list[Command] = []
+    for start in range(0, max(len(ids), len(events), 1), ERASED_AT_ONCE):
+        part = slice(start, start + ERASED_AT_ONCE)
+        positions = [str(position) for position, _ in events[part]]
+        packed = msgspec.msgpack.encode([erasure.origin, ids[part], positions])
+        commands.append(script(ERASE, keys, packed, *(payload for _, payload in events[part])))
+    if erasure.blobs:
+        commands.append(("UNLINK", *(key_of(name, "blob", key) for key in erasure.blobs)))
+    await redis.keep(commands)
+    if not erasure.forget:
+        return
+    prefixes = {key_of(name, "mark", prefix) for prefix in erasure.forget}
+    lengths = {len(prefix) for prefix in prefixes}  # many prefixes have a few lengths
+    async for marks in redis.keys(key_of(name, "mark", "")):
+        gone = [key for key in marks if any(key[:length] in prefixes for length in lengths)]
+        if gone:
+            await redis.keep([("UNLINK", *gone)])

@@ -8,8 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from service.log.stores.redis_fitness import durability, unfit
-from service.log.stores.redis_keeping import PROCESSES
-from service.log.stores.redis_scripts import CLOCK_SKEW_S, EXPERIMENTS, LAYOUT, key_of
+from service.log.stores.redis_scripts import CLOCK_SKEW_S, EXPERIMENTS, LAYOUT, PROCESSES, key_of
 from service.maintenance.doctor.checks import Check, fault, ok, size, warning
 from service.maintenance.doctor.sqlite import tail
 from service.settings import Settings

@@ -1,0 +1,83 @@
+"""A commit of the shared store: one script for each experiment, its arguments and its reply."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha1
+
+import msgspec
+
+from service.log.stores.base import (
+    Activation,
+    Append,
+    Appended,
+    CommitResult,
+    DecisionRow,
+    Entry,
+    Kept,
+    Known,
+    Mark,
+)
+from service.log.stores.redis_scripts import CLOCK_SKEW_S, COMMIT, Command, key_of, keys_of
+
+COMMIT_DIGEST = sha1(COMMIT.encode(), usedforsecurity=False).hexdigest()
+KEYS = ("events", "decisions", "decision_at", "decision_counts", "due", "settled")
+
+
+def mark(text: str) -> Mark:
+    position, _, value = text.partition(" ")
+    return Mark(value, int(position))
+
+
+def commands(batch: Mapping[str, Sequence[Entry]]) -> Iterator[Command]:
+    """One call for each experiment. The first carries the script's text, as Redis may have
+    restarted since the last batch; the others name it."""
+    call = ("EVAL", COMMIT)
+    for experiment, entries in batch.items():
+        keys = keys_of(experiment, *KEYS)
+        keys += [key_of(experiment, "mark", one) for entry in entries for one in _marks(entry)]
+        packed = msgspec.msgpack.encode([_packed(entry) for entry in entries])
+        yield (*call, len(keys), *keys, packed, *map(_payload, entries))
+        call = ("EVALSHA", COMMIT_DIGEST)
+
+
+def results(entries: Iterable[Entry], reply: Sequence[bytes]) -> Iterator[CommitResult]:
+    for entry, answer in zip(entries, msgspec.msgpack.decode(reply[0]), strict=True):
+        if isinstance(entry, DecisionRow):
+            yield Kept(reply[answer] if answer else None)
+        elif isinstance(answer, int):
+            yield Appended(answer) if isinstance(entry, Append) else Kept()
+        else:
+            known = zip(_marks(entry), answer, strict=True)
+            yield Known({identity: mark(text) for identity, text in known if text})
+
+
+def _marks(entry: Entry) -> Iterable[str]:
+    """The identities that an entry takes."""
+    if isinstance(entry, DecisionRow):
+        return ()
+    return entry.marks if isinstance(entry, Append) else (entry.mark,)
+
+
+def _payload(entry: Entry) -> bytes:
+    return b"" if isinstance(entry, Activation) else entry.payload
+
+
+def _packed(entry: Entry) -> tuple[str | list[str], ...]:
+    """Numbers go as text: Lua would write a large one as 4e+12."""
+    if isinstance(entry, DecisionRow):
+        return "row", entry.id, entry.policy, _time(entry.due)
+    keep_ms = ""
+    if entry.keep_until is not None:
+        keep_ms = str(milliseconds(entry.keep_until))
+    if isinstance(entry, Activation):
+        return "activation", entry.decision, keep_ms, _time(entry.due)
+    return "event", entry.settles or "", keep_ms, list(entry.marks.values())
+
+
+def milliseconds(keep_until: float) -> int:
+    """By the clock of Redis, when it may forget a mark."""
+    return max(1, math.ceil(1000 * (keep_until + CLOCK_SKEW_S)))
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else repr(seconds)

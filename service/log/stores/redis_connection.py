@@ -1,0 +1,152 @@
+"""The connections to Redis: one round trip for each call, and our errors in place of its own."""
+
+import math
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from service.errors import ConfigurationError, StoreUnavailable
+from service.log.stores.redis_scripts import Command
+
+CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
+WAITERS = 4
+WAIT_MS = 1_000  # for replicas of Redis: below `Patience.reply_s`
+SCANNED = 1_000  # keys of one SCAN: a fraction of a millisecond
+
+Reply = Any
+"""Of Redis, whose commands have no types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the store waits for Redis, in seconds.
+
+    connect_s   a live host in the same region answers in milliseconds
+    reply_s     above the fsync stalls of a busy disk, below the patience of a caller
+    block_s     of one XREAD; its socket waits `reply_s` longer, or it would cut it short
+    """
+
+    connect_s: float = 0.5
+    reply_s: float = 2.0
+    block_s: float = 5.0
+
+
+class RedisConnection:
+    """replicas   of Redis that must hold a commit before it counts as durable"""
+
+    def __init__(self, url: str, replicas: int, patience: Patience) -> None:
+        self.replicas, self._patience = replicas, patience
+        try:
+            parts = urlsplit(url)
+            self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+            if parts.scheme != "unix":
+                int(parts.path.strip("/") or 0)  # a name would silently be database 0
+            self._client = _client(url, CONNECTIONS, patience.connect_s, patience.reply_s)
+            waits_s = patience.block_s + patience.reply_s
+            self._waiter = _client(url, WAITERS, patience.connect_s, waits_s)
+        except ValueError:  # its text may hold a part of the password
+            raise ConfigurationError(
+                "FORAGE_STORE: not a Redis URL; use redis://[[user]:password@]host[:port][/db]"
+            ) from None
+
+    async def close(self) -> None:
+        await self._client.aclose()
+        await self._waiter.aclose()
+
+    async def do(self, *command: Reply) -> Reply:
+        with self._our_errors():
+            return await self._client.execute_command(*command)
+
+    async def all(self, commands: Sequence[Command], *, transaction: bool = False) -> list[Reply]:
+        """One round trip, in order. If any is refused, they all count as failed."""
+        pipeline = self._client.pipeline(transaction=transaction)
+        for command in commands:
+            pipeline.execute_command(*command)
+        with self._our_errors():
+            # not raise_on_error: its message repeats the command, payload included
+            replies: list[Reply] = await pipeline.execute(raise_on_error=False)
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+        return replies
+
+    async def keep(self, commands: Sequence[Command]) -> list[Reply]:
+        """Writes, once as many replicas of Redis hold them as have to."""
+        if not self.replicas:
+            return await self.all(commands)
+        *replies, held = await self.all([*commands, ("WAIT", self.replicas, WAIT_MS)])
+        if held < self.replicas:
+            raise StoreUnavailable(
+                f"{self.name}: {held} of {self.replicas} replicas of Redis hold the last commit"
+            )
+        return replies
+
+    async def information(self, *command: str) -> Mapping[str, Reply]:
+        """The reply to an administrator's command; nothing where hosted Redis refuses it."""
+        with self._our_errors():
+            try:
+                found: Mapping[str, Reply] = await self._client.execute_command(*command)
+            except ResponseError:
+                return {}
+        return found
+
+    async def wait(self, streams: Mapping[str, int], seconds: float) -> bool:
+        """Whether one of the streams went past its number meanwhile."""
+        block_ms = math.ceil(1000 * min(seconds, self._patience.block_s))
+        after = [f"0-{number}" for number in streams.values()]
+        with self._our_errors():
+            found = await self._waiter.execute_command(
+                "XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", *streams, *after
+            )
+        return bool(found)
+
+    async def keys(self, prefix: str) -> AsyncIterator[list[str]]:
+        """All keys that begin with a prefix, a page at a time; a key that is there throughout comes
+        at least once."""
+        pattern, cursor = pattern_of(prefix), None
+        while cursor != 0:
+            cursor, keys = await self.do("SCAN", cursor or 0, "MATCH", pattern, "COUNT", SCANNED)
+            cursor = int(cursor)
+            yield [key.decode() for key in keys]
+
+    @contextmanager
+    def _our_errors(self) -> Iterator[None]:
+        """Down, slow, out of memory, read-only, loading: to a caller all are the same."""
+        try:
+            yield
+        except (RedisConnectionError, RedisTimeoutError, ResponseError) as error:
+            raise StoreUnavailable(f"{self.name}: {error}") from error
+        except RuntimeError as error:
+            if "handler is closed" not in str(error):  # uvloop: it was lost before the write
+                raise
+            raise StoreUnavailable(f"{self.name}: the connection was lost") from error
+
+
+def pattern_of(prefix: str) -> str:
+    """Of the keys that begin with a prefix."""
+    return re.sub(r"([][*?\\^])", r"\\\1", prefix) + "*"
+
+
+def _client(url: str, connections: int, connect_s: float, reply_s: float) -> Reply:
+    return Redis.from_pool(
+        BlockingConnectionPool.from_url(
+            url,
+            max_connections=connections,
+            timeout=connect_s,
+            socket_connect_timeout=connect_s,
+            socket_timeout=reply_s,
+            # a lost reply may belong to a done append: only a caller with identities may repeat it
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+    )
