@@ -34,7 +34,8 @@ import numpy.typing as npt
 
 from service.bandits.settled import Settled
 from service.definition.experiment import CROSS, INTERCEPT, Definition, Numbers
-from service.definition.features import LARGEST_PRODUCT, Schema
+from service.definition.features import Schema
+from service.definition.view import LARGEST_PRODUCT
 
 LARGEST_TERM, LARGEST_ROW = 9.0, 1.5
 """k1 and k2: how many times the usual square a term and a row may have and count whole."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from service.definition.experiment import CROSS, Definition, Numbers, Numeric, is_disjoint
-from service.definition.features import Schema, View
+from service.definition.features import Schema
 from service.definition.policies import (
     AnyPolicy,
     Choice,
@@ -14,6 +14,7 @@ from service.definition.policies import (
     Thompson,
     Ucb,
 )
+from service.definition.view import View
 
 Warned = tuple[tuple[str | int, ...], str]
 

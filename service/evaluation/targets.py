@@ -20,7 +20,8 @@ from pydantic import ValidationError
 from service.bandits.policies.candidates import Candidates
 from service.definition.experiment import Definition
 from service.definition.faults import faults_of
-from service.definition.features import Array, Schema, View
+from service.definition.features import Array, Schema
+from service.definition.view import View
 from service.errors import ConfigurationError, StoreUnavailable
 from service.log.stores import Store
 from service.state.events import ExperimentDefined

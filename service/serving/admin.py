@@ -11,8 +11,9 @@ import numpy as np
 from service.bandits.policies.version import Version
 from service.bandits.posterior.base import Meta
 from service.definition.experiment import LARGEST_REWARD, Definition
-from service.definition.features import LARGEST_PRODUCT, Array, Schema, View
+from service.definition.features import Array, Schema
 from service.definition.policies import Network
+from service.definition.view import LARGEST_PRODUCT, View
 from service.errors import Conflict, Damaged, Invalid, LogTooNew, NotFound, PreconditionFailed
 from service.log.journal import Journal
 from service.log.replay import Pace, record_at

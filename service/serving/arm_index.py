@@ -10,7 +10,8 @@ from threading import Thread
 import numpy as np
 
 from service.bandits.posterior.rows import Index, Single
-from service.definition.features import Array, View
+from service.definition.features import Array
+from service.definition.view import View
 
 logger = logging.getLogger(__name__)
 

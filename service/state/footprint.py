@@ -10,7 +10,7 @@ from math import inf, prod
 
 from service.bandits.posterior import KEPT_DRAWS, KEPT_PLACES, DisjointRidgeHead
 from service.definition.experiment import Boolean, Categorical, Definition, Hashed, is_disjoint
-from service.definition.features import Schema, View, width
+from service.definition.features import Schema, width
 from service.definition.policies import (
     AnyPolicy,
     BootstrapEnsemble,
@@ -20,6 +20,7 @@ from service.definition.policies import (
     NeuralGlmTs,
     Static,
 )
+from service.definition.view import View
 from service.errors import Invalid
 from service.state.fold import State
 from service.state.learner import REMEMBERED

@@ -21,8 +21,9 @@ from service.bandits.policies.version import Version, part
 from service.bandits.posterior import Bank, Head, RidgeHead
 from service.bandits.posterior.base import Meta, Stored
 from service.definition.experiment import Definition
-from service.definition.features import Array, Schema, View
+from service.definition.features import Array, Schema
 from service.definition.policies import AnyPolicy
+from service.definition.view import View
 from service.state.events import ChangeDetected, Learned, Outcome, outcomes
 
 HISTORY = 100

@@ -10,8 +10,9 @@ import pytest
 from service.bandits.posterior.gradient_rows import cholesky
 from service.bandits.posterior.logistic import implicit_step
 from service.definition.experiment import Definition
-from service.definition.features import LARGEST, LARGEST_PRODUCT, Schema, View
+from service.definition.features import LARGEST, Schema
 from service.definition.select_request import SelectRequest
+from service.definition.view import LARGEST_PRODUCT, View
 from service.errors import Invalid
 from service.http.services import Services
 from service.log.stores.base import Append

@@ -13,8 +13,8 @@ from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.rules import Scores
 from service.bandits.posterior import Bank, RidgeHead
 from service.definition.experiment import Definition, Features
-from service.definition.features import Schema, View
-from service.errors import Invalid
+from service.definition.features import Schema
+from service.definition.view import View
 from service.security.entropy import Entropy
 from service.serving.scoring import decide
 from service.state.events import SCHEMA, Decision, Shown, encode_decision
@@ -62,35 +62,6 @@ def catalogue(arms: int, repeated: bool = False) -> Candidates:
 
 
 # -- features --------------------------------------------------------------------------------------
-
-any_value = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 3),
-    st.integers(),
-    st.floats(),
-    st.sampled_from(["a", "b", "c", "d", ""]),
-    st.just([1.0]),
-)
-
-
-@given(
-    st.dictionaries(st.sampled_from([*FEATURES.context, "more"]), any_value),
-    st.booleans(),
-)
-def test_a_context_is_encoded_as_it_was(values: dict[str, Any], complete: bool) -> None:
-    """Bits, and the faults that are told."""
-    side = Schema(FEATURES).context
-    if complete:
-        values = {"new": True, **values}
-
-    def found(encode: Any) -> object:
-        try:
-            return encode(values, "context").tobytes()
-        except (Invalid, OverflowError) as fault:
-            return type(fault), getattr(fault, "faults", None)
-
-    assert found(side.encode) == found(side._encode_any)
 
 
 @given(st.lists(st.sampled_from(NAMES), unique=True, max_size=5), st.integers(0, 2**32))

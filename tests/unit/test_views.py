@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.definition.experiment import Features
-from service.definition.features import Schema, View
+from service.definition.features import Schema
+from service.definition.view import View
 
 SCHEMA = Schema(
     Features.model_validate(

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 
 from service.bandits.posterior.rows import Index, Single
-from service.definition.features import Array, View
+from service.definition.features import Array
+from service.definition.view import View
 
 LARGE = 20_000
 """Arms of a catalogue that is not looked at as a whole for the sake of a few of them: which of a

@@ -6,7 +6,7 @@ import numpy as np
 
 from service.bandits.networks import Network, cold_network
 from service.bandits.policies.encoder import ROW_SQUARE, Encoder
-from service.definition.features import Array, View
+from service.definition.features import Array
 from service.definition.policies import (
     AnyPolicy,
     Gradient,
@@ -16,6 +16,7 @@ from service.definition.policies import (
     Training,
 )
 from service.definition.policies import Network as NetworkSettings
+from service.definition.view import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from service.bandits.policies.memory import Memory
 from service.bandits.posterior import Bank, Head, LogisticHead
 from service.bandits.posterior.base import Meta, Stored, pack_names, unpack_names
 from service.bandits.settled import Outcome
-from service.definition.features import Array, View
+from service.definition.features import Array
 from service.definition.policies import PolicySettings
+from service.definition.view import View
 
 WIDE = 512
 """Columns of a head beyond which its spectrum takes longer than others should wait."""
