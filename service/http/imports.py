@@ -13,7 +13,7 @@ from service.http.experiments import named, only
 from service.http.problems import problem_of
 from service.http.routes import Core, problems
 from service.http.schemas import ArmBody, Body, Problem
-from service.maintenance.importing import Status, Visit
+from service.maintenance.importing import ImportStatus, Visit
 from service.state.fold import State
 
 Chance = Annotated[float, Field(ge=0, le=1)]
@@ -69,11 +69,11 @@ class ImportItem(BaseModel):
     """status: as of a route of its own. answer: whether it was there before; null: see problem."""
 
     status: int
-    answer: Status | None = None
+    answer: ImportStatus | None = None
     problem: Problem | None = None
 
     @classmethod
-    def of(cls, became: Status | Refused) -> "ImportItem":
+    def of(cls, became: ImportStatus | Refused) -> "ImportItem":
         if isinstance(became, Refused):
             return cls(status=became.status, problem=problem_of(became))
         return cls(status=200, answer=became)

@@ -1,14 +1,14 @@
-"""Erasure: all that the log holds of one unit goes, and nothing else changes.
+"""Erasure: all that the log holds of one unit is deleted, and nothing else changes.
 
-The steps, each safe to repeat; a caller who was not answered asks again:
+The steps, each safe to repeat; a caller without an answer asks again:
 
 1. the unit's decisions are found by its keyed hash, in the rows;
 2. their links are overwritten, so that nothing can be settled of them any more;
 3. an `Erased` event names them and the positions of their events: single settlements leave the
    memories of heads (windows, changes), on every replica at the same position;
 4. a snapshot is taken after it: the origin, where every replay begins from now on;
-5. tombstones replace events; marks, older snapshots and artifacts of trained versions go;
-6. the rows go, last, since by them whoever asks again finds what is left;
+5. tombstones replace events; marks, older snapshots and artifacts of trained versions are deleted;
+6. the rows are deleted last, since a repeated call finds by them what is left;
 7. the store's files are cleaned of what was deleted.
 
 What a head has learned is a sum over all units, and stays: an aggregate.
@@ -18,7 +18,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import time
 
 from service.errors import Damaged, Quarantined, StoreUnavailable
@@ -47,26 +47,18 @@ AT_ONCE = 1_000
 """Decisions erased in one round: a unit that visits daily has a few hundred."""
 
 RACING = 8
-"""Settlements of one arm that may be on their way at once."""
+"""Settlements of one arm that may run at once."""
 
 STAGING_SECONDS = 20.0
-"""So long a version that is on its way is waited for: no snapshot can be taken meanwhile."""
+"""How long to wait for a version that is being staged, while no snapshot can be taken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class ErasedCounts:
     """What was erased of one experiment."""
 
     decisions: int = 0
     events: int = 0
-
-
-@dataclass
-class _Found:
-    """What the log holds of some decisions. events: tombstones by position."""
-
-    events: dict[int, bytes] = field(default_factory=dict)
-    artifacts: list[str] = field(default_factory=list)
 
 
 class Eraser:
@@ -76,47 +68,47 @@ class Eraser:
         self._journal, self._store = journal, store
         self._sealer, self._telemetry = sealer, telemetry
 
-    async def erase(self, unit: str, experiment: str | None = None) -> dict[str, Gone]:
-        """Erase a unit from one experiment, or from all, deleted ones too. What went, of each.
+    async def erase(self, unit: str, experiment: str | None = None) -> dict[str, ErasedCounts]:
+        """Erase a unit from one experiment, or from all, deleted ones too; the counts of each.
 
         Raises StoreUnavailable: then the same call again is safe, and needed.
         """
         store = self._store
         hashes = self._sealer.unit_hashes(unit)
         names = [experiment] if experiment is not None else await store.experiments()
-        gone, stopped = dict[str, Gone](), None
+        gone, stopped = dict[str, ErasedCounts](), None
         for name in names:
             try:
                 gone[name] = await self._erase_from(name, hashes)
-            except Quarantined as fault:  # the others need not wait for its repair
+            except Quarantined as fault:  # others need not wait for its repair
                 stopped = fault
         if stopped is not None:
             raise stopped
         return gone
 
-    async def _erase_from(self, name: str, hashes: list[str]) -> Gone:
+    async def _erase_from(self, name: str, hashes: list[str]) -> ErasedCounts:
         await self._journal.discover(name)
-        live, total = self._journal.live.get(name), Gone()
+        live, total = self._journal.live.get(name), ErasedCounts()
         if live is None:
             return total
         await self._close(name, await self._unlogged(name, hashes))
         while found := await self._rows(name, hashes):
             gone = await self._erase_decisions(live, found)
-            total = Gone(total.decisions + gone.decisions, total.events + gone.events)
-        await self._store.scrub()  # also of what an earlier call left, which broke off
+            total = ErasedCounts(total.decisions + gone.decisions, total.events + gone.events)
+        await self._store.scrub()  # also after an earlier call that broke off
         return total
 
     async def _unlogged(self, name: str, hashes: list[str]) -> list[Decision]:
-        """The unit's decisions that wait in memory, and will not be logged any more."""
+        """The unit's decisions in memory, which will not be logged any more."""
         mark = f"erasing/{secrets.token_hex(16)}"
-        # What was submitted before it is in the log when this is, or back in memory.
+        # Decisions submitted before it are in the log when it is, or back in memory.
         await self._journal.activate(Activation(name, "", mark, keep_until=time()))
         rows = map(decode_decision, self._journal.forget_unlogged(name, hashes))
         return [row for row in rows if row.unit in hashes]
 
     async def _rows(self, name: str, hashes: list[str]) -> dict[str, Decision | None]:
         """The unit's decisions by id, some of them where they are many. None: a damaged row that
-        holds its hash; it is nobody else's."""
+        holds the unit's hash."""
         wanted, pace = [one.encode() for one in hashes], Pace()
         found = dict[str, Decision | None]()
         async for page in row_pages(self._store, name):
@@ -133,62 +125,67 @@ class Eraser:
                 await pace.keep()
             if len(found) >= AT_ONCE:
                 break
-        found.pop("", None)  # of an older Forage, and damaged: nothing tells which it is
+        found.pop("", None)  # damaged, and of an older Forage: its id is unknown
         return found
 
-    async def _erase_decisions(self, live: Live, rows: Mapping[str, Decision | None]) -> Gone:
+    async def _erase_decisions(
+        self, live: Live, rows: Mapping[str, Decision | None]
+    ) -> ErasedCounts:
         name, store = live.state.name, self._store
         await self._close(name, [row for row in rows.values() if row is not None])
-        found = await self._events_of(name, rows)
-        event = Erased(at=time(), decisions=list(rows), positions=list(found.events))
+        tombstones, artifacts = await self._events_of(name, rows)
+        event = Erased(at=time(), decisions=list(rows), positions=list(tombstones))
         mark = f"erased/{secrets.token_hex(16)}"
         await self._journal.append(Append(name, encode_event(event), {mark: ""}), event)
         origin = await self._origin(live)
         prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
-        await store.erase(Erasure(name, [], found.events, prefixes, origin))
-        await store.forget_blobs(name, found.artifacts)
+        await store.erase(Erasure(name, [], tombstones, prefixes, origin))
+        await store.forget_blobs(name, artifacts)
         await store.erase(Erasure(name, list(rows), {}, [], origin))
         self._telemetry.erased.labels(name).inc(len(rows))
         logger.info(
             "experiment %s: %d decisions and %d events erased; replays begin at position %d",
             name,
             len(rows),
-            len(found.events),
+            len(tombstones),
             origin,
         )
-        return Gone(len(rows), len(found.events))
+        return ErasedCounts(len(rows), len(tombstones))
 
     async def _close(self, name: str, rows: Iterable[Decision]) -> None:
-        """Take every link of the shown arms, and some after them: who settles one right now may
-        already know of one that we have not seen."""
-        store, keep_until = self._store, time()
-        arms, links, depth = set[tuple[str, str]](), dict[str, str](), 0
+        """Take every link of the shown arms, and some after them: a settlement that runs right now
+        may already know of one that we have not seen."""
+        keep_until, arms = time(), set[tuple[str, str]]()
         for row in rows:
             keep_until = max(keep_until, row.accept_until)
             arms |= {(row.id, shown.arm) for shown in row.shown}
-        last = dict.fromkeys(arms, 0)
+        depths = dict.fromkeys(arms, 0)
         while arms:
-            link_of = {link_mark(decision, depth, arm): (decision, arm) for decision, arm in arms}
-            known = await store.marks(name, list(link_of))
+            link_of = {link_mark(own, depths[own, arm], arm): (own, arm) for own, arm in arms}
+            known = await self._store.marks(name, list(link_of))
             arms = {link_of[link] for link, mark in known.items() if mark.value != ERASED}
-            depth += 1
-            last |= dict.fromkeys(arms, depth)
-        for (decision, arm), number in last.items():
-            for link in range(number + 1 + RACING):
-                links[link_mark(decision, link, arm)] = ERASED
+            for pair in arms:
+                depths[pair] += 1
+        links = {
+            link_mark(decision, link, arm): ERASED
+            for (decision, arm), depth in depths.items()
+            for link in range(depth + 1 + RACING)
+        }
         if links:
-            await store.overwrite_marks(name, links, keep_until + OPEN_S)
+            await self._store.overwrite_marks(name, links, keep_until + OPEN_S)
 
-    async def _events_of(self, name: str, decisions: Collection[str]) -> _Found:
-        """Tombstones for what they settled; and the artifacts, which may hold it: they are not
-        needed once there is an origin after them."""
-        found = _Found()
+    async def _events_of(
+        self, name: str, decisions: Collection[str]
+    ) -> tuple[dict[int, bytes], list[str]]:
+        """Tombstones for the events that settle them, by position; and all artifacts, which may
+        hold what they taught: nobody needs them once there is an origin after them."""
+        tombstones, artifacts = dict[int, bytes](), list[str]()
         async for position, event in replay(self._store, name):
             if isinstance(event, VersionStaged):
-                found.artifacts.append(event.artifact)
+                artifacts.append(event.artifact)
             elif isinstance(event, Learned) and event.decision in decisions:
-                found.events[position] = _tombstone(event)
-        return found
+                tombstones[position] = _tombstone(event)
+        return tombstones, artifacts
 
     async def _origin(self, live: Live) -> int:
         loop = asyncio.get_running_loop()

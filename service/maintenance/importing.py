@@ -1,12 +1,12 @@
-"""Visits that somebody else decided, taken into the log: a decision row each, and what came of it
-as an event that a policy learns from, as it learns from its own.
+"""Imports of visits that another system decided: a decision row each, and its reward as an event
+that a policy learns from, as it learns from its own.
 
-An import may be repeated, in part or whole: the id that a visit brings is the identity of both.
+An import may be repeated, in part or whole: the visit's id is the identity of both.
 """
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import isclose
@@ -36,17 +36,17 @@ from service.state.events import (
 from service.state.fold import State
 
 COMMIT = 32
-"""Visits of one commit of the log, and folded at one go: in between, others are served."""
+"""Visits of one commit of the log, which are folded together: others are served in between."""
 
 SLACK = 1e-6
 """Chances that were written in decimals may miss their sum by so much."""
 
-Status = Literal["imported", "duplicate"]
+ImportStatus = Literal["imported", "duplicate"]
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What was shown elsewhere, and what came of it.
+    """What was shown elsewhere, and its reward.
 
     id              the import's own; it tells visits of an experiment apart for ever
     at              unix seconds
@@ -58,7 +58,7 @@ class Visit:
 
     id: str
     at: float
-    context: Mapping[str, Any]
+    context: dict[str, Any]
     arm: str
     propensity: float
     arms: Sequence[str | InlineArm] | None = None
@@ -80,29 +80,29 @@ class Importer:
 
     async def take(
         self, state: State, policy: str, visits: Sequence[Visit], *, skip_refused: bool
-    ) -> list[Status | Refused]:
-        """What became of each visit, in order; the policy learns from them in that order. It ends
-        with the first that is refused, or goes on without it (`skip_refused`).
+    ) -> list[ImportStatus | Refused]:
+        """The result of each visit, in order; the policy learns from them in that order. The first
+        refused visit is the last, unless `skip_refused`.
 
         Raises NotFound where there is no such policy, StoreUnavailable: then some may have been
         taken, and the same again is safe.
         """
         find(state, policy)
-        taken: list[Status | Refused] = []
+        taken: list[ImportStatus | Refused] = []
         for part in _commits(visits):
             checked = await self._check(state, policy, part)
-            faults = [n for n, each in enumerate(checked) if isinstance(each, Refused)]
-            if faults and not skip_refused:
-                checked = checked[: faults[0] + 1]
+            refused = [n for n, each in enumerate(checked) if isinstance(each, Refused)]
+            stops = bool(refused) and not skip_refused
+            checked = checked[: refused[0] + 1] if stops else checked
             taken += await asyncio.gather(*(self._write(state, each) for each in checked))
-            if len(checked) < len(part) or (faults and not skip_refused):
+            if stops:
                 break
         return taken
 
     async def _check(
         self, state: State, policy: str, visits: Sequence[Visit]
     ) -> list["_Checked | Refused"]:
-        """Each against the definition, and against what an earlier import said of the same id."""
+        """Against the definition, and against an earlier import of the same id."""
         ids = [decision_id(visit.id) for visit in visits]
         held = await asyncio.gather(*(self._journal.decision(state.name, own) for own in ids))
         links = [link_mark(own, 0, visit.arm) for own, visit in zip(ids, visits, strict=True)]
@@ -147,7 +147,7 @@ class Importer:
             model_version=IMPORTED,
             schema_version=state.schema_version,
             unit=None if visit.unit is None else self._sealer.unit_hash(visit.unit),
-            context=dict(visit.context),
+            context=visit.context,
             arms=list(candidates.ids),
             inline={arm: dict(inline[arm].features) for arm in inline},
             probabilities=[] if visit.probabilities is None else list(visit.probabilities),
@@ -159,8 +159,8 @@ class Importer:
             accept_until=visit.at + rules.wait_seconds + rules.accept_seconds,
         )
 
-    async def _write(self, state: State, checked: "_Checked | Refused") -> Status | Refused:
-        """Row and event are given to the writer before it wakes, so they are of one commit."""
+    async def _write(self, state: State, checked: "_Checked | Refused") -> ImportStatus | Refused:
+        """Row and event are enqueued before the writer wakes, so they are of one commit."""
         if isinstance(checked, Refused):
             return checked
         row, work = checked.row, list[Awaitable[bool]]()
@@ -192,7 +192,7 @@ class Importer:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """kept: the log has the row. learns: the reward that it has not, None where there is none."""
+    """kept: the log has the row. learns: the reward that the log lacks, if there is one."""
 
     row: Decision
     kept: bool
@@ -215,11 +215,11 @@ def _compared(
     return _Checked(earlier or row, known, reward)
 
 
-def _content(row: Decision) -> tuple[Any, ...]:
-    """What a visit said; x may be encoded by other features meanwhile."""
+def _content(row: Decision) -> tuple[object, ...]:
+    """Of a visit, without x: other features may encode it by now."""
     [shown] = row.shown
-    said = shown.arm, shown.propensity, row.probabilities, row.arms, row.inline
-    return row.policy, row.at, row.unit, row.context, *said
+    choice = shown.arm, shown.propensity, row.probabilities, row.arms, row.inline
+    return row.policy, row.at, row.unit, row.context, *choice
 
 
 def _check_probabilities(p: Sequence[float], arms: int, shown: int, propensity: float) -> None:
@@ -232,7 +232,7 @@ def _check_probabilities(p: Sequence[float], arms: int, shown: int, propensity: 
 
 
 def _commits(visits: Sequence[Visit]) -> Iterator[list[Visit]]:
-    """In order; an id that comes again begins a new one, which finds the first in the log."""
+    """In order; a repeated id begins a new one, which finds the first in the log."""
     part, ids = list[Visit](), set[str]()
     for visit in visits:
         if len(part) == COMMIT or visit.id in ids:

@@ -1,11 +1,11 @@
-"""Trimming: what is older than the retention goes, once nothing needs it any more.
+"""Trimming: deletes what is older than the retention, once nothing needs it any more.
 
-Rows and events are walked in the order they came, each once in the life of a process: what has been
-found old stays old.
+Rows and events are walked in order, each once in the life of a process: what is old stays old.
 """
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import time
@@ -21,7 +21,6 @@ from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.events import VersionStaged, decode_decision
 from service.state.fold import State
-from service.state.learner import Learner
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ MARGIN_S = 600.0
 
 @dataclass
 class _Walked:
-    """How far everything is old, in one experiment, and needed by nobody.
+    """The position and the row up to which one experiment is old, and nobody needs it.
 
     artifacts   of versions staged up to there
     damaged     decisions up to there whose rows cannot be read
@@ -57,7 +56,7 @@ class Retention:
         self._walked: dict[str, _Walked] = {}
 
     async def run(self) -> None:
-        """Trim now and then, for ever."""
+        """Trim every `trim_seconds`, for ever."""
         while True:
             await asyncio.sleep(self._settings.trim_seconds)
             try:
@@ -69,7 +68,7 @@ class Retention:
                 logger.error("nothing can be trimmed: %s", fault)
 
     async def trim_all(self) -> int:
-        """Trim every experiment; how many rows, events and marks went. Raises StoreError."""
+        """Trim every experiment; returns how many rows, events and marks. Raises StoreError."""
         if self._settings.retention_days is None:
             return 0
         horizon = time() - self._settings.retention_days * DAY_S
@@ -89,7 +88,7 @@ class Retention:
         if walked.artifacts and position == walked.position:
             await store.forget_blobs(name, walked.artifacts)
             walked.artifacts = []
-        if walked.damaged:  # they tell nothing, and would be due for ever
+        if walked.damaged:  # they would be due for ever
             await store.erase(Erasure(name, walked.damaged, {}, [], 0))
             walked.damaged = []
         cut = Cut(position, walked.row, time() - MARGIN_S, settles)
@@ -112,8 +111,7 @@ class Retention:
     async def _walk_rows(
         self, name: str, walked: _Walked, horizon: float, taken: list[Taken]
     ) -> None:
-        """Past rows of decisions that were made before the horizon and are closed, as far as every
-        reader has them."""
+        """Past closed decisions from before the horizon, as far as every reader has their rows."""
         now, pace = time(), Pace()
         async for page in row_pages(self._store, name, walked.row):
             for row in page:
@@ -131,8 +129,7 @@ class Retention:
     async def _walk_events(
         self, live: Live, walked: _Walked, horizon: float, taken: list[Taken]
     ) -> None:
-        """Past events before the horizon that nothing needs, as far as a snapshot can stand for
-        them."""
+        """Past events before the horizon that nothing needs and that a snapshot replaces."""
         store, name = self._store, live.state.name
         reach = max([one.position for one in await self._candidates(name)], default=0)
         needed = min([*(one.position for one in taken), *_needed(live.state)], default=inf)
@@ -148,14 +145,14 @@ class Retention:
             await self._make_room(live, reach, horizon)
 
     async def _candidates(self, name: str) -> list[Snapshot]:
-        """Where a replay may come to begin: the origin, and the snapshot before the newest."""
+        """Where replays may begin in future: the origin, and the snapshot before the newest."""
         kept = await self._store.snapshots(name)
         latest = [snapshot for snapshot in kept if not snapshot.origin]
         return [*latest[1:2], *(snapshot for snapshot in kept if snapshot.origin)]
 
     async def _reach_origin(self, name: str, walked: _Walked) -> int:
-        """Up to where events may go: where that is further than the origin is, the other candidate
-        becomes the origin, once it has been read back."""
+        """The position up to which events may be deleted. Where that is beyond the origin, the
+        other candidate becomes the origin, once it has been read back."""
         reached = 0
         for snapshot in sorted(await self._candidates(name), key=lambda one: not one.origin):
             if reached >= walked.position:
@@ -171,22 +168,19 @@ class Retention:
         return min(reached, walked.position)
 
     async def _make_room(self, live: Live, reach: int, horizon: float) -> None:
-        """Take a snapshot where the lack of one is all that old events wait for: with little
-        traffic the next would come after many days."""
+        """Take a snapshot where old events wait for nothing else: with little traffic the next one
+        would be days away."""
         following = await record_at(self._store, live.state.name, reach + 1)
         if following and read_event(following, frozenset(live.state.skips)).at < horizon:
             await self._journal.snapshot(live)
 
 
-def _needed(state: State) -> list[int]:
-    """Positions that events must not be trimmed beyond: a version that catches up, and trainings,
-    which read all that was settled since a head was born."""
-    return [need for learner in state.learners.values() for need in _needed_by(learner)]
-
-
-def _needed_by(learner: Learner) -> list[int]:
-    version = learner.active
-    needed = [] if learner.staged is None else [learner.staged.folded_to]
-    if learner.settings.has_net and not (isinstance(learner.settings, Static) and version.number):
-        needed.append(max(learner.born_at - 1, 0))
-    return needed
+def _needed(state: State) -> Iterator[int]:
+    """Positions beyond which events must not be trimmed: for a version that catches up, and for
+    trainings, which read all that was settled since a head was born."""
+    for learner in state.learners.values():
+        if learner.staged is not None:
+            yield learner.staged.folded_to
+        fixed = isinstance(learner.settings, Static) and learner.active.number
+        if learner.settings.has_net and not fixed:
+            yield max(learner.born_at - 1, 0)

@@ -17,7 +17,7 @@ from service.errors import Gone, Refused
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
-from service.maintenance.importing import COMMIT, Status, Visit, decision_id
+from service.maintenance.importing import COMMIT, ImportStatus, Visit, decision_id
 from service.serving.scoring import decide
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
@@ -77,7 +77,7 @@ def serve(*lives: Serve) -> MemoryStore:
 
 async def take(
     services: Services, visits: list[Visit], policy: str = "linucb", *, skip: bool = False
-) -> list[Status | Refused]:
+) -> list[ImportStatus | Refused]:
     state = services.journal.states["zooplus"]
     return await services.importer.take(state, policy, visits, skip_refused=skip)
 
