@@ -1,4 +1,4 @@
-"""A policy at work: its versions, and the two things done with them, score and learn."""
+"""A policy at work: its versions, which score and learn."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -27,20 +27,20 @@ from service.definition.view import View
 from service.state.events import ChangeDetected, Learned, Outcome, outcomes
 
 HISTORY = 100
-"""Activated versions and changes that are remembered for display."""
+"""Activations and changes that a policy remembers for display."""
 
 REMEMBERED = 10_000
-"""Settlements that a policy which watches for changes remembers, to build its head anew from those
-that a change did not touch."""
+"""Settlements that a policy with `change` remembers, to rebuild its head from those that a change
+did not touch."""
 
 
 @dataclass
 class Staged:
-    """A version on its way: folded up to `folded_to`, serving nothing yet.
+    """A version that holds events up to `folded_to` and does not serve yet.
 
     position   of the event that staged it
-    gone       positions before that whose events had been erased by then: it never learns them,
-               on any process, whether it comes upon the event or its tombstone
+    gone       earlier positions whose events had been erased by then: no process folds them into
+               it, whether it reads the event or the tombstone
     """
 
     version: Version
@@ -50,13 +50,13 @@ class Staged:
 
 
 class Learner:
-    """One policy of one experiment: configuration, versions and counts. Changed by the fold alone.
+    """One policy of one experiment: settings, versions and counts. The fold alone changes it.
 
     born          revision of the experiment at which its head started from the prior
-    born_at       log position of that; 0 where a snapshot of an older Forage did not say
-    changes       changes of the world it has met
+    born_at       log position of that; 0 after a snapshot of an older Forage
+    changes       number of detected changes of the world
     retrain       rewards at which a training falls due because of the last change
-    passed_over   the last version that was staged with an artifact of an older layout
+    passed_over   the last version whose staged artifact had an older layout
     """
 
     def __init__(
@@ -80,21 +80,23 @@ class Learner:
         self.staged: Staged | None = None
         self.history: list[Meta] = []
         watched = settings.change and self.policy.has_head
-        self.detector = self._new_detector() if watched else None
+        split = schema.context.width
+        context, arm = self.view.context_columns, split + self.view.arm_columns
+        self.detector = Detector(context.tolist(), arm.tolist()) if watched else None
         self.changes = 0
         self.passed_over = 0
         self.retrain: int | None = None
 
     def configure(self, settings: AnyPolicy, position: int) -> None:
-        """Settings that leave the head as it is (`fold.HEADLESS`), from this position on.
+        """Change settings that leave the head as it is (`fold.HEADLESS`).
 
-        A head that learns again missed what came while it was frozen: it takes corrections only of
-        what it learns from here.
+        A head that learns again missed the rewards while it was frozen: it takes corrections only
+        of those from this position on.
         """
         if settings.learning and not self.settings.learning:
             self.active.begins = position
         self._take(settings)
-        for version in [self.active, *([self.staged.version] if self.staged else [])]:
+        for version in self._versions():
             version.bank = self._bank(version.number)
             version.encoder = self._masked(version.encoder, version.number)
 
@@ -103,6 +105,13 @@ class Learner:
         self._prices: tuple[Version, Prices] | None = None
 
     # -- parts ---------------------------------------------------------------------------------
+
+    def _versions(self, position: int | None = None) -> list[Version]:
+        """The active version, and a staged one; with a position: if it follows up to there."""
+        staged = self.staged
+        if staged is None or (position is not None and staged.folded_to != position - 1):
+            return [self.active]
+        return [self.active, staged.version]
 
     def _key(self, number: int) -> str:
         return f"{self._experiment}\0{self.name}\0{number}\0{self.policy.bank_seed}"
@@ -114,22 +123,10 @@ class Learner:
     def _cold_encoder(self) -> Encoder:
         return cold_encoder(self.policy.net, self.view, self.name)
 
-    def _new_memory(self) -> Memory | None:
-        if self.settings.window is None and not self.settings.change:
-            return None
-        return Memory(self.schema.width, self.memory_limit)
-
     @property
     def memory_limit(self) -> int | None:
-        """Settlements that a head can be built anew from while it serves; None: all."""
+        """Settlements from which a head can be rebuilt while it serves; None: all."""
         return self.settings.window or (REMEMBERED if self.settings.change else None)
-
-    def _new_detector(self) -> Detector:
-        """Strata of the columns that this policy looks at."""
-        split = self.schema.context.width
-        return Detector(
-            self.view.context_columns.tolist(), (split + self.view.arm_columns).tolist()
-        )
 
     def _masked(self, encoder: Encoder, number: int) -> Encoder:
         """With the dropout masks of a version, where the policy has any."""
@@ -152,7 +149,7 @@ class Learner:
             head,
             self.settings,
             self._bank(number),
-            self._new_memory(),
+            Memory(self.schema.width, limit) if (limit := self.memory_limit) else None,
             predicts=self.policy.predicts,
         )
 
@@ -172,13 +169,13 @@ class Learner:
 
     @property
     def prices(self) -> Prices:
-        """What the active version asks of a decision."""
+        """Costs of a decision under the active version."""
         if self._prices is None or self._prices[0] is not self.active:
             self._prices = self.active, prices(self.active, self.policy.rule.draws)
         return self._prices[1]
 
     def effort_ms(self, arms: int, slots: int) -> float:
-        """That a decision is estimated to take."""
+        """Estimated time of a decision."""
         if self.policy.slow:
             return inf
         head, known = self.active.head, self._prices
@@ -194,8 +191,8 @@ class Learner:
         return self.policy.propensities(self.active, contexts, candidates)
 
     def directions(self, context: Array, count: int, seed: int) -> Array:  # (view.width, 1 + count)
-        """Vectors whose product with what a row has of the arm is its score: under the mean, and
-        under `count` posterior draws that the seed chooses. An upper bound's are `alpha` times as
+        """Vectors whose product with the arm's part of a row is its score under the mean, and under
+        `count` posterior draws that the seed chooses. Those of an upper bound are `alpha` times as
         far from the mean: with |z| = 1 the largest product is the bound."""
         version = self.active
         assert isinstance(version.head, RidgeHead)
@@ -209,47 +206,30 @@ class Learner:
         """For rules that draw nothing."""
         return Bank(64, self._key(0))
 
-    def explain(self, context: Array, candidates: Candidates) -> list[dict[str, float]]:
-        """Mean and posterior width of each candidate under the active version."""
-        version = self.active
-        if version.head is None:
-            return [{} for _ in candidates.ids]
-        phi = version.encoder(self.view.design(context[None], candidates.x))
-        mean = version.mean(phi, candidates.ids)
-        width = version.head.width(phi, candidates.ids)
-        return [{"mean": float(m), "width": float(w)} for m, w in zip(mean, width, strict=True)]
-
     # -- learn ---------------------------------------------------------------------------------
 
     def learns_from(self, policy: str) -> bool:
         return policy == self.name or self.settings.learns_from == "all"
 
     def outcomes(self, event: Learned) -> list[Outcome]:
-        """What this policy learns from an event.
-
-        An arm outside the catalogue gets no head of its own.
-        """
+        """What this policy learns from an event. An arm outside the catalogue gets no own head."""
         if not self.learns_from(event.policy):
             return []
         per_arm = self.settings.per_arm
         return [one for one in outcomes(event) if not (one.settled.inline and per_arm)]
 
     def fold(self, position: int, event: Learned) -> None:
-        """One event's outcomes, at its log position.
-
-        A staged version learns whatever the settings say: how far it had caught up when they
-        changed differs from process to process, and its head must not.
-        """
+        """A staged version learns whatever `learning` says: how far it had caught up when that
+        changed differs between processes, and its head must not."""
         if not self.learns_from(event.policy):
             return
         found = self.outcomes(event)
         self.rewards += sum(one.was is None for one in found)
-        if self.settings.learning:
-            if self.detector:
-                self._watch(self.detector, position, found)
-            self.active.fold(position, event.decision, found)
-        if self.staged and self.staged.folded_to == position - 1:
-            self.staged.version.fold(position, event.decision, found)
+        if self.detector and self.settings.learning:
+            self._watch(self.detector, position, found)
+        for version in self._versions(position):
+            if version is not self.active or self.settings.learning:
+                version.fold(position, event.decision, found)
 
     def _watch(self, detector: Detector, position: int, found: list[Outcome]) -> None:
         for outcome in found:
@@ -260,11 +240,10 @@ class Learner:
                 detector.observe(position, root * x, root * (settled.reward - float(mean[0])))
 
     def change(self, position: int, event: ChangeDetected) -> None:
-        """The world changed: forget what that made stale, and have the net trained anew soon."""
+        """Forget what a change of the world made stale, and have the net trained anew soon."""
         self.changes = event.number
-        for version in [self.active, *([self.staged.version] if self.staged else [])]:
-            if version is self.active or (self.staged and self.staged.folded_to == position - 1):
-                version.drop(event.columns, event.since, position)
+        for version in self._versions(position):
+            version.drop(event.columns, event.since, position)
         if self.detector:
             self.detector.reset(position)
         if self.policy.training is not None:
@@ -272,13 +251,12 @@ class Learner:
         self._remember(event.at, position, change=event.stratum)
 
     def forget(self, position: int, decisions: Collection[str]) -> None:
-        """Single settlements of decisions that were erased."""
-        self.active.forget(decisions)
-        if self.staged and self.staged.folded_to == position - 1:
-            self.staged.version.forget(decisions)
+        """Forget single settlements of erased decisions."""
+        for version in self._versions(position):
+            version.forget(decisions)
 
     def activate(self, position: int, at: float) -> None:
-        """The staged version serves from here."""
+        """Serve from the staged version."""
         assert self.staged is not None
         self.active, self.staged = self.staged.version, None
         if self.retrain is not None and self.active.rewards >= self.retrain:
@@ -315,7 +293,7 @@ class Learner:
     # -- snapshots -----------------------------------------------------------------------------
 
     def describe(self, version: Version) -> tuple[Meta, dict[str, Stored]]:
-        """Meta and arrays of a version: what snapshots and the trainer's artifacts hold."""
+        """Meta and arrays of a version, as snapshots and artifacts hold them."""
         meta, arrays = version.describe()
         return {**meta, "born": self.born}, arrays
 
@@ -336,18 +314,19 @@ class Learner:
         return version
 
     def dump(self) -> tuple[Meta, dict[str, Stored]]:
-        """All that the fold has changed; nothing is staged while this is taken."""
+        """All that the fold has changed, while nothing is staged."""
         meta, arrays = self.describe(self.active)
         if self.detector:
             arrays |= {f"detector.{k}": array for k, array in self.detector.arrays().items()}
-        counts = {
+        return {
+            **meta,
             "rewards": self.rewards,
             "born_at": self.born_at,
             "changes": self.changes,
             "retrain": self.retrain,
             "passed_over": self.passed_over,
-        }
-        return {**meta, **counts, "history": self.history}, arrays
+            "history": self.history,
+        }, arrays
 
     def load(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
         """The inverse of `dump`, bit for bit."""

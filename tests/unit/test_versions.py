@@ -11,6 +11,7 @@ from msgspec import structs
 from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.encoder import COLD_SHARE
 from service.errors import Damaged, LogGap, LogTooNew
+from service.serving.attributions import attributions
 from service.state import codec
 from service.state.events import VersionActivated, VersionStaged
 from service.state.fold import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
@@ -187,7 +188,7 @@ def test_neural_ucb_scores_the_nets_output_plus_what_the_head_adds() -> None:
     phi = encoder(rows)
     expected = net + head.mean(phi, candidates.ids) + 2.0 * head.width(phi, candidates.ids)
     np.testing.assert_allclose(learner.score(context, candidates).arms[0], expected, rtol=1e-12)
-    explained = learner.explain(context, candidates)
+    explained = attributions(learner, context, candidates)
     np.testing.assert_allclose([row["mean"] for row in explained], net + head.mean(phi, "abcdef"))
 
 

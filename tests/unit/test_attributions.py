@@ -8,7 +8,7 @@ import pytest
 from service.bandits.policies import rules
 from service.bandits.policies.candidates import Candidates
 from service.definition.features import Array
-from service.serving.attributions import MOST_CANDIDATES, MOST_FEATURES, reasons
+from service.serving.attributions import MOST_CANDIDATES, MOST_FEATURES, Attribution, attributions
 from tests.unit.folding import POLICIES, Log, shop
 
 CAT = {"pet": "cat", "age": 5.0}
@@ -23,8 +23,8 @@ def learned(**policies: dict[str, Any]) -> Log:
     return log
 
 
-def of(log: Log, policy: str) -> list[dict[str, Any]]:
-    return reasons(log.state.learners[policy], context(log), log.state.candidates)
+def of(log: Log, policy: str) -> list[Attribution]:
+    return attributions(log.state.learners[policy], context(log), log.state.candidates)
 
 
 def context(log: Log) -> Array:
@@ -97,10 +97,10 @@ def test_of_many_candidates_the_likeliest_are_told_what_moved_them() -> None:
     x = np.eye(3)[np.arange(60) % 3]
     many = Candidates(tuple(map(str, range(60))), x)
     learner = log.state.learners["linucb"]
-    rows = reasons(learner, context(log), many)
+    rows = attributions(learner, context(log), many)
     told = [index for index, row in enumerate(rows) if "moved" in row]
     assert len(told) == MOST_CANDIDATES
     left = next(index for index in range(60) if index not in told)
-    assert "moved" in reasons(learner, context(log), many, [str(left)])[left]
+    assert "moved" in attributions(learner, context(log), many, [str(left)])[left]
     best = max(row["mean"] + row["bonus"] for row in rows)
     assert rows[told[0]]["mean"] + rows[told[0]]["bonus"] == pytest.approx(best)
