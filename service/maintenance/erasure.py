@@ -139,9 +139,9 @@ class Eraser:
         await self._journal.append(Append(name, encode_event(event), {mark: ""}), event)
         origin = await self._origin(live)
         prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
-        await store.erase(Erasure(name, [], tombstones, prefixes, origin))
-        await store.forget_blobs(name, artifacts)
-        await store.erase(Erasure(name, list(rows), {}, [], origin))
+        rest = Erasure(events=tombstones, forget=prefixes, origin=origin, blobs=artifacts)
+        await store.erase(name, rest)
+        await store.erase(name, Erasure(list(rows), origin=origin))
         self._telemetry.erased.labels(name).inc(len(rows))
         logger.info(
             "experiment %s: %d decisions and %d events erased; replays begin at position %d",

@@ -86,10 +86,10 @@ class Retention:
         settles = not live.state.deleted and live.state.definition.reward.default is not None
         position = await self._reach_origin(name, walked)
         if walked.artifacts and position == walked.position:
-            await store.forget_blobs(name, walked.artifacts)
+            await store.erase(name, Erasure(blobs=walked.artifacts))
             walked.artifacts = []
         if walked.damaged:  # they would be due for ever
-            await store.erase(Erasure(name, walked.damaged, {}, [], 0))
+            await store.erase(name, Erasure(walked.damaged))
             walked.damaged = []
         cut = Cut(position, walked.row, time() - MARGIN_S, settles)
         total = 0

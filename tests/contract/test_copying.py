@@ -163,7 +163,7 @@ def test_what_was_trimmed_and_erased_stays_so_in_a_copy(backend: Backend, empty:
         [first, *_] = await source.decisions("zoo", 0, 1)
         while await source.trim("zoo", Cut(3, first.number, 0.0), 2):
             pass
-        await source.erase(Erasure("zoo", ["d"], {4: b"gone"}, ["4"], 4))
+        await source.erase("zoo", Erasure(["d"], {4: b"gone"}, ["4"], 4))
         told = await everything(source, "zoo")
         assert told["events"] == [Record(4, b"gone"), Record(5, b"5"), Record(6, b"6")]
         assert told["rows"] == [("b", b"b"), ("c", b"c")]

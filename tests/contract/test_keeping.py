@@ -38,7 +38,7 @@ def erasure(
     forget: Sequence[str] = (),
     at: int = 0,
 ) -> Erasure:
-    return Erasure("zoo", decisions, events or {}, forget, at)
+    return Erasure(decisions, events or {}, forget, at)
 
 
 # -- presence --------------------------------------------------------------------------------------
@@ -196,9 +196,9 @@ async def test_an_erased_decision_is_gone_and_its_events_are_tombstones(store: S
     await store.put_blob("zoo", "weights", b"w")
     await store.put_blob("zoo", "others", b"o")
     gone = erasure(["a", "unknown"], {2: b"stone", 5: b"stone"}, ["mark2", "a="], 6)
-    await store.erase(gone)
-    await store.erase(gone)  # again: nothing more
-    await store.forget_blobs("zoo", ["weights", "unknown"])
+    await store.erase("zoo", gone)
+    await store.erase("zoo", gone)  # again: nothing more
+    await store.erase("zoo", Erasure(blobs=["weights", "unknown"]))
     await store.scrub()
     read = await store.read("zoo", 0, 100)
     assert [(record.position, record.payload) for record in read] == [
@@ -223,7 +223,7 @@ async def test_an_erased_decision_is_gone_and_its_events_are_tombstones(store: S
 async def test_pages_of_a_log_with_tombstones_are_dense(store: Store) -> None:
     await fill(store, 10)
     await store.save_snapshot("zoo", origin(10))
-    await store.erase(erasure(events=dict.fromkeys((1, 2, 3, 6, 7, 9), b"stone"), at=10))
+    await store.erase("zoo", erasure(events=dict.fromkeys((1, 2, 3, 6, 7, 9), b"stone"), at=10))
     for limit in range(1, 12):
         after, seen = 0, []
         while page := await positions(store, after, limit):
@@ -237,7 +237,7 @@ async def test_pages_of_a_log_with_tombstones_are_dense(store: Store) -> None:
 async def test_nothing_is_erased_above_the_origin(store: Store) -> None:
     await fill(store, 3, rows=1)
     with pytest.raises(StoreError, match="origin of replay is at position 0"):
-        await store.erase(erasure(["row1"], {2: b"stone"}, at=3))
+        await store.erase("zoo", erasure(["row1"], {2: b"stone"}, at=3))
     assert await ids(store) == ["row1"]
     assert [record.payload for record in await store.read("zoo", 0, 9)] == [b"e1", b"e2", b"e3"]
 
@@ -246,7 +246,7 @@ async def test_nothing_is_erased_above_the_origin(store: Store) -> None:
 async def test_tombstones_are_trimmed_with_the_events_around_them(store: Store) -> None:
     await fill(store, 6)
     await store.save_snapshot("zoo", origin(6))
-    await store.erase(erasure(events={2: b"stone", 5: b"stone"}, at=6))
+    await store.erase("zoo", erasure(events={2: b"stone", 5: b"stone"}, at=6))
     await store.trim("zoo", Cut(4, 0, 0.0), 100)
     assert await positions(store) == [5, 6]
 
@@ -256,7 +256,7 @@ async def test_a_heavy_erasure_is_whole(store: Store) -> None:
     await fill(store, 1_201, rows=1_200)
     await store.save_snapshot("zoo", origin(1_201))
     rows = [f"row{n}" for n in range(1, 1_201)]
-    await store.erase(erasure(rows, dict.fromkeys(range(1, 1201), b""), at=1_201))
+    await store.erase("zoo", erasure(rows, dict.fromkeys(range(1, 1201), b""), at=1_201))
     assert await ids(store) == []
     assert await store.removed("zoo") == Removed(erased=1_200)
     assert {record.payload for record in await store.read("zoo", 0, 1_200)} == {b""}

@@ -219,11 +219,11 @@ class Broken(MemoryStore):
     broken = dirty = False
     whole = 0
 
-    async def erase(self, erasure: Erasure) -> None:
+    async def erase(self, experiment: str, erasure: Erasure) -> None:
         if self.broken and not self.whole:
             raise StoreUnavailable("the connection was cut")
         self.whole -= self.broken
-        await super().erase(erasure)
+        await super().erase(experiment, erasure)
 
     async def scrub(self) -> None:
         if self.dirty:

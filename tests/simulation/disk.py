@@ -93,14 +93,11 @@ class Disk(MemoryStore):
                 self.misdeeds.append(f"decision {row} was trimmed while it was open")
         return count
 
-    async def forget_blobs(self, experiment: str, keys: Sequence[str]) -> None:
-        self._past_blobs |= self._experiments[experiment].blobs
-        await super().forget_blobs(experiment, keys)
-
-    async def erase(self, erasure: Erasure) -> None:
-        kept = self._experiments[erasure.experiment]
+    async def erase(self, experiment: str, erasure: Erasure) -> None:
+        kept = self._experiments[experiment]
+        self._past_blobs |= {key: kept.blobs[key] for key in erasure.blobs if key in kept.blobs}
         before = {at: kept.events[at] for at in erasure.events if at in kept.events}
-        await super().erase(erasure)
+        await super().erase(experiment, erasure)
         self._past_events = before | self._past_events
         for row in erasure.decisions:
             self._past_rows.pop(row, None)

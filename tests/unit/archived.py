@@ -124,7 +124,7 @@ class Shop:
             self.name, Snapshot((await self.events())[-1].position, b"", origin=True)
         )
         await self.store.erase(
-            Erasure(self.name, sorted(ids), {each.position: stone for each in gone}, [], 0)
+            self.name, Erasure(sorted(ids), {each.position: stone for each in gone})
         )
         await self.append(
             Erased(at=at, decisions=sorted(ids), positions=[r.position for r in gone])

@@ -145,11 +145,10 @@ class Erasure:
     blobs       keys
     """
 
-    experiment: str
-    decisions: Sequence[str]
-    events: Mapping[int, bytes]
-    forget: Sequence[str]
-    origin: int
+    decisions: Sequence[str] = ()
+    events: Mapping[int, bytes] = field(default_factory=dict)
+    forget: Sequence[str] = ()
+    origin: int = 0
     blobs: Sequence[str] = ()
 
 

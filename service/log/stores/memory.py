@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
-from typing import Any
 
 from service.errors import StoreError
 from service.log.stores.base import (
@@ -31,7 +30,7 @@ from service.log.stores.base import (
     Snapshot,
     Taken,
 )
-from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Store
+from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Store, Values
 
 
 @dataclass(slots=True)
@@ -168,16 +167,16 @@ class _Experiment:
 
     # -- tables --------------------------------------------------------------------------------
 
-    def page(self, table: Ordered, after: Any, limit: int) -> list[Any]:
+    def page(self, table: Ordered, after: Cursor, limit: int) -> Sequence[object]:
         """Of marks all at once."""
         match table:
             case "events":
-                first = max(after + 1, next(iter(self.events), self.position + 1))
+                first = max(int(after) + 1, next(iter(self.events), self.position + 1))
                 last = min(self.position, first + limit - 1)
                 return [Record(at, self.events[at]) for at in range(first, last + 1)]
             case "decisions":
-                rows = ((number, name) for name, number in self.numbers.items() if number > after)
-                return [KeptRow(at, name, self.decisions[name]) for at, name in islice(rows, limit)]
+                rows = [(name, at) for name, at in self.numbers.items() if at > int(after)]
+                return [KeptRow(at, name, self.decisions[name]) for name, at in rows[:limit]]
             case "marks":
                 until = self.keep_until.get
                 return [KeptMark(i, m.value, m.position, until(i)) for i, m in self.marks.items()]
@@ -253,14 +252,12 @@ class MemoryStore(Store):
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         return self._experiments[experiment].due(now)[:limit]
 
-    async def page(
-        self, experiment: str, table: Ordered, after: Cursor, limit: int
-    ) -> tuple[list[Any], Cursor]:
-        return self._experiments[experiment].page(table, after, limit), START
+    async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
+        return [*self._experiments[experiment].page(table, after, limit)], START
 
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> dict[str, Any]:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
         kept = self._experiments[experiment]
-        tables: dict[Keyed, Mapping[str, Any]] = {
+        tables: dict[Keyed, Mapping[str, object]] = {
             "marks": kept.marks,
             "decisions": kept.decisions,
             "blobs": kept.blobs,

@@ -13,10 +13,10 @@ from service.errors import LogTooNew, StoreError, StoreUnavailable
 from service.log.stores import redis_commit, redis_restoring
 from service.log.stores import redis_tables as tables
 from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Part, Removal
-from service.log.stores.redis_connection import Patience, RedisConnection, Reply
+from service.log.stores.redis_connection import Patience, RedisConnection
 from service.log.stores.redis_fitness import durability, unfit
 from service.log.stores.redis_scripts import EXPERIMENTS, LAYOUT, PRESENT, PROCESSES, key_of, script
-from service.log.stores.store import Cursor, Keyed, Ordered, Store
+from service.log.stores.store import Cursor, Keyed, Ordered, Page, Store, Values
 
 logger = logging.getLogger(__name__)
 
@@ -107,12 +107,10 @@ class RedisStore(Store):
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         return await tables.due(self._redis, experiment, now, limit)
 
-    async def page(
-        self, experiment: str, table: Ordered, after: Cursor, limit: int
-    ) -> tuple[list[Reply], Cursor]:
+    async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         return await tables.page(self._redis, experiment, table, after, limit)
 
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> dict[str, Reply]:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
         return await tables.get(self._redis, experiment, table, keys)
 
     async def describe(self, experiment: str, *, whole: bool) -> Instant:
@@ -138,7 +136,7 @@ class RedisStore(Store):
         if isinstance(what, Cut):
             return await tables.trim(self._redis, experiment, what, limit)
         if isinstance(what, Erasure):
-            await tables.erase(self._redis, what)
+            await tables.erase(self._redis, experiment, what)
         else:
             await self._scrub()
         return 0

@@ -1,10 +1,9 @@
 """Whether a Redis may hold a log, and what an acknowledged write survives there."""
 
 from collections.abc import Mapping
-from typing import Any
 
 
-def unfit(info: Mapping[str, Any]) -> str | None:
+def unfit(info: Mapping[str, object]) -> str | None:
     """Why this Redis (INFO) must not hold a log, if so."""
     version = str(info.get("redis_version", "7"))
     if int(version.partition(".")[0]) < 7:

@@ -23,9 +23,8 @@ Of all: `forage:experiments` (set of names), `forage:layout`, `forage:secret`, `
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-Command = tuple[Any, ...]
+Command = tuple[object, ...]
 
 LAYOUT = 2
 """Of the keys above. Raised when an older Forage could not use them."""

@@ -18,7 +18,7 @@ from service.log.stores.base import (
     Taken,
 )
 from service.log.stores.redis_commit import mark, milliseconds
-from service.log.stores.redis_connection import RedisConnection, Reply, pattern_of
+from service.log.stores.redis_connection import RedisConnection, pattern_of
 from service.log.stores.redis_scripts import (
     CLOCK_SKEW_S,
     ERASE,
@@ -32,7 +32,7 @@ from service.log.stores.redis_scripts import (
     keys_of,
     script,
 )
-from service.log.stores.store import START, Cursor, Keyed, Ordered
+from service.log.stores.store import START, Cursor, Keyed, Ordered, Page, Values
 
 ROWS_AT_ONCE = 20
 """Rows trimmed by one script, which reads them: of 10,000 arms they have 400 kB each."""
@@ -48,7 +48,7 @@ Fields = Mapping[bytes, bytes]
 
 async def page(
     redis: RedisConnection, experiment: str, table: Ordered, after: Cursor, limit: int
-) -> tuple[list[Reply], Cursor]:
+) -> Page:
     match table:
         case "events":
             return await _events(redis, experiment, int(after), limit), START
@@ -121,9 +121,7 @@ async def _snapshots(redis: RedisConnection, experiment: str) -> list[Snapshot]:
     return [found[position] for position in sorted(found, reverse=True)]
 
 
-async def get(
-    redis: RedisConnection, experiment: str, table: Keyed, keys: Sequence[str]
-) -> dict[str, Reply]:
+async def get(redis: RedisConnection, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
     if not keys:
         return {}
     if table == "decisions":
@@ -250,9 +248,9 @@ async def trim(redis: RedisConnection, experiment: str, cut: Cut, limit: int) ->
     return count
 
 
-async def erase(redis: RedisConnection, erasure: Erasure) -> None:
+async def erase(redis: RedisConnection, name: str, erasure: Erasure) -> None:
     """In parts; each may be done again."""
-    name, ids, events = erasure.experiment, list(erasure.decisions), list(erasure.events.items())
+    ids, events = list(erasure.decisions), list(erasure.events.items())
     names = ("events", "tombstones", "stones", "decisions", "decision_at", "due", "settled")
     keys = keys_of(name, "origin", *names, "snapshots", "removed")
     commands: list[Command] = []

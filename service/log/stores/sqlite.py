@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from service.errors import ConfigurationError, StoreError, StoreUnavailable
 from service.log.stores import sqlite_file
@@ -18,7 +18,7 @@ from service.log.stores import sqlite_tables as tables
 from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Part, Removal
 from service.log.stores.sqlite_checkpoints import Checkpoints
 from service.log.stores.sqlite_commit import commit
-from service.log.stores.store import SECRET, Cursor, Keyed, Ordered, Store
+from service.log.stores.store import SECRET, Cursor, Keyed, Ordered, Page, Store, Values
 
 T = TypeVar("T")
 
@@ -93,12 +93,10 @@ class SqliteStore(Store):
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         return await self._reader.run(lambda db: tables.due(db, experiment, now, limit))
 
-    async def page(
-        self, experiment: str, table: Ordered, after: Cursor, limit: int
-    ) -> tuple[list[Any], Cursor]:
+    async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         return await self._reader.run(lambda db: tables.page(db, experiment, table, after, limit))
 
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> dict[str, Any]:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
         if table == SECRET:
             worker = self._reader if self._readonly else self._writer
             secret = await worker.run(lambda _: self._secret())
@@ -125,7 +123,7 @@ class SqliteStore(Store):
         if isinstance(what, Cut):
             return await self._write(lambda db: tables.trim(db, experiment, what, limit))
         if isinstance(what, Erasure):
-            await self._write(lambda db: tables.erase(db, what))
+            await self._write(lambda db: tables.erase(db, experiment, what))
         else:
             await self._scrub()
         return 0

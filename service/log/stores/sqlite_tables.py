@@ -22,7 +22,7 @@ from service.log.stores.base import (
     Taken,
 )
 from service.log.stores.sqlite_file import BUSY_S, transaction
-from service.log.stores.store import START, Cursor, Keyed, Ordered
+from service.log.stores.store import START, Cursor, Keyed, Ordered, Page, Values
 
 Row = tuple[Any, ...]
 
@@ -33,7 +33,7 @@ busy core waits to have it back: with a statement a row that was most of a commi
 END = "\U0010ffff"
 """Follows every character of an identity: prefix + END is behind all that begin with the prefix."""
 
-PAGES: dict[Ordered, tuple[str, Callable[..., Any]]] = {
+PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
     "events": (
         "SELECT position, payload FROM events WHERE experiment = ? AND position > ? "
         "ORDER BY position LIMIT ?",
@@ -52,7 +52,7 @@ PAGES: dict[Ordered, tuple[str, Callable[..., Any]]] = {
 }
 
 # CROSS JOIN: each key is looked up, and the table is not scanned
-VALUES: dict[Keyed, tuple[str, Callable[..., Any]]] = {
+VALUES: dict[Keyed, tuple[str, Callable[..., object]]] = {
     "marks": (
         "SELECT experiment, identity, value, position FROM (VALUES {}) CROSS JOIN marks "
         "ON experiment = column1 AND identity = column2",
@@ -130,7 +130,7 @@ def _number(db: sqlite3.Connection, query: str, *values: object) -> int:
 
 def page(
     db: sqlite3.Connection, experiment: str, table: Ordered, after: Cursor, limit: int
-) -> tuple[list[Any], Cursor]:
+) -> Page:
     if table == "snapshots":
         return _snapshots(db, experiment), START
     if table == "blobs":
@@ -141,9 +141,7 @@ def page(
     return [kind(*row) for row in rows], rows[-1][0] if len(rows) == limit else START
 
 
-def get(
-    db: sqlite3.Connection, experiment: str, table: Keyed, keys: Sequence[str]
-) -> dict[str, Any]:
+def get(db: sqlite3.Connection, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
     found = look_up(db, table, [(experiment, key) for key in keys])
     return {key: value for (_, key), value in found.items()}
 
@@ -291,8 +289,7 @@ def _trim_rows(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) ->
     return len(gone)
 
 
-def erase(db: sqlite3.Connection, erasure: Erasure) -> None:
-    name = erasure.experiment
+def erase(db: sqlite3.Connection, name: str, erasure: Erasure) -> None:
     with transaction(db):
         _check_origin(db, name, erasure.origin)
         db.executemany(

@@ -31,6 +31,11 @@ Cursor = int | str
 """Where a page ends: a position of events, a number of rows, else a text of the store's."""
 
 START: Cursor = ""
+
+Page = tuple[list[Any], Cursor]
+Values = dict[str, Any]
+"""Of the kind that the table holds."""
+
 SECRET: Literal["secret"] = "secret"  # noqa: S105
 SECRET_BYTES = 32
 
@@ -76,9 +81,7 @@ class Backend(Protocol):
         """Payloads of decisions due at `now` (unix seconds), oldest first."""
 
     @abstractmethod
-    async def page(
-        self, experiment: str, table: Ordered, after: Cursor, limit: int
-    ) -> tuple[list[Any], Cursor]:
+    async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         """The items after a cursor, and the next cursor: START where no more follow.
 
         events      `Record`s after a position
@@ -89,7 +92,7 @@ class Backend(Protocol):
         """
 
     @abstractmethod
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> dict[str, Any]:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
         """The values of those keys that are known: the `Mark` of an identity, the payload of a
         decision or a blob. The secret belongs to no experiment (""), and has the key SECRET."""
 
@@ -195,12 +198,8 @@ class Store(Backend):
     async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
         return await self.remove(experiment, cut, limit)
 
-    async def erase(self, erasure: Erasure) -> None:
-        await self.remove(erasure.experiment, erasure, 0)
-
-    async def forget_blobs(self, experiment: str, keys: Sequence[str]) -> None:
-        if keys:
-            await self.remove(experiment, Erasure(experiment, [], {}, [], 0, blobs=keys), 0)
+    async def erase(self, experiment: str, erasure: Erasure) -> None:
+        await self.remove(experiment, erasure, 0)
 
     async def scrub(self) -> None:
         await self.remove("", Scrub(), 0)
