@@ -2,9 +2,8 @@
 
 import re
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, ValidationError, field_validator, model_validator
 
@@ -17,6 +16,7 @@ from service.definition.policies import (
     Point,
     PolicySettings,
     Popularity,
+    Ridge,
     Static,
 )
 from service.errors import ConfigurationError
@@ -30,8 +30,8 @@ Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 Value = bool | Number | Text | Annotated[list[Number], Field(fail_fast=True)]
 Values = Annotated[dict[str, Value], Field(max_length=256), at_most(256)]
 LARGEST_REWARD = 1e12
-"""Of a reward, and of a sum of them, either side of 0: a million rewards of it squared can be
-summed, and no product with a feature overflows."""
+"""Limit of a reward, and of a sum of rewards, on either side of 0: the squares of a million such
+rewards can be summed, and no product with a feature overflows."""
 CENTER = "What becomes 0."
 SCALE = "What becomes 1 above the center; policies learn best where usual values do."
 DEFAULT = "Holds where it is left out; without one it has to be there."
@@ -62,11 +62,10 @@ class Numbers(Model):
         return self
 
     def allows(self, value: float) -> bool:
-        """Whether it is within `min` and `max`."""
         return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
 
     def completed(self) -> Self:
-        """The same with the clip that follows from what was left out written out."""
+        """A copy in which a clip that was left out is written out."""
         bounded = self.min is not None and self.max is not None
         if bounded or "clip" in self.model_fields_set or "scale" not in self.model_fields_set:
             return self
@@ -107,14 +106,10 @@ class Categorical(Model):
     default: Text | None = Field(None, description=DEFAULT)
 
     @model_validator(mode="after")
-    def _values_are_told_apart(self) -> "Categorical":
+    def _values_differ(self) -> Self:
         if len(set(self.values)) < len(self.values):
             raise ValueError("values must differ from each other")
-        if (
-            self.default is not None
-            and self.unknown == "reject"
-            and self.default not in self.values
-        ):
+        if self.unknown == "reject" and self.default not in (None, *self.values):
             raise ValueError("default must be one of values")
         return self
 
@@ -155,7 +150,7 @@ class Features(Model):
     )
 
     @model_validator(mode="after")
-    def _names_hang_together(self) -> "Features":
+    def _names_are_consistent(self) -> Self:
         if both := self.context.keys() & self.arm.keys():
             raise ValueError(f"names of both context and arm features: {', '.join(sorted(both))}")
         if INTERCEPT in self.context or INTERCEPT in self.arm:
@@ -164,13 +159,13 @@ class Features(Model):
             parts = cross.split(CROSS)
             if len(parts) < 2 or len(set(parts)) < len(parts):
                 raise ValueError(f"cross {cross!r}: write two or more feature names as 'a x b'")
-            self._known(parts, f"cross {cross!r}")
+            self.expect_known(parts, f"cross {cross!r}")
         if len(set(self.crosses)) < len(self.crosses):
             raise ValueError("a cross is given twice")
         return self
 
-    def completed(self) -> "Features":
-        """The same with every clip written out, as the log holds it."""
+    def completed(self) -> Self:
+        """A copy in which every clip is written out, as the log holds it."""
         sides = {
             side: {
                 name: one.completed() if isinstance(one, Numbers) else one
@@ -180,7 +175,7 @@ class Features(Model):
         }
         return self.model_copy(update=sides)
 
-    def _known(self, names: Iterable[str], where: str) -> None:
+    def expect_known(self, names: list[str], where: str) -> None:
         for name in names:
             if name not in self.context and name not in self.arm:
                 raise ValueError(f"{where}: there is no feature {name!r}")
@@ -219,7 +214,7 @@ class RewardRules(Model):
         return None if value == "none" else value
 
     @model_validator(mode="after")
-    def _range_holds(self) -> "RewardRules":
+    def _range_holds(self) -> Self:
         low, high = self.range
         if low >= high:
             raise ValueError("range: the lower end must be below the upper")
@@ -232,8 +227,8 @@ class RewardRules(Model):
                 raise ValueError("total: it has to hold the range")
         return self
 
-    def completed(self) -> "RewardRules":
-        """With the total written out, as a definition is logged."""
+    def completed(self) -> Self:
+        """A copy in which the total is written out, as the log holds it."""
         if self.aggregation != "sum" or self.total is not None:
             return self
         return self.model_copy(update={"total": self.range})
@@ -255,7 +250,7 @@ class Definition(Model):
     )
 
     @model_validator(mode="after")
-    def _policies_fit(self) -> "Definition":
+    def _policies_fit(self) -> Self:
         for name, policy in self.policies.items():
             try:
                 self._check_policy(policy)
@@ -265,9 +260,9 @@ class Definition(Model):
             raise ValueError("policies: at least one needs a share above 0")
         return self
 
-    def completed(self, served: "Definition | None" = None) -> "Definition":
-        """The same with what is left to the service written out, as the log holds it. Features that
-        are served as they are given keep their meaning, and with it their heads."""
+    def completed(self, served: "Definition | None" = None) -> Self:
+        """A copy in which the service's choices are written out, as the log holds it. Features that
+        equal the served ones keep their meaning, and with it their heads."""
         features = self.features
         if served is None or features != served.features:
             features = features.completed()
@@ -289,7 +284,7 @@ class Definition(Model):
             raise ValueError("features: a name is given twice")
         for name in names:
             parts = [part for part in name.split(CROSS) if part != INTERCEPT]
-            self.features._known(parts, f"feature {name!r}")
+            self.features.expect_known(parts, f"feature {name!r}")
             if is_disjoint(policy) and any(part in self.features.arm for part in parts):
                 raise ValueError(f"feature {name!r}: a disjoint policy sees the context only")
 
@@ -311,7 +306,7 @@ class Definition(Model):
 
 
 def _counts_clicks(policy: PolicySettings) -> str:
-    """Why a policy takes rewards in [0, 1] alone; '' where it takes any."""
+    """Why a policy takes only rewards in [0, 1]; '' where it takes any."""
     if isinstance(policy, NeuralGlmTs) or (isinstance(policy, Static) and policy.loss == "log"):
         return "log loss is for rewards that are chances"
     blind = isinstance(policy, Popularity | Point) and not policy.sees_features
@@ -319,7 +314,7 @@ def _counts_clicks(policy: PolicySettings) -> str:
 
 
 def is_disjoint(policy: PolicySettings) -> bool:
-    return bool(getattr(policy, "disjoint", False))
+    return isinstance(policy, Ridge) and policy.disjoint
 
 
 def load_definition(path: Path) -> tuple[str, Definition]:
@@ -328,7 +323,7 @@ def load_definition(path: Path) -> tuple[str, Definition]:
     Raises ConfigurationError that says what is wrong where.
     """
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as fault:
         raise ConfigurationError(f"{path}: {fault.strerror}") from fault
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:

@@ -1,24 +1,23 @@
-"""What pydantic finds wrong, as paths in what was given and messages, without an echo of it."""
+"""Faults that pydantic finds, as messages with paths, without an echo of the input."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pydantic import BeforeValidator
-from pydantic_core import PydanticKnownError
+from pydantic_core import ErrorDetails, PydanticKnownError
 
 from service.errors import Fault
 
 FAULTS = 20
-"""Told at most: a megabyte can hold a hundred thousand."""
+"""Reported at most: a megabyte can hold a hundred thousand."""
 ALTERNATIVES = 5
-"""Types that a value may have, at most: each that was tried and failed is a fault to pydantic."""
+"""Types that a value may have, at most: pydantic reports a fault for each that it tried."""
 
 
 def at_most(members: int) -> BeforeValidator:
-    """Refuses a mapping with more before it looks at any: each might be a fault of its own, and a
-    hundred thousand of them take a second."""
+    """Refuse a longer mapping before its members are validated: each might be a fault of its own,
+    and a hundred thousand of them take a second."""
 
-    def check(given: Any) -> Any:
+    def check(given: object) -> object:
         if isinstance(given, dict) and len(given) > members:
             lengths = {"max_length": members, "actual_length": len(given)}
             raise PydanticKnownError("too_long", {"field_type": "Dictionary", **lengths})
@@ -27,9 +26,9 @@ def at_most(members: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def faults_of(errors: Sequence[Mapping[str, Any]], content: Any) -> list[Fault]:
+def faults_of(errors: Sequence[ErrorDetails], content: object) -> list[Fault]:
     """One fault a value, from `ValidationError.errors()` over `content`."""
-    by_path: dict[str, list[Mapping[str, Any]]] = {}
+    by_path: dict[str, list[ErrorDetails]] = {}
     for error in errors[: ALTERNATIVES * FAULTS]:
         by_path.setdefault(".".join(map(str, path_of(error, content))), []).append(error)
     return [
@@ -41,34 +40,35 @@ def faults_of(errors: Sequence[Mapping[str, Any]], content: Any) -> list[Fault]:
     ]
 
 
-def path_of(error: Mapping[str, Any], content: Any) -> tuple[str | int, ...]:
+def path_of(error: ErrorDetails, content: object) -> tuple[str | int, ...]:
     """Where a fault is in the content: pydantic also names each type that it tried."""
     where: list[str | int] = []
     value, parts = content, error["loc"]
     for index, part in enumerate(parts):
-        if isinstance(value, list):
-            inside = isinstance(part, int) and part < len(value)
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[int(part)]
+        elif error["type"] == "missing" and index == len(parts) - 1:
+            value = None
         else:
-            inside = isinstance(value, dict) and part in value
-        missing = error["type"] == "missing" and index == len(parts) - 1
-        if inside or missing:
-            value = value[part] if inside else None
-            where.append(part)
+            continue
+        where.append(part)
     return tuple(where)
 
 
-def _is_of_type(error: Mapping[str, Any]) -> bool:
-    return str(error["type"]).endswith(("_type", "_parsing"))
+def _is_of_type(error: ErrorDetails) -> bool:
+    return error["type"].endswith(("_type", "_parsing"))
 
 
-def _message(group: Sequence[Mapping[str, Any]]) -> str:
-    """Of the types that a value may have, those that took it and found it wrong have a say."""
+def _message(group: Sequence[ErrorDetails]) -> str:
+    """Of the types that a value may have, only those count that fit it and found it wrong."""
     if len(group) > 1:
         group = [error for error in group if not _is_of_type(error)]
     texts = [
         f"{error['ctx']['discriminator']} must be one of {error['ctx']['expected_tags']}"
         if error["type"] == "union_tag_invalid"  # its own message says the tag that was given
-        else str(error["msg"]).removeprefix("Value error, ")
+        else error["msg"].removeprefix("Value error, ")
         for error in group
     ]
     return "; ".join(dict.fromkeys(texts)) or "is of a type that is not taken here"

@@ -1,7 +1,7 @@
 """One request for a decision, as it is asked."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -30,7 +30,7 @@ class SelectRequest(msgspec.Struct, frozen=True):
     caller     the name of the API key that asks
     """
 
-    context: dict[str, Any]
+    context: dict[str, Value]
     experiment: str | None = None
     policy: str | None = None
     unit: str | None = None

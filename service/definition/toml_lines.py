@@ -1,12 +1,11 @@
-"""Where the keys of a TOML file stand. `tomllib` reads values and forgets their lines, so it reads
-the text once more, a statement at a time.
+"""The lines of the keys of a TOML file. `tomllib` forgets them, so it reads the text once more, one
+statement at a time.
 """
 
 import re
 import tomllib
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 Path = tuple[str | int, ...]
 
@@ -14,16 +13,17 @@ ENDS = [
     "".join(end)
     for end in product(("", '"""', "'''"), ("", "]", "]]", "}", "]}", "}]", "}]}", "]]]"))
 ]
-"""What ends a value in the middle of which a line ends."""
+"""Closings that complete a value which goes on in the next line."""
 
 LONG = 200
-"""Lines of a statement within which each item has its own line; further ones have its first."""
+"""Lines of a statement within which each item is found at its own line; later items are reported
+at the first."""
 MAY_END = re.compile(r"""[]}]|\"{3}|'{3}""")
 
 
 class Lines:
-    """Of a text that `tomllib` accepts: the line of each path of keys and of each item of a list,
-    from 1."""
+    """The line, from 1, of each path of keys and of each item of a list, in a text that `tomllib`
+    accepts."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[Path, int] = {}
@@ -35,10 +35,9 @@ class Lines:
             long = number - begun > LONG
             if long and not MAY_END.search(line):
                 continue
-            found = _read(statement, [""] if long else ENDS)
-            if found is None:
+            content, whole = _read(statement, [""] if long else ENDS)
+            if content is None:
                 continue
-            content, whole = found
             if statement.lstrip(" \t").startswith("["):
                 table = self._header(content, since)
             elif not long:  # to read each beginning of a long one takes seconds
@@ -49,16 +48,16 @@ class Lines:
                 statement, begun = "", since
 
     def of(self, path: Path) -> int | None:
-        """The line of a path, or of the nearest that holds it; None: of the file as a whole."""
+        """The line of a path, or of its innermost part that has one; None: of the file."""
         for length in range(len(path), 0, -1):
             if line := self._lines.get(path[:length]):
                 return line
         return None
 
-    def _header(self, content: Any, line: int) -> Path:
-        """Of `[a.b]` or `[[a.b]]`, as it is read alone: the table that begins here."""
+    def _header(self, content: object, line: int) -> Path:
+        """The path of the table that `[a.b]` or `[[a.b]]` begins. content: of the header alone."""
         path: Path = ()
-        while content:
+        while isinstance(content, dict) and content:
             [(key, content)] = content.items()
             path = (*path, key)
             self._lines.setdefault(path, line)
@@ -71,20 +70,22 @@ class Lines:
         return path
 
 
-def _read(statement: str, ends: list[str]) -> tuple[Any, bool] | None:
-    """Its content, and whether it ends here; None: it cannot be read so far."""
+def _read(statement: str, ends: list[str]) -> tuple[dict[str, object] | None, bool]:
+    """Its content (None: it cannot be read so far), and whether it ends here."""
     for end in ends:
         try:
             return tomllib.loads(f"{statement}{end}"), not end
         except tomllib.TOMLDecodeError:
             pass
-    return None
+    return None, False
 
 
-def _paths(content: Any, path: Path) -> Iterator[Path]:
-    """Of all that is in it."""
+def _paths(content: object, path: Path) -> Iterator[Path]:
+    """The path itself and those of all its content."""
     if path:
         yield path
-    items: Any = content.items() if isinstance(content, dict) else ()
-    for key, value in enumerate(content) if isinstance(content, list) else items:
-        yield from _paths(value, (*path, key))
+    if isinstance(content, list):
+        content = dict(enumerate(content))
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from _paths(value, (*path, key))

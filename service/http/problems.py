@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
@@ -91,7 +92,7 @@ def respond(content: Problem) -> Response:
 
 
 def validation_problem(error: RequestValidationError) -> Problem:
-    errors = [dict(fault) for fault in error.errors()]
+    errors: Sequence[ErrorDetails] = error.errors()
     if errors[0]["type"] == "json_invalid":
         return problem(400, *REFUSALS[400], str(errors[0]["ctx"]["error"]))
     if isinstance(error.body, bytes):  # not read as JSON: curl, for one, calls it a form
@@ -99,7 +100,9 @@ def validation_problem(error: RequestValidationError) -> Problem:
         return problem(422, "invalid", "The request is not valid", say, [Fault("", say)])
     faults = []
     for source in ("body", "path", "query", "header"):
-        own = [{**e, "loc": e["loc"][1:]} for e in errors if e["loc"][0] == source]
+        own: list[ErrorDetails] = [
+            {**error, "loc": error["loc"][1:]} for error in errors if error["loc"][0] == source
+        ]
         named = {part: None for e in own for part in e["loc"]}  # outside the body: flat
         faults += faults_of(own, error.body if source == "body" else named)
     return problem(422, "invalid", "The request is not valid", faults[0].message, faults)
