@@ -110,13 +110,13 @@ def run(
     """Evaluate, and print a table or JSON."""
     import uvloop
 
-    from service.evaluation import evaluate
-    from service.evaluation.rows import Selection
+    from service.evaluation.evaluate import evaluate_store
+    from service.evaluation.request import EvaluationRequest, Selection
     from service.evaluation.targets import read_definitions
 
     given = {"least_effective": least_effective, "most_unsupported": most_unsupported}
     bounds = {name: value for name, value in given.items() if value is not None}
-    request = evaluate.EvaluationRequest(
+    request = EvaluationRequest(
         experiment=experiment,
         policies=policies,
         definitions=read_definitions(definition) if definition else {},
@@ -131,7 +131,7 @@ def run(
     )
     try:
         with progress() as say:
-            work = evaluate.evaluate_store(settings.store, request, _bar(say) if say else None)
+            work = evaluate_store(settings.store, request, _bar(say) if say else None)
             found = uvloop.run(work)
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -1,7 +1,7 @@
 """Evaluate policies on the log of one experiment: read, walk, estimate."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,15 +9,10 @@ from service.errors import Invalid, NotFound
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import Estimate, direct, estimate
 from service.evaluation.intervals import Interval, adjusted, grouped
-from service.evaluation.refusals import (
-    LEAST_EFFECTIVE,
-    MOST_UNSUPPORTED,
-    WeightSummary,
-    refusal,
-    summarize,
-)
-from service.evaluation.rows import Say, Selection, choose
-from service.evaluation.targets import GUESS, Added, PolicyFields, with_policies
+from service.evaluation.refusals import WeightSummary, refusal, summarize
+from service.evaluation.request import EvaluationRequest
+from service.evaluation.rows import Say, choose
+from service.evaluation.targets import GUESS, Added, with_policies
 from service.evaluation.walk import Walk
 from service.log.follower import Follower
 from service.log.reading import reading
@@ -25,29 +20,6 @@ from service.log.stores import Store
 from service.observability.telemetry import Telemetry
 
 Range = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class EvaluationRequest:
-    """What to evaluate.
-
-    policies      live ones; None: all, but only where nothing is defined
-    definitions   of policies that never ran, by name
-    freeze        as they stood before the first of the decisions; else each as it learned
-    own           weights by the propensity of the assigned policy alone
-    first_slot    of a slate, what its first slot earns; else slates are refused
-    """
-
-    experiment: str | None = None
-    policies: Sequence[str] | None = None
-    definitions: Mapping[str, PolicyFields] = field(default_factory=dict)
-    selection: Selection = field(default_factory=Selection)
-    freeze: bool = False
-    own: bool = False
-    first_slot: bool = False
-    confidence: float = 0.95
-    least_effective: float = LEAST_EFFECTIVE
-    most_unsupported: float = MOST_UNSUPPORTED
 
 
 @dataclass(frozen=True)
@@ -199,14 +171,7 @@ def _value(columns: Columns, policy: str, range_: Range, request: EvaluationRequ
     mass, by_arm = columns.unsupported(policy)
     log = columns.logged(policy, range_)
     weights = summarize(log)
-    refused = refusal(
-        columns,
-        policy,
-        weights,
-        first_slot=request.first_slot,
-        least_effective=request.least_effective,
-        most_unsupported=request.most_unsupported,
-    )
+    refused = refusal(columns, policy, weights, request)
     estimates = {} if refused else estimate(log, request.confidence)
     return PolicyValue(
         policy=policy,

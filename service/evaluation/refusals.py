@@ -9,14 +9,7 @@ import numpy as np
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import Logged, effective_size
 from service.evaluation.intervals import grouped, standard_error
-
-LEAST_EFFECTIVE = 50.0
-"""Decisions that an estimate has to rest on, in effect: below, 95 percent intervals of weighted
-means were seen to cover 70 percent."""
-
-MOST_UNSUPPORTED = 0.01
-"""The share of what a policy would show that the log may be unable to show: it makes a bias of at
-most as much of the range of rewards."""
+from service.evaluation.request import EvaluationRequest
 
 MEAN_WEIGHT_ERRORS = 5.0
 """Weights have the mean 1 where the log supports the policy and propensities are those that arms
@@ -47,18 +40,12 @@ def summarize(log: Logged) -> WeightSummary:
 
 
 def refusal(
-    columns: Columns,
-    policy: str,
-    weights: WeightSummary,
-    *,
-    first_slot: bool,
-    least_effective: float,
-    most_unsupported: float,
+    columns: Columns, policy: str, weights: WeightSummary, request: EvaluationRequest
 ) -> str | None:
-    """None where the log can tell. first_slot: the first slot alone is to be valued."""
+    """None where the log can tell."""
     if not len(columns):
         return "there is no decision to evaluate on"
-    if columns.slates and not first_slot:
+    if columns.slates and not request.first_slot:
         return (
             f"{_share(columns.slates, columns)} show several arms, and the estimates take in the "
             "reward of the first slot alone: ask for the value of the first slot by that name, or "
@@ -67,17 +54,17 @@ def refusal(
     if others := columns.otherwise(policy):
         return _of_shortlists(columns, others)
     mass, by_arm = columns.unsupported(policy)
-    if mass > most_unsupported:
+    if mass > request.most_unsupported:
         return _of_support(mass, by_arm)
-    if weights.effective_sample_size < least_effective:
+    if weights.effective_sample_size < request.least_effective:
         return (
             f"the log tells as much of it as {weights.effective_sample_size:.0f} decisions of its "
-            f"own would; at least {least_effective:.0f} are needed (largest weight "
+            f"own would; at least {request.least_effective:.0f} are needed (largest weight "
             f"{weights.largest_weight:,.0f})"
         )
     error = weights.mean_weight_error
     off = abs(weights.mean_weight - 1)
-    if isfinite(error) and off > most_unsupported + MEAN_WEIGHT_ERRORS * error:
+    if isfinite(error) and off > request.most_unsupported + MEAN_WEIGHT_ERRORS * error:
         return _of_mean(weights)
     return None
 

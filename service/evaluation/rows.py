@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from service.definition.experiment import Definition
 from service.errors import LogTooNew, StoreError
+from service.evaluation.request import Selection
 from service.log.replay import replay, row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
@@ -31,21 +32,6 @@ from service.state.events import (
 
 Say = Callable[[str, int, int | None], None]
 """Takes the name of a step, how much of it is done, and of how much, where that is known."""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which decisions to evaluate on.
-
-    since, until   unix seconds, of when they were made; until is excluded
-    newest         so many at most
-    logged_by      made by these policies alone (None: by any)
-    """
-
-    since: float | None = None
-    until: float | None = None
-    newest: int | None = None
-    logged_by: frozenset[str] | None = None
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from service.errors import Invalid, NotFound, StoreUnavailable
-from service.evaluation.evaluate import EvaluationRequest
+from service.evaluation.request import EvaluationRequest
 from service.evaluation.turns import Turns
 
 logger = logging.getLogger(__name__)

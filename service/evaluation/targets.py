@@ -23,13 +23,11 @@ from service.definition.faults import faults_of
 from service.definition.features import Array, Schema
 from service.definition.view import View
 from service.errors import ConfigurationError, StoreUnavailable
+from service.evaluation.request import PolicyFields
 from service.log.stores import Store
 from service.state.events import ExperimentDefined
 from service.state.fold import State, changes_due, read_artifact
 from service.state.learner import Learner, Staged
-
-PolicyFields = Mapping[str, object]
-"""Of a policy's settings, as an experiment's file has them."""
 
 GUESS = "_guess_of_reward"
 """Name of the regression among the policies of the fold."""

@@ -7,8 +7,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from service.definition.experiment import Name
 from service.definition.policies import AnyPolicy
-from service.evaluation.evaluate import EvaluationRequest
-from service.evaluation.rows import Selection
+from service.evaluation.request import EvaluationRequest, Selection
 from service.http.experiments import Named
 from service.http.routes import Core, problems
 from service.http.schemas import Body

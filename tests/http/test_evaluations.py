@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.evaluation import running
-from service.evaluation.evaluate import EvaluationRequest
+from service.evaluation.request import EvaluationRequest
 from tests.support.service import Wire, paths, serving
 
 PATH = "/experiments/shop/evaluations"

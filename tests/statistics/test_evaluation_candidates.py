@@ -15,8 +15,9 @@ import pytest
 from service.definition.select_request import SelectRequest
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import NAMES, Estimate, estimate
-from service.evaluation.refusals import MOST_UNSUPPORTED, refusal, summarize
-from service.evaluation.rows import Selection, choose
+from service.evaluation.refusals import refusal, summarize
+from service.evaluation.request import EvaluationRequest, Selection
+from service.evaluation.rows import choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import Walk
 from service.http.services import Services
@@ -90,14 +91,7 @@ def written(course: Course, seed: int) -> MemoryStore:
 
 def refused(columns: Columns, policy: str, range_: tuple[float, float]) -> str | None:
     weights = summarize(columns.logged(policy, range_))
-    return refusal(
-        columns,
-        policy,
-        weights,
-        first_slot=False,
-        least_effective=1.0,
-        most_unsupported=MOST_UNSUPPORTED,
-    )
+    return refusal(columns, policy, weights, EvaluationRequest(least_effective=1.0))
 
 
 async def evaluated(course: Course, store: MemoryStore) -> tuple[dict[str, Estimate], float]:

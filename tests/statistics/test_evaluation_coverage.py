@@ -14,7 +14,8 @@ import pytest
 from service.definition.select_request import SelectRequest
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import Estimate, estimate
-from service.evaluation.rows import Selection, choose
+from service.evaluation.request import Selection
+from service.evaluation.rows import choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import Walk
 from service.http.services import Services

@@ -7,7 +7,8 @@ import pytest
 
 from service.definition.select_request import SelectRequest
 from service.errors import Conflict
-from service.evaluation.evaluate import EvaluationRequest, evaluate
+from service.evaluation.evaluate import evaluate
+from service.evaluation.request import EvaluationRequest
 from service.http.services import Services
 from service.maintenance.audit import Audit
 from service.serving.engine import Answer

@@ -11,9 +11,10 @@ import pytest
 
 from service.definition.select_request import SelectRequest
 from service.errors import ConfigurationError, Invalid, NotFound
-from service.evaluation.evaluate import Evaluation, EvaluationRequest, evaluate
+from service.evaluation.evaluate import Evaluation, evaluate
 from service.evaluation.report import as_json, table
-from service.evaluation.rows import EARLIER, OPEN, UNKNOWN, Selection, choose
+from service.evaluation.request import EvaluationRequest, Selection
+from service.evaluation.rows import EARLIER, OPEN, UNKNOWN, choose
 from service.evaluation.targets import Added
 from service.evaluation.walk import ABSENT, LoggedDecision, Walk
 from service.http.services import Services

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from service.definition.select_request import SelectRequest
-from service.evaluation.evaluate import Evaluation, EvaluationRequest, evaluate
+from service.evaluation.evaluate import Evaluation, evaluate
 from service.evaluation.report import as_json, table
-from service.evaluation.rows import Selection
+from service.evaluation.request import EvaluationRequest, Selection
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit

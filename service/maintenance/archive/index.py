@@ -7,6 +7,7 @@ hash of the decision's id: an index of those is a third of one of the ids.
 """
 
 import hashlib
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +23,6 @@ from service.state.events import Expired, Learned, outcomes
 
 APPLICATION = 0x466F4172  # "FoAr", in the file's header
 LAYOUT = 1
-QUERY_KEYS = 500
-"""Decisions a query: SQLite takes some thousand values in one."""
-
 ORPHAN_S = 30 * 86_400.0
 """An outcome whose row has not come so long after it belongs to one that never will: rows wait in
 the memory of a service while the log is gone, and some are lost there."""
@@ -200,15 +198,16 @@ class Index:
     def find(self, decisions: Sequence[str]) -> dict[str, RewardHistory]:
         """Of the decisions that have an outcome."""
         changes = dict[str, list[tuple[int, Change]]]()
+        wanted = {decision: key_of(decision) for decision in decisions}
+        query = (
+            "SELECT position, change FROM changes WHERE key IN (SELECT value FROM json_each(?)) "
+            "ORDER BY position"
+        )
         with ours(self._path):
-            for start in range(0, len(decisions), QUERY_KEYS):
-                wanted = decisions[start : start + QUERY_KEYS]
-                keys = [key_of(decision) for decision in wanted]
-                query = "SELECT position, change FROM changes WHERE key IN (%s) ORDER BY position"
-                for position, payload in self._db.execute(query % ",".join("?" * len(keys)), keys):
-                    change = _decode(payload)
-                    if change.decision in wanted:  # two ids may have one key
-                        changes.setdefault(change.decision, []).append((position, change))
+            for position, payload in self._db.execute(query, (json.dumps([*wanted.values()]),)):
+                change = _decode(payload)
+                if change.decision in wanted:  # two ids may have one key
+                    changes.setdefault(change.decision, []).append((position, change))
         return {decision: joined(found) for decision, found in changes.items()}
 
     def is_erased(self, decision: str) -> bool:

@@ -1,0 +1,53 @@
+"""What to evaluate, and on which decisions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+LEAST_EFFECTIVE = 50.0
+"""Decisions that an estimate has to rest on, in effect: below, 95 percent intervals of weighted
+means were seen to cover 70 percent."""
+
+MOST_UNSUPPORTED = 0.01
+"""The share of what a policy would show that the log may be unable to show: it makes a bias of at
+most as much of the range of rewards."""
+
+PolicyFields = Mapping[str, object]
+"""Of a policy's settings, as an experiment's file has them."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which decisions to evaluate on.
+
+    since, until   unix seconds, of when they were made; until is excluded
+    newest         so many at most
+    logged_by      made by these policies alone (None: by any)
+    """
+
+    since: float | None = None
+    until: float | None = None
+    newest: int | None = None
+    logged_by: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """What to evaluate.
+
+    policies      live ones; None: all, but only where nothing is defined
+    definitions   of policies that never ran, by name
+    freeze        as they stood before the first of the decisions; else each as it learned
+    own           weights by the propensity of the assigned policy alone
+    first_slot    of a slate, what its first slot earns; else slates are refused
+    """
+
+    experiment: str | None = None
+    policies: Sequence[str] | None = None
+    definitions: Mapping[str, PolicyFields] = field(default_factory=dict)
+    selection: Selection = field(default_factory=Selection)
+    freeze: bool = False
+    own: bool = False
+    first_slot: bool = False
+    confidence: float = 0.95
+    least_effective: float = LEAST_EFFECTIVE
+    most_unsupported: float = MOST_UNSUPPORTED
