@@ -16,6 +16,8 @@ import service.log.replay
 import service.log.writer
 import service.security.token
 import service.serving.engine
+import service.serving.recorder
+import service.serving.traffic
 
 EPOCH = 1_700_000_000.0
 
@@ -117,7 +119,12 @@ def injected(clock: Clock, rng: Random) -> Iterator[None]:
             stack.enter_context(mock.patch.object(module, "time", clock.time))
         for module in (service.log.replay, service.log.writer):
             stack.enter_context(mock.patch.object(module, "perf_counter", stopwatch))
-        for module in (service.serving.engine, service.log.presence):
+        for module in (
+            service.serving.engine,
+            service.serving.recorder,
+            service.serving.traffic,
+            service.log.presence,
+        ):
             stack.enter_context(mock.patch.object(module, "_entropy", rng))
         process_ids = mock.Mock(urandom=rng.randbytes)
         stack.enter_context(mock.patch.object(service.security.token, "os", process_ids))

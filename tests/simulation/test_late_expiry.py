@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-import service.serving.engine
+import service.serving.recorder
 import service.serving.settlement
 from service.app import assemble
 from service.definition.select_request import SelectRequest
@@ -27,7 +27,7 @@ LATE_S = WAIT_S + ACCEPT_S + 1_000.0
 def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Wall clocks that stand, until all is late."""
     now = [EPOCH]
-    for module in (service.serving.engine, service.serving.settlement):
+    for module in (service.serving.recorder, service.serving.settlement):
         monkeypatch.setattr(module, "time", lambda: now[0])
     return lambda: now.append(now.pop() + LATE_S)
 
