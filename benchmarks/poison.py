@@ -39,8 +39,9 @@ from service.log.stores import Store
 from service.log.stores.base import Snapshot
 from service.maintenance.rebuild import rebuild
 from service.serving.settlement import weight_of
+from service.state.artifacts import read_artifact
 from service.state.events import Rewarded, settle
-from service.state.fold import State, read_artifact
+from service.state.fold import State
 
 Array = npt.NDArray[np.float64]
 Generator = np.random.Generator

@@ -19,6 +19,7 @@ from service.log.stores.base import Mark, Record
 from service.serving import settlement
 from service.serving.scoring import decide
 from service.serving.settlement import weight_of
+from service.state.artifacts import read_meta
 from service.state.events import (
     AnyEvent,
     ExperimentDefined,
@@ -29,7 +30,7 @@ from service.state.events import (
     encode_event,
     settle,
 )
-from service.state.fold import State, changes_due, read_meta
+from service.state.fold import State, changes_due
 from service.state.learner import Learner
 from simulator_client.worlds import World
 

@@ -25,8 +25,9 @@ from service.definition.view import View
 from service.errors import ConfigurationError, StoreUnavailable
 from service.evaluation.request import PolicyFields
 from service.log.stores import Store
+from service.state.artifacts import read_artifact
 from service.state.events import ExperimentDefined
-from service.state.fold import State, changes_due, read_artifact
+from service.state.fold import State, changes_due
 from service.state.learner import Learner, Staged
 
 GUESS = "_guess_of_reward"

@@ -22,8 +22,9 @@ from service.log.replay import row_pages
 from service.log.stores import Store
 from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
+from service.state.artifacts import pack_artifact
 from service.state.events import Decision, decode_decision
-from service.state.fold import State, pack_artifact
+from service.state.fold import State
 from service.state.learner import Learner
 from service.training.settlements import History, collect
 

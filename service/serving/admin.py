@@ -20,6 +20,7 @@ from service.log.replay import Pace, record_at
 from service.log.stores import Store
 from service.log.stores.base import Append, Known
 from service.serving.probing import expect_sound, rows_of
+from service.state.artifacts import read_artifact, read_meta
 from service.state.events import (
     AnyEvent,
     ArmRemoved,
@@ -30,7 +31,7 @@ from service.state.events import (
     VersionStaged,
     encode_event,
 )
-from service.state.fold import State, read_artifact, read_meta
+from service.state.fold import State
 from service.state.footprint import expect_room, footprint_of
 from service.state.learner import Learner
 

@@ -1,4 +1,4 @@
-"""Arrays and JSON in one checked blob: snapshots and artifacts. Never pickle.
+"""Snapshots and artifacts: arrays and JSON in one blob with a checksum. Never pickle.
 
 Layout: magic, SHA-256 of the rest, npz (whose member `meta` is JSON as bytes).
 """
@@ -10,17 +10,17 @@ import zipfile
 from collections.abc import Mapping
 from itertools import islice
 from math import prod
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from service.bandits.posterior.base import Meta, Stored
 from service.errors import Damaged, LogTooNew, Outdated
 
 MAGIC = b"forage1\n"
 SLICE = 512
-"""Members that are written at a time: about a millisecond of arms with 32 features."""
+"""Members per slice: about a millisecond of arms with 32 features."""
 
 DIRECTORY = 2**20
 """Bytes of the directory of an artifact's members: some 10,000."""
@@ -32,50 +32,41 @@ _HEADERS = {
 }
 _DIGEST = 32
 _UNREADABLE = (
-    LookupError,
-    TypeError,
-    AttributeError,
-    ValueError,
-    OSError,
-    EOFError,
-    RecursionError,
-    MemoryError,
-)
+    LookupError, TypeError, AttributeError, ValueError, OSError, EOFError, RecursionError,
+    MemoryError, zipfile.BadZipFile,
+)  # fmt: skip
 
 
-def pack(schema: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+def pack(schema: int, meta: Mapping[str, object], arrays: Mapping[str, Stored]) -> bytes:
     """Arrays come back bit for bit. schema: number of the layout of meta and arrays."""
     return seal(text_of(schema, meta), arrays)
 
 
-def text_of(schema: int, meta: Mapping[str, Any]) -> bytes:
+def text_of(schema: int, meta: Mapping[str, object]) -> bytes:
     return json.dumps({"schema": schema, **meta}, allow_nan=False).encode()
 
 
-def with_member(text: bytes, name: str, values: Mapping[str, Any]) -> bytes:
-    """The text with one more member, a mapping of finite values that may be large: it is written
-    in slices, between which other threads have their turn."""
+def with_member(text: bytes, name: str, values: Mapping[str, object]) -> bytes:
+    """The text with one more member, a large mapping of finite values, encoded in slices between
+    which other threads can run."""
     slices, rest = [], iter(values.items())
     while some := dict(islice(rest, SLICE)):
         slices.append(msgspec.json.encode(some)[1:-1])
     return b"".join((text[:-1], b',"', name.encode(), b'":{', b",".join(slices), b"}}"))
 
 
-def seal(text: bytes, arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """`pack`, of a text that stands."""
+def seal(text: bytes, arrays: Mapping[str, Stored]) -> bytes:
+    """`pack` for encoded meta."""
     body = io.BytesIO()
-    members: dict[str, Any] = {"meta": np.frombuffer(text, np.uint8), **arrays}
+    members: Meta = {"meta": np.frombuffer(text, np.uint8), **arrays}
     np.savez(body, **members)
     content = body.getvalue()
     return MAGIC + hashlib.sha256(content).digest() + content
 
 
-def unpack(
-    blob: bytes, schema: int, limit: int | None = None
-) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Meta and arrays. Raises Damaged, also where they would be more bytes than `limit`, before any
-    is made; Outdated where the blob has a schema below `schema`, LogTooNew where it has one above.
-    """
+def unpack(blob: bytes, schema: int, limit: int | None = None) -> tuple[Meta, dict[str, Stored]]:
+    """Meta and arrays. Raises Damaged, also for more than `limit` bytes, before it allocates any;
+    Outdated for a schema below `schema`, LogTooNew for one above."""
     head, digest = blob[: len(MAGIC)], blob[len(MAGIC) : len(MAGIC) + _DIGEST]
     content = blob[len(MAGIC) + _DIGEST :]
     if head != MAGIC or hashlib.sha256(content).digest() != digest:
@@ -84,9 +75,9 @@ def unpack(
         _expect_bounded(content, limit)
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        meta: dict[str, Any] = json.loads(arrays.pop("meta").tobytes())
+        meta: Meta = json.loads(arrays.pop("meta").tobytes())
         written = int(meta.pop("schema"))
-    except (*_UNREADABLE, zipfile.BadZipFile) as fault:
+    except _UNREADABLE as fault:
         raise Damaged(f"not a blob of Forage's: {fault}") from fault
     if written > schema:
         raise LogTooNew(f"written with schema {written}, this Forage reads up to {schema}")
@@ -96,9 +87,9 @@ def unpack(
 
 
 def _expect_bounded(content: bytes, limit: int | None) -> None:
-    """Raises ValueError where members would be more bytes than the limit, or than they say: a
-    megabyte of zeros is a kilobyte. What a directory promises no read goes beyond, and what an
-    array takes its header says."""
+    """Raises ValueError where members exceed the limit, or their own size in the directory: a
+    megabyte of zeros packs into a kilobyte. A read stops at the size in the directory, and an
+    array's header gives its memory."""
     end = content[-len(_END) - 18 :]
     if end[: len(_END)] != _END:
         raise ValueError("there is no directory of its members at its end")
@@ -117,7 +108,7 @@ def _expect_bounded(content: bytes, limit: int | None) -> None:
 
 
 def _bytes_of(stream: IO[bytes]) -> int:
-    """That an array takes, by its header."""
+    """Memory of an array, by its header."""
     version = np.lib.format.read_magic(stream)
     read = _HEADERS.get(version)
     if read is None:

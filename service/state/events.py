@@ -17,6 +17,9 @@ from service.bandits.settled import Settled as Settled
 from service.bandits.settled import settle as settle
 from service.errors import Damaged, LogTooNew, NotLoggable
 
+Features = dict[str, Any]
+"""Values by name, as JSON has them."""
+
 SCHEMA = 6
 """Of the records below. Raised when an older Forage could misread a newer record."""
 
@@ -43,7 +46,7 @@ class ExperimentDefined(Event, frozen=True, kw_only=True, tag="ExperimentDefined
 
     revision: int
     schema_version: int
-    definition: dict[str, Any]
+    definition: dict[str, object]
 
 
 class ExperimentDeleted(Event, frozen=True, kw_only=True, tag="ExperimentDeleted"):
@@ -59,7 +62,7 @@ class PolicyReset(Event, frozen=True, kw_only=True, tag="PolicyReset"):
 
 class ArmUpserted(Event, frozen=True, kw_only=True, tag="ArmUpserted"):
     arm: str
-    features: dict[str, Any]
+    features: Features
 
 
 class ArmRemoved(Event, frozen=True, kw_only=True, tag="ArmRemoved"):
@@ -267,9 +270,9 @@ class Decided(
     model_version: str
     schema_version: int
     unit: str | None
-    context: dict[str, Any]
+    context: Features
     arms: Arms
-    inline: dict[str, dict[str, Any]]
+    inline: dict[str, Features]
     probabilities: Chances
     seed: int
     bank: int

@@ -1,18 +1,18 @@
 """State = fold(state, events): the only code that changes an experiment's state.
 
-A live reward, recovery, a second replica and the trainer's rebuild all come through `apply`, one
-event at a time, in log order. Snapshots are a saved fold; `snapshot` and `restore` keep every bit.
+Live service, recovery, replicas and the trainer all call `apply`, an event at a time, in log order.
+A snapshot is a saved fold: `snapshot` and `restore` keep every bit.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeGuard
+from collections.abc import Callable
+from typing import TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 
 from service.bandits.influence import Influence
 from service.bandits.policies.candidates import Candidates, Selections
-from service.bandits.policies.version import Version, part
+from service.bandits.policies.version import part
+from service.bandits.posterior.base import Stored
 from service.definition.experiment import Definition
 from service.definition.features import Array, Schema
 from service.errors import (
@@ -20,10 +20,10 @@ from service.errors import (
     FoldedBeforeSkipped,
     Invalid,
     LogGap,
-    NotPositiveDefinite,
     Outdated,
 )
 from service.state import codec
+from service.state.artifacts import SNAPSHOT_SCHEMA, read_artifact
 from service.state.events import (
     AnyEvent,
     ArmRemoved,
@@ -32,6 +32,7 @@ from service.state.events import (
     Erased,
     ExperimentDefined,
     ExperimentDeleted,
+    Features,
     Learned,
     PolicyReset,
     Skipped,
@@ -44,33 +45,20 @@ from service.state.learner import Learner, Staged
 from service.state.reward_statistics import ArmRewardSums, RewardSums
 from service.state.snapshot import Snapshot
 
-SNAPSHOT_SCHEMA = 2
-"""Of snapshots and artifacts. An older snapshot is passed over for the log. A version of an older
-artifact is passed over too: its head is of other features, and its training falls due again."""
-
 HEADLESS = {
-    "share",
-    "epsilon",
-    "learning",
-    "alpha",
-    "draws",
-    "bank",
-    "scale",
-    "retrieve",
-    "rule",
-    "masks",
+    "share", "epsilon", "learning", "alpha", "draws", "bank", "scale", "retrieve", "rule", "masks",
     "training",
-}
+}  # fmt: skip
 """Policy settings that do not touch the head: changing another starts the head from the prior."""
 
 
 class State:
     """One experiment, as its log says it is at `position`.
 
-    rows      the catalogue's encoded features; another mapping where all of them are others
-    changes   how many arms came, changed or went since it is that mapping
-    changed   the last of these, in order
-    selections   of a catalogue that is too large to make something of it as a whole
+    rows         the catalogue's encoded features; a new mapping once all of them change
+    changes      arms added, changed or removed since this mapping was made
+    changed      the last of these, in order
+    selections   named subsets of a catalogue that is too large to use as a whole
     skips        positions of events that were passed over
     influence    how large rows usually are
     """
@@ -84,7 +72,7 @@ class State:
         self.definition: Definition
         self.schema: Schema
         self.influence: Influence
-        self.arms: dict[str, dict[str, Any]] = {}
+        self.arms: dict[str, Features] = {}
         self.learners: dict[str, Learner] = {}
         self.reward_sums: dict[str, RewardSums] = {}
         self.arm_reward_sums: dict[str, ArmRewardSums] = {}
@@ -111,7 +99,7 @@ class State:
         if isinstance(event, Tombstone):
             raise _erased(self.name, position)
         if isinstance(event, Skipped):
-            self._skip(position, event)
+            self._skip(position, event.position)
         else:
             self._change(position, event, artifact)
         for learner in self.learners.values():
@@ -119,18 +107,8 @@ class State:
                 learner.staged.folded_to = position
         self.position = position
 
-    def _skip(self, position: int, event: Skipped) -> None:
-        """Pass over the event at this position (`replay.read_event`), or hear that an earlier one
-        had to be."""
-        if event.position == position:
-            self.skips.append(position)
-        elif event.position not in self.skips:
-            raise FoldedBeforeSkipped(
-                f"experiment {self.name}: position {event.position} was folded and then skipped"
-            )
-
     def catch_up(self, learner: Learner, position: int, event: AnyEvent) -> None:
-        """Fold an event that the state already holds into a staged version that it came before.
+        """Fold an event that the state already holds into a staged version.
 
         Raises LogGap where it has been erased since.
         """
@@ -156,11 +134,12 @@ class State:
                 self._define(position, event)
             case ExperimentDeleted():
                 self.deleted, self.revision = True, event.revision
-                self.learners, self.reward_sums, self.arm_reward_sums, self.arms = {}, {}, {}, {}
+                self.learners, self.arms = {}, {}
+                self.reward_sums, self.arm_reward_sums = {}, {}
             case PolicyReset():
                 self._reset(position, event)
             case _ if self.deleted:
-                pass  # someone wrote it before they knew
+                pass  # its writer did not know yet
             case Learned():
                 self._settle(position, event)
             case VersionStaged():
@@ -173,36 +152,41 @@ class State:
                 self._list(event)
 
     def _forget(self, position: int, event: ChangeDetected | Erased) -> None:
-        """What a change made stale, in its policy's head. What was erased, where single settlements
-        are held: the sums of the heads stay."""
+        """Of erased decisions, single settlements: the sums of the heads stay."""
         for learner in self.learners.values():
             if isinstance(event, Erased):
                 learner.forget(position, event.decisions)
             elif is_change_of(event, learner):
                 learner.change(position, event)
 
+    def _skip(self, position: int, skipped: int) -> None:
+        """Pass over the event at this position (`replay.read_event`), or learn that an earlier one
+        had to be."""
+        if skipped == position:
+            self.skips.append(position)
+        elif skipped not in self.skips:
+            raise FoldedBeforeSkipped(
+                f"experiment {self.name}: position {skipped} was folded and then skipped"
+            )
+
     def _list(self, event: ArmUpserted | ArmRemoved) -> None:
-        """Put an arm into the catalogue, if it fits the features that hold at this position (they
-        may have been defined anew after it was checked), or take it out."""
+        """Add an arm, if it fits the features of this position (a definition may have followed its
+        check), or remove it."""
         if isinstance(event, ArmRemoved):
             self.arms.pop(event.arm, None)
             self.rows.pop(event.arm, None)
-            self._moved(event.arm)
-            return
-        try:
-            row = self.schema.encode_arm(event.features)
-        except Invalid:
-            return
-        self.arms[event.arm], self.rows[event.arm] = event.features, row
-        self._moved(event.arm)
-
-    def _moved(self, arm: str) -> None:
+        else:
+            try:
+                row = self.schema.encode_arm(event.features)
+            except Invalid:
+                return
+            self.arms[event.arm], self.rows[event.arm] = event.features, row
         self._candidates = None
         self.selections.clear()
         self.changes += 1
-        self.changed.append(arm)
+        self.changed.append(event.arm)
         if len(self.changed) > max(10_000, len(self.rows) // 4):
-            del self.changed[: len(self.changed) // 2]  # who is behind by more takes in all anew
+            del self.changed[: len(self.changed) // 2]  # who is behind by more reloads all
 
     def _define(self, position: int, event: ExperimentDefined) -> None:
         definition = Definition.model_validate(event.definition)
@@ -247,7 +231,7 @@ class State:
 
     @property
     def candidates(self) -> Candidates:
-        """The catalogue as arms to choose from; put together once after it changed."""
+        """The catalogue as arms to choose from, cached until it changes."""
         if self._candidates is None:
             x = np.array(list(self.rows.values())).reshape(len(self.rows), self.schema.arm.width)
             self._candidates = Candidates(tuple(self.rows), x)
@@ -269,7 +253,7 @@ class State:
     def _stage(self, position: int, event: VersionStaged, artifact: bytes | None) -> None:
         learner = self.learners.get(event.policy)
         if learner is None or (event.born, event.version) != learner.next_version:
-            return  # the policy was defined anew meanwhile: the version is for another head
+            return  # a definition came between: the version is for another head
         if artifact is None:
             raise Damaged(f"artifact {event.artifact} of {event.policy}/{event.version} is missing")
         try:
@@ -292,13 +276,13 @@ class State:
         return any(learner.staged for learner in self.learners.values())
 
     def snapshot(self) -> Snapshot:
-        """All of the state. Not while a version is staged: its rewards are not all folded yet."""
+        """Not while a version is staged, which has not folded all rewards yet."""
         return self.capture()()
 
     def capture(self) -> Callable[[], Snapshot]:
-        """The state as it stands; the call makes a snapshot of it, and may run in a thread while
-        the fold goes on."""
-        arrays: dict[str, npt.NDArray[Any]] = {}
+        """A function that makes a snapshot of the present state, in a thread while the fold goes
+        on."""
+        arrays: dict[str, Stored] = {}
         learners = {}
         for index, (name, learner) in enumerate(self.learners.items()):
             learners[name], own = learner.dump()
@@ -359,7 +343,7 @@ def _erased(name: str, position: int) -> LogGap:
 
 
 def is_change_of(event: AnyEvent, learner: Learner) -> TypeGuard[ChangeDetected]:
-    """Whether a policy's head, as it was born, met this change."""
+    """Whether the event is a change of this policy's present head."""
     return (
         isinstance(event, ChangeDetected)
         and event.policy == learner.name
@@ -368,7 +352,7 @@ def is_change_of(event: AnyEvent, learner: Learner) -> TypeGuard[ChangeDetected]
 
 
 def changes_due(state: State, at: float) -> list[ChangeDetected]:
-    """What is to be logged of policies whose residuals say that the world has changed."""
+    """Events to log for policies whose residuals say that the world has changed."""
     due = []
     for learner in state.learners.values():
         detector = learner.detector if learner.settings.learning else None
@@ -391,30 +375,3 @@ def changes_due(state: State, at: float) -> list[ChangeDetected]:
 
 def _same_head(kept: Learner, fresh: Learner) -> bool:
     return kept.settings.model_dump(exclude=HEADLESS) == fresh.settings.model_dump(exclude=HEADLESS)
-
-
-def read_artifact(learner: Learner, artifact: bytes, limit: int | None = None) -> Version:
-    """The version that a trainer packed. Raises Damaged where it does not fit the policy, or holds
-    more bytes than `limit`."""
-    meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)
-    try:
-        version = learner.restored(meta, arrays)
-        phi = version.encoder(np.zeros((1, learner.view.width)))
-        seen = [version.mean(phi, [""]), version.encoder.predict(phi)]
-        if version.head is not None:
-            seen.append(version.head.width(phi, [""]))
-        if not np.isfinite(seen).all():
-            raise ValueError("a mean or a width is not finite")
-    except (LookupError, TypeError, ValueError, AssertionError, NotPositiveDefinite) as fault:
-        raise Damaged(f"the artifact does not fit policy {learner.name}: {fault}") from fault
-    return version
-
-
-def read_meta(artifact: bytes, limit: int | None = None) -> dict[str, Any]:
-    """What a trainer says of its artifact. Raises as `codec.unpack`."""
-    meta, _ = codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)
-    return meta
-
-
-def pack_artifact(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    return codec.pack(SNAPSHOT_SCHEMA, meta, arrays)

@@ -1,15 +1,15 @@
-"""Sums of the rewards that were settled: of a policy, and of each arm that it showed."""
+"""Sums of settled rewards: of a policy, and of each arm that it showed."""
 
 from array import array
-from collections.abc import Container, Iterable, Mapping, Sized
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from math import hypot, isfinite, sqrt
 from operator import itemgetter
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from service.bandits.posterior.base import pack_names, unpack_names
+from service.bandits.posterior.base import Stored, pack_names, unpack_names
 from service.definition.experiment import RewardRules
 from service.state.events import Outcome
 
@@ -17,17 +17,18 @@ Z = 1.96
 """Standard errors on either side of a 95 percent interval."""
 
 MOST_ARMS = 100_000
-"""Arms that are counted one by one for each policy: 12 MB of ids and sums. Ids of a catalogue that
-is renewed every day have no end, so that those of retired arms go first."""
+"""Arms with sums of their own per policy: 12 MB. A catalogue that is renewed every day would have
+ever more, so that those of retired arms go first."""
 
 
+@dataclass
 class RewardSums:
     """Rewards settled by one policy, from a log position on: count, sum, sum of squares."""
 
-    def __init__(
-        self, begins: int, count: int = 0, total: float = 0.0, squares: float = 0.0
-    ) -> None:
-        self.begins, self.count, self.total, self.squares = begins, count, total, squares
+    begins: int
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
 
     def move(self, outcome: Outcome) -> None:
         if outcome.since is not None and outcome.since < self.begins:
@@ -41,29 +42,29 @@ class RewardSums:
 
 
 def counted(outcome: Outcome) -> int:
-    """By how much it changes the number of arms that are settled."""
+    """The change of the number of settled arms."""
     return (outcome.was is None) - outcome.withdrawn
 
 
-def spread(tally: RewardSums, rules: RewardRules) -> tuple[float, float]:
+def spread(sums: RewardSums, rules: RewardRules) -> tuple[float, float]:
     """Center and half of a 95 percent interval of the mean reward. count > 0.
 
-    Agresti & Coull 1998's added observations, two at each end of the reward's range, keep it honest
-    where every reward was the same. Sums of rewards have no range.
+    Agresti & Coull (1998) add observations, here two at each end of the reward's range: without
+    them equal rewards would have no interval. Sums of rewards have no range.
     """
     low, high = rules.range
     added = [low, low, high, high] if rules.aggregation != "sum" else []
-    n = tally.count + len(added)
-    mean = (tally.total + sum(added)) / n
-    squares = (tally.squares + sum(end * end for end in added)) / n
+    n = sums.count + len(added)
+    mean = (sums.total + sum(added)) / n
+    squares = (sums.squares + sum(end * end for end in added)) / n
     return mean, Z * sqrt(max(squares - mean * mean, 0.0) / n)
 
 
-def interval(tally: RewardSums, rules: RewardRules) -> list[float] | None:
-    """The same, within the range of rewards; None of no reward."""
-    if tally.count == 0:
+def interval(sums: RewardSums, rules: RewardRules) -> list[float] | None:
+    """The interval within the range of rewards; None without rewards."""
+    if sums.count == 0:
         return None
-    mean, half = spread(tally, rules)
+    mean, half = spread(sums, rules)
     if rules.aggregation == "sum":
         return [mean - half, mean + half]
     low, high = rules.range
@@ -72,10 +73,10 @@ def interval(tally: RewardSums, rules: RewardRules) -> list[float] | None:
 
 def lead(
     own: RewardSums, others: Iterable[tuple[str, RewardSums]], rules: RewardRules
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """How far a policy is ahead of the best of the others, with a 95 percent interval of the
     difference of the two means. None where either has no reward."""
-    rivals = [(tally.total / tally.count, name, tally) for name, tally in others if tally.count]
+    rivals = [(sums.total / sums.count, name, sums) for name, sums in others if sums.count]
     if not rivals or not own.count:
         return None
     mean, name, rival = max(rivals, key=itemgetter(0))
@@ -84,14 +85,10 @@ def lead(
     return {"over": name, "difference": ahead, "interval": [ahead - half, ahead + half]}
 
 
-class Catalogue(Container[str], Sized, Protocol):
-    """Ids of the arms that can be chosen."""
-
-
 class ArmRewardSums:
-    """The same for each catalogue arm that a policy showed, from a log position on.
+    """Sums for each catalogue arm that a policy showed, from a log position on.
 
-    Sums lie in columns by row, so that ten thousand arms are sorted without an object for each.
+    They lie in columns by row, so that ten thousand arms are sorted without an object for each.
     """
 
     def __init__(self, begins: int) -> None:
@@ -99,39 +96,41 @@ class ArmRewardSums:
         self.rows: dict[str, int] = {}
         self._counts, self._totals, self._squares = array("q"), array("d"), array("d")
 
-    def move(self, outcome: Outcome, catalogue: Catalogue) -> None:
-        """Arms outside the catalogue, whose ids have no bound, are not counted by arm."""
+    def move(self, outcome: Outcome, catalogue: Collection[str]) -> None:
+        """Arms outside the catalogue, whose number has no bound, have no sums of their own."""
         settled, since = outcome.settled, outcome.since
         if settled.inline or (since is not None and since < self.begins):
             return
         row = self.rows.get(settled.arm)
-        if row is None and outcome.withdrawn:
-            return
-        if row is None:
+        if row is None and not outcome.withdrawn:
             row = self._new_row(settled.arm, catalogue)
-        if row < 0:
+        if row is None:
             return
         reward, before = outcome.learned or 0.0, outcome.was or 0.0
         self._counts[row] += counted(outcome)
         self._totals[row] += reward - before
         self._squares[row] += reward * reward - before * before
 
-    def _new_row(self, arm: str, catalogue: Catalogue) -> int:
-        """-1 where there is no room."""
+    def _new_row(self, arm: str, catalogue: Collection[str]) -> int | None:
+        """None where there is no room."""
         if len(self.rows) >= MOST_ARMS and len(catalogue) <= MOST_ARMS // 2:
             self._keep([each for each in self.rows if each in catalogue])
         if len(self.rows) >= MOST_ARMS:
-            return -1
+            return None
         for column in (self._counts, self._totals, self._squares):
             column.append(0)
         return self.rows.setdefault(arm, len(self.rows))
 
     def _keep(self, arms: list[str]) -> None:
-        kept = [self.rows[arm] for arm in arms]
-        self._counts = array("q", [self._counts[row] for row in kept])
-        self._totals = array("d", [self._totals[row] for row in kept])
-        self._squares = array("d", [self._squares[row] for row in kept])
+        columns = self.columns()[:, [self.rows[arm] for arm in arms]]
+        self._replace(arms, *columns)
+
+    def _replace(
+        self, arms: Iterable[str], counts: Stored, totals: Stored, squares: Stored
+    ) -> None:
         self.rows = {arm: row for row, arm in enumerate(arms)}
+        self._counts = array("q", counts.astype(np.int64).tolist())
+        self._totals, self._squares = array("d", totals.tolist()), array("d", squares.tolist())
 
     def columns(self) -> npt.NDArray[np.float64]:  # (3, len(rows))
         """Counts, sums and sums of squares, by row."""
@@ -139,7 +138,7 @@ class ArmRewardSums:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Stored]:
         return {
             "begins": np.array([self.begins]),
             "names": pack_names(self.rows),
@@ -149,11 +148,9 @@ class ArmRewardSums:
         }
 
     @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> "ArmRewardSums":
+    def restore(cls, arrays: Mapping[str, Stored]) -> "ArmRewardSums":
         """The inverse of `arrays`."""
         found = cls(int(arrays["begins"][0]))
-        found.rows = {arm: row for row, arm in enumerate(unpack_names(arrays["names"]))}
-        found._counts = array("q", arrays["counts"].tolist())
-        found._totals = array("d", arrays["totals"].tolist())
-        found._squares = array("d", arrays["squares"].tolist())
+        names = unpack_names(arrays["names"])
+        found._replace(names, arrays["counts"], arrays["totals"], arrays["squares"])
         return found

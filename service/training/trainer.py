@@ -18,7 +18,8 @@ from service.errors import ConfigurationError, StoreUnavailable
 from service.log.follower import Follower
 from service.log.stores import Store, open_store
 from service.observability.telemetry import Telemetry
-from service.state.fold import State, pack_artifact
+from service.state.artifacts import pack_artifact
+from service.state.fold import State
 from service.state.learner import Learner
 from service.training.fit import Plan, fit
 from service.training.settlements import collect

@@ -18,8 +18,9 @@ from service.maintenance.rebuild import Condition, Rebuilt, find, rebuild, rebui
 from service.security.token import TokenSealer
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
+from service.state.artifacts import read_artifact
 from service.state.events import decode_decision
-from service.state.fold import State, read_artifact
+from service.state.fold import State
 from tests.support.stores import Backend
 from tests.unit.folding import NET, shop
 

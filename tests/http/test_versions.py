@@ -17,8 +17,8 @@ from service.bandits.networks import Network
 from service.bandits.policies.encoder import Encoder
 from service.log.stores.memory import MemoryStore
 from service.state import codec
+from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact
 from service.state.events import VersionActivated, VersionStaged, decode_event, encode_event
-from service.state.fold import SNAPSHOT_SCHEMA, pack_artifact
 from service.state.learner import Learner
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from service.errors import Damaged
 from service.log.journal import Journal
+from service.state.artifacts import read_meta
 from service.state.events import AnyEvent, Learned, VersionStaged, decode_event, encode_event
-from service.state.fold import State, read_meta
+from service.state.fold import State
 from tests.simulation.disk import Disk
 from tests.simulation.fences import Fences
 from tests.simulation.ledger import Ledger

@@ -19,8 +19,9 @@ from service.maintenance.audit import Audit
 from service.serving.audit_report import AuditReport
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
+from service.state.artifacts import pack_artifact
 from service.state.events import Decision, decode_decision, decode_event
-from service.state.fold import State, pack_artifact
+from service.state.fold import State
 from service.state.learner import Learner
 from tests.unit.folding import POLICIES, shop
 

@@ -13,6 +13,7 @@ from service.bandits.posterior import digest
 from service.definition.experiment import Definition
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
+from service.state.artifacts import pack_artifact, read_meta
 from service.state.events import (
     AnyEvent,
     ArmRemoved,
@@ -31,7 +32,7 @@ from service.state.events import (
     VersionStaged,
     encode_event,
 )
-from service.state.fold import State, is_change_of, pack_artifact, read_meta
+from service.state.fold import State, is_change_of
 from service.state.learner import Learner
 
 NET = {"hidden": [4], "embedding": 2, "training": {"first": 4}}

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from service.bandits.posterior import Head
+from service.state.artifacts import read_artifact
 from service.state.events import ChangeDetected, Expired
-from service.state.fold import State, changes_due, read_artifact
+from service.state.fold import State, changes_due
 from service.training.settlements import collect
 from service.training.trainer import train
 from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of

@@ -18,6 +18,7 @@ from service.log.stores.base import Append, Snapshot
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
 from service.state import codec
+from service.state.artifacts import SNAPSHOT_SCHEMA, read_artifact
 from service.state.events import (
     SCHEMA,
     AnyEvent,
@@ -45,7 +46,7 @@ from service.state.events import (
     encode_event,
     outcomes,
 )
-from service.state.fold import SNAPSHOT_SCHEMA, State, read_artifact
+from service.state.fold import State
 from tests.unit.folding import bits, replay
 
 DATA = Path(__file__).parents[1] / "data"

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from service.bandits.policies.version import NEGLIGIBLE
 from service.bandits.posterior import BetaHead, DisjointRidgeHead, EnsembleHead, RidgeHead
 from service.bandits.posterior.ensemble import times
+from service.state.artifacts import read_artifact
 from service.state.events import Expired, Learned, outcomes
-from service.state.fold import State, read_artifact
+from service.state.fold import State
 from service.training.settlements import collect
 from service.training.trainer import train
 from tests.unit.folding import NET, POLICIES, Log, bits, head_of, replay, shop, store_of

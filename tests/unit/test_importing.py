@@ -21,8 +21,9 @@ from service.maintenance.importing import COMMIT, ImportStatus, Visit, decision_
 from service.serving.scoring import decide
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
+from service.state.artifacts import read_artifact
 from service.state.events import decode_decision
-from service.state.fold import State, read_artifact
+from service.state.fold import State
 from service.training.trainer import train
 from simulator_client.worlds.zooplus import PERSONAS, Zooplus
 from tests.unit.folding import head_of

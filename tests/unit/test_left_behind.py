@@ -19,8 +19,9 @@ from service.log.stores.base import Cut, Record
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
+from service.state.artifacts import pack_artifact
 from service.state.events import Settled, decode_decision, decode_event
-from service.state.fold import State, pack_artifact
+from service.state.fold import State
 from tests.unit.audited import artifact, define, state_of, visit
 from tests.unit.folding import shop
 

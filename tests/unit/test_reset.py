@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from service.errors import StoreUnavailable
-from service.state.fold import State, read_artifact
+from service.state.artifacts import read_artifact
+from service.state.fold import State
 from service.training.settlements import collect
 from service.training.trainer import train
 from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of

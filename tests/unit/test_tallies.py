@@ -6,8 +6,9 @@ import pytest
 
 from service.definition.experiment import RewardRules
 from service.state import codec, reward_statistics
+from service.state.artifacts import SNAPSHOT_SCHEMA
 from service.state.events import Outcome, Settled
-from service.state.fold import SNAPSHOT_SCHEMA, State
+from service.state.fold import State
 from service.state.reward_statistics import ArmRewardSums, RewardSums, interval, lead
 from tests.unit.folding import Log, shop
 

@@ -10,8 +10,9 @@ import torch
 from service.bandits.posterior import Head
 from service.bandits.posterior.gradient import FORMS
 from service.errors import StoreUnavailable
+from service.state.artifacts import read_artifact
 from service.state.events import Expired
-from service.state.fold import State, read_artifact
+from service.state.fold import State
 from service.training.settlements import History, collect
 from service.training.trainer import due_count, train
 from tests.unit.folding import Log, bits, replay, shop, store_of

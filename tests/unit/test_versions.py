@@ -13,8 +13,8 @@ from service.bandits.policies.encoder import COLD_SHARE
 from service.errors import Damaged, LogGap, LogTooNew
 from service.serving.attributions import attributions
 from service.state import codec
+from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
 from service.state.events import VersionActivated, VersionStaged
-from service.state.fold import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
 from tests.unit.folding import POLICIES, Log, bits, catch_up, head_of, replay, shop
 
 NEURAL, UCB, DISJOINT = POLICIES["neural"], POLICIES["neural_ucb"], POLICIES["neural_disjoint"]

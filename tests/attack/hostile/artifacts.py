@@ -14,9 +14,10 @@ import numpy as np
 from service.bandits.networks import Network
 from service.definition.experiment import load_definition
 from service.definition.policies import Network as PolicyNetwork
+from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact
 from service.state.codec import MAGIC
 from service.state.events import ExperimentDefined
-from service.state.fold import SNAPSHOT_SCHEMA, State, pack_artifact
+from service.state.fold import State
 
 DEFINITION: Final = Path(__file__).parent / "experiments" / "nets.toml"
 NETS: Final = tuple(load_definition(DEFINITION)[1].policies)

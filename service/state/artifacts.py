@@ -1,0 +1,41 @@
+"""Artifacts: trained versions, packed by the trainer and read by the fold."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from service.bandits.policies.version import Version
+from service.bandits.posterior.base import Meta, Stored
+from service.errors import Damaged, NotPositiveDefinite
+from service.state import codec
+from service.state.learner import Learner
+
+SNAPSHOT_SCHEMA = 2
+"""Of snapshots and artifacts. The log replaces an older snapshot. A version of an older artifact is
+passed over, since its head has other features, and its training falls due again."""
+
+
+def read_artifact(learner: Learner, artifact: bytes, limit: int | None = None) -> Version:
+    """A trained version. Raises Damaged where it does not fit the policy, or holds more bytes than
+    `limit`."""
+    meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)
+    try:
+        version = learner.restored(meta, arrays)
+        phi = version.encoder(np.zeros((1, learner.view.width)))
+        seen = [version.mean(phi, [""]), version.encoder.predict(phi)]
+        if version.head is not None:
+            seen.append(version.head.width(phi, [""]))
+        if not np.isfinite(seen).all():
+            raise ValueError("a mean or a width is not finite")
+    except (LookupError, TypeError, ValueError, AssertionError, NotPositiveDefinite) as fault:
+        raise Damaged(f"the artifact does not fit policy {learner.name}: {fault}") from fault
+    return version
+
+
+def read_meta(artifact: bytes, limit: int | None = None) -> Meta:
+    """The trainer's metadata. Raises as `codec.unpack`."""
+    return codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)[0]
+
+
+def pack_artifact(meta: Meta, arrays: Mapping[str, Stored]) -> bytes:
+    return codec.pack(SNAPSHOT_SCHEMA, meta, arrays)
