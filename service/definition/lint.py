@@ -1,4 +1,4 @@
-"""Lint of a definition: what it may say and had better not, each setting with the reason."""
+"""Lint: settings that a definition may have and had better not, each with the reason."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,7 @@ from service.definition.features import Schema
 from service.definition.policies import (
     AnyPolicy,
     Choice,
+    Featured,
     McDropout,
     Point,
     Random,
@@ -17,6 +18,7 @@ from service.definition.policies import (
 from service.definition.view import View
 
 Warned = tuple[tuple[str | int, ...], str]
+"""Keys of a setting, and the reason."""
 
 FAR = 10.0
 """Scaled values beyond this are no longer "about 1"."""
@@ -24,7 +26,6 @@ HEADS_BYTES = 1 << 30
 
 
 def lint(definition: Definition) -> Iterator[Warned]:
-    """Keys and reason of each."""
     yield from _rewards(definition)
     yield from _numbers(definition)
     yield from _traffic(definition)
@@ -51,7 +52,7 @@ def _rewards(definition: Definition) -> Iterator[Warned]:
 
 
 def _numbers(definition: Definition) -> Iterator[Warned]:
-    """Numbers whose usual size nobody has said."""
+    """Numbers whose usual size is not declared."""
     features = definition.features
     for side, of_side in (("context", features.context), ("arm", features.arm)):
         for name, feature in of_side.items():
@@ -129,13 +130,13 @@ def _certain(policy: AnyPolicy) -> bool:
 
 
 def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
-    """Of a linear head that all arms share: what it cannot tell apart."""
+    """Features by which a policy cannot tell arms apart, or heads that are too large."""
     names = definition.features_of(policy)
     if not names:
         return
     parts = [set(name.split(CROSS)) for name in names]
     context, arm = set(definition.features.context), set(definition.features.arm)
-    keys = ("features",) if getattr(policy, "features", None) else ()
+    keys = ("features",) if isinstance(policy, Featured) and policy.features else ()
     if is_disjoint(policy):
         width = View(Schema(definition.features), names).width
         size = 8 * width * width * len(definition.arms)
