@@ -3,7 +3,6 @@
 from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Any
 
 from service.evaluation.estimators import NAMES
 from service.evaluation.evaluate import Evaluation, PolicyValue
@@ -16,7 +15,7 @@ ARMS_AS_JSON = 100
 """Arms without support that are listed as JSON."""
 
 
-def as_json(found: Evaluation) -> dict[str, Any]:
+def as_json(found: Evaluation) -> dict[str, object]:
     """As `EvaluationAnswer` of the HTTP interface."""
     content = asdict(found)
     del content["first_slot"]
@@ -30,7 +29,7 @@ def as_json(found: Evaluation) -> dict[str, Any]:
     }
 
 
-def _policy_as_json(value: PolicyValue) -> dict[str, Any]:
+def _policy_as_json(value: PolicyValue) -> dict[str, object]:
     content, error = asdict(value), value.weights.mean_weight_error
     arms = list(value.unsupported_arms.items())[:ARMS_AS_JSON]
     return {

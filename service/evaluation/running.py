@@ -5,7 +5,6 @@ import asyncio
 import json
 import logging
 import sys
-from typing import Any
 
 import msgspec
 
@@ -23,6 +22,15 @@ class Job(msgspec.Struct):
     request: EvaluationRequest
 
 
+class Result(msgspec.Struct):
+    """Of `service.evaluation.worker`. refused: the error class, where there is no evaluation."""
+
+    evaluation: dict[str, object] | None = None
+    refused: str = ""
+    detail: str = ""
+    path: str = ""
+
+
 class Evaluations:
     """Runs `service.evaluation.worker`: it does not delay serving, nor use its memory.
 
@@ -34,24 +42,23 @@ class Evaluations:
         self._store, self._seconds = store, seconds
         self.turns = Turns(waiting)
 
-    async def run(self, request: EvaluationRequest) -> dict[str, Any]:
+    async def run(self, request: EvaluationRequest) -> dict[str, object]:
         """Wait for its turn and run it. Raises Busy where too many of its experiment wait, Invalid,
         NotFound, or StoreUnavailable."""
         if self._store.startswith("memory"):
             raise Invalid("no other process can read the log of a service on memory://")
         async with self.turns.turn(request.experiment or "") as ahead:
             found = await self._work(msgspec.json.encode(Job(self._store, request)))
-        if "evaluation" in found:
-            return {**found["evaluation"], "waited_for": ahead}
-        detail, path = found["detail"], found["path"]
-        match found["refused"]:
+        if found.evaluation is not None:
+            return {**found.evaluation, "waited_for": ahead}
+        match found.refused:
             case "NotFound":
-                raise NotFound(detail, path=path)
+                raise NotFound(found.detail, path=found.path)
             case "StoreUnavailable":
-                raise StoreUnavailable(detail)
-        raise Invalid(detail, path=path)
+                raise StoreUnavailable(found.detail)
+        raise Invalid(found.detail, path=found.path)
 
-    async def _work(self, job: bytes) -> dict[str, Any]:
+    async def _work(self, job: bytes) -> Result:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -75,5 +82,4 @@ class Evaluations:
         if process.returncode:
             logger.error("an evaluation failed: %s", errors.decode(errors="replace")[-2_000:])
             raise RuntimeError("an evaluation failed")
-        found: dict[str, Any] = json.loads(output)
-        return found
+        return msgspec.convert(json.loads(output), Result)

@@ -30,6 +30,8 @@ from service.state.events import ExperimentDefined
 from service.state.fold import State, changes_due
 from service.state.learner import Learner, Staged
 
+Json = dict[str, Any]
+
 GUESS = "_guess_of_reward"
 """Name of the regression among the policies of the fold."""
 
@@ -53,9 +55,7 @@ def read_definitions(path: Path) -> dict[str, PolicyFields]:
     return policies
 
 
-def with_policies(
-    definition: Mapping[str, Any], extra: Mapping[str, PolicyFields]
-) -> dict[str, Any]:
+def with_policies(definition: Json, extra: Mapping[str, PolicyFields]) -> Json:
     """A definition with policies that get no traffic and learn from all of it.
 
     Raises ConfigurationError where they are wrong, or do not fit the experiment.
@@ -72,7 +72,7 @@ def with_policies(
         raise ConfigurationError("\n".join(faults)) from error
 
 
-def regression(definition: Mapping[str, Any]) -> dict[str, Any]:
+def regression(definition: Json) -> PolicyFields:
     """Settings of the regression: over context, arm and crosses; over the context for each arm
     apart where arms have no features."""
     whole = Definition.model_validate(definition)

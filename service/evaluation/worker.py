@@ -13,31 +13,30 @@ import msgspec
 from service.errors import ConfigurationError, Refused, StoreError, StoreUnavailable
 from service.evaluation.evaluate import evaluate_store
 from service.evaluation.report import as_json
-from service.evaluation.running import Job
+from service.evaluation.running import Job, Result
 
 NICE = 10
 """Serving has priority."""
 
 
-def result(job: Job) -> dict[str, object]:
-    """The evaluation, or which refusal it came to."""
+def run(job: Job) -> Result:
     try:
-        return {"evaluation": as_json(asyncio.run(evaluate_store(job.store, job.request)))}
+        return Result(as_json(asyncio.run(evaluate_store(job.store, job.request))))
     except Refused as fault:
         path = fault.faults[0].path if fault.faults else ""
-        return {"refused": type(fault).__name__, "detail": fault.detail, "path": path}
+        return Result(refused=type(fault).__name__, detail=fault.detail, path=path)
     except ConfigurationError as fault:
-        return {"refused": "Invalid", "detail": str(fault), "path": "definition"}
+        return Result(refused="Invalid", detail=str(fault), path="definition")
     except StoreUnavailable as fault:
-        return {"refused": "StoreUnavailable", "detail": str(fault), "path": ""}
+        return Result(refused="StoreUnavailable", detail=str(fault))
     except StoreError as fault:
-        detail = f"the log cannot be evaluated on: {fault}"
-        return {"refused": "Invalid", "detail": detail, "path": ""}
+        return Result(refused="Invalid", detail=f"the log cannot be evaluated on: {fault}")
 
 
 def main() -> None:
     os.nice(NICE)
-    json.dump(result(msgspec.json.decode(sys.stdin.buffer.read(), type=Job)), sys.stdout)
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    json.dump(msgspec.structs.asdict(run(job)), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from math import isclose
 from time import time
-from typing import Any, Literal
+from typing import Literal
 
-from service.definition.select_request import InlineArm
+from service.definition.select_request import InlineArm, Values
 from service.errors import Conflict, Gone, Invalid, Refused
 from service.log.journal import Journal
 from service.log.stores import Store
@@ -58,7 +58,7 @@ class Visit:
 
     id: str
     at: float
-    context: dict[str, Any]
+    context: Values
     arm: str
     propensity: float
     arms: Sequence[str | InlineArm] | None = None

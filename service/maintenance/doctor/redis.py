@@ -23,7 +23,10 @@ SET = "CONFIG SET {}, and the same in redis.conf"
 async def examine_redis(settings: Settings) -> list[Check]:
     try:
         client: Redis = Redis.from_url(
-            settings.store, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
+            settings.store,
+            decode_responses=True,
+            socket_timeout=TIMEOUT_S,
+            socket_connect_timeout=TIMEOUT_S,
         )
     except ValueError:  # its text may hold a part of the password
         return [fault("store", "not a Redis URL", "redis://[[user]:password@]host[:port][/db]")]
@@ -39,7 +42,7 @@ async def examine_redis(settings: Settings) -> list[Check]:
     return found
 
 
-async def _examine(client: Any, settings: Settings) -> AsyncIterator[Check]:
+async def _examine(client: Redis, settings: Settings) -> AsyncIterator[Check]:
     start = time.perf_counter()
     await client.ping()
     millis = 1000 * (time.perf_counter() - start)
@@ -67,14 +70,14 @@ async def _examine(client: Any, settings: Settings) -> AsyncIterator[Check]:
     seconds, _ = await client.time()
     living = await client.zcount(PROCESSES[0], seconds, "+inf")
     yield ok("services", f"{living or 'none'} live on this log")
-    for name in sorted(each.decode() for each in await client.smembers(EXPERIMENTS)):
+    for name in sorted(map(str, await client.smembers(EXPERIMENTS))):
         last = await client.xrevrange(key_of(name, "events"), count=1)
         kept = [int(at) for at in await client.hkeys(key_of(name, "snapshots"))]
-        position = int(last[0][0].partition(b"-")[2]) if last else max(kept, default=0)
+        position = int(str(last[0][0]).partition("-")[2]) if last else max(kept, default=0)
         yield tail(name, position, max(kept, default=None), settings)
 
 
-def _layout(found: bytes | None) -> Check:
+def _layout(found: bytes | str | None) -> Check:
     if found is None:
         return ok("layout", "empty: the first `forage serve` lays it out")
     layout = int(found)
@@ -84,7 +87,7 @@ def _layout(found: bytes | None) -> Check:
     return ok("layout", f"layout {layout}")
 
 
-async def _configuration(client: Any) -> dict[str, str]:
+async def _configuration(client: Redis) -> dict[str, str]:
     """Empty where this Redis does not tell, as those of clouds do not."""
     try:
         found = await client.config_get("append*", "min-replicas-*", "stream-node-max-entries")
@@ -133,7 +136,7 @@ def _erasure(configuration: Mapping[str, str]) -> Iterator[Check]:
         yield warning("erasure", say, SET.format("stream-node-max-entries 1"))
 
 
-async def _clock(client: Any) -> Check:
+async def _clock(client: Redis) -> Check:
     before = time.time()
     seconds, micros = await client.time()
     after = time.time()
