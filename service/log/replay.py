@@ -1,14 +1,13 @@
-"""One way to read a log: events and decision rows in order, for everyone who replays them.
+"""Reading a log: events and decision rows in order.
 
-`pages` reads events as they lie in the store, `replay` reads what they say, and `steps` tells a
-fold where it begins and where the log is not whole. Positions of an experiment are dense, but for
-what was trimmed before the first event: an *origin* stands for that, a snapshot that a fold begins
-with. An erased event left a `Tombstone`, which no fold can pass.
+`pages` yields events as they are stored, `replay` decodes them, and `steps` also tells a fold where
+it begins and where the log is damaged. Positions are dense, but for trimmed events before the first
+one: an *origin* replaces them, a snapshot that a fold begins with. An erased event left a
+`Tombstone`, which no fold can pass.
 
-An event that cannot be folded stays in the log, and a later `Skipped` names its position. The
-positions are found by marks: `skip/0` holds the first, `skip/1` the second, and so on, so that a
-reader learns of all of them with one question, before it comes to any. A skipped event is read as
-a `Skipped` that names its own position.
+An event that cannot be folded stays in the log, and a later `Skipped` names its position. The marks
+`skip/0`, `skip/1` and so on hold these positions, so that one query tells a reader of all of them
+in advance. A skipped event is read as a `Skipped` that names its own position.
 """
 
 import asyncio
@@ -35,14 +34,14 @@ ROWS = 200
 Integers = Sequence[int] | npt.NDArray[np.int64]
 
 AT_ONCE = 64
-"""Marks asked for together. Logs with a skipped event are rare, and have one or two."""
+"""Marks of one query. Logs with a skipped event are rare, and have one or two."""
 
 SLICE_SECONDS = 0.002
 """Longest time that a replay holds the event loop while requests wait."""
 
 
 class Pace:
-    """Work in slices: after each, others work."""
+    """Lets other tasks work after each slice of a long one."""
 
     def __init__(self) -> None:
         self._end = perf_counter() + SLICE_SECONDS
@@ -57,7 +56,7 @@ class Pace:
 
 
 def skip_mark(number: int) -> str:
-    """The identity of the `number`-th skip of an experiment's log, from 0 on."""
+    """The identity of an experiment's `number`-th skip, from 0 on."""
     return f"skip/{number}"
 
 
@@ -65,8 +64,8 @@ async def skipped_positions(store: Store, experiment: str) -> frozenset[int]:
     """Positions of the events that must not be folded. Raises StoreUnavailable."""
     found = list[int]()
     while len(found) % AT_ONCE == 0:
-        asked = [skip_mark(len(found) + number) for number in range(AT_ONCE)]
-        known = await store.marks(experiment, asked)
+        marks = [skip_mark(len(found) + number) for number in range(AT_ONCE)]
+        known = await store.marks(experiment, marks)
         if not known:
             break
         found += [int(mark.value) for mark in known.values()]
@@ -74,10 +73,7 @@ async def skipped_positions(store: Store, experiment: str) -> frozenset[int]:
 
 
 def read_event(record: Record, skips: frozenset[int]) -> AnyEvent:
-    """The event of a record; of a skipped one a `Skipped` that names its own position.
-
-    Raises Damaged or LogTooNew.
-    """
+    """Raises Damaged or LogTooNew."""
     if record.position in skips:
         return Skipped(at=0.0, position=record.position, reason="")
     return decode_event(record.payload)
@@ -105,8 +101,8 @@ async def record_at(store: Store, experiment: str, position: int) -> Record | No
 
 
 def take_anchor(records: list[Record], position: int) -> Record | None:
-    """Take the event at a position off a page that begins with it. Whoever goes on with a log reads
-    again the event that it took last: a store may have come back as another one."""
+    """Take the event at a position off a page that begins with it. A reader that continues reads
+    its last event again, since a store may have come back as another one."""
     return records.pop(0) if records and records[0].position == position else None
 
 
@@ -121,8 +117,8 @@ async def replay(
 ) -> AsyncIterator[tuple[int, AnyEvent]]:
     """Positions and events, in order and in slices.
 
-    upto    the last position that is wanted
-    skips   positions of skipped events, where they are known already
+    upto    the last position
+    skips   positions of skipped events, where they are known
     dense   no event may be missing, the first one included
 
     Raises Damaged or LogTooNew where an event cannot be read, LogGap where one is missing.
@@ -144,18 +140,18 @@ async def replay(
 
 
 async def origin_of(store: Store, experiment: str) -> Snapshot | None:
-    """The snapshot that a replay begins with where events were trimmed or erased."""
+    """The snapshot that replaces trimmed and erased events."""
     kept = await store.snapshots(experiment)
     return next((snapshot for snapshot in kept if snapshot.origin), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a fold from the beginning of a log meets at a position.
+    """One position of a log, for a fold from the beginning.
 
-    event    None: there is none to fold, since the log begins after its origin or has a fault here
-    origin   the state at this position, to go on with; the event is in it
-    waits    a fold has no state here: what the origin stands for was trimmed or erased
+    event    None: the log begins after its origin, or has a fault here
+    origin   the state at this position, to continue with; it holds the event
+    waits    a fold has no state here: events before the origin were trimmed or erased
     fault    the event cannot be read, or is missing (LogGap); no later step has an origin
     """
 
@@ -169,9 +165,9 @@ class Step:
 async def steps(
     store: Store, experiment: str, origin: State | None, *, past_tombstones: bool = False
 ) -> AsyncIterator[Step]:
-    """The whole log, a step an event, beside one before the first event and one a gap.
+    """A step for each event, for the origin before the first one, and for each gap.
 
-    past_tombstones   the caller folds on where an event was erased; else it waits for the origin
+    past_tombstones   the caller passes over erased events; else its fold waits for the origin
     """
     last, waits, broken = 0, False, False
     skips = await skipped_positions(store, experiment)
@@ -205,7 +201,7 @@ async def steps(
 
 
 async def row_pages(store: Store, experiment: str, after: int = 0) -> AsyncIterator[list[KeptRow]]:
-    """Decision rows after a number, in the order they came. No page is empty."""
+    """Decision rows after a number, in their order. No page is empty."""
     while page := await store.decisions(experiment, after, ROWS):
         after = page[-1].number
         yield page

@@ -7,7 +7,7 @@ __all__ = ["Store", "open_store"]
 
 
 def open_store(url: str, *, readonly: bool = False, redis_replicas: int = 0) -> Store:
-    """The store a URL names, not yet opened. A backend is imported only when it is named.
+    """The store of a URL, not yet opened. Only its backend is imported.
 
     redis_replicas   that must hold a commit before it is acknowledged, beside Redis itself
     """

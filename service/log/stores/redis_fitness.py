@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 
 def unfit(info: Mapping[str, object]) -> str | None:
-    """Why this Redis (INFO) must not hold a log, if so."""
+    """Why this Redis (INFO) must not hold a log; None: it may."""
     version = str(info.get("redis_version", "7"))
     if int(version.partition(".")[0]) < 7:
         return f"this is Redis {version}; 7.0 or newer is needed"
@@ -17,7 +17,7 @@ def unfit(info: Mapping[str, object]) -> str | None:
 
 
 def durability(configuration: Mapping[str, str], replicas: int = 0) -> str:
-    """What CONFIG GET append* means for an acknowledged write, and how many more hold it."""
+    """What CONFIG GET append* and replicas mean for an acknowledged write."""
     if replicas:
         own = durability(configuration)
         return f"{own} {replicas} of its replicas hold it before it is acknowledged."

@@ -1,4 +1,4 @@
-"""Writing the write-ahead log back into the database: beside the commits, not among them."""
+"""Checkpoints: the write-ahead log is written back beside the commits, not by them."""
 
 import asyncio
 import logging
@@ -12,19 +12,18 @@ from service.log.stores.sqlite_file import Worker, connect_to_write_back
 logger = logging.getLogger(__name__)
 
 PAGES = 5_000
-"""Written back at once, 20 MB: marks are random keys, so each page is written back less."""
+"""Of one checkpoint, 20 MB: marks are random keys, so pages are written back less often."""
 
 COMMIT_PAGES = 14
-"""Of a commit, about; and one of each entry."""
+"""Of a commit, about, beside one page for each entry."""
 
 
 class Checkpoints:
-    """Written back among the commits, a few thousand scattered pages held them up for 10 to 15 ms,
-    twice a second under load.
+    """By the writer, a few thousand scattered pages delayed commits by 10 to 15 ms, twice a second
+    under load.
 
-    A thread of low priority does it: all that was committed, then what was committed meanwhile.
-    The little that is left then is the writer's, for 1 to 3 ms, since the write-ahead log begins
-    anew only where all of it is written back.
+    Here a thread of low priority writes them back, then those of the meantime. The writer does the
+    rest in 1 to 3 ms, since the write-ahead log restarts only once all of it is written back.
     """
 
     def __init__(self, path: Path, writer: Worker) -> None:
@@ -62,7 +61,7 @@ class Checkpoints:
             self._running = None
 
     def _write_back(self, db: sqlite3.Connection) -> None:
-        """And sync, which SQLite does only where nothing is left: the writer would have to."""
+        """And sync: SQLite leaves that to whoever writes the last page, the writer."""
         _write_back(db)
         if self._database is None:
             # Never closed: that would drop the locks that SQLite holds on the file (POSIX).
@@ -71,5 +70,5 @@ class Checkpoints:
 
 
 def _write_back(db: sqlite3.Connection) -> None:
-    """As much as no reader is in the way of."""
+    """As far as no reader is in the way."""
     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()

@@ -10,17 +10,17 @@ from service.errors import ConfigurationError, Damaged
 from service.log.stores import sqlite_file
 from service.security.files import make_private
 
-PAGES = 256  # of 4 KiB, a step: after each it is said how far it is
+PAGES = 256  # of 4 KiB, between two reports of progress
 
 Done = Callable[[int, int], None]
-"""Takes how many pages are copied, and how many there are."""
+"""Takes the numbers of copied and of all pages."""
 
 
 def image(source: Path, target: Path, done: Done | None = None) -> None:
-    """A copy of the database as of one commit, while a service goes on committing.
+    """Copy the database as of one commit, while a service goes on committing.
 
-    The read transaction stays open from the first page to the last: in WAL mode it holds nobody
-    up, and without it SQLite would begin again after each commit that comes between two steps.
+    One read transaction covers all pages: in WAL mode it delays nobody, and without it SQLite would
+    start again after each commit.
     """
     with sqlite_file.ours(source), closing(sqlite_file.connect_to_read(source)) as reader:
         reader.execute("BEGIN")
@@ -37,8 +37,7 @@ def image(source: Path, target: Path, done: Done | None = None) -> None:
 
 
 def seal(path: Path) -> None:
-    """Make one file of a database that nobody has open, check all of it, and see it on the disk.
-    Raises Damaged where it is not whole."""
+    """Make one file of a closed database, check it, and sync it. Raises Damaged."""
     with sqlite_file.ours(path):
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
             # A file in WAL mode needs two more beside it, even to be read.
@@ -51,7 +50,7 @@ def seal(path: Path) -> None:
 
 
 def check_free(path: Path) -> None:
-    """Raises ConfigurationError where there is something already, or no folder for it."""
+    """Raises ConfigurationError where a file is in the way, or the folder is missing."""
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder of {path} does not exist")
     for suffix in sqlite_file.BESIDE:
@@ -61,7 +60,7 @@ def check_free(path: Path) -> None:
 
 
 def check_key(path: Path, secret: bytes | None) -> None:
-    """Raises ConfigurationError where the secret of another store lies beside this path."""
+    """Raises ConfigurationError where another store's secret lies beside this path."""
     key = sqlite_file.key_of(path)
     with sqlite_file.ours(path), suppress(FileNotFoundError):
         if key.read_bytes() != secret:
@@ -69,8 +68,8 @@ def check_key(path: Path, secret: bytes | None) -> None:
 
 
 def place(draft: Path, path: Path) -> None:
-    """Let a sealed database, and its secret, be at `path`: the secret first, for a service that
-    found none beside its database would make one."""
+    """Move a sealed database and its secret to `path`: the secret first, since a service without
+    one would make one."""
     check_free(path)
     with sqlite_file.ours(path):
         key = sqlite_file.key_of(draft)
