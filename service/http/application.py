@@ -1,9 +1,11 @@
 """create_app: the HTTP application over the parts of a process. The only composition of routes."""
 
+from functools import cache
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import __version__
@@ -60,6 +62,25 @@ class Application(FastAPI):
         return cors.allowing(settings.cors_origins, Beacon(app, services.hosts))
 
 
+@cache
+def api_routes() -> tuple[BaseRoute, ...]:
+    """They hold nothing of a process's services, and FastAPI analyses a route at its first match:
+    where a process makes several applications, as tests do, these share the analysis."""
+    api = APIRouter()
+    for router in (
+        described.router,
+        routes.router,
+        experiments.router,
+        upkeep.router,
+        console.router,
+        evaluations.router,
+    ):
+        api.include_router(router)
+    for prefix, router in (*experiments.SCOPED, *imports.SCOPED):
+        api.include_router(router, prefix=prefix)
+    return tuple(api.routes)
+
+
 def create_app(services: Services) -> FastAPI:
     app = Application(
         title="Forage",
@@ -68,19 +89,12 @@ def create_app(services: Services) -> FastAPI:
         docs_url=None,  # FastAPI's pages load scripts from another host; ours is `web`'s
         redoc_url=None,
         openapi_url=None,  # FastAPI encodes the document anew for each request
+        routes=[*api_routes()],
     )
     app.state.services = services
     problems.install(app)
-    app.include_router(described.router)
-    app.include_router(routes.router)
-    app.include_router(experiments.router)
-    app.include_router(upkeep.router)
-    app.include_router(console.router)
-    app.include_router(evaluations.router)
-    for prefix, router in (*experiments.SCOPED, *imports.SCOPED):
-        app.include_router(router, prefix=prefix)
     web.install_openapi(app)
-    web.install(app)
+    app.router.routes.extend(web.static_routes())
     app.openapi = lambda: openapi(app, services.access.required)  # type: ignore[method-assign]
     return app
 

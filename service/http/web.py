@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.routing import Route
 
 WEB: Final = Path(__file__).parent / "static"
 
@@ -68,15 +69,21 @@ class File(NamedTuple):
     headers: dict[str, str]
 
 
-def install(app: FastAPI) -> None:
-    """Serve the folders, after all other routes."""
+@cache
+def static_routes() -> tuple[Route, ...]:
+    """Of every file; they go after all other routes."""
+    found = []
     for prefix, folder in FOLDERS.items():
         for file in files_of(prefix, WEB / folder):
-            app.add_route(file.path, _sender(file), ["GET"], include_in_schema=False)
+            found.append(_route(file.path, _sender(file)))
             if file.path == f"{prefix}/" != "/":
                 # Relative, so that it holds behind a proxy that serves Forage under a path.
-                to = f"{prefix.rpartition('/')[2]}/"
-                app.add_route(prefix, _redirect(to), ["GET"], include_in_schema=False)
+                found.append(_route(prefix, _redirect(f"{prefix.rpartition('/')[2]}/")))
+    return tuple(found)
+
+
+def _route(path: str, send: Sender) -> Route:
+    return Route(path, send, methods=["GET"], include_in_schema=False)
 
 
 def install_openapi(app: FastAPI) -> None:
@@ -97,7 +104,6 @@ def install_openapi(app: FastAPI) -> None:
     app.add_route(OPENAPI, send, ["GET"], include_in_schema=False)
 
 
-@cache
 def files_of(prefix: str, folder: Path) -> tuple[File, ...]:
     """Every file below a folder, index.html under the folder's own path with a slash."""
     found = sorted(each for each in folder.rglob("*") if each.is_file())
