@@ -15,7 +15,7 @@ from service.evaluation.rows import Say, choose
 from service.evaluation.targets import GUESS, Added, with_policies
 from service.evaluation.walk import Walk
 from service.log.follower import Follower
-from service.log.reading import reading
+from service.log.reading import reading, single_experiment
 from service.log.stores import Store
 from service.observability.telemetry import Telemetry
 
@@ -85,7 +85,7 @@ async def evaluate_store(
 
 
 async def evaluate(store: Store, request: EvaluationRequest, say: Say | None = None) -> Evaluation:
-    name = await _experiment(store, request.experiment)
+    name = await single_experiment(store, request.experiment)
     policies = await _policies(store, name, request)
     selection = request.selection
     if request.freeze and selection.since is None and selection.newest is None:
@@ -127,18 +127,6 @@ async def evaluate(store: Store, request: EvaluationRequest, say: Say | None = N
         left_out=dict((chosen.left_out + walk.left_out).most_common()),
         policies=[_value(columns, policy, range_, request) for policy in policies],
     )
-
-
-async def _experiment(store: Store, name: str | None) -> str:
-    names = await store.experiments()
-    if name is None and len(names) == 1:
-        return names[0]
-    if name is None:
-        say = f"name the experiment, one of: {', '.join(names)}" if names else "there is none"
-        raise Invalid(say, path="experiment")
-    if name not in names:
-        raise NotFound(f"the store has no experiment {name}", path="experiment")
-    return name
 
 
 async def _policies(store: Store, name: str, request: EvaluationRequest) -> list[str]:

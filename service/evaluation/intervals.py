@@ -4,8 +4,8 @@ Three of them, for each has its use:
 
 - `adjusted`: Student's t with as many degrees of freedom as there are effective rows, together with
   the same after two effective rows of the least reward and two of the largest were added (Agresti &
-  Coull 1998). It is what is shown: a log in which nobody clicked on what the target would show has
-  a variance of 0, and a bootstrap of it the interval [0, 0].
+  Coull 1998). It is the one shown: a log without a click on the arms of the target has a variance
+  of 0, and its bootstrap the interval [0, 0].
 - `bootstrap`: bias-corrected and accelerated (Efron 1987). It follows the skew of the weights.
 - `bernstein`: holds at any number of rows, with no law of large numbers (Maurer & Pontil 2009).
 """

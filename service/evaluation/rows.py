@@ -39,7 +39,7 @@ class Chosen:
     """Decisions to evaluate, in the order of the positions that they were made at.
 
     numbers, positions   of their rows, and of the state that made each
-    rewards              of what was shown first, as it stands at the log's end
+    rewards              of the arm shown first, at the log's end
     left_out             how many others of the selection were left out, by reason
     erased               positions of events that were erased
     """
@@ -62,7 +62,7 @@ class Rewards:
         self.end = 0.0
         self.default: float | None = None
         self.erased: set[int] = set()
-        self.begins = 0  # what was settled up to here was trimmed
+        self.begins = 0  # settlements up to here were trimmed
 
     async def read(self, store: Store, experiment: str, say: Say | None) -> None:
         """Raises LogTooNew, Damaged or LogGap where the events cannot be read."""
@@ -131,7 +131,7 @@ class _Kept:
         self._rewards, self._selection = rewards, selection
         self._numbers, self._positions = array("q"), array("q")
         self._times, self._values = array("d"), array("d")
-        self._waits: list[tuple[float, float]] = []  # reward_by and at of what is not settled
+        self._waits: list[tuple[float, float]] = []  # reward_by and at of unrewarded ones
         self._left: Counter[str] = Counter()
         self._end = rewards.end
 

@@ -168,7 +168,7 @@ def frozen(state: State, learner: Learner) -> Learner:
 
 
 def guesses(state: State, context: Array, candidates: Candidates) -> Array:  # (K,)
-    """Of the reward of each candidate, from what came before; within the range of rewards."""
+    """Of the reward of each candidate, from earlier rewards; within the range of rewards."""
     learner = state.learners[GUESS]
     version = learner.active
     phi = version.encoder(learner.view.design(context[None], candidates.x))

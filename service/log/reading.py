@@ -9,7 +9,7 @@ from math import inf
 from time import monotonic
 from typing import TypeVar
 
-from service.errors import ConfigurationError, NotFound, StoreUnavailable
+from service.errors import ConfigurationError, Invalid, NotFound, StoreUnavailable
 from service.log.stores import Store, open_store
 
 S = TypeVar("S", bound=Store)
@@ -68,6 +68,15 @@ async def experiments_of(store: Store, experiment: str | None) -> list[str]:
     if experiment not in names:
         raise NotFound(f"the store has no experiment {experiment}", path="experiment")
     return [experiment]
+
+
+async def single_experiment(store: Store, experiment: str | None) -> str:
+    """The experiment that is named, or the only one. Raises NotFound or Invalid."""
+    names = await experiments_of(store, experiment)
+    if len(names) != 1:
+        say = f"name the experiment, one of: {', '.join(names)}" if names else "there is none"
+        raise Invalid(say, path="experiment")
+    return names[0]
 
 
 class Progress:

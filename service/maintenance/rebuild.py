@@ -1,8 +1,8 @@
 """Heads learned anew from the log, without decisions that should not have been learned from.
 
-The log keeps what was said; a rebuilt head is another fold of it. It is handed to a service as a
-version, as the trainer's are: staged, caught up with the log, then activated. A version remembers
-what it leaves out, so that no later correction and no later training brings it back.
+A rebuilt head is another fold of the log. It is handed to a service as a version, as the trainer's
+are: staged, caught up with the log, then activated. A version remembers what it leaves out, so that
+no later correction and no later training brings it back.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from service.bandits.policies.version import Version
 from service.definition.features import Array
 from service.errors import ConfigurationError, NotFound, StoreUnavailable
 from service.log.follower import Follower
-from service.log.reading import Progress, Say, reading
+from service.log.reading import Progress, Say, reading, single_experiment
 from service.log.replay import row_pages
 from service.log.stores import Store
 from service.observability.telemetry import Telemetry
@@ -104,12 +104,10 @@ async def rebuild_store(
     """Rebuild the policies of an experiment that are named, or all that have a head. The store is
     only read: a service may be at work on it. Raises NotFound, or StoreError."""
     async with reading(url) as store:
-        names = [experiment] if experiment else await store.experiments()
-        if len(names) != 1:
-            raise NotFound("name the experiment: the store has not one", path="experiment")
-        state = await Follower(store, Telemetry()).discover(names[0])
+        name = await single_experiment(store, experiment)
+        state = await Follower(store, Telemetry()).discover(name)
         if state.deleted:
-            raise NotFound(f"the store has no experiment {names[0]}", path="experiment")
+            raise NotFound("the experiment was deleted", path="experiment")
         secrets = list(token_keys) or [await store.secret()]
         without = await find(store, state.name, conditions, TokenSealer(secrets), say)
         if not without:

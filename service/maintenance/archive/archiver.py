@@ -1,9 +1,9 @@
-"""The archive of a log: decisions and what came of them, joined, as Parquet by day.
+"""The archive of a log: decisions joined with their rewards, as Parquet by day.
 
 A decision is final once nothing can change it: its `accept_until` has passed, no default reward is
 due to it, and all events up to the end of the log as of then are taken. Final rows are written
-once, in the order of their numbers. Outcomes are joined from the log itself, where they stay as
-long as this reader needs them; marks are forgotten earlier.
+once, in the order of their numbers. Rewards come from the log itself, where they stay as long as
+this reader needs them; marks are forgotten earlier.
 """
 
 import logging
@@ -89,7 +89,7 @@ class Archive:
         self._since = monotonic()
 
     def abandon(self) -> None:
-        """Drop parts that are not archived yet; the store still holds what was in them."""
+        """Drop parts that are not archived yet; the store still holds their rows."""
         self._drafts.discard()
         self._folder.clear(self.cursor.row)
         self._begin()
@@ -128,7 +128,7 @@ class Archive:
         return complete or monotonic() >= self._since + self._sizes.part_seconds
 
     def flush(self) -> None:
-        """Archive what was taken."""
+        """Archive the rows taken so far."""
         number, last_id = self._last
         if number == self.cursor.row:
             return
@@ -140,7 +140,7 @@ class Archive:
         self._begin()
 
     async def write_open(self) -> None:
-        """Replace what was not final earlier by what is not final now."""
+        """Rewrite the files of rows that are not final."""
         while True:
             paths, drafts = list[Path](), Drafts(self._folder, "open")
             number = self.cursor.row
@@ -160,7 +160,7 @@ class Archive:
         self._folder.put(paths)
 
     def forget_open(self) -> None:
-        """Remove the rows that were written before they were final."""
+        """Remove the files of rows that were not final."""
         self._folder.remove_all(self._folder.files("open"))
 
     # -- rows ----------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Archive:
         *,
         final: bool,
     ) -> list[int]:
-        """Add rows with what came of them; returns the positions of the events that said so."""
+        """Add rows with their rewards; returns the positions of the events of these."""
         found = self._index.find([decision.id for decision in decisions if decision])
         drafts.add(
             ArchivedRow(row.number, decision, found.get(decision.id, NO_REWARDS), final)
@@ -199,7 +199,7 @@ class Archive:
         return [position for each in found.values() for position in each.positions]
 
     def _decoded(self, row: KeptRow) -> Decision | None:
-        """None: it is left out, damaged, erased, or made before the archive begins."""
+        """None where the row is left out: damaged, erased, or made before the archive begins."""
         try:
             decision = decode_decision(row.payload)
             check(decision)

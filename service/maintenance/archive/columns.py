@@ -1,4 +1,4 @@
-"""The columns of an archive: decisions with what came of them, as Arrow has them."""
+"""The columns of an archive: decisions with their rewards, as Arrow has them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ COLUMNS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRow:
-    """A decision with what came of it. number: of its row in the store."""
+    """A decision with its rewards. number: of its row in the store."""
 
     number: int
     decision: Decision

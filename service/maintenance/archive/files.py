@@ -50,7 +50,7 @@ class Folder:
 
     def clear(self, row: int) -> None:
         """Remove what a crash left: drafts, and parts of rows above `row`, which are not archived
-        yet. The store still holds what was in them."""
+        yet and still in the store."""
         left = [*self.path.glob("day=*/.*"), *(p for p in self.files("part") if number_of(p) > row)]
         self.remove_all(left)
 

@@ -1,7 +1,7 @@
-"""How far an archive has come in the log, and what came of decisions whose rows are not archived
+"""How far an archive has come in the log, and the rewards of decisions whose rows are not archived
 yet. One SQLite file, advanced in transactions.
 
-Outcomes are added in the order of the log and deleted, nearly in that order, once their rows are
+Rewards are added in the order of the log and deleted, nearly in that order, once their rows are
 archived. They are kept by position, so that both touch few pages, and found by eight bytes of the
 hash of the decision's id: an index of those is a third of one of the ids.
 """
@@ -24,8 +24,8 @@ from service.state.events import Expired, Learned, outcomes
 APPLICATION = 0x466F4172  # "FoAr", in the file's header
 LAYOUT = 1
 ORPHAN_S = 30 * 86_400.0
-"""An outcome whose row has not come so long after it belongs to one that never will: rows wait in
-the memory of a service while the log is gone, and some are lost there."""
+"""A reward whose row is missing for so long is dropped: rows wait in the memory of a service while
+the log is gone, and some are lost there."""
 
 TABLES = f"""
 BEGIN IMMEDIATE;
@@ -65,8 +65,8 @@ class Cursor:
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True):
-    """What one event said of a decision. arms: each with what is learned of it from here on (None:
-    nothing any more), and whether something had been before."""
+    """The rewards of a decision by one event. arms: each with its reward (None: withdrawn), and
+    whether it had one before."""
 
     decision: str
     at: float
@@ -75,7 +75,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reward(msgspec.Struct, frozen=True):
-    """What is learned of a shown arm; at, position: of the event that said so last."""
+    """The current reward of a shown arm; at, position: of the event that set it."""
 
     arm: str
     reward: float
@@ -87,7 +87,7 @@ class Reward(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RewardHistory:
-    """What came of a decision, in the order of the log. positions: of its events."""
+    """The rewards of a decision, in the order of the log. positions: of its events."""
 
     rewards: Sequence[Reward] = ()
     positions: Sequence[int] = ()
@@ -144,7 +144,7 @@ class Index:
                 raise
 
     def _open(self) -> None:
-        # A rollback journal, not a WAL: it goes with each transaction, and all it held.
+        # A rollback journal, not a WAL: it is deleted with each transaction, and all it held.
         self._db.execute("PRAGMA secure_delete = ON")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA cache_size = -32768")
@@ -184,7 +184,7 @@ class Index:
 
     def archived(self, positions: Iterable[int], cursor: Cursor, newest: float) -> None:
         """Rows were archived up to the cursor's; the last of them was made at `newest` (unix
-        seconds). Their outcomes, of the events at these positions, are no longer needed."""
+        seconds). Their rewards, of the events at these positions, are no longer needed."""
         with self._advance(cursor):
             self._delete(positions)
             oldest = "SELECT position, at FROM changes ORDER BY position LIMIT 1"
@@ -196,7 +196,7 @@ class Index:
         self._db.executemany("DELETE FROM changes WHERE position = ?", rows)
 
     def find(self, decisions: Sequence[str]) -> dict[str, RewardHistory]:
-        """Of the decisions that have an outcome."""
+        """Of the decisions that have a reward."""
         changes = dict[str, list[tuple[int, Change]]]()
         wanted = {decision: key_of(decision) for decision in decisions}
         query = (

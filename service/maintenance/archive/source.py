@@ -61,7 +61,7 @@ class Source:
 
     async def oldest_due(self) -> float:
         """No decision with an earlier `reward_by` (unix seconds) is due."""
-        for limit in (1, DUE):  # damaged ones stay due for ever
+        for limit in (1, DUE):  # damaged ones stay due
             payloads = await self._store.due(self._name, math.inf, limit)
             for payload in payloads:
                 with suppress(Damaged):
