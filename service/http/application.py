@@ -1,25 +1,22 @@
 """create_app: the HTTP application over the parts of a process. The only composition of routes."""
 
 from functools import cache
-from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import __version__
 from service.http import (
-    access,
     console,
     cors,
-    described,
     evaluations,
     experiments,
     imports,
+    maintenance,
+    openapi,
     problems,
     routes,
-    upkeep,
     web,
 )
 from service.http.access import Authentication
@@ -27,7 +24,6 @@ from service.http.beacon import Beacon
 from service.http.decisions import DecisionRoutes
 from service.http.middleware import RequestMiddleware
 from service.http.pacing import Pacing, PacingMiddleware
-from service.http.schemas import Problem
 from service.http.services import Services
 
 DESCRIPTION = """Ask `POST /select` which arm to show, tell `POST /reward` what came of it.
@@ -68,10 +64,10 @@ def api_routes() -> tuple[BaseRoute, ...]:
     where a process makes several applications, as tests do, these share the analysis."""
     api = APIRouter()
     for router in (
-        described.router,
+        openapi.router,
         routes.router,
         experiments.router,
-        upkeep.router,
+        maintenance.router,
         console.router,
         evaluations.router,
     ):
@@ -95,21 +91,5 @@ def create_app(services: Services) -> FastAPI:
     problems.install(app)
     web.install_openapi(app)
     app.router.routes.extend(web.static_routes())
-    app.openapi = lambda: openapi(app, services.access.required)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi.document(app, services.access.required)  # type: ignore[method-assign]
     return app
-
-
-def openapi(app: FastAPI, required: bool) -> dict[str, Any]:
-    """The OpenAPI document, with the one shape of errors in place of FastAPI's own, and keys."""
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
-        )
-        schemas = document["components"]["schemas"]
-        schemas.pop("HTTPValidationError", None)
-        schemas.pop("ValidationError", None)
-        schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas["Problem"].pop("$defs", None)
-        access.declare(document, required=required)
-        app.openapi_schema = document
-    return app.openapi_schema

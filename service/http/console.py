@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 
 from service import __version__
 from service.definition.experiment import Name
-from service.http.experiments import IfMatch, Named, revision_of
-from service.http.routes import Core, Granted, problems
+from service.http.dependencies import GrantDep, IfMatch, ServicesDep, StateDep, revision_of
+from service.http.openapi import problems
 from service.http.schemas import Body
 from service.serving.overview import Order, Page
 
@@ -164,38 +164,38 @@ class ShareAnswer(BaseModel):
 
 
 @router.get("/status", tags=["observe"])
-async def status(core: Core, grant: Granted) -> ServiceStatus:
+async def status(services: ServicesDep, grant: GrantDep) -> ServiceStatus:
     """This process, its log, and the health of every experiment."""
     return ServiceStatus(
         version=__version__,
-        store=core.settings.store.partition("://")[0],
-        durability=core.store.durability,
-        **core.overview.process(grant),
+        store=services.settings.store.partition("://")[0],
+        durability=services.store.durability,
+        **services.overview.process(grant),
     )
 
 
 @router.get("/experiments/{experiment}/status", tags=["observe"], responses=problems(404, 503))
-async def experiment_status(state: Named, core: Core) -> ExperimentStatus:
+async def experiment_status(state: StateDep, services: ServicesDep) -> ExperimentStatus:
     """How each policy does, beside the others. Cheap: ask as often as you like."""
-    return ExperimentStatus.model_validate(await core.overview.experiment(state))
+    return ExperimentStatus.model_validate(await services.overview.experiment(state))
 
 
 @router.get("/experiments/{experiment}/history", tags=["observe"], responses=problems(404, 503))
 async def history(
-    state: Named,
-    core: Core,
+    state: StateDep,
+    services: ServicesDep,
     step: Annotated[Literal["5", "300"], Query(description="Seconds between samples.")] = "5",
     after: Annotated[float, Query(description="Unix seconds: later samples alone.")] = 0.0,
 ) -> HistoryAnswer:
     """Each policy's sums over time: an hour in steps of 5 seconds, a week in steps of 300. Kept in
     memory, since this process started."""
-    return HistoryAnswer.model_validate(core.overview.history(state, int(step), after))
+    return HistoryAnswer.model_validate(services.overview.history(state, int(step), after))
 
 
 @router.get("/experiments/{experiment}/arm-figures", tags=["observe"], responses=problems(404, 503))
 async def arm_figures(
-    state: Named,
-    core: Core,
+    state: StateDep,
+    services: ServicesDep,
     policy: Annotated[Name | None, Query(description="Left out: all together.")] = None,
     order: Annotated[Order, Query()] = "impressions",
     descending: Annotated[bool, Query()] = True,
@@ -205,19 +205,19 @@ async def arm_figures(
 ) -> ArmFiguresAnswer:
     """What came of each arm, page by page."""
     page = Page(policy, order, descending, match, offset, limit)
-    return ArmFiguresAnswer.model_validate(core.overview.arms(state, page))
+    return ArmFiguresAnswer.model_validate(services.overview.arms(state, page))
 
 
 @router.get("/experiments/{experiment}/decisions", tags=["observe"], responses=problems(404, 503))
 async def recent_decisions(
-    state: Named,
-    core: Core,
+    state: StateDep,
+    services: ServicesDep,
     policy: Annotated[Name | None, Query(description="Left out: of all.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> RecentDecisions:
     """The last decisions that this process made, the newest first: 50 of each policy are kept.
     GET /decisions/{id} says why."""
-    decisions = core.overview.decisions(state, policy, limit)
+    decisions = services.overview.decisions(state, policy, limit)
     return RecentDecisions.model_validate({"decisions": decisions})
 
 
@@ -229,13 +229,13 @@ async def recent_decisions(
 async def put_share(
     policy: Annotated[Name, Path()],
     body: ShareBody,
-    state: Named,
-    core: Core,
+    state: StateDep,
+    services: ServicesDep,
     response: Response,
     if_match: IfMatch = None,
 ) -> ShareAnswer:
     """Change a policy's share of the traffic; nothing else of the definition changes. Heads stay as
     they are, and the experiment has a new revision."""
-    await core.admin.share(state, policy, body.share, revision_of(if_match))
+    await services.admin.share(state, policy, body.share, revision_of(if_match))
     response.headers["ETag"] = f'"{state.revision}"'
     return ShareAnswer(policy=policy, share=body.share, revision=state.revision)

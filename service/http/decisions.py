@@ -2,7 +2,7 @@
 
 A plain ASGI application behind the same middleware as all other routes. FastAPI would take five
 times as long for such a request; it describes these routes in the OpenAPI document
-(`described.py`), and serves all others.
+(`openapi.py`), and serves all others.
 """
 
 import asyncio

@@ -8,8 +8,8 @@ from pydantic import AwareDatetime, BaseModel, Field
 from service.definition.experiment import Name
 from service.definition.policies import AnyPolicy
 from service.evaluation.request import EvaluationRequest, Selection
-from service.http.experiments import Named
-from service.http.routes import Core, problems
+from service.http.dependencies import ServicesDep, StateDep
+from service.http.openapi import problems
 from service.http.schemas import Body
 
 router = APIRouter(tags=["observe"])
@@ -141,10 +141,12 @@ class EvaluationAnswer(BaseModel):
 
 
 @router.post("/experiments/{experiment}/evaluations", responses=problems(400, 404, 409, 503))
-async def evaluate(body: EvaluationBody, state: Named, core: Core) -> EvaluationAnswer:
+async def evaluate(
+    body: EvaluationBody, state: StateDep, services: ServicesDep
+) -> EvaluationAnswer:
     """Estimate what policies would have earned on the log: live ones, or definitions that never
     ran. It takes seconds to minutes, in a process of its own, one at a time: those of each
     experiment have their turns in between those of others. Where too many of one wait, another is
     refused (409), and one that takes too long is ended (422)."""
-    found = await core.evaluations.run(body.request(state.name))
+    found = await services.evaluations.run(body.request(state.name))
     return EvaluationAnswer.model_validate(found)

@@ -3,17 +3,25 @@
 Arms and policies have a short form without /experiments/{experiment} for a service with one.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Path, Request, Response
-from pydantic import WithJsonSchema
+from fastapi import APIRouter, Depends, Path, Request, Response
 
 from service.definition.experiment import ArmId, Name
 from service.errors import Invalid, NotFound
-from service.http.routes import Core, Granted, problems
+from service.http.dependencies import (
+    GrantDep,
+    GrantedName,
+    IfMatch,
+    ServicesDep,
+    StateDep,
+    get_only_state,
+    get_state,
+    revision_of,
+)
+from service.http.openapi import problems
 from service.http.schemas import (
     Arm,
     ArmList,
@@ -27,30 +35,10 @@ from service.http.schemas import (
     PolicyStatus,
     VersionAnswer,
 )
-from service.security.access import expect_granted, granted
+from service.security.access import granted
 from service.state.fold import State
 
 router = APIRouter(tags=["define"])
-
-REVISION = re.compile(r'"?[0-9]{1,18}"?')
-
-IfMatch = Annotated[
-    str | None,
-    Header(description='Revision that is to be changed, quoted, as ETag gives it: "3".'),
-    WithJsonSchema({"type": "string", "pattern": rf"^({REVISION.pattern}|\*)$"}),
-]
-
-
-async def named(experiment: Annotated[Name, Path()], core: Core, grant: Granted) -> State:
-    expect_granted(grant, experiment)
-    return await core.engine.experiment(experiment)
-
-
-async def only(core: Core, grant: Granted) -> State:
-    return await named(core.engine.resolve(None), core, grant)
-
-
-Named = Annotated[State, Depends(named)]
 
 
 def _answer(state: State, response: Response) -> ExperimentAnswer:
@@ -71,16 +59,8 @@ def _listed(arms: Mapping[str, Mapping[str, Any]]) -> Response:
     return Response(msgspec.json.encode({"arms": listed}), media_type="application/json")
 
 
-def revision_of(if_match: str | None) -> int | None:
-    if if_match is None or if_match == "*":
-        return None
-    if not REVISION.fullmatch(if_match):
-        raise Invalid('give a revision in quotes, as ETag does: "3"', path="If-Match")
-    return int(if_match.strip('"'))
-
-
 @router.get("/experiments")
-async def experiments(core: Core, grant: Granted) -> ExperimentList:
+async def experiments(services: ServicesDep, grant: GrantDep) -> ExperimentList:
     """All experiments that are served."""
     return ExperimentList(
         experiments=[
@@ -91,14 +71,14 @@ async def experiments(core: Core, grant: Granted) -> ExperimentList:
                 policies=list(state.learners),
                 arms=len(state.arms),
             )
-            for name, state in core.journal.states.items()
+            for name, state in services.journal.states.items()
             if granted(grant, name)
         ]
     )
 
 
 @router.get("/experiments/{experiment}", responses=problems(404, 503))
-async def get_experiment(state: Named, response: Response) -> ExperimentAnswer:
+async def get_experiment(state: StateDep, response: Response) -> ExperimentAnswer:
     """Its definition as it is now, and the revision that a change can name with If-Match."""
     return _answer(state, response)
 
@@ -111,18 +91,16 @@ async def get_experiment(state: Named, response: Response) -> ExperimentAnswer:
     },
 )
 async def put_experiment(
-    experiment: Annotated[Name, Path()],
+    experiment: GrantedName,
     body: ExperimentBody,
-    core: Core,
-    grant: Granted,
+    services: ServicesDep,
     response: Response,
     if_match: IfMatch = None,
 ) -> ExperimentAnswer:
     """Define an experiment, first or anew. The content is that of an experiment file."""
-    expect_granted(grant, experiment)
     if body.name not in (None, experiment):
         raise Invalid("is another name than that of the path", path="name")
-    state, created = await core.admin.define(experiment, body, revision_of(if_match))
+    state, created = await services.admin.define(experiment, body, revision_of(if_match))
     response.status_code = 201 if created else 200
     return _answer(state, response)
 
@@ -133,9 +111,11 @@ async def put_experiment(
     response_class=Response,
     responses=problems(404, 409, 412, 503),
 )
-async def delete_experiment(state: Named, core: Core, if_match: IfMatch = None) -> None:
+async def delete_experiment(
+    state: StateDep, services: ServicesDep, if_match: IfMatch = None
+) -> None:
     """Serve it no longer. Its log stays."""
-    await core.admin.delete(state, revision_of(if_match))
+    await services.admin.delete(state, revision_of(if_match))
 
 
 def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
@@ -152,9 +132,9 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     @routes.post(
         "/arms", tags=["define"], response_model=ArmList, responses=problems(400, 404, 503)
     )
-    async def upsert_arms(body: ArmsBody, state: Experiment, core: Core) -> Response:
+    async def upsert_arms(body: ArmsBody, state: Experiment, services: ServicesDep) -> Response:
         """Add arms, or give them other features; all or, where one is at fault, none."""
-        await core.admin.upsert_arms(state, body.arms)
+        await services.admin.upsert_arms(state, body.arms)
         return _listed(body.arms)
 
     @routes.get("/arms/{arm}", tags=["define"], responses=problems(404, 503))
@@ -165,9 +145,11 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         return Arm(id=arm, features=state.arms[arm])
 
     @routes.put("/arms/{arm}", tags=["define"], responses=problems(400, 404, 503))
-    async def put_arm(arm: ArmPath, body: FeaturesBody, state: Experiment, core: Core) -> Arm:
+    async def put_arm(
+        arm: ArmPath, body: FeaturesBody, state: Experiment, services: ServicesDep
+    ) -> Arm:
         """Add an arm, or give it other features."""
-        await core.admin.upsert_arms(state, {arm: body.features})
+        await services.admin.upsert_arms(state, {arm: body.features})
         return Arm(id=arm, features=body.features)
 
     @routes.delete(
@@ -177,33 +159,36 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         response_class=Response,
         responses=problems(404, 503),
     )
-    async def delete_arm(arm: ArmPath, state: Experiment, core: Core) -> None:
+    async def delete_arm(arm: ArmPath, state: Experiment, services: ServicesDep) -> None:
         """No longer chosen; what was shown of it can still be rewarded."""
-        await core.admin.remove_arm(state, arm)
+        await services.admin.remove_arm(state, arm)
 
     @routes.get("/policies", tags=["observe"], responses=problems(404, 503))
-    async def policies(state: Experiment, core: Core) -> PolicyList:
+    async def policies(state: Experiment, services: ServicesDep) -> PolicyList:
         """How each policy does."""
-        return PolicyList.model_validate({"policies": await core.overview.policies(state)})
+        return PolicyList.model_validate({"policies": await services.overview.policies(state)})
 
     @routes.get("/policies/{policy}", tags=["observe"], responses=problems(404, 503))
     async def policy(
-        policy: Annotated[Name, Path()], state: Experiment, core: Core
+        policy: Annotated[Name, Path()], state: Experiment, services: ServicesDep
     ) -> PolicyStatus:
         """How one policy does."""
-        [status] = await core.overview.policies(state, policy)
+        [status] = await services.overview.policies(state, policy)
         return PolicyStatus.model_validate(status)
 
     @routes.post(
         "/policies/{policy}/reset", tags=["define"], responses=problems(404, 409, 412, 503)
     )
     async def reset(
-        policy: Annotated[Name, Path()], state: Experiment, core: Core, if_match: IfMatch = None
+        policy: Annotated[Name, Path()],
+        state: Experiment,
+        services: ServicesDep,
+        if_match: IfMatch = None,
     ) -> PolicyStatus:
         """Let a policy forget all it learned: its head starts from the prior, its net untrained.
         The experiment has a new revision."""
-        await core.admin.reset(state, policy, revision_of(if_match))
-        [status] = await core.overview.policies(state, policy)
+        await services.admin.reset(state, policy, revision_of(if_match))
+        [status] = await services.overview.policies(state, policy)
         return PolicyStatus.model_validate(status)
 
     return routes
@@ -223,12 +208,15 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     },
 )
 async def post_version(
-    policy: Annotated[Name, Path()], state: Named, core: Core, request: Request
+    policy: Annotated[Name, Path()], state: StateDep, services: ServicesDep, request: Request
 ) -> VersionAnswer:
     """For the trainer: hand over a trained version. It is staged, catches up with the log and then
     serves."""
-    return VersionAnswer(version=await core.admin.stage(state, policy, await request.body()))
+    return VersionAnswer(version=await services.admin.stage(state, policy, await request.body()))
 
 
-SCOPED: Final = (("/experiments/{experiment}", resources(named)), ("", resources(only)))
+SCOPED: Final = (
+    ("/experiments/{experiment}", resources(get_state)),
+    ("", resources(get_only_state)),
+)
 """Prefixes and their routes."""

@@ -9,9 +9,9 @@ from pydantic import AwareDatetime, BaseModel, Field
 from service.definition.experiment import ArmId, Name, Number, Values
 from service.definition.select_request import InlineArm
 from service.errors import Invalid, Refused
-from service.http.experiments import named, only
+from service.http.dependencies import ServicesDep, get_only_state, get_state
+from service.http.openapi import problems
 from service.http.problems import problem_of
-from service.http.routes import Core, problems
 from service.http.schemas import ArmBody, Body, Problem
 from service.maintenance.importing import ImportStatus, Visit
 from service.state.fold import State
@@ -91,14 +91,14 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
 
     @routes.post("/import", tags=["define"], responses=problems(400, 404, 503))
     async def take(
-        body: ImportBody, state: Annotated[State, Depends(of)], core: Core
+        body: ImportBody, state: Annotated[State, Depends(of)], services: ServicesDep
     ) -> ImportAnswer:
         """Take visits that somebody else decided, with what came of them, in their order. The same
         call again changes nothing."""
-        if len(body.visits) > core.settings.max_batch:
-            raise Invalid(f"at most {core.settings.max_batch} visits", path="visits")
+        if len(body.visits) > services.settings.max_batch:
+            raise Invalid(f"at most {services.settings.max_batch} visits", path="visits")
         visits = [each.visit() for each in body.visits]
-        became = await core.importer.take(
+        became = await services.importer.take(
             state, body.policy, visits, skip_refused=body.skip_refused
         )
         return ImportAnswer(results=[ImportItem.of(each) for each in became])
@@ -106,5 +106,8 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     return routes
 
 
-SCOPED: Final = (("/experiments/{experiment}", resources(named)), ("", resources(only)))
+SCOPED: Final = (
+    ("/experiments/{experiment}", resources(get_state)),
+    ("", resources(get_only_state)),
+)
 """Prefixes and their routes."""

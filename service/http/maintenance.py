@@ -1,14 +1,14 @@
-"""The routes of upkeep: erasing a unit, and readers of the log that trimming waits for."""
+"""Routes of maintenance: erasure of a unit, skips of events, readers that trimming waits for."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from service.definition.experiment import Name
 from service.errors import Invalid
-from service.http.experiments import Named
-from service.http.routes import Core, Granted, problems
+from service.http.dependencies import GrantDep, GrantedName, ServicesDep, StateDep
+from service.http.openapi import problems
 from service.http.schemas import Body
 from service.log.stores.base import Taken
 from service.security.access import expect_granted
@@ -41,8 +41,8 @@ class ReaderList(BaseModel):
 @router.delete("/units/{unit:path}", responses=problems(404, 503))
 async def delete_unit(
     unit: Annotated[str, Path(min_length=1, max_length=256)],
-    core: Core,
-    grant: Granted,
+    services: ServicesDep,
+    grant: GrantDep,
     request: Request,
     experiment: Annotated[Name | None, Query(description="From this one alone (all).")] = None,
 ) -> ErasureAnswer:
@@ -53,8 +53,8 @@ async def delete_unit(
         raise Invalid("is no parameter of this route", path=unknown[0])
     expect_granted(grant, experiment)
     if experiment is not None:
-        await core.engine.experiment(experiment)
-    gone = await core.eraser.erase(unit, experiment)
+        await services.engine.experiment(experiment)
+    gone = await services.eraser.erase(unit, experiment)
     return ErasureAnswer(
         erased={
             name: ErasedCount(decisions=one.decisions, events=one.events)
@@ -71,26 +71,18 @@ class SkipAnswer(BaseModel):
     served: bool = Field(description="false: another event cannot be folded.")
 
 
-async def _granted_name(experiment: Annotated[Name, Path()], grant: Granted) -> str:
-    """Of an experiment that may be quarantined, and is then not found by its state."""
-    expect_granted(grant, experiment)
-    return experiment
-
-
 @router.post("/experiments/{experiment}/skips", responses=problems(400, 404, 409, 503))
-async def post_skip(
-    experiment: Annotated[str, Depends(_granted_name)], body: Skip, core: Core
-) -> SkipAnswer:
+async def post_skip(experiment: GrantedName, body: Skip, services: ServicesDep) -> SkipAnswer:
     """Pass over the event that a quarantined experiment stopped at, on every replica, and serve the
     experiment again. The event stays in the log; what it said is not learned."""
-    await core.journal.skip(experiment, body.position)
-    return SkipAnswer(served=experiment not in core.journal.quarantined)
+    await services.journal.skip(experiment, body.position)
+    return SkipAnswer(served=experiment not in services.journal.quarantined)
 
 
 @router.get("/experiments/{experiment}/readers", responses=problems(404, 503))
-async def readers(state: Named, core: Core) -> ReaderList:
+async def readers(state: StateDep, services: ServicesDep) -> ReaderList:
     """Readers of the log that trimming waits for, and what each has taken."""
-    needs = await core.store.readers(state.name)
+    needs = await services.store.readers(state.name)
     return ReaderList(
         readers={name: Reader(position=one.position, row=one.row) for name, one in needs.items()}
     )
@@ -103,11 +95,11 @@ async def readers(state: Named, core: Core) -> ReaderList:
     responses=problems(400, 404, 503),
 )
 async def put_reader(
-    reader: Annotated[Name, Path()], body: Reader, state: Named, core: Core
+    reader: Annotated[Name, Path()], body: Reader, state: StateDep, services: ServicesDep
 ) -> None:
     """Say how much of the log a reader has taken: what comes after is not trimmed before it has
     that, too."""
-    await core.store.take_note(state.name, reader, Taken(body.position, body.row))
+    await services.store.take_note(state.name, reader, Taken(body.position, body.row))
 
 
 @router.delete(
@@ -116,6 +108,8 @@ async def put_reader(
     response_class=Response,
     responses=problems(404, 503),
 )
-async def delete_reader(reader: Annotated[Name, Path()], state: Named, core: Core) -> None:
+async def delete_reader(
+    reader: Annotated[Name, Path()], state: StateDep, services: ServicesDep
+) -> None:
     """There is no such reader any more: trimming does not wait for it."""
-    await core.store.take_note(state.name, reader, None)
+    await services.store.take_note(state.name, reader, None)
