@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.command import keep, out_option, parser_of
 from service.bandits.policies.candidates import Candidates
-from service.bandits.posterior import RidgeHead
+from service.bandits.posterior import Observation, RidgeHead
 from service.definition.experiment import Definition
 from service.definition.features import Schema
 from service.serving.arm_index import ArmIndex
@@ -72,7 +72,7 @@ def policy(kind: str, retrieve: int, taste: np.ndarray[Any, Any]) -> Learner:
     assert isinstance(head, RidgeHead)
     for user, arm in rng.standard_normal((LEARNED, 2, WIDTH)):
         chance = 1 / (1 + np.exp(-(user * taste * arm).sum() / 2))
-        head.observe("", user * arm, float(rng.random() < chance))
+        head.observe(Observation("", user * arm, float(rng.random() < chance)))
     return found
 
 
@@ -93,7 +93,7 @@ def timed(
         decided(learner, found, rows, context, number)
         late.append(perf_counter() - due)
         if number % 5 == 0:
-            head.observe("", contexts[number % 97] * context, float(number % 3 == 0))
+            head.observe(Observation("", contexts[number % 97] * context, float(number % 3 == 0)))
         if number % max(int(rate / 10), 1) == 0:
             arm = str(rng.integers(len(rows)))
             if number % 3:

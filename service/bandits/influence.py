@@ -27,11 +27,10 @@ on segment, and would count rare clicks for less than their misses.
 from collections.abc import Iterator, Mapping, Sequence
 from math import dist
 from operator import truediv
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from service.bandits.posterior.base import Stored
 from service.bandits.settled import Settled
 from service.definition.experiment import CROSS, INTERCEPT, Definition, Numbers
 from service.definition.features import Schema
@@ -118,10 +117,10 @@ class Influence:
             sums[part] += square if square < most else most
         self.count += 1
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Stored]:
         return {"squares": np.array(self.squares), "count": np.array([self.count])}
 
-    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def restore(self, arrays: Mapping[str, Stored]) -> None:
         """The inverse of `arrays`. A snapshot of an older Forage has none: then what is usual is
         learned anew."""
         if arrays:

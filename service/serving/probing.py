@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.bandits.policies.version import Version
+from service.bandits.posterior import Observation
 from service.definition.features import Array
 from service.errors import Damaged, NotPositiveDefinite
 from service.log.replay import replay
@@ -75,7 +76,7 @@ def _expect_sound(version: Version, x: Array, span: tuple[float, float]) -> None
         if again or version.head is None:
             return
         for row in phi[:LEARNED]:
-            version.head.observe("", row, high, "")
+            version.head.observe(Observation("", row, high, ""))
 
 
 def _expect_near(values: Array, most: float, what: str) -> None:  # (n, m)

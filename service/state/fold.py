@@ -11,8 +11,7 @@ import numpy as np
 
 from service.bandits.influence import Influence
 from service.bandits.policies.candidates import Candidates, Selections
-from service.bandits.policies.version import part
-from service.bandits.posterior.base import Stored
+from service.bandits.posterior.base import Stored, part
 from service.definition.experiment import Definition
 from service.definition.features import Array, Schema
 from service.errors import (

@@ -17,9 +17,9 @@ from service.bandits.policies.kinds import head_of, policy_of
 from service.bandits.policies.memory import Memory
 from service.bandits.policies.net import cold_encoder
 from service.bandits.policies.rules import Scores
-from service.bandits.policies.version import Version, part
+from service.bandits.policies.version import Version
 from service.bandits.posterior import Bank, Head, RidgeHead
-from service.bandits.posterior.base import Meta, Stored
+from service.bandits.posterior.base import Meta, Stored, part
 from service.definition.experiment import Definition
 from service.definition.features import Array, Schema
 from service.definition.policies import AnyPolicy

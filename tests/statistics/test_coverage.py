@@ -27,6 +27,7 @@ from service.bandits.posterior import (
     EnsembleHead,
     GradientHead,
     Head,
+    Observation,
     RidgeHead,
 )
 from service.bandits.posterior.logistic import LogisticHead
@@ -76,7 +77,7 @@ def covered_by_disjoint(count: int, learned: bool, seed: int) -> float:
         r = np.einsum("nm,nm->n", phi, w[own]) + sigma * rng.standard_normal(count)
         head = DisjointRidgeHead(SIZE, RIDGE, None if learned else sigma)
         for arm in range(4):
-            head.observe(arms[arm], np.zeros(SIZE), 0.0)  # makes its row
+            head.observe(Observation(arms[arm], np.zeros(SIZE), 0.0))  # makes its row
             mine = own == arm
             head.A[arm] += phi[mine].T @ phi[mine]
             head.b[arm] += phi[mine].T @ r[mine]
@@ -149,7 +150,7 @@ def measured(make: Callable[[], Head], gradient: bool, count: int, worlds: int) 
         head = make()
         for number in range(count):
             reward = float(truth[number] + 0.5 * rng.standard_normal())
-            head.observe("a", rows[number], reward, f"{world}/{number}")
+            head.observe(Observation("a", rows[number], reward, f"{world}/{number}"))
         off = abs(head.mean(rows[-1:], ["a"])[0] - truth[-1])
         hits += off < Z90 * head.width(rows[-1:], ["a"])[0]
     return hits / worlds
@@ -192,7 +193,7 @@ def logits_covered(count: int, worlds: int) -> float:
         w, rows = rng.standard_normal(4), rng.standard_normal((count + 1, 4))
         head = LogisticHead(4, 1.0, 16)
         for row in rows[:-1]:
-            head.observe("a", row, float(rng.random() < expit(row @ w)))
+            head.observe(Observation("a", row, float(rng.random() < expit(row @ w))))
         said = logit(head.mean(rows[-1:], ["a"])[0])
         hits += abs(said - rows[-1] @ w) < Z90 * head.width(rows[-1:], ["a"])[0]
     return hits / worlds

@@ -15,6 +15,7 @@ from service.bandits.posterior import (
     EnsembleHead,
     GradientHead,
     Head,
+    Observation,
     RidgeHead,
 )
 from service.bandits.posterior.logistic import LogisticHead
@@ -37,7 +38,9 @@ def test_an_ensemble_disagrees_3_times_as_much_where_it_saw_nothing() -> None:
     head = EnsembleHead(13, 1.0, None, 10, "p")
     for number, x in enumerate(rng.uniform(-1, 1, 300)):
         phi = lifted(np.array([[x]]))[0]
-        head.observe("a", phi, float(np.sin(3 * x) + 0.3 * rng.standard_normal()), str(number))
+        head.observe(
+            Observation("a", phi, float(np.sin(3 * x) + 0.3 * rng.standard_normal()), str(number))
+        )
     width = head.width(lifted(INPUTS), ["a"] * len(INPUTS))
     assert width[UNSEEN].mean() > 3 * width[SEEN].mean()
 
@@ -84,7 +87,9 @@ def test_draws_have_the_mean_and_the_width_of_the_posterior(name: str) -> None:
     rows = gradient_rows(66, rng) if wide else rng.standard_normal((66, 5))
     arms = [f"arm{number % 6}" for number in range(66)]
     for number in range(60):
-        head.observe(arms[number], rows[number], float(rng.random() < 0.4), str(number))
+        head.observe(
+            Observation(arms[number], rows[number], float(rng.random() < 0.4), str(number))
+        )
     asked, names = rows[60:], arms[:6]
     drawn = head.draw(asked, names, Bank(16_384, "moments"))
     mean, width = head.mean(asked, names), head.width(asked, names)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.bandits.posterior import Observation
 from service.serving import scoring
 from service.serving.scoring import decide
 from tests.unit.test_policy_settings import KINDS
@@ -57,7 +58,7 @@ def test_a_batch_decides_as_single_questions_do(
         for _ in range(min(rewards, 20) if "form" in more else rewards):
             context, arm = rng.standard_normal(4), int(rng.integers(arms))
             phi = one.active.encoder(one.view.design(context[None], candidates.x[[arm]]))[0]
-            head.observe(str(arm), phi, float(rng.random() < 0.3))
+            head.observe(Observation(str(arm), phi, float(rng.random() < 0.3)))
     for count in (1, 3, 70 if arms < 600 else 5):
         contexts = list(size * rng.standard_normal((count, 4)))
         seeds = rng.integers(2**62, size=count).tolist()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from service.bandits.posterior import Head
+from service.bandits.posterior import Head, Observation
 from service.state.artifacts import read_artifact
 from service.state.events import ChangeDetected, Expired
 from service.state.fold import State, changes_due
@@ -64,7 +64,9 @@ def fresh_over_memory(log: Log) -> Head:
     phi = version.phi(memory.x)
     rewards = np.array(memory.rewards) - version.offset(phi)
     for row in range(len(memory)):
-        version.head.observe(memory.arms[row], phi[row], rewards[row], memory.keys[row])
+        version.head.observe(
+            Observation(memory.arms[row], phi[row], rewards[row], memory.keys[row])
+        )
     return version.head
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.bandits.posterior import Bank, RidgeHead, digest
+from service.bandits.posterior import Bank, Observation, RidgeHead, digest
 from service.bandits.posterior.ensemble import EnsembleHead, times
 from service.errors import NotPositiveDefinite
 
@@ -24,7 +24,7 @@ def observed(size: int, count: int, seed: int, members: int = 5) -> EnsembleHead
     head = EnsembleHead(size, 2.0, None, members, "k")
     phi, r = world(size, count, seed)
     for number, (row, reward) in enumerate(zip(phi, r, strict=True)):
-        head.observe("a", row, float(reward), f"d{number}")
+        head.observe(Observation("a", row, float(reward), f"d{number}"))
     return head
 
 
@@ -60,7 +60,7 @@ def test_one_observation_by_hand() -> None:
     """phi 1, reward 1, ridge 1, noise 1: member i is (w_i + z_i) / (1 + w_i)."""
     head = EnsembleHead(1, 1.0, 1.0, 6, "k")
     z = head.draw(np.ones((1, 1)), "a", BANK)[:, 0]
-    head.observe("a", np.ones(1), 1.0, "d")
+    head.observe(Observation("a", np.ones(1), 1.0, "d"))
     w = times("d", "a", 6)
     drawn = head.draw(np.ones((1, 1)), "a", BANK)[:, 0]
     assert drawn == pytest.approx((w + z) / (1 + w))
@@ -77,10 +77,10 @@ def test_increments_with_corrections_equal_the_batch_solution(
     head = EnsembleHead(size, 2.0, None, 5, "k")
     once = RidgeHead(size, 2.0, None)
     for n in range(count):
-        head.observe("a", phi[n], float(first[n]), f"d{n}")
-        once.observe("a", phi[n], float(r[n]))
+        head.observe(Observation("a", phi[n], float(first[n]), f"d{n}"))
+        once.observe(Observation("a", phi[n], float(r[n])))
     for n in reversed(range(count)):
-        head.revise("a", phi[n], float(first[n]), float(r[n]), f"d{n}")
+        head.revise(Observation("a", phi[n], float(r[n]), f"d{n}"), float(first[n]))
     rows = np.random.default_rng(seed + 2).standard_normal((4, size))
     z = EnsembleHead(size, 2.0, 1.0, 5, "k").draw(np.sqrt(2) * np.eye(size), "a" * size, BANK)
     batch = []
@@ -97,9 +97,9 @@ def test_increments_with_corrections_equal_the_batch_solution(
 def test_a_correction_moves_b_as_if_the_reward_had_been_right() -> None:
     revised, straight = observed(3, 10, 0), observed(3, 10, 0)
     phi = np.array([1.0, -2.0, 0.5])
-    revised.observe("b", phi, 0.0, "late")
-    revised.revise("b", phi, 0.0, 1.0, "late")
-    straight.observe("b", phi, 1.0, "late")
+    revised.observe(Observation("b", phi, 0.0, "late"))
+    revised.revise(Observation("b", phi, 1.0, "late"), 0.0)
+    straight.observe(Observation("b", phi, 1.0, "late"))
     assert np.array_equal(revised.A, straight.A)
     np.testing.assert_allclose(revised.b, straight.b, atol=1e-12)
 
@@ -107,11 +107,11 @@ def test_a_correction_moves_b_as_if_the_reward_had_been_right() -> None:
 def test_a_correction_after_a_decay_counts_what_is_left_of_the_observation() -> None:
     revised, straight = observed(3, 10, 0), observed(3, 10, 0)
     phi = np.array([1.0, -2.0, 0.5])
-    revised.observe("b", phi, 0.0, "late")
-    straight.observe("b", phi, 1.0, "late")
+    revised.observe(Observation("b", phi, 0.0, "late"))
+    straight.observe(Observation("b", phi, 1.0, "late"))
     revised.decay(0.9)
     straight.decay(0.9)
-    revised.revise("b", phi, 0.0, 1.0, "late", 0.9)
+    revised.revise(Observation("b", phi, 1.0, "late", 0.9), 0.0)
     np.testing.assert_allclose(revised.b, straight.b, atol=1e-12)
 
 
@@ -131,7 +131,7 @@ def test_members_disagree_more_where_there_was_less_data() -> None:
     is half as much again at least."""
     head = EnsembleHead(4, 1.0, None, 50, "k")
     for number, direction in enumerate([0] * 1_000 + [1] * 100 + [2] * 10):
-        head.observe("a", np.eye(4)[direction], float(number % 2), f"d{number}")
+        head.observe(Observation("a", np.eye(4)[direction], float(number % 2), f"d{number}"))
     widths = head.width(np.eye(4), "abcd")
     assert (widths[1:] > 1.5 * widths[:-1]).all()
 
@@ -143,8 +143,8 @@ def test_with_400_members_and_600_rewards_the_spread_is_the_ridge_posteriors_wid
     for number in range(600):
         phi = rng.standard_normal(4)
         reward = float(phi @ [0.5, -0.3, 0.1, 0.0] + 0.3 * rng.standard_normal())
-        many.observe("a", phi, reward, f"d{number}")
-        ridge.observe("a", phi, reward)
+        many.observe(Observation("a", phi, reward, f"d{number}"))
+        ridge.observe(Observation("a", phi, reward))
     rows = rng.standard_normal((8, 4))
     np.testing.assert_allclose(many.width(rows, "a" * 8), ridge.width(rows, "a" * 8), rtol=0.12)
     off = np.abs(many.mean(rows, "a" * 8) - ridge.mean(rows, "a" * 8))
@@ -159,9 +159,9 @@ def test_arrays_and_restore_keep_every_bit(size: int, count: int, seed: int) -> 
     assert digest(copy) == digest(head)
     before = digest(head)
     phi = np.random.default_rng(seed).standard_normal((3, size))
-    copy.observe("a", phi[0], 0.5, "next")
+    copy.observe(Observation("a", phi[0], 0.5, "next"))
     assert digest(head) == before
-    head.observe("a", phi[0], 0.5, "next")
+    head.observe(Observation("a", phi[0], 0.5, "next"))
     assert digest(copy) == digest(head)
     assert np.array_equal(copy.draw(phi, "abc", BANK), head.draw(phi, "abc", BANK))
 
@@ -169,7 +169,7 @@ def test_arrays_and_restore_keep_every_bit(size: int, count: int, seed: int) -> 
 def test_another_key_is_another_prior_and_the_same_weights() -> None:
     one, other = (EnsembleHead(2, 1.0, 1.0, 5, key) for key in ("one", "other"))
     for head in (one, other):
-        head.observe("a", np.ones(2), 1.0, "d")
+        head.observe(Observation("a", np.ones(2), 1.0, "d"))
     assert np.array_equal(one.b, other.b)
     assert not np.array_equal(one.draw(np.eye(2), "ab", BANK), other.draw(np.eye(2), "ab", BANK))
 
@@ -177,7 +177,7 @@ def test_another_key_is_another_prior_and_the_same_weights() -> None:
 def test_health_is_that_of_settlements_counted_once() -> None:
     head = EnsembleHead(2, 1.0, None, 5, "k")
     for number, phi in enumerate(([1.0, 0.0], [0.0, 2.0], [1.0, 0.0])):
-        head.observe("a", np.array(phi), 1.0, f"d{number}")
+        head.observe(Observation("a", np.array(phi), 1.0, f"d{number}"))
     health = head.health()
     assert (health.smallest_eigenvalue, health.condition_number) == pytest.approx((3.0, 5 / 3))
     assert health.effective_count == 3

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.bandits.posterior import RidgeHead
+from service.bandits.posterior import Observation, RidgeHead
 from service.definition.experiment import Features
 from service.definition.features import LARGEST, Schema, width
 from service.errors import Invalid
@@ -141,7 +141,7 @@ def test_the_largest_numbers_and_their_product_leave_a_head_usable(a: float, b: 
     phi = np.array([1.0, a, b, a * b])
     head = RidgeHead(4, 1.0, None)
     for _ in range(3):
-        head.observe("arm", phi, 1.0)
+        head.observe(Observation("arm", phi, 1.0))
     assert np.isfinite(head.mean(phi[None], ["arm"])).all()
     assert np.isfinite(head.width(phi[None], ["arm"])).all()
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from service.bandits.gradients import Layout, factors
+from service.bandits.posterior import Observation
 from service.bandits.posterior.base import Bank, digest
 from service.bandits.posterior.gradient import FORMS, GradientHead
 from service.bandits.posterior.gradient_full import Full
@@ -22,7 +23,7 @@ def learned(form: str, count: int = 30, noise: float | None = None) -> GradientH
     head = GradientHead(2, SMALL, form, RIDGE, noise, 8)
     rng = np.random.default_rng(0)
     for row in phi_of(count, 1):
-        head.observe("a", row, float(rng.standard_normal()))
+        head.observe(Observation("a", row, float(rng.standard_normal())))
     return head
 
 
@@ -31,9 +32,12 @@ def test_means_and_noise_are_the_ridge_heads_and_widths_are_z_s(form: str) -> No
     head, ridge = learned(form), RidgeHead(2, RIDGE, None)
     rng = np.random.default_rng(0)
     for row in phi_of(30, 1):
-        ridge.observe("a", row[:2], float(rng.standard_normal()))
+        ridge.observe(Observation("a", row[:2], float(rng.standard_normal())))
     for one in (head, ridge):
-        one.revise("a", phi_of(30, 1)[3][: 2 if one is ridge else None], 0.25, -1.0, "key", 0.5)
+        one.revise(
+            Observation("a", phi_of(30, 1)[3][: 2 if one is ridge else None], -1.0, "key", 0.5),
+            0.25,
+        )
     phi = phi_of(5, 2)
     assert np.array_equal(head.mean(phi, "abcde"), ridge.mean(phi[:, :2], "abcde"))
     assert head.health().effective_count == 30
@@ -83,7 +87,7 @@ def test_more_arms_than_directions_are_drawn_from_the_singular_covariance() -> N
     x = np.random.default_rng(0).standard_normal((40, 2))
     phi = np.hstack([x, factors([(np.ones((2, 1)), np.zeros(1))], x, 1.0)])
     head = GradientHead(2, layout, "full", 1.0, 1.0, 8)
-    head.observe("0", phi[0], 1.0)
+    head.observe(Observation("0", phi[0], 1.0))
     arms = [str(n) for n in range(40)]
     drawn = head.draw(phi, arms, Bank(512, "k"))
     values = np.linalg.svd(drawn - head.mean(phi, arms), compute_uv=False)
@@ -98,9 +102,9 @@ def test_arrays_and_restore_keep_every_bit(form: str) -> None:
     copy.restore(head.arrays())
     assert digest(copy) == digest(head)
     phi, kept = phi_of(5, 3), digest(head)
-    copy.observe("a", phi[0], 0.5)
+    copy.observe(Observation("a", phi[0], 0.5))
     assert digest(head) == kept != digest(copy)
-    head.observe("a", phi[0], 0.5)
+    head.observe(Observation("a", phi[0], 0.5))
     for one in (head, copy):
         if form != "full":
             one.decay(0.9)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from service.bandits.policies import rules
 from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.rules import Scores
-from service.bandits.posterior import Bank, RidgeHead
+from service.bandits.posterior import Bank, Observation, RidgeHead
 from service.definition.experiment import Definition, Features
 from service.definition.features import Schema
 from service.definition.view import View
@@ -48,7 +48,7 @@ def learner(kind: str, **more: Any) -> Learner:
     head = found.active.head
     if isinstance(head, RidgeHead):
         for row in rng.standard_normal((40, len(head.b))):
-            head.observe("0", row, float(rng.random()))
+            head.observe(Observation("0", row, float(rng.random())))
     return found
 
 
@@ -172,7 +172,7 @@ def test_few_rows_and_many_rows_draw_from_the_same_weights() -> None:
     many = head.draw(phi, [], bank)
     assert head.posterior.drawn is not None
     np.testing.assert_allclose(head.draw(phi[:2], [], bank), many[:, :2], rtol=1e-10, atol=1e-12)
-    head.observe("0", phi[0], 1.0)
+    head.observe(Observation("0", phi[0], 1.0))
     assert not np.allclose(head.draw(phi, [], bank), many)
 
 

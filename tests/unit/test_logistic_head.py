@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from service.bandits.posterior import Bank, digest
+from service.bandits.posterior import Bank, Observation, digest
 from service.bandits.posterior.logistic import LogisticHead, implicit_step
 from service.errors import NotPositiveDefinite
 
@@ -27,7 +27,7 @@ def observed(size: int, count: int, seed: int, batch: int = 7) -> LogisticHead:
     phi = rng.standard_normal((count, size))
     rewards = clicks(phi, np.linspace(-1, 1, size), rng)
     for number, (row, reward) in enumerate(zip(phi, rewards, strict=True)):
-        head.observe("a", row, float(reward), f"d{number}")
+        head.observe(Observation("a", row, float(reward), f"d{number}"))
     return head
 
 
@@ -42,7 +42,7 @@ def test_one_step_by_hand() -> None:
     """One click, phi 1, ridge 1, batch 1: the base rate is 1.5 / 2, so c = log 3, and beta solves
     1 - expit(log 3 + beta) = beta."""
     head = LogisticHead(1, ridge=1.0, batch=1)
-    head.observe("a", ONE[0], 1.0)
+    head.observe(Observation("a", ONE[0], 1.0))
     beta = float(head.beta[0])
     assert head.base == pytest.approx(np.log(3))
     assert 1 - expit(np.log(3) + beta) == pytest.approx(beta, abs=1e-9)
@@ -85,7 +85,7 @@ def test_known_weights_are_recovered(batch: int) -> None:
     rewards = clicks(phi, weights, rng)
     head, fitted = LogisticHead(4, 1.0, batch), np.zeros(4)
     for row, reward in zip(phi, rewards, strict=True):
-        head.observe("a", row, float(reward))
+        head.observe(Observation("a", row, float(reward)))
     for _ in range(20):
         p = expit(phi @ fitted)
         hessian = np.eye(4) + (phi.T * (p * (1 - p))) @ phi
@@ -102,7 +102,7 @@ def test_rare_clicks_are_found() -> None:
     head = LogisticHead(2, 1.0, 16)
     rows = np.array([[1.0, 0.0], [0.0, 1.0]])
     for kind in (rng.random(10_000) < 0.01).astype(int):
-        head.observe("a", rows[kind], float(kind == 1 and rng.random() < 0.1))
+        head.observe(Observation("a", rows[kind], float(kind == 1 and rng.random() < 0.1)))
     rare, common = head.mean(rows[::-1], "ab")
     assert 0.05 < rare < 0.15
     assert common < 0.001
@@ -113,7 +113,7 @@ def test_A_counts_each_observation_once_pending_or_not() -> None:  # noqa: N802
     head = LogisticHead(2, 1.0, 2)
     phi = np.array([[1.0, 0.0], [1.0, 2.0], [0.0, 3.0]])
     for row in phi:
-        head.observe("a", row, 1.0)
+        head.observe(Observation("a", row, 1.0))
     assert np.array_equal(head.A, np.eye(2) + phi.T @ phi)
     p = head.mean(phi[:2], "ab")
     np.testing.assert_allclose(head.F, np.eye(2) + (phi[:2].T * (p * (1 - p))) @ phi[:2], atol=1e-9)
@@ -145,7 +145,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
         weights, phi = rng.standard_normal(4), rng.standard_normal((520, 4))
         head = LogisticHead(4, 1.0, 16)
         for row, reward in zip(phi[:500], clicks(phi[:500], weights, rng), strict=True):
-            head.observe("a", row, float(reward))
+            head.observe(Observation("a", row, float(reward)))
         off = np.abs(logit(head.mean(phi[500:], "a" * 20)) - phi[500:] @ weights)
         inside.append(off < 1.64 * head.width(phi[500:], "a" * 20))
     assert 0.70 < np.mean(inside) < 0.98
@@ -154,13 +154,13 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
 def test_a_correction_of_what_is_pending_equals_having_seen_the_other_reward() -> None:
     revised, straight = observed(3, 16, 0), observed(3, 16, 0)  # 2 of 7 are pending
     phi = np.array([1.0, -2.0, 0.5])
-    revised.observe("b", phi, 0.0, "late")
-    straight.observe("b", phi, 1.0, "late")
-    revised.revise("b", phi, 0.0, 1.0, "late")
+    revised.observe(Observation("b", phi, 0.0, "late"))
+    straight.observe(Observation("b", phi, 1.0, "late"))
+    revised.revise(Observation("b", phi, 1.0, "late"), 0.0)
     assert digest(revised) == digest(straight)
     for head in (revised, straight):
         for number in range(10):
-            head.observe("a", phi, 0.0, f"next{number}")
+            head.observe(Observation("a", phi, 0.0, f"next{number}"))
     assert digest(revised) == digest(straight)
 
 
@@ -168,11 +168,11 @@ def test_a_correction_of_what_was_taken_in_is_a_step_by_hand() -> None:
     """One miss, phi 1, ridge 1, batch 1, corrected to a click: c becomes log 3 and moves beta by
     -g dc / F; then a = 1 + p - expit(eta + a / F), p the chance before, and beta moves by a / F."""
     head = LogisticHead(1, ridge=1.0, batch=1)
-    head.observe("a", ONE[0], 0.0, "d")
+    head.observe(Observation("a", ONE[0], 0.0, "d"))
     F, g, beta, base = head.F[0, 0], head.g[0], head.beta[0], head.base
     assert base == pytest.approx(-np.log(3))
     sigma, A = head.health().noise, head.A.copy()
-    head.revise("a", ONE[0], 0.0, 1.0, "d")
+    head.revise(Observation("a", ONE[0], 1.0, "d"), 0.0)
     assert head.base == pytest.approx(np.log(3))
     before = beta - g * 2 * np.log(3) / F
     moved = float(head.beta[0]) - before
@@ -192,11 +192,11 @@ def late(fix: bool, delay: int = 60) -> tuple[float, float]:
     heads = late_head, straight = LogisticHead(4, 1.0, 16), LogisticHead(4, 1.0, 16)
     for number in range(len(phi) + delay):
         if number < len(phi):
-            late_head.observe("a", phi[number], 0.0, str(number))
-            straight.observe("a", phi[number], float(rewards[number]), str(number))
+            late_head.observe(Observation("a", phi[number], 0.0, str(number)))
+            straight.observe(Observation("a", phi[number], float(rewards[number]), str(number)))
         due = number - delay
         if fix and due >= 0 and rewards[due]:
-            late_head.revise("a", phi[due], 0.0, 1.0, str(due))
+            late_head.revise(Observation("a", phi[due], 1.0, str(due)), 0.0)
     losses = []
     for head in heads:
         p = np.clip(head.mean(rows, "a" * 300), 1e-12, 1 - 1e-12)
@@ -218,10 +218,10 @@ def test_a_correction_and_its_opposite_nearly_cancel() -> None:
     head = observed(3, 70, 0)
     phi = np.array([1.0, -2.0, 0.5])
     base, beta = head.base, head.beta.copy()
-    head.revise("a", phi, 0.0, 1.0, "d3")
+    head.revise(Observation("a", phi, 1.0, "d3"), 0.0)
     moved = float(np.abs(head.beta - beta).max())
     assert moved > 0.05
-    head.revise("a", phi, 1.0, 0.0, "d3")
+    head.revise(Observation("a", phi, 0.0, "d3"), 1.0)
     assert head.base == pytest.approx(base)
     assert float(np.abs(head.beta - beta).max()) < 0.2 * moved
 
@@ -233,7 +233,7 @@ def test_what_is_left_of_a_settlement_is_corrected_by_as_much() -> None:
     for weight in (0.0, 0.5, 1.0):
         head = observed(3, 70, 0)
         start = head.mean(phi[None], ["a"])[0]
-        head.revise("a", phi, 0.0, 1.0, "d3", weight)
+        head.revise(Observation("a", phi, 1.0, "d3", weight), 0.0)
         moved.append(float(logit(head.mean(phi[None], ["a"])[0]) - logit(start)))
         assert (digest(head) == before) == (weight == 0)
     assert moved[0] == 0
@@ -263,10 +263,10 @@ def test_arrays_and_restore_keep_every_bit(size: int, count: int, seed: int) -> 
     before = digest(head)
     phi = np.random.default_rng(seed).standard_normal((9, size))
     for number, row in enumerate(phi):
-        copy.observe("a", row, 1.0, f"next{number}")
+        copy.observe(Observation("a", row, 1.0, f"next{number}"))
     assert digest(head) == before
     for number, row in enumerate(phi):
-        head.observe("a", row, 1.0, f"next{number}")
+        head.observe(Observation("a", row, 1.0, f"next{number}"))
     assert digest(copy) == digest(head)
     assert np.array_equal(copy.mean(phi, "a" * 9), head.mean(phi, "a" * 9))
     assert np.array_equal(copy.width(phi, "a" * 9), head.width(phi, "a" * 9))
@@ -274,7 +274,7 @@ def test_arrays_and_restore_keep_every_bit(size: int, count: int, seed: int) -> 
 
 def test_a_pending_row_is_a_copy() -> None:
     head, phi = LogisticHead(1, 1.0, 2), np.ones(1)
-    head.observe("a", phi, 1.0)
+    head.observe(Observation("a", phi, 1.0))
     before = digest(head)
     phi[0] = 5.0
     assert digest(head) == before

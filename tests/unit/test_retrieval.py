@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.bandits.posterior import Observation
 from service.serving import arm_index, retrieval
 from service.serving.arm_index import ArmIndex
 from service.serving.retrieval import DRAWS, Retrieval
@@ -52,7 +53,7 @@ def learned(state: State, rewards: int = 40) -> Learner:
     head = policy.active.head
     assert head is not None
     for phi in rng.standard_normal((rewards, policy.view.width)):
-        head.observe("", phi, float(phi.sum()))
+        head.observe(Observation("", phi, float(phi.sum())))
     return policy
 
 

@@ -10,6 +10,7 @@ from service.bandits.posterior import (
     NOISE_SHAPE,
     Bank,
     DisjointRidgeHead,
+    Observation,
     RidgeHead,
     digest,
 )
@@ -27,7 +28,7 @@ def observed(size: int, count: int, seed: int) -> tuple[RidgeHead, np.ndarray, n
     phi, r = rng.standard_normal((count, size)), rng.standard_normal(count)
     head = RidgeHead(size, 1.0, None)
     for row, reward in zip(phi, r, strict=True):
-        head.observe("a", row, float(reward))
+        head.observe(Observation("a", row, float(reward)))
     return head, phi, r
 
 
@@ -36,7 +37,7 @@ def test_one_observation_halves_the_prior_error() -> None:
     head = RidgeHead(1, ridge=1.0, noise=1.0)
     assert head.mean(ONE, ["a"]) == [0.0]
     assert head.width(ONE, ["a"]) == [1.0]
-    head.observe("a", ONE[0], 1.0)
+    head.observe(Observation("a", ONE[0], 1.0))
     assert head.A.tolist() == [[2.0]]
     assert head.b.tolist() == [1.0]
     assert head.mean(ONE, ["a"]) == pytest.approx([0.5])
@@ -63,9 +64,9 @@ def test_a_revised_reward_equals_having_seen_the_other(
     phi = np.random.default_rng(seed).standard_normal(size)
     revised, _, _ = observed(size, count, seed)
     straight, _, _ = observed(size, count, seed)
-    revised.observe("a", phi, was)
-    revised.revise("a", phi, was, now)
-    straight.observe("a", phi, now)
+    revised.observe(Observation("a", phi, was))
+    revised.revise(Observation("a", phi, now), was)
+    straight.observe(Observation("a", phi, now))
     assert np.array_equal(revised.A, straight.A)
     np.testing.assert_allclose(revised.b, straight.b, atol=1e-9)
     assert revised.rr == pytest.approx(straight.rr, abs=1e-9)
@@ -76,8 +77,8 @@ def test_learned_noise_of_two_rewards_by_hand() -> None:
     """phi 1 twice, rewards 1 and 0, ridge 1: A 3, b 1, rr 1, b^T mu 1/3;
     a_n = 1 + 1, b_n = 0.01 + (1 - 1/3)/2, variance b_n / (a_n - 1) = 0.34333."""
     head = RidgeHead(1, 1.0, None)
-    head.observe("a", ONE[0], 1.0)
-    head.observe("a", ONE[0], 0.0)
+    head.observe(Observation("a", ONE[0], 1.0))
+    head.observe(Observation("a", ONE[0], 0.0))
     variance = (NOISE_RATE + (1 - 1 / 3) / 2) / (NOISE_SHAPE + 2 / 2 - 1)
     assert (NOISE_SHAPE, NOISE_RATE) == (1.0, 0.01)
     assert variance == pytest.approx(0.3433, abs=1e-4)
@@ -87,7 +88,7 @@ def test_learned_noise_of_two_rewards_by_hand() -> None:
 def test_before_the_first_reward_the_noise_is_1_and_a_fixed_one_stays() -> None:
     assert RidgeHead(2, 1.0, None).posterior.noise == 1.0
     fixed = RidgeHead(1, 1.0, 0.25)
-    fixed.observe("a", ONE[0], 100.0)
+    fixed.observe(Observation("a", ONE[0], 100.0))
     assert fixed.posterior.noise == 0.25
 
 
@@ -96,7 +97,7 @@ def test_rewards_that_are_all_but_forgotten_leave_the_noise_of_the_prior(
     head: RidgeHead | DisjointRidgeHead,
 ) -> None:
     """gamma 0.1 leaves 1e-20 of 20 settlements: 1 + 1e-20 / 2 - 1 is 0."""
-    head.observe("a", np.array([1.0]), 1.0)
+    head.observe(Observation("a", np.array([1.0]), 1.0))
     head.decay(1e-20)
     assert head.noise == 1.0
     assert np.isfinite(head.width(ONE, ["a"])).all()
@@ -106,7 +107,9 @@ def test_the_learned_noise_of_10000_rewards_is_that_of_the_world() -> None:
     rng = np.random.default_rng(0)
     head = RidgeHead(3, 1.0, None)
     for phi in rng.standard_normal((10_000, 3)):
-        head.observe("a", phi, float(phi @ [0.1, -0.2, 0.5] + 0.1 * rng.standard_normal()))
+        head.observe(
+            Observation("a", phi, float(phi @ [0.1, -0.2, 0.5] + 0.1 * rng.standard_normal()))
+        )
     assert head.posterior.noise == pytest.approx(0.1, rel=0.05)
 
 
@@ -140,7 +143,7 @@ def test_arrays_and_restore_keep_every_bit(size: int, count: int, seed: int) -> 
     assert digest(copy) == digest(head)
     phi = np.random.default_rng(seed).standard_normal((3, size))
     for after in (head, copy):
-        after.observe("a", phi[0], 0.5)
+        after.observe(Observation("a", phi[0], 0.5))
     assert digest(copy) == digest(head)
     assert np.array_equal(copy.mean(phi, "abc"), head.mean(phi, "abc"))
     assert np.array_equal(copy.width(phi, "abc"), head.width(phi, "abc"))
@@ -151,14 +154,14 @@ def test_a_restored_head_shares_no_memory_with_what_it_was_restored_from() -> No
     copy = RidgeHead(2, 1.0, None)
     copy.restore(head.arrays())
     before = digest(head)
-    copy.observe("a", np.ones(2), 1.0)
+    copy.observe(Observation("a", np.ones(2), 1.0))
     assert digest(head) == before != digest(copy)
 
 
 def test_health_counts_3_rewards_and_the_smallest_eigenvalue_grows() -> None:
     head = RidgeHead(2, 1.0, None)
     for phi in ([1.0, 0.0], [0.0, 2.0], [1.0, 0.0]):
-        head.observe("a", np.array(phi), 1.0)
+        head.observe(Observation("a", np.array(phi), 1.0))
     health = head.health()
     assert (health.smallest_eigenvalue, health.condition_number) == pytest.approx((3.0, 5 / 3))
     assert health.effective_count == 3

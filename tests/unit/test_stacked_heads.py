@@ -11,6 +11,7 @@ from service.bandits.posterior import (
     Bank,
     BetaHead,
     DisjointRidgeHead,
+    Observation,
     RidgeHead,
     digest,
 )
@@ -27,7 +28,9 @@ def filled(arms: int, count: int, seed: int = 0) -> DisjointRidgeHead:
     rng = np.random.default_rng(seed)
     head = DisjointRidgeHead(3, 1.0, None)
     for number in range(count):
-        head.observe(f"arm{number % arms}", rng.standard_normal(3), float(rng.random()))
+        head.observe(
+            Observation(f"arm{number % arms}", rng.standard_normal(3), float(rng.random()))
+        )
     return head
 
 
@@ -38,8 +41,8 @@ def test_a_stack_equals_heads_apart_but_for_the_noise(
     stack = DisjointRidgeHead(2, 1.0, None)
     apart = {str(arm): RidgeHead(2, 1.0, 1.0) for arm in range(12)}
     for arm, first, second, reward in seen:
-        stack.observe(str(arm), np.array([first, second]), reward)
-        apart[str(arm)].observe(str(arm), np.array([first, second]), reward)
+        stack.observe(Observation(str(arm), np.array([first, second]), reward))
+        apart[str(arm)].observe(Observation(str(arm), np.array([first, second]), reward))
     phi, arms = np.array([[0.3, -1.2]] * 12), list(apart)
     mean = [apart[arm].mean(phi[:1], [arm])[0] for arm in arms]
     width = [apart[arm].width(phi[:1], [arm])[0] for arm in arms]
@@ -67,9 +70,9 @@ def test_an_arm_of_dear_mistakes_is_not_called_certain_for_the_others_that_never
     4 x 12.5 / 104 = 0.48, of the other (4 x 12.5 + 50) / 6 = 16.7."""
     head = DisjointRidgeHead(1, 1.0, None)
     for _ in range(100):
-        head.observe("pass", np.ones(1), 0.0)
+        head.observe(Observation("pass", np.ones(1), 0.0))
     for reward in (5.0, -5.0):
-        head.observe("eat", np.ones(1), reward)
+        head.observe(Observation("eat", np.ones(1), reward))
     _, noise = head.evidence(["pass", "eat"])
     assert (noise**2).tolist() == pytest.approx([50 / 104, 100 / 6], rel=1e-6)
 
@@ -78,7 +81,7 @@ def test_the_stack_grows_from_4_to_512_rows_and_keeps_every_bit() -> None:
     head, bits = DisjointRidgeHead(3, 1.0, None), {}
     rng = np.random.default_rng(1)
     for number in range(300):
-        head.observe(f"arm{number}", rng.standard_normal(3), 1.0)
+        head.observe(Observation(f"arm{number}", rng.standard_normal(3), 1.0))
         bits[number] = head.A[number].tobytes() + head.b[number].tobytes()
     assert len(head.b) == 512
     assert all(head.A[n].tobytes() + head.b[n].tobytes() == kept for n, kept in bits.items())
@@ -102,8 +105,8 @@ def test_a_restored_stack_keeps_every_bit_its_noise_too(arms: int) -> None:
     assert digest(copy) == digest(head)
     assert copy.noise == head.noise
     for more in (head, copy):
-        more.observe("later", np.ones(3), 0.5)
-        more.revise("arm0", np.ones(3), 0.25, 1.0)
+        more.observe(Observation("later", np.ones(3), 0.5))
+        more.revise(Observation("arm0", np.ones(3), 1.0), 0.25)
     assert digest(copy) == digest(head)
     assert copy.noise == head.noise
 
@@ -111,9 +114,9 @@ def test_a_restored_stack_keeps_every_bit_its_noise_too(arms: int) -> None:
 def test_a_revised_reward_of_an_arm_equals_having_seen_the_other() -> None:
     revised, straight = filled(2, 4), filled(2, 4)
     phi = np.array([1.0, 2.0, 3.0])
-    revised.observe("arm0", phi, 0.0)
-    revised.revise("arm0", phi, 0.0, 1.0)
-    straight.observe("arm0", phi, 1.0)
+    revised.observe(Observation("arm0", phi, 0.0))
+    revised.revise(Observation("arm0", phi, 1.0), 0.0)
+    straight.observe(Observation("arm0", phi, 1.0))
     assert digest(revised) == digest(straight)
 
 
@@ -131,11 +134,11 @@ def test_disjoint_draws_are_independent_across_arms_and_have_each_arms_moments()
 def test_health_of_a_stack_is_that_of_its_worst_arm() -> None:
     head = DisjointRidgeHead(1, 1.0, None)
     assert head.health().smallest_eigenvalue == 1.0
-    head.observe("a", np.array([1.0]), 1.0)
-    head.observe("b", np.array([3.0]), 1.0)
+    head.observe(Observation("a", np.array([1.0]), 1.0))
+    head.observe(Observation("b", np.array([3.0]), 1.0))
     assert head.health().smallest_eigenvalue == pytest.approx(2.0)
     assert head.health().condition_number == pytest.approx(1.0)
-    head.observe("b", np.array([1.0]), 1.0)
+    head.observe(Observation("b", np.array([1.0]), 1.0))
     assert head.health().smallest_eigenvalue == pytest.approx(2.0)
     assert head.health().effective_count == 3
 
@@ -144,11 +147,11 @@ def test_two_clicks_and_a_miss_make_beta_3_2() -> None:
     """Mean 3/5, variance 3*2 / (5^2 * 6) = 0.04; an arm without a reward is Beta(1, 1)."""
     head = BetaHead()
     for reward in (1.0, 0.0, 1.0):
-        head.observe("a", NONE, reward)
+        head.observe(Observation("a", NONE, reward))
     rows = np.zeros((2, 0))
     assert head.mean(rows, ["a", "new"]) == pytest.approx([0.6, 0.5])
     assert head.width(rows, ["a", "new"]) == pytest.approx([0.2, np.sqrt(1 / 12)])
-    head.revise("a", NONE, 0.0, 1.0)
+    head.revise(Observation("a", NONE, 1.0), 0.0)
     assert head.mean(rows, ["a"]) == pytest.approx([0.8])
     assert head.arrays()["counts"].tolist() == [[4.0, 1.0]]
 
@@ -156,7 +159,7 @@ def test_two_clicks_and_a_miss_make_beta_3_2() -> None:
 def test_half_a_reward_is_half_a_click_and_half_a_miss() -> None:
     head = BetaHead()
     assert head.health().effective_count == 0
-    head.observe("a", NONE, 0.25)
+    head.observe(Observation("a", NONE, 0.25))
     assert head.arrays()["counts"].tolist() == [[1.25, 1.75]]
     assert head.health().effective_count == 1
 
@@ -164,11 +167,11 @@ def test_half_a_reward_is_half_a_click_and_half_a_miss() -> None:
 def test_beta_draws_have_the_moments_of_beta_3_2_and_follow_a_new_reward() -> None:
     head, bank = BetaHead(), Bank(16_384, "k")
     for reward in (1.0, 0.0, 1.0):
-        head.observe("a", NONE, reward)
+        head.observe(Observation("a", NONE, reward))
     drawn = head.draw(np.zeros((1, 0)), ["a"], bank)[:, 0]
     assert drawn.mean() == pytest.approx(0.6, abs=1e-4)
     assert drawn.std() == pytest.approx(0.2, abs=1e-4)
-    head.observe("a", NONE, 1.0)
+    head.observe(Observation("a", NONE, 1.0))
     assert head.draw(np.zeros((1, 0)), ["a"], bank).mean() == pytest.approx(4 / 6, abs=1e-4)
 
 
@@ -178,7 +181,7 @@ def test_arrays_and_restore_keep_arms_of_any_name(seen: list[tuple[str, float]])
     for make in (BetaHead, lambda: DisjointRidgeHead(1, 1.0, None)):
         head, copy = make(), make()
         for arm, reward in seen:
-            head.observe(arm, np.ones(1), reward)
+            head.observe(Observation(arm, np.ones(1), reward))
         copy.restore(head.arrays())
         arms = [arm for arm, _ in seen] or ["none"]
         phi = np.ones((len(arms), 1))

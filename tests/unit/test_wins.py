@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from service.bandits.networks import cold_network
 from service.bandits.policies import rules, thompson, ucb
 from service.bandits.policies.candidates import Candidates
-from service.bandits.posterior import Bank, BetaHead, LogisticHead, RidgeHead, win_probabilities
+from service.bandits.posterior import (
+    Bank,
+    BetaHead,
+    LogisticHead,
+    Observation,
+    RidgeHead,
+    win_probabilities,
+)
 from service.bandits.posterior.rows import Whole
 from service.bandits.posterior.win_probabilities import Reach, Weights
 from service.definition.experiment import Definition
@@ -84,7 +91,7 @@ def test_a_shared_heads_chances_are_those_of_its_table(
     truth = rng.standard_normal(len(head.A))
     for phi in rng.standard_normal((rewards, len(head.A))):
         said = float(phi @ truth)
-        head.observe("0", phi, float(said > 0) if kind == "neural_glm_ts" else said)
+        head.observe(Observation("0", phi, float(said > 0) if kind == "neural_glm_ts" else said))
     context = size * rng.standard_normal(4)
     chances = policy.propensities(context[None], candidates)[0]
     np.testing.assert_array_equal(chances, by_table(policy, context, candidates))
@@ -144,7 +151,7 @@ def test_an_upper_bound_that_single_precision_sorts_first_is_the_highest(
         context = rng.standard_normal(4)
         expected = by_table(policy, context, candidates)
         np.testing.assert_array_equal(policy.propensities(context[None], candidates)[0], expected)
-        head.observe("0", rng.standard_normal(len(head.b)), float(step % 3))
+        head.observe(Observation("0", rng.standard_normal(len(head.b)), float(step % 3)))
 
 
 def test_scores_a_millionth_apart_are_told_apart_in_every_draw() -> None:
@@ -177,7 +184,7 @@ def test_pairs_that_cannot_win_are_left_out_and_all_that_win_are_not(
     head, bank = RidgeHead(6, 1.0, None), Bank(128, "k")
     truth = rng.standard_normal(6)
     for phi in rng.standard_normal((rewards, 6)):
-        head.observe("", phi, float(phi @ truth + 0.3 * rng.standard_normal()))
+        head.observe(Observation("", phi, float(phi @ truth + 0.3 * rng.standard_normal())))
     rows = Whole(rng.standard_normal((5_000, 6)))
     found = head.posterior.spread_roughly(rows)
     assert found is not None
@@ -214,14 +221,14 @@ def test_popularity_s_chances_are_those_of_its_table(
     head = policy.active.head
     assert isinstance(head, BetaHead)
     for arm in rng.integers(arms, size=rewards).tolist():
-        head.observe(str(arm), np.zeros(0), float(rng.random() < 0.1))
+        head.observe(Observation(str(arm), np.zeros(0), float(rng.random() < 0.1)))
     if decays:
         head.decay(0.7)
     for step in range(8):  # what was kept of a decision serves until a count changes
         chances = policy.propensities(np.zeros((1, 4)), candidates)[0]
         np.testing.assert_array_equal(chances, by_table(policy, np.zeros(4), candidates))
         for arm in [0, *rng.integers(arms, size=step % 4 * 7).tolist()]:
-            head.observe(str(arm), np.zeros(0), float(rng.random() < 0.1))
+            head.observe(Observation(str(arm), np.zeros(0), float(rng.random() < 0.1)))
         if step == 5 and decays:
             head.decay(0.7)
 
@@ -241,4 +248,4 @@ def test_disjoint_draws_chances_are_those_of_their_table(arms: int) -> None:
                 policy.propensities(context[None], candidates)[0], expected
             )
         phi = policy.active.phi(np.concatenate([context, candidates.x[step % arms]])[None])[0]
-        head.observe(str(step % arms), phi, float(rng.random()))
+        head.observe(Observation(str(step % arms), phi, float(rng.random())))

@@ -17,6 +17,7 @@ from service.bandits.posterior import (
     GradientHead,
     Head,
     LogisticHead,
+    Observation,
     RidgeHead,
     digest,
 )
@@ -72,10 +73,10 @@ def test_a_head_is_what_it_were_without_the_observation(kind: str, share: float)
         arm, reward = arms[number % 2], float(rewards[number])
         for head in (whole, without):
             if number != 7 or head is whole:
-                head.observe(arm, row, reward, str(number))
+                head.observe(Observation(arm, row, reward, str(number)))
             if number in (10, 15) and share < 1:
                 head.decay(share)
-    whole.withdraw(arms[1], phi[7], float(rewards[7]), "7", share**2)
+    whole.withdraw(Observation(arms[1], phi[7], float(rewards[7]), "7"), share**2)
     kept, expected = whole.arrays(), without.arrays()
     if not isinstance(whole, GradientHead):  # which keep a row that counts nothing
         assert kept.keys() == expected.keys()
@@ -93,10 +94,10 @@ def test_taking_all_back_leaves_the_prior(kind: str) -> None:
     head, fresh = HEADS[kind](), HEADS[kind]()
     phi = rows(head, 5)
     for number, row in enumerate(phi):
-        head.observe("a", row, 1.0, str(number))
+        head.observe(Observation("a", row, 1.0, str(number)))
         head.decay(0.7)
     for number, row in enumerate(phi):
-        head.withdraw("a", row, 1.0, str(number), 0.7 ** (5 - number))
+        head.withdraw(Observation("a", row, 1.0, str(number)), 0.7 ** (5 - number))
     np.testing.assert_allclose(head.mean(phi, "aaaaa"), fresh.mean(phi, "aaaaa"), atol=1e-9)
     np.testing.assert_allclose(head.width(phi, "aaaaa"), fresh.width(phi, "aaaaa"), rtol=1e-6)
 
@@ -109,13 +110,13 @@ def test_a_row_of_any_length_leaves_a_head_that_answers(
     head, other = RidgeHead(4, 0.1, None), RidgeHead(4, 0.1, None)
     row = length * rng.standard_normal(4)
     others = rng.standard_normal((6, 4))
-    head.observe("a", row, 1.0)
+    head.observe(Observation("a", row, 1.0))
     head.decay(weight)
     for each in others:
-        head.observe("a", each, 0.5)
-    head.withdraw("a", row, 1.0, left=weight)
+        head.observe(Observation("a", each, 0.5))
+    head.withdraw(Observation("a", row, 1.0), weight)
     for each in others:
-        other.observe("a", each, 0.5)
+        other.observe(Observation("a", each, 0.5))
     np.testing.assert_allclose(head.mean(others, "aaaaaa"), other.mean(others, "aaaaaa"), rtol=1e-3)
     assert (head.width(np.eye(4), "aaaa") <= 1.001 * other.width(np.eye(4), "aaaa")).all()
 
@@ -123,9 +124,9 @@ def test_a_row_of_any_length_leaves_a_head_that_answers(
 def test_a_row_that_took_the_prior_with_it_stays() -> None:
     """1 + 1e18 - 1e18 is 0 in floating point: no head could be factored."""
     head = RidgeHead(1, 1.0, None)
-    head.observe("a", np.array([1e9]), 1.0)
+    head.observe(Observation("a", np.array([1e9]), 1.0))
     before = digest(head)
-    head.withdraw("a", np.array([1e9]), 1.0)
+    head.withdraw(Observation("a", np.array([1e9]), 1.0))
     assert digest(head) == before
 
 
@@ -157,9 +158,9 @@ def test_a_logistic_head_takes_back_what_a_step_took_in_as_foretold() -> None:
     head, rng = LogisticHead(SIZE, 1.0, 4), np.random.default_rng(2)
     phi = rng.standard_normal((40, SIZE))
     for number, row in enumerate(phi):
-        head.observe("a", row, float(number % 3 == 0), str(number))
+        head.observe(Observation("a", row, float(number % 3 == 0), str(number)))
     A, before = head.A.copy(), logit(head.mean(phi[1:2], "a")[0])
-    head.withdraw("a", phi[1], 0.0, "1")
+    head.withdraw(Observation("a", phi[1], 0.0, "1"))
     np.testing.assert_allclose(head.A, A - np.outer(phi[1], phi[1]), atol=1e-12)
     assert head.health().effective_count == 39
     assert logit(head.mean(phi[1:2], "a")[0]) > before + 0.01

@@ -8,7 +8,7 @@ from service.bandits.influence import SURPRISE
 from service.bandits.policies.encoder import Encoder
 from service.bandits.policies.memory import Memory
 from service.bandits.posterior import Bank, Head, LogisticHead
-from service.bandits.posterior.base import Meta, Stored, pack_names, unpack_names
+from service.bandits.posterior.base import Meta, Observation, Stored, pack_names, part, unpack_names
 from service.bandits.settled import Outcome
 from service.definition.features import Array
 from service.definition.policies import PolicySettings
@@ -99,22 +99,22 @@ class Version:
             phi = self.phi(np.array([settled.x]))
             offset = float(self.offset(phi)[0]) if self.predicts else 0.0
             own = settled.weight if self._weighs else 1.0
+            row = Observation(settled.arm, phi[0], settled.reward - offset, key, own)
             if outcome.was is None:
                 if self.memory is not None:
                     self.memory.add(position, key, settled)
-                self.head.observe(settled.arm, phi[0], settled.reward - offset, key, own)
+                self.head.observe(row)
                 self._measure(phi[0], own)
                 self.settled += 1
                 continue
-            left = self._left(key, outcome)
+            left, was = self._left(key, outcome), outcome.was - offset
             weight = own * left
             if weight and outcome.withdrawn:
-                self.head.withdraw(settled.arm, phi[0], outcome.was - offset, key, left, own)
+                self.head.withdraw(row._replace(reward=was), left)
             elif weight:
                 if isinstance(self.head, LogisticHead) and not outcome.at_once:
                     weight = 0.0
-                was, reward = outcome.was - offset, settled.reward - offset
-                self.head.revise(settled.arm, phi[0], was, reward, key, weight)
+                self.head.revise(row._replace(weight=weight), was)
         self._forget(position, sum(one.was is None for one in outcomes))
 
     def _measure(self, phi: Array, weight: float) -> None:  # (m,)
@@ -200,7 +200,9 @@ class Version:
                 arm = memory.arms[row]
                 if unseen is not None and row >= unseen:
                     errors.append(self._error(phi[[row]], arm, rewards[row]))
-                self.head.observe(arm, phi[row], rewards[row], memory.keys[row], weights[row])
+                self.head.observe(
+                    Observation(arm, phi[row], rewards[row], memory.keys[row], weights[row])
+                )
                 self._measure(phi[row], weights[row])
             self.settled += len(rows)
             if self._share < 1:
@@ -262,12 +264,3 @@ class Version:
             self.without = frozenset(unpack_names(arrays["without"]))
         count, total = meta.get("sizes", (0, 0.0))  # an older snapshot has none
         self.sizes = int(count), float(total)
-
-
-def part(arrays: Mapping[str, Stored], prefix: str) -> dict[str, Stored]:
-    """The arrays whose names begin with a prefix, without it."""
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }

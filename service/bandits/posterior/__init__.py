@@ -9,6 +9,7 @@ from service.bandits.posterior.base import (
     Bank,
     Head,
     Health,
+    Observation,
     digest,
 )
 from service.bandits.posterior.beta import BetaHead
@@ -32,6 +33,7 @@ __all__ = [
     "Head",
     "Health",
     "LogisticHead",
+    "Observation",
     "RidgeHead",
     "digest",
 ]

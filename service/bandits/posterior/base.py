@@ -19,10 +19,10 @@ equations 1 and 2); Beta-Bernoulli: Chapelle & Li 2011 (algorithm 2).
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -201,18 +201,42 @@ def digest(head: "Head") -> str:
     return total.hexdigest()[:32]
 
 
-def pack_names(names: Iterable[str]) -> npt.NDArray[Any]:
+def pack_names(names: Iterable[str]) -> Stored:
     """As JSON: numpy's own strings lose NUL characters at their end."""
     return np.frombuffer(json.dumps(list(names)).encode(), np.uint8)
 
 
-def unpack_names(packed: npt.NDArray[Any]) -> list[str]:
+def unpack_names(packed: Stored) -> list[str]:
     names: list[str] = json.loads(packed.tobytes())
     return names
 
 
+def part(arrays: Mapping[str, Stored], prefix: str) -> dict[str, Stored]:
+    """The arrays whose names begin with a prefix, without it."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+class Observation(NamedTuple):
+    """One settled arm, as a head learns it.
+
+    phi      (m,) its row
+    key      of its decision, for heads that weigh settlements by chance
+    weight   for how much of a settlement it counts in the sums, by the size of its row
+    """
+
+    arm: str
+    phi: Array
+    reward: float
+    key: str = ""
+    weight: float = 1.0
+
+
 class Head(Protocol):
-    """What a rule may ask, and what the fold may do. Rows `phi` belong to `arms`, one to one."""
+    """What a rule reads and the fold changes. Rows `phi` belong to `arms`, one to one."""
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array: ...  # (n, m) -> (n,)
     def width(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
@@ -225,50 +249,29 @@ class Head(Protocol):
 
     @property
     def stale(self) -> int:
-        """Matrices that have to be factorised before it can say anything."""
+        """Matrices to factorise before the next read."""
 
-    def observe(
-        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
-        """One settlement. key: of its decision, for heads that weigh settlements by chance. weight:
-        for how much of a settlement it counts in the sums, by the size of its row."""
+    def observe(self, row: Observation) -> None: ...
+    def revise(self, row: Observation, was: float) -> None:
+        """Change the reward of an observation from `was`; A stays. row.weight: that of the
+        observation times what the decays since have left of it."""
 
-    def revise(
-        self,
-        arm: str,
-        phi: Array,
-        was: float,
-        reward: float,
-        key: str = "",
-        weight: float = 1.0,
-    ) -> None:
-        """The reward of an observation changed; A does not. weight: that of the observation times
-        what the decays since have left of it."""
-
-    def withdraw(
-        self,
-        arm: str,
-        phi: Array,
-        was: float,
-        key: str = "",
-        left: float = 1.0,
-        own: float = 1.0,
-    ) -> None:
-        """An observation never was. left: what the decays since have left of it; own: the weight
-        that it was observed with. Sums are what they were without it, but for rounding, and stay
-        as they are where that would leave nothing of the prior (`removable`)."""
+    def withdraw(self, row: Observation, left: float = 1.0) -> None:
+        """Undo an observation, of which the decays since have left a share `left`. Sums become what
+        they were without it, but for rounding, and stay where that would leave nothing of the
+        prior (`removable`)."""
 
     def decay(self, share: float) -> None:
-        """What is held counts for `share` of itself from now on; the prior stays whole."""
+        """Count what is held for `share` of itself from now on; the prior stays whole."""
 
     def distrust(self, factor: float) -> None:
-        """What is left unexplained is `factor` times as large: the noise was learned from residuals
-        of a net that had seen these very rewards."""
+        """Multiply the unexplained squares by `factor`: the noise was learned from residuals of a
+        net that had seen these very rewards. Does nothing where no noise is learned."""
 
     def health(self, usual: float | None = None) -> Health:
         """usual: the usual square of a row, where it is known."""
 
-    def arrays(self) -> dict[str, Array]:
-        """All of its state, exactly, for a snapshot; `restore` is the inverse."""
+    def arrays(self) -> dict[str, Stored]:
+        """The whole state, exactly, for a snapshot; `restore` is the inverse."""
 
-    def restore(self, arrays: dict[str, Array]) -> None: ...
+    def restore(self, arrays: dict[str, Stored]) -> None: ...

@@ -13,6 +13,7 @@ from service.bandits.posterior.base import (
     Array,
     Bank,
     Health,
+    Observation,
     Rows,
     pack_names,
     unpack_names,
@@ -120,29 +121,17 @@ class BetaHead:
         if self._won is not None:
             self._changed.add(arm)
 
-    def observe(
-        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
-        self._add(arm, weight * reward, weight * (1 - reward))
+    def observe(self, row: Observation) -> None:
+        self._add(row.arm, row.weight * row.reward, row.weight * (1 - row.reward))
 
-    def revise(
-        self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
-        self._add(arm, weight * (reward - was), weight * (was - reward))
+    def revise(self, row: Observation, was: float) -> None:
+        self._add(row.arm, row.weight * (row.reward - was), row.weight * (was - row.reward))
 
-    def withdraw(
-        self,
-        arm: str,
-        phi: Array,
-        was: float,
-        key: str = "",
-        left: float = 1.0,
-        own: float = 1.0,
-    ) -> None:
-        weight = left * own
-        self._add(arm, -weight * was, -weight * (1 - was))
-        row = self._table[self._rows.by_name[arm]]
-        np.maximum(row, 1.0, out=row)
+    def withdraw(self, row: Observation, left: float = 1.0) -> None:
+        weight = left * row.weight
+        self._add(row.arm, -weight * row.reward, -weight * (1 - row.reward))
+        counts = self._table[self._rows.by_name[row.arm]]
+        np.maximum(counts, 1.0, out=counts)
 
     def decay(self, share: float) -> None:
         counts = self._counts

@@ -10,6 +10,7 @@ from service.bandits.posterior.base import (
     Array,
     Bank,
     Health,
+    Observation,
     fewer,
     pack_names,
     removable,
@@ -59,41 +60,29 @@ class DisjointRidgeHead:
                 wide[: len(narrow)] = narrow
         return row
 
-    def observe(
-        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
-        row = self._row(arm)
-        phi, reward = weighted(phi, reward, weight)
-        self.A[row] += np.multiply.outer(phi, phi)
-        self.n[row] += 1
-        self._move(row, phi, 0.0, reward, 1.0)
+    def observe(self, row: Observation) -> None:
+        place = self._row(row.arm)
+        phi, reward = weighted(row)
+        self.A[place] += np.multiply.outer(phi, phi)
+        self.n[place] += 1
+        self._move(place, phi, 0.0, reward, 1.0)
 
-    def revise(
-        self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
-        self._move(self._row(arm), phi, was, reward, weight)
+    def revise(self, row: Observation, was: float) -> None:
+        self._move(self._row(row.arm), row.phi, was, row.reward, row.weight)
 
-    def withdraw(
-        self,
-        arm: str,
-        phi: Array,
-        was: float,
-        key: str = "",
-        left: float = 1.0,
-        own: float = 1.0,
-    ) -> None:
-        weight = left * own
-        row = self._rows.get(arm)
-        if row is None or not removable(phi, self._ridge, weight):
+    def withdraw(self, row: Observation, left: float = 1.0) -> None:
+        phi, weight = row.phi, left * row.weight
+        place = self._rows.get(row.arm)
+        if place is None or not removable(phi, self._ridge, weight):
             return
-        self.A[row] -= weight * np.multiply.outer(phi, phi)
-        self.n[row] = fewer(float(self.n[row]), left)
-        self._move(row, phi, was, 0.0, weight)
+        self.A[place] -= weight * np.multiply.outer(phi, phi)
+        self.n[place] = fewer(float(self.n[place]), left)
+        self._move(place, phi, row.reward, 0.0, weight)
 
-    def _move(self, row: int, phi: Array, was: float, reward: float, weight: float) -> None:
-        self.b[row] += weight * (reward - was) * phi
-        self.rr[row] += weight * (reward * reward - was * was)
-        self._stale.add(row)
+    def _move(self, place: int, phi: Array, was: float, reward: float, weight: float) -> None:
+        self.b[place] += weight * (reward - was) * phi
+        self.rr[place] += weight * (reward * reward - was * was)
+        self._stale.add(place)
 
     def decay(self, share: float) -> None:
         """As a shared head's, all arms at once: were they to catch up when they are read, the bits

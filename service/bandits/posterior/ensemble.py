@@ -6,7 +6,7 @@ from math import e, factorial
 
 import numpy as np
 
-from service.bandits.posterior.base import Array, Bank, Health, removable
+from service.bandits.posterior.base import Array, Bank, Health, Observation, part, removable
 from service.bandits.posterior.ridge import RidgeHead, solution, weighted
 
 POISSON = np.cumsum([1 / (e * factorial(count)) for count in range(20)])
@@ -67,48 +67,35 @@ class EnsembleHead:
         self._stale = np.ones(members, bool)  # of these
         self._derived: Array | None = None  # (N, m)
 
-    def observe(
-        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
+    def observe(self, row: Observation) -> None:
         self._derived = None
-        phi, reward = weighted(phi, reward, weight)
-        weights = times(key, arm, self._members)
+        phi, reward = weighted(row)
+        weights = times(row.key, row.arm, self._members)
         self._stale |= weights > 0
         outer = np.multiply.outer(phi, phi)
         for member in np.flatnonzero(weights):
             self.A[member] += weights[member] * outer
         self.b += np.multiply.outer(weights * reward, phi)
-        self._once.observe(arm, phi, reward)
+        self._once.observe(Observation(row.arm, phi, reward))
 
-    def revise(
-        self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
+    def revise(self, row: Observation, was: float) -> None:
         """Exact: with the key of the observation, b is what it were had the reward been right."""
         self._derived = None
-        weights = times(key, arm, self._members)
+        weights = times(row.key, row.arm, self._members)
         self._stale |= weights > 0
-        moved = weight * (reward - was) * weights
-        self.b += np.multiply.outer(moved, phi)
-        self._once.revise(arm, phi, was, reward, weight=weight)
+        moved = row.weight * (row.reward - was) * weights
+        self.b += np.multiply.outer(moved, row.phi)
+        self._once.revise(row, was)
 
-    def withdraw(
-        self,
-        arm: str,
-        phi: Array,
-        was: float,
-        key: str = "",
-        left: float = 1.0,
-        own: float = 1.0,
-    ) -> None:
-        weight = left * own
-        weights = weight * times(key, arm, self._members)
-        if not removable(phi, self._ridge, float(weights.max())):
+    def withdraw(self, row: Observation, left: float = 1.0) -> None:
+        weights = left * row.weight * times(row.key, row.arm, self._members)
+        if not removable(row.phi, self._ridge, float(weights.max())):
             return
         self._derived = None
         self._stale |= weights > 0
-        self.A -= weights[:, None, None] * np.multiply.outer(phi, phi)
-        self.b -= np.multiply.outer(weights * was, phi)
-        self._once.withdraw(arm, phi, was, key, left, own)
+        self.A -= weights[:, None, None] * np.multiply.outer(row.phi, row.phi)
+        self.b -= np.multiply.outer(weights * row.reward, row.phi)
+        self._once.withdraw(row, left)
 
     def decay(self, share: float) -> None:
         """A_i <- g A_i + (1 - g) lambda I, b_i by g: the prior, randomised, is not forgotten."""
@@ -169,12 +156,6 @@ class EnsembleHead:
 
     def restore(self, arrays: dict[str, Array]) -> None:
         self.A, self.b = arrays["A"].copy(), arrays["b"].copy()
-        self._once.restore(
-            {
-                name.removeprefix("once."): array
-                for name, array in arrays.items()
-                if name.startswith("once.")
-            }
-        )
+        self._once.restore(part(arrays, "once."))
         self._stale[:] = True
         self._derived = None

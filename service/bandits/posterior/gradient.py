@@ -1,13 +1,11 @@
 """The head of `neural_ucb` and `neural_ts`: uncertainty in all of a net's parameters."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from service.bandits.gradients import Layout
-from service.bandits.posterior.base import Array, Bank, Health, removable
+from service.bandits.posterior.base import Array, Bank, Health, Observation, Stored, part, removable
 from service.bandits.posterior.gradient_full import Full
 from service.bandits.posterior.gradient_rows import Covariance, cholesky, distinct
 from service.bandits.posterior.gradient_sketch import Diagonal, LowRank
@@ -76,34 +74,25 @@ class GradientHead:
         drawn = self.mean(rows, arms) + self._noise * (normals @ factor.T)
         return np.asarray(drawn[:, of])
 
-    def observe(
-        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
+    def observe(self, row: Observation) -> None:
         """A row of factors is no row of J, which is their product: its weight is how often J
         counts."""
-        self._ridge_head.observe(arm, phi[: self._size], reward, key, weight)
-        self._covariance.observe(phi[self._size :], weight)
+        self._ridge_head.observe(self._last_layer(row))
+        self._covariance.observe(row.phi[self._size :], row.weight)
 
-    def revise(
-        self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
+    def revise(self, row: Observation, was: float) -> None:
         """Rewards are not in Z."""
-        self._ridge_head.revise(arm, phi[: self._size], was, reward, key, weight)
+        self._ridge_head.revise(self._last_layer(row), was)
 
-    def withdraw(
-        self,
-        arm: str,
-        phi: Array,
-        was: float,
-        key: str = "",
-        left: float = 1.0,
-        own: float = 1.0,
-    ) -> None:
+    def withdraw(self, row: Observation, left: float = 1.0) -> None:
         """Z may hold the row for longer (`Covariance.withdraw`)."""
-        weight = left * own
-        if removable(phi, self._ridge, weight):
-            self._ridge_head.withdraw(arm, phi[: self._size], was, key, left, own)
-            self._covariance.withdraw(phi[self._size :], weight)
+        weight = left * row.weight
+        if removable(row.phi, self._ridge, weight):
+            self._ridge_head.withdraw(self._last_layer(row), left)
+            self._covariance.withdraw(row.phi[self._size :], weight)
+
+    def _last_layer(self, row: Observation) -> Observation:
+        return row._replace(phi=row.phi[: self._size])
 
     def decay(self, share: float) -> None:
         """Raises ConfigurationError where a full Z has outgrown its kernel (`Full.decay`)."""
@@ -122,15 +111,15 @@ class GradientHead:
             smallest, largest / smallest, last.effective_count, last.noise, last.dominance
         )
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Stored]:
         return {
             **{f"ridge.{name}": array for name, array in self._ridge_head.arrays().items()},
             **{f"gradient.{name}": array for name, array in self._covariance.arrays().items()},
         }
 
-    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
-        self._ridge_head.restore(_part(arrays, "ridge."))
-        self._covariance.restore(_part(arrays, "gradient."))
+    def restore(self, arrays: dict[str, Stored]) -> None:
+        self._ridge_head.restore(part(arrays, "ridge."))
+        self._covariance.restore(part(arrays, "gradient."))
 
 
 def _covariance(layout: Layout, form: str, ridge: float, rank: int) -> Covariance:
@@ -141,7 +130,3 @@ def _covariance(layout: Layout, form: str, ridge: float, rank: int) -> Covarianc
     if form == "full":
         return Full(layout, ridge)
     raise ConfigurationError(f"no form of Z is named {form!r}: {', '.join(FORMS)}")
-
-
-def _part(arrays: dict[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
-    return {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}

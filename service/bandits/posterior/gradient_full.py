@@ -1,7 +1,6 @@
 """Z itself, exactly: by the kernel of the distinct rows, or as a p x p inverse beyond p of them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +8,7 @@ from scipy.linalg import blas, lapack
 
 from service.bandits.gradients import Layout
 from service.bandits.linalg import JITTERS
-from service.bandits.posterior.base import Array
+from service.bandits.posterior.base import Array, Stored
 from service.bandits.posterior.gradient_rows import (
     Base,
     Projected,
@@ -265,7 +264,7 @@ class Full:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Stored]:
         blocks, weights = zip(*self._blocks, strict=True) if self._blocks else ((), ())
         return {
             "rows": self._seen.rows,
@@ -278,7 +277,7 @@ class Full:
             "block_weights": np.concatenate([np.empty(0), *weights]),
         }
 
-    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def restore(self, arrays: dict[str, Stored]) -> None:
         self._seen.replace(arrays["rows"], arrays["counts"])
         self._held, self._made = arrays["held"].copy(), arrays["made"].copy()
         self._pending = dict.fromkeys(arrays["pending"].tolist())

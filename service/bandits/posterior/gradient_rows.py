@@ -3,15 +3,14 @@
 Rows are the factors of `bandits.gradients`, (n, F); J is the (n, p) Jacobian that they stand for.
 """
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import lapack
 
 from service.bandits.gradients import Layout
 from service.bandits.linalg import JITTERS, ROUNDING
-from service.bandits.posterior.base import Array
+from service.bandits.posterior.base import Array, Stored
 from service.errors import NotPositiveDefinite
 
 GRID = 36
@@ -43,8 +42,8 @@ class Covariance(Protocol):
     def spectrum(self) -> tuple[float, float]:
         """Smallest and largest eigenvalue of Z over the directions that rewards were seen in."""
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]: ...
-    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None: ...
+    def arrays(self) -> dict[str, Stored]: ...
+    def restore(self, arrays: dict[str, Stored]) -> None: ...
 
 
 def names(rows: Array) -> list[bytes]:

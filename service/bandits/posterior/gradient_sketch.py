@@ -1,12 +1,9 @@
 """Z in p numbers, and in a sketch of k rows."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from service.bandits.gradients import Layout
-from service.bandits.posterior.base import Array
+from service.bandits.posterior.base import Array, Stored
 from service.bandits.posterior.gradient_rows import Projected, Rows, Woodbury, cholesky, seen, solve
 
 ROUNDING = 1e-13
@@ -59,10 +56,10 @@ class Diagonal:
             return self._ridge, self._ridge
         return self._ridge + float(met.min()), self._ridge + float(met.max())
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Stored]:
         return {"sums": self._sums}
 
-    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def restore(self, arrays: dict[str, Stored]) -> None:
         self._sums = arrays["sums"].copy()
 
 
@@ -162,7 +159,7 @@ class LowRank:
         rows = self._weighted()
         return seen(rows @ rows.T, self._ridge + self.alpha)
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> dict[str, Stored]:
         return {
             "sketch": self._sketch,
             "alpha": np.array([self.alpha]),
@@ -170,7 +167,7 @@ class LowRank:
             "counts": self._pending.counts,
         }
 
-    def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def restore(self, arrays: dict[str, Stored]) -> None:
         self._sketch = arrays["sketch"].copy()
         self.alpha = float(arrays["alpha"][0])
         self._pending.replace(arrays["rows"], arrays["counts"])

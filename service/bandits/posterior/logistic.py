@@ -1,7 +1,6 @@
 """The Bayesian logistic head: rewards in [0, 1], scores on the logit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit
@@ -11,6 +10,7 @@ from service.bandits.posterior.base import (
     Array,
     Bank,
     Health,
+    Observation,
     fewer,
     pack_names,
     removable,
@@ -27,17 +27,6 @@ EVEN = 4.0
 
 ITERATIONS = 50
 BACKTRACKS = 30
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A settlement that waits for its minibatch to fill."""
-
-    key: str
-    arm: str
-    phi: Array  # (m,)
-    reward: float
-    weight: float
 
 
 class LogisticHead:
@@ -114,55 +103,47 @@ class LogisticHead:
         self.beta, self.g = np.zeros(size), np.zeros(size)
         self.base, self.n = 0.0, 0.0
         self._clicks, self._taken, self._information = 0.0, 0.0, 0.0
-        self._pending: list[_Pending] = []
+        self._pending: list[Observation] = []
         self._derived: Gaussian | None = None
 
-    def observe(
-        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
+    def observe(self, row: Observation) -> None:
         """weight: of its log loss. A share of a row with the whole reward would be another claim,
         and a share of the reward another chance."""
         self._derived = None
-        self.A += weight * np.multiply.outer(phi, phi)
+        self.A += row.weight * np.multiply.outer(row.phi, row.phi)
         self.n += 1
-        self._pending.append(_Pending(key, arm, np.array(phi), reward, weight))
+        self._pending.append(row._replace(phi=np.array(row.phi)))
         if len(self._pending) >= self._batch:
             self._take_in()
 
-    def revise(
-        self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
+    def revise(self, row: Observation, was: float) -> None:
         """In place while the observation waits for its minibatch to fill; later by a step of its
         own, of the change of its gradient. weight 0: in place alone."""
-        for waiting in reversed(self._pending):
-            if (waiting.key, waiting.arm) == (key, arm):
-                waiting.reward = reward
-                return
-        if weight:
-            self._change(phi, was, reward, weight)
+        place = self._place(row)
+        if place is not None:
+            self._pending[place] = self._pending[place]._replace(reward=row.reward)
+        elif row.weight:
+            self._change(row.phi, was, row.reward, row.weight)
 
-    def withdraw(
-        self,
-        arm: str,
-        phi: Array,
-        was: float,
-        key: str = "",
-        left: float = 1.0,
-        own: float = 1.0,
-    ) -> None:
+    def _place(self, row: Observation) -> int | None:
+        """Of a pending observation, the latest of its key and arm."""
+        names = [(pending.key, pending.arm) for pending in self._pending]
+        return max((n for n, name in enumerate(names) if name == (row.key, row.arm)), default=None)
+
+    def withdraw(self, row: Observation, left: float = 1.0) -> None:
         """Sigma and n exactly, unless the row is too long; beta, where a step took the observation
         in, as if it had been foretold exactly."""
-        weight = left * own
+        phi, weight = row.phi, left * row.weight
         if not removable(phi, self._ridge, weight):
             return
         self._derived = None
-        waiting = [n for n, one in enumerate(self._pending) if (one.key, one.arm) == (key, arm)]
         self.A -= weight * np.multiply.outer(phi, phi)
         self.n = fewer(self.n, left)
-        if waiting:
-            del self._pending[waiting[-1]]
+        place = self._place(row)
+        if place is not None:
+            del self._pending[place]
         else:
-            self._change(phi, was, None, weight)
+            self._change(phi, row.reward, None, weight)
 
     def _change(self, phi: Array, was: float, reward: float | None, weight: float) -> None:
         """An observation that a step took in had another reward; None: it never was. Its gradient
@@ -280,13 +261,13 @@ class LogisticHead:
         self.beta, self.g = arrays["beta"].copy(), arrays["g"].copy()
         scalars = arrays["scalars"].tolist()
         self.base, self.n, self._clicks, self._taken, self._information = scalars
-        names = iter(unpack_names(arrays["pending.names"]))
+        names = unpack_names(arrays["pending.names"])
         rewards = arrays["pending.rewards"]
         weights = arrays.get("pending.weights", np.ones(len(rewards)))  # an older snapshot has none
         rows = zip(arrays["pending.phi"], rewards.tolist(), weights.tolist(), strict=True)
         self._pending = [
-            _Pending(next(names), next(names), phi.copy(), reward, weight)
-            for phi, reward, weight in rows
+            Observation(arm, phi.copy(), reward, key, weight)
+            for key, arm, (phi, reward, weight) in zip(names[::2], names[1::2], rows, strict=True)
         ]
         self._derived = None
 

@@ -14,6 +14,7 @@ from service.bandits.posterior.base import (
     Array,
     Bank,
     Health,
+    Observation,
     fewer,
     removable,
 )
@@ -33,12 +34,12 @@ def learned_noise(rr: float, explained: float, n: float) -> float:
     return float(np.sqrt(rate / degrees))
 
 
-def weighted(phi: Array, reward: float, weight: float) -> tuple[Array, float]:  # (m,)
-    """A row and its reward, whose squares and product count for `weight` of their own."""
-    if weight == 1.0:
-        return phi, reward
-    root = sqrt(weight)
-    return root * phi, root * reward
+def weighted(row: Observation) -> tuple[Array, float]:  # (m,)
+    """A row and its reward, scaled so that their squares and product count for its weight."""
+    if row.weight == 1.0:
+        return row.phi, row.reward
+    root = sqrt(row.weight)
+    return root * row.phi, root * row.reward
 
 
 class RidgeHead:
@@ -52,33 +53,21 @@ class RidgeHead:
         self._derived: Gaussian | None = None
         self._solved: Array | None = None
 
-    def observe(
-        self, arm: str, phi: Array, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
+    def observe(self, row: Observation) -> None:
         self._derived = self._solved = None
-        phi, reward = weighted(phi, reward, weight)
+        phi, reward = weighted(row)
         self.A += phi[:, None] * phi
         self.b += reward * phi
         self.rr += reward * reward
         self.n += 1
 
-    def revise(
-        self, arm: str, phi: Array, was: float, reward: float, key: str = "", weight: float = 1.0
-    ) -> None:
+    def revise(self, row: Observation, was: float) -> None:
         self._derived = self._solved = None
-        self.b += weight * (reward - was) * phi
-        self.rr += weight * (reward * reward - was * was)
+        self.b += row.weight * (row.reward - was) * row.phi
+        self.rr += row.weight * (row.reward * row.reward - was * was)
 
-    def withdraw(
-        self,
-        arm: str,
-        phi: Array,
-        was: float,
-        key: str = "",
-        left: float = 1.0,
-        own: float = 1.0,
-    ) -> None:
-        weight = left * own
+    def withdraw(self, row: Observation, left: float = 1.0) -> None:
+        phi, was, weight = row.phi, row.reward, left * row.weight
         if not removable(phi, self._ridge, weight):
             return
         self._derived = self._solved = None
