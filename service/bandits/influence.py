@@ -1,7 +1,6 @@
-"""How much one settlement may move a head: its weight, from how large its row is beside the usual.
+"""The weight of a settlement: how much it may move a head, by the size of its row beside the usual.
 
-A head is moved by a row in proportion to its square. Whoever may say numbers could outweigh all
-others with one large row. So a row counts for w = min(1, k1 / max_t r_t, k2 / r), where
+w = min(1, k1 / max_t r_t, k2 / r), where
 
     r_t   the square of a term t over the usual one; a term is a number, a list of numbers, or a
           product of them that a policy looks at
@@ -9,19 +8,8 @@ others with one large row. So a row counts for w = min(1, k1 / max_t r_t, k2 / r
           constant and each category
 
 The usual square of a number is the mean over the settlements so far, each of them counted for at
-most SURPRISE times what was usual before it, and at least 1: a column much smaller than 1 is ruled
-by the prior of the heads.
-
-The service computes the weight when it settles and logs it with the settlement; the fold takes the
-logged one.
-
-What was measured: k1 = 9, k2 = 1.5 cost honest traffic nothing beyond the noise (regret as a share
-of uniform choice's, linucb disjoint, 6 streams: vehicle 40.3 for 41.0 without weights, segment 17.2
-for 16.6 +- 0.5, Zooplus, which has no numbers, the same to the last digit). A cap on the leverage
-of a settlement, w phi^T A^-1 phi <= c, would bound lies about an arm of few rewards as well, but
-takes as many more honest rewards to learn an arm: with c = 0.5 vehicle had 46.5 and segment 22.0,
-with c = 0.1 they had 61.5 and 35.9. A bound on the residual at half the range of rewards had 19.1
-on segment, and would count rare clicks for less than their misses.
+most SURPRISE times what was usual before it, and at least 1. The service computes the weight when
+it settles and logs it; the fold takes the logged one. docs/decisions/12 has reasons and figures.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -27,7 +27,7 @@ def settle(arm: str, reward: float, x: list[float], inline: bool, weight: float)
     return Settled(arm, reward, x, inline, weight)
 
 
-class Outcome(NamedTuple):
+class SettledReward(NamedTuple):
     """One settled arm; was, since, at_once, withdrawn: as in `Corrected`. was is None where this is
     the first word on it."""
 

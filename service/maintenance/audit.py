@@ -35,7 +35,7 @@ from service.state.events import (
     Erased,
     Expired,
     Learned,
-    Outcome,
+    SettledReward,
     Tombstone,
     decode_decision,
     outcomes,
@@ -208,7 +208,7 @@ class Audit:
                 self._found.add(fault)
 
     async def _check_marks(
-        self, position: int, event: Learned, outcome: Outcome
+        self, position: int, event: Learned, outcome: SettledReward
     ) -> Discrepancy | None:
         """The reward learned, and the one before it, against the chain of marks of a settled arm.
         None, too, where the store has forgotten the marks."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from service.definition.experiment import Boolean, Categorical, Hashed, RewardRules, Vector
 from service.definition.features import Array, Schema
-from service.state.events import Learned, Outcome, Settled, outcomes
+from service.state.events import Learned, Settled, SettledReward, outcomes
 from service.state.fold import State
 from service.state.learner import Learner
 
@@ -262,7 +262,7 @@ class _Policy:
     rewards: RewardDrift
     predictions: PredictionDrift
 
-    def move(self, learner: Learner, decision: str, outcome: Outcome) -> None:
+    def move(self, learner: Learner, decision: str, outcome: SettledReward) -> None:
         """What is withdrawn counts as what was foretold, and as the mean of all."""
         settled, was, reward = outcome.settled, outcome.was, outcome.learned
         self.rewards.move(self.rewards.long if reward is None else reward, was)

@@ -12,8 +12,8 @@ from zlib import crc32
 
 import msgspec
 
-from service.bandits.settled import Outcome as Outcome
 from service.bandits.settled import Settled as Settled
+from service.bandits.settled import SettledReward as SettledReward
 from service.bandits.settled import settle as settle
 from service.errors import Damaged, LogTooNew, NotLoggable
 
@@ -108,13 +108,13 @@ class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected", omit_defaul
     withdrawn: list[str] = []
 
 
-def outcomes(event: Learned) -> list[Outcome]:
+def outcomes(event: Learned) -> list[SettledReward]:
     if isinstance(event, Corrected):
         return [
-            Outcome(settled, was, since, event.at_once, settled.arm in event.withdrawn)
+            SettledReward(settled, was, since, event.at_once, settled.arm in event.withdrawn)
             for settled, was, since in zip(event.settled, event.was, event.since, strict=True)
         ]
-    return [Outcome(settled) for settled in event.settled]
+    return [SettledReward(settled) for settled in event.settled]
 
 
 class VersionStaged(Event, frozen=True, kw_only=True, tag="VersionStaged"):

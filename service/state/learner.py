@@ -24,7 +24,7 @@ from service.definition.experiment import Definition
 from service.definition.features import Array, Schema
 from service.definition.policies import AnyPolicy
 from service.definition.view import View
-from service.state.events import ChangeDetected, Learned, Outcome, outcomes
+from service.state.events import ChangeDetected, Learned, SettledReward, outcomes
 
 HISTORY = 100
 """Activations and changes that a policy remembers for display."""
@@ -211,7 +211,7 @@ class Learner:
     def learns_from(self, policy: str) -> bool:
         return policy == self.name or self.settings.learns_from == "all"
 
-    def outcomes(self, event: Learned) -> list[Outcome]:
+    def outcomes(self, event: Learned) -> list[SettledReward]:
         """What this policy learns from an event. An arm outside the catalogue gets no own head."""
         if not self.learns_from(event.policy):
             return []
@@ -231,7 +231,7 @@ class Learner:
             if version is not self.active or self.settings.learning:
                 version.fold(position, event.decision, found)
 
-    def _watch(self, detector: Detector, position: int, found: list[Outcome]) -> None:
+    def _watch(self, detector: Detector, position: int, found: list[SettledReward]) -> None:
         for outcome in found:
             settled = outcome.settled
             if outcome.was is None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from service.bandits.posterior.base import Stored, pack_names, unpack_names
 from service.definition.experiment import RewardRules
-from service.state.events import Outcome
+from service.state.events import SettledReward
 
 Z = 1.96
 """Standard errors on either side of a 95 percent interval."""
@@ -30,7 +30,7 @@ class RewardSums:
     total: float = 0.0
     squares: float = 0.0
 
-    def move(self, outcome: Outcome) -> None:
+    def move(self, outcome: SettledReward) -> None:
         if outcome.since is not None and outcome.since < self.begins:
             return
         was, reward = outcome.was or 0.0, outcome.learned or 0.0
@@ -41,7 +41,7 @@ class RewardSums:
             raise OverflowError(f"a reward of {reward:g} is too large to be counted")
 
 
-def counted(outcome: Outcome) -> int:
+def counted(outcome: SettledReward) -> int:
     """The change of the number of settled arms."""
     return (outcome.was is None) - outcome.withdrawn
 
@@ -96,7 +96,7 @@ class ArmRewardSums:
         self.rows: dict[str, int] = {}
         self._counts, self._totals, self._squares = array("q"), array("d"), array("d")
 
-    def move(self, outcome: Outcome, catalogue: Collection[str]) -> None:
+    def move(self, outcome: SettledReward, catalogue: Collection[str]) -> None:
         """Arms outside the catalogue, whose number has no bound, have no sums of their own."""
         settled, since = outcome.settled, outcome.since
         if settled.inline or (since is not None and since < self.begins):

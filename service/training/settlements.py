@@ -13,8 +13,8 @@ from service.state.events import (
     Erased,
     ExperimentDefined,
     Learned,
-    Outcome,
     PolicyReset,
+    SettledReward,
     Tombstone,
 )
 from service.state.fold import State, is_change_of
@@ -95,7 +95,7 @@ def _take(
 
 
 def _remember(
-    history: History, position: int, event: Learned, found: list[Outcome], left_out: bool
+    history: History, position: int, event: Learned, found: list[SettledReward], left_out: bool
 ) -> None:
     """Settlements that are left out count as rewards: a training falls due as it would."""
     memory, key = history.memory, event.decision

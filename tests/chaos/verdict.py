@@ -17,7 +17,7 @@ from service.state.events import (
     Corrected,
     Expired,
     Learned,
-    Outcome,
+    SettledReward,
     decode_event,
     outcomes,
 )
@@ -65,7 +65,7 @@ class _Trail:
     given: list[float] = field(default_factory=list)
     breaks: int = 0
 
-    def take(self, outcome: Outcome, *, default: bool) -> None:
+    def take(self, outcome: SettledReward, *, default: bool) -> None:
         self.firsts += outcome.was is None
         self.breaks += outcome.was is not None and outcome.was != self.value
         self.value = outcome.settled.reward

@@ -20,7 +20,7 @@ from service.state.events import (
     encode_decision,
     outcomes,
 )
-from service.state.events import Outcome as Told
+from service.state.events import SettledReward as Told
 
 CONTRIBUTIONS = 8
 """At most so many to a decision."""

@@ -31,10 +31,10 @@ from service.state.events import (
     ExperimentDefined,
     ExperimentDeleted,
     Expired,
-    Outcome,
     PolicyReset,
     Rewarded,
     Settled,
+    SettledReward,
     Shown,
     Skipped,
     Tombstone,
@@ -207,9 +207,9 @@ def test_outcomes_carry_what_was_learned_before_and_since_when() -> None:
     common: dict[str, Any] = {
         "at": 0.0, "decision": "d", "policy": "p", "schema_version": 1, "settled": rows,
     }  # fmt: skip
-    assert outcomes(Rewarded(**common)) == [Outcome(rows[0]), Outcome(rows[1])]
+    assert outcomes(Rewarded(**common)) == [SettledReward(rows[0]), SettledReward(rows[1])]
     corrected = Corrected(**common, was=[0.0, None], since=[7, None])
-    assert outcomes(corrected) == [Outcome(rows[0], 0.0, 7), Outcome(rows[1])]
+    assert outcomes(corrected) == [SettledReward(rows[0], 0.0, 7), SettledReward(rows[1])]
 
 
 # -- what was written by schema 1 ---------------------------------------------------------------

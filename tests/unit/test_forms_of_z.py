@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.bandits.gradients import Layout, factors
 from service.bandits.networks import cold_network
 from service.bandits.posterior.gradient_full import Full
-from service.bandits.posterior.gradient_rows import Covariance, Rows, cholesky, distinct
+from service.bandits.posterior.gradient_rows import Covariance, DistinctRows, cholesky, distinct
 from service.bandits.posterior.gradient_sketch import Diagonal, LowRank
 from service.errors import ConfigurationError, NotPositiveDefinite
 from tests.unit.small_net import RIDGE, SMALL, by_formula, rows_of, stream
@@ -278,7 +278,7 @@ def test_beyond_1024_rows_the_spectrum_is_that_of_p_directions_or_bounds() -> No
 def test_an_x_encoded_alone_and_in_a_batch_is_one_row() -> None:
     layers = cold_network((9, 128, 64, 1), "net").layers
     x = np.random.default_rng(0).standard_normal((300, 9))
-    held = Rows(Layout((9, 128, 64, 1)).width)
+    held = DistinctRows(Layout((9, 128, 64, 1)).width)
     for row in factors(layers, x, 0.1):
         held.add(row, 1)
     assert len(held) == 300

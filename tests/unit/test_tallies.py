@@ -7,7 +7,7 @@ import pytest
 from service.definition.experiment import RewardRules
 from service.state import codec, reward_statistics
 from service.state.artifacts import SNAPSHOT_SCHEMA
-from service.state.events import Outcome, Settled
+from service.state.events import Settled, SettledReward
 from service.state.fold import State
 from service.state.reward_statistics import ArmRewardSums, RewardSums, interval, lead
 from tests.unit.folding import Log, shop
@@ -26,8 +26,8 @@ def sums(state: State, policy: str) -> dict[str, tuple[float, float, float]]:
     return {arm: tuple(columns[:, row].tolist()) for arm, row in found.rows.items()}
 
 
-def settled(arm: str, reward: float = 1.0) -> Outcome:
-    return Outcome(Settled(arm, reward, []))
+def settled(arm: str, reward: float = 1.0) -> SettledReward:
+    return SettledReward(Settled(arm, reward, []))
 
 
 def test_arms_are_counted_for_the_policy_that_showed_them() -> None:

@@ -18,7 +18,7 @@ from service.bandits.posterior import (
     RidgeHead,
     win_probabilities,
 )
-from service.bandits.posterior.rows import Whole
+from service.bandits.posterior.rows import ExactRows
 from service.bandits.posterior.win_probabilities import Reach, Weights
 from service.definition.experiment import Definition
 from service.definition.features import Schema
@@ -161,7 +161,7 @@ def test_scores_a_millionth_apart_are_told_apart_in_every_draw() -> None:
     phi = np.stack([row * (1 + 1e-9 * (index % 2)) for index in range(4)])
     exact = np.abs(rng.standard_normal((5, 64))) * np.sign(row)[:, None]
     weights = Weights.of(exact, np.ones(64))
-    found = win_probabilities.linear(Whole(phi), weights, np.ones(4, np.intp))
+    found = win_probabilities.linear(ExactRows(phi), weights, np.ones(4, np.intp))
     assert found is not None
     np.testing.assert_allclose(found, [[0.0, 0.5, 0.0, 0.5]], rtol=1e-12)
 
@@ -170,7 +170,8 @@ def test_scores_a_millionth_apart_are_told_apart_in_every_draw() -> None:
 def test_lengths_that_float32_does_not_hold_are_left_to_the_table(size: float) -> None:
     weights = Weights.of(np.ones((2, 16)), np.ones(16))
     assert (
-        win_probabilities.linear(Whole(np.full((3, 2), size)), weights, np.ones(3, np.intp)) is None
+        win_probabilities.linear(ExactRows(np.full((3, 2), size)), weights, np.ones(3, np.intp))
+        is None
     )
 
 
@@ -185,7 +186,7 @@ def test_pairs_that_cannot_win_are_left_out_and_all_that_win_are_not(
     truth = rng.standard_normal(6)
     for phi in rng.standard_normal((rewards, 6)):
         head.observe(Observation("", phi, float(phi @ truth + 0.3 * rng.standard_normal())))
-    rows = Whole(rng.standard_normal((5_000, 6)))
+    rows = ExactRows(rng.standard_normal((5_000, 6)))
     found = head.posterior.spread_roughly(rows)
     assert found is not None
     weights = head.posterior.draws(bank, scale)

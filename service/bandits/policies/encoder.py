@@ -11,7 +11,7 @@ from service.bandits.gradients import Layout, factors
 from service.bandits.networks import Network
 from service.bandits.policies.candidates import Design
 from service.bandits.policies.dropout import Dropout
-from service.bandits.posterior.rows import Rough, Rows, Whole
+from service.bandits.posterior.rows import ExactRows, Rows, SingleRows
 from service.definition.features import Array
 
 COLD_SHARE = 2.0
@@ -109,15 +109,15 @@ class Encoder:
         part = design.part
         if len(times) > 1:
             rows = part * times[:, None, :]
-            return Whole(self(rows.reshape(-1, rows.shape[2])))
+            return ExactRows(self(rows.reshape(-1, rows.shape[2])))
         own = times[0]
         if len(part) >= MANY and self.cold is None and self.trained is None:
-            return Rough(design.single, design.length, own, lambda some: part[some] * own)
+            return SingleRows(design.single, design.length, own, lambda some: part[some] * own)
         if len(part) >= MANY and self.cold is not None and self.gradient is None:
             return self._roughly(design, own)
         if self.cold is None and self.trained is not None:
-            return Whole(self._in_blocks(self.trained, part, own))
-        return Whole(self(part * own))
+            return ExactRows(self._in_blocks(self.trained, part, own))
+        return ExactRows(self(part * own))
 
     def _in_blocks(self, net: Network, part: Array, times: Array) -> Array:  # (n, net.width)
         phi = np.empty((len(part), net.width))
@@ -156,7 +156,7 @@ class Encoder:
             longest = max(longest, float(np.vecdot(own, own).max()))
             with np.errstate(over="ignore"):  # what float32 does not hold is too long for it, too
                 single[block] = own
-        return Rough(single, longest**0.5, None, lambda some: self(part[some] * times))
+        return SingleRows(single, longest**0.5, None, lambda some: self(part[some] * times))
 
     @cached_property
     def _first(self) -> tuple[Array, Array]:  # (view.width, h), (h,)

@@ -9,7 +9,7 @@ from service.bandits.policies.policy import Rule
 from service.bandits.policies.rules import highest, highest_exactly
 from service.bandits.policies.version import Version
 from service.bandits.posterior import Array, RidgeHead
-from service.bandits.posterior.rows import Index, Rows, Whole, safe, slack
+from service.bandits.posterior.rows import ExactRows, Index, Rows, safe, slack
 
 
 class BestMean(Rule):
@@ -22,12 +22,12 @@ class BestMean(Rule):
         self, version: Version, rows: Rows, arms: Sequence[str], like: Index
     ) -> Array | None:
         head = version.head
-        if head is None and isinstance(rows, Whole):
+        if head is None and isinstance(rows, ExactRows):
             return highest(version.offset(rows.phi)[None], like)
         if not isinstance(head, RidgeHead):
             return None
         weights, times = head.solved, rows.times
-        if isinstance(rows, Whole):
+        if isinstance(rows, ExactRows):
             return highest(rows.phi.dot(weights)[None], like)
         used = weights if times is None else weights * times
         length, size = rows.length, float(np.linalg.norm(used))

@@ -10,7 +10,7 @@ from service.bandits.policies.candidates import Candidates, Design
 from service.bandits.policies.net import Net
 from service.bandits.policies.rules import Scores, win_shares
 from service.bandits.policies.version import Version
-from service.bandits.posterior.rows import Index, Rows, Whole
+from service.bandits.posterior.rows import ExactRows, Index, Rows
 from service.definition.features import Array
 from service.definition.policies import Training
 
@@ -125,7 +125,7 @@ class Policy:
     def _shares(self, version: Version, design: Design, times: Array) -> Array:  # (b, U)
         if self.per_arm:
             assert len(times) == 1
-            rows: Rows = Whole(version.encoder(design.part * times[0]))
+            rows: Rows = ExactRows(version.encoder(design.part * times[0]))
         else:
             rows = version.encoder.rows(design, times)
         shares = self.rule.shares(version, rows, design.arms, design.counts)

@@ -6,8 +6,9 @@ import numpy as np
 
 from service.bandits.policies.policy import Rule
 from service.bandits.policies.version import Version
-from service.bandits.posterior import Array, BetaHead, DisjointRidgeHead, LogisticHead, RidgeHead
-from service.bandits.posterior.rows import Index, Rows, Whole
+from service.bandits.posterior import Array, BetaHead, DisjointRidgeHead, RidgeHead
+from service.bandits.posterior.gaussian import GaussianHead
+from service.bandits.posterior.rows import ExactRows, Index, Rows
 
 TABLE = 2**17
 """Scores up to which arms with draws of their own are put into a table: 256 arms at 512 draws."""
@@ -39,13 +40,13 @@ class ThompsonSampling(Rule):
         self, version: Version, rows: Rows, arms: Sequence[str], like: Index
     ) -> Array | None:
         head, bank = version.head, version.bank
-        if isinstance(head, RidgeHead | LogisticHead):
+        if isinstance(head, GaussianHead):
             return head.posterior.win_shares(rows, like, bank, self.scale, version.shift)
         if version.predicts or self.scale != 1.0:
             return None
         if isinstance(head, BetaHead):
             return head.win_shares(arms, bank)[None]
         if isinstance(head, DisjointRidgeHead) and len(arms) * bank.draws > TABLE:
-            assert isinstance(rows, Whole)
+            assert isinstance(rows, ExactRows)
             return head.win_shares(rows.phi, arms, bank)[None]
         return None

@@ -10,7 +10,7 @@ from service.bandits.policies.policy import Rule
 from service.bandits.policies.rules import highest, highest_exactly
 from service.bandits.policies.version import Version
 from service.bandits.posterior import Array, Head, RidgeHead
-from service.bandits.posterior.rows import Index, Rows, Whole
+from service.bandits.posterior.rows import ExactRows, Index, Rows
 
 Reals = npt.NDArray[np.floating]
 
@@ -54,7 +54,7 @@ class UpperBound(Rule):
             found = self._screened(version, head, rows, like)
             if found is not None:
                 return found[None]
-        if not isinstance(rows, Whole):
+        if not isinstance(rows, ExactRows):
             return None
         scores = self._of_ridge(version, head, rows.phi, min(len(like), len(head.b)))
         return highest(scores.reshape(-1, len(like)), like)
@@ -117,21 +117,12 @@ class UpperBound(Rule):
     def anytime(self, head: Head, rank: int, width: Array, arms: Sequence[str]) -> Array:  # (n,)
         """alpha of each row, from v = (width / sigma_hat)^2 and the n settlements of its head.
 
-            sqrt(1/4 + k log(1 + n v / U))   where U rows share a head (as many of them as can
-                                             differ: at most its dimensions); k = 2 on features
-                                             that a net was fitted to the same rewards for, else 1
+            sqrt(1/4 + k log(1 + n v / U))   where U rows share a head (at most its dimensions);
+                                             k = 2 on a net's features, else 1
             sqrt(1 + log(1 + n v))           where each row has a head of its own
 
-        A constant alpha that is good on the mean gets stuck on one stream in ten: a row that failed
-        a few times by chance is never shown again. Here what is passed over is shown again in time,
-        at a regret that grows with the log of it, as in the indices of Audibert & Bubeck 2009
-        (MOSS) and Lattimore 2015: 1 / v is the count of a row, n / U what it would be by even
-        shares.
-
-        Zooplus, linucb on crossed features, 16 streams: mean .5072, worst .5052; constant 2: .5059,
-        worst .4823; 3: .5058, worst .5038. neural_linucb, 4 streams: k = 2 .5044, worst .5037;
-        k = 1 .4987, worst .4822. Disjoint linucb with 1/4 in place of 1 got stuck on one stream in
-        four.
+        As in the indices of Audibert & Bubeck 2009 (MOSS) and Lattimore 2015; docs/decisions/6 has
+        the reasons and what was measured.
         """
         held, noise = head.evidence(arms)
         ratio = held * np.square(width / noise)

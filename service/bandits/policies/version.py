@@ -9,7 +9,7 @@ from service.bandits.policies.encoder import Encoder
 from service.bandits.policies.memory import Memory
 from service.bandits.posterior import Bank, Head, LogisticHead
 from service.bandits.posterior.base import Meta, Observation, Stored, pack_names, part, unpack_names
-from service.bandits.settled import Outcome
+from service.bandits.settled import SettledReward
 from service.definition.features import Array
 from service.definition.policies import PolicySettings
 from service.definition.view import View
@@ -90,7 +90,7 @@ class Version:
 
     # -- learn ---------------------------------------------------------------------------------
 
-    def fold(self, position: int, key: str, outcomes: Sequence[Outcome]) -> None:
+    def fold(self, position: int, key: str, outcomes: Sequence[SettledReward]) -> None:
         """The outcomes of one decision, `key`, settled at one log position."""
         if self.head is None or not outcomes or key in self.without:
             return
@@ -139,7 +139,7 @@ class Version:
         count, total = self.sizes
         return max(1.0, total / count) if count >= MEASURED else None
 
-    def _left(self, key: str, outcome: Outcome) -> float:
+    def _left(self, key: str, outcome: SettledReward) -> float:
         """What share the head still holds of the settlement that a correction is about."""
         settled, since = outcome.settled, outcome.since
         if self.memory is not None and self.memory.holds(key, settled.arm):

@@ -64,7 +64,7 @@ def fewer(count: float, weight: float) -> float:
     return left if left > LEFT else 0.0
 
 
-class Rows:
+class NameIndex:
     """Rows of a table by name, from 1 on; row 0 stands for every name that has none."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -100,7 +100,7 @@ class Bank:
         self.draws = draws
         self.uniforms = (np.arange(draws) + 0.5) / draws
         self._key = key
-        self._rows = Rows()
+        self._rows = NameIndex()
         self._places = np.empty((1, draws), np.uint16)
         self._limit = KEPT_PLACES // draws
         self._matrix: Array | None = None
@@ -149,7 +149,7 @@ class Bank:
         known = self._rows.by_name
         new = [name for name in dict.fromkeys(names) if name not in known]
         if len(self._rows) + len(new) > self._limit:
-            self._rows, known = Rows(), {}
+            self._rows, known = NameIndex(), {}
             new = list(dict.fromkeys(names))
         first = len(self._rows)
         for name in new:

@@ -13,8 +13,8 @@ from service.bandits.posterior.base import (
     Array,
     Bank,
     Health,
+    NameIndex,
     Observation,
-    Rows,
     pack_names,
     unpack_names,
 )
@@ -99,7 +99,7 @@ class BetaHead:
     """
 
     def __init__(self) -> None:
-        self._rows = Rows()
+        self._rows = NameIndex()
         self._table = np.ones((4, 2))  # alpha, beta; rows not in use, and row 0, are the prior's
         self._drawn: dict[str, tuple[Bank, Array]] = {}
         self._most = np.full(4, np.nan)  # the largest draw of each arm, where it is known
@@ -262,7 +262,7 @@ class BetaHead:
         return {"arms": pack_names(self._rows.by_name), "counts": self._counts.copy()}
 
     def restore(self, arrays: dict[str, Array]) -> None:
-        self._rows, counts = Rows(unpack_names(arrays["arms"])), arrays["counts"]
+        self._rows, counts = NameIndex(unpack_names(arrays["arms"])), arrays["counts"]
         self._table = np.ones((2 * len(counts) + 4, 2))
         self._table[1 : len(counts) + 1] = counts
         self._most = np.full(len(self._table), np.nan)

@@ -17,8 +17,8 @@ def times(key: str, arm: str, members: int) -> Array:  # (N,)
     """How often each member sees the settlement of `arm` in decision `key`: Poisson(1), from 53
     bits of SHAKE-128 a member.
 
-    A pure function of (key, arm, member), so that a correction finds the weight that the settlement
-    had; more members leave the first ones' as they are. 5 microseconds for 10 members, 13 for 256.
+    A pure function of (key, arm, member): a correction finds the weight that the settlement had,
+    and more members leave the first ones' as they are. 5 microseconds for 10 members.
     """
     raw = hashlib.shake_128(f"{key}\0{arm}".encode()).digest(8 * members)
     uniform = (np.frombuffer(raw, "<u8") >> np.uint64(11)) * 2.0**-53
@@ -31,28 +31,15 @@ class EnsembleHead:
         A_i = lambda I + sum w_i phi phi^T,   b_i = sum w_i r phi,   w_i = times(key, arm, N)[i]
         mu_i = A_i^-1 (b_i + sqrt(lambda) sigma_hat z_i)
 
-    bootstrap: Osband & Van Roy 2015 (arXiv 1507.00300). z_i, fixed standard normals, randomise the
-    prior's mean (Osband, Aslanides, Cassirer 2018, arXiv 1806.03335), without which all members
-    say 0 where there is no data: N(0, sigma^2 / lambda I), hence the sqrt. Then the members'
-    covariance is A^-1 (sigma^2 sum phi phi^T + sigma^2 lambda I) A^-1 = sigma^2 A^-1 where the
-    noise is even, the ridge posterior's. z_i are stratified over the members as a bank's columns
-    are: for every phi_j their mean is 0 and their variance 1, however few members there are.
+    Bootstrap: Osband & Van Roy 2015 (arXiv 1507.00300). z_i, fixed standard normals, randomise the
+    prior's mean (Osband, Aslanides, Cassirer 2018, arXiv 1806.03335): without them all members say
+    0 where there is no data. With even noise the members' covariance is sigma^2 A^-1, the ridge
+    posterior's. z_i are stratified over the members as a bank's columns are. sigma_hat is that of
+    one ridge head over all settlements, each counted once. docs/policies.md compares Poisson(1)
+    weights with "double or nothing".
 
-    sigma_hat is that of one ridge head over all settlements, each counted once.
-
-    Poisson(1) against 'double or nothing' (0 or 2), 10 members, Zooplus, expected CTR over 20,000
-    visits, mean of 6 streams (worst): neither is better in all, and both lock in on some streams,
-    since the members agree on what was never clicked.
-
-    | features                     | rule     | Poisson       | double or nothing |
-    |------------------------------|----------|---------------|-------------------|
-    | persona x category crossed   | thompson | .5043 (.4834) | .4938 (.4445)     |
-    | persona x category crossed   | ucb, 2   | .5040 (.4858) | .4896 (.4713)     |
-    | random features and rows     | thompson | .4612 (.3613) | .4764 (.3832)     |
-    | random features and rows     | ucb, 2   | .4849 (.4535) | .4976 (.4678)     |
-
-    Attributes: A (N, m, m), b (N, m), float64. A reward costs a Cholesky solve of each member that
-    saw it at the next question, of A_i^-1 b_i and A_i^-1 z_i: 20 microseconds at m = 74.
+    Attributes: A (N, m, m), b (N, m). After a reward the next read solves A_i x = [b_i | z_i] for
+    each member that saw it: 20 microseconds at m = 74.
     """
 
     def __init__(

@@ -1,11 +1,14 @@
 """A normal distribution of the weights that all arms share, and what follows from it."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from service.bandits.linalg import dominance, spectrum, widths
 from service.bandits.posterior import win_probabilities
-from service.bandits.posterior.base import KEPT_DRAWS, Array, Bank
+from service.bandits.posterior.base import KEPT_DRAWS, Array, Bank, Health
 from service.bandits.posterior.rows import Index, Rows, Single, safe, slack
 from service.bandits.posterior.win_probabilities import Weights
 
@@ -129,3 +132,26 @@ class Gaussian:
         if reach is not None:
             self.spreads = reach.scored > 0.7 * count * bank.draws
         return shares
+
+
+class GaussianHead(ABC):
+    """A head with one normal distribution of the weights for all arms."""
+
+    A: Array
+    n: float
+    _ridge: float
+
+    @property
+    @abstractmethod
+    def posterior(self) -> Gaussian: ...
+
+    def width(self, phi: Array, arms: Sequence[str]) -> Array:
+        return self.posterior.noise * widths(self.posterior.root, phi)
+
+    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
+        return np.full(len(arms), self.n), np.full(len(arms), self.posterior.noise)
+
+    def health(self, usual: float | None = None) -> Health:
+        smallest, condition, largest = spectrum(self.A, self._ridge)
+        share = dominance(largest, self._ridge, self.n, usual)
+        return Health(smallest, condition, self.n, self.posterior.noise, share)

@@ -11,8 +11,8 @@ from service.bandits.linalg import JITTERS
 from service.bandits.posterior.base import Array, Stored
 from service.bandits.posterior.gradient_rows import (
     Base,
+    DistinctRows,
     Projected,
-    Rows,
     Woodbury,
     cholesky,
     seen,
@@ -132,29 +132,26 @@ class _Primal:
 class Full:
     """Z = lambda I + sum J J^T, exactly (Zhou, Li, Gu 2020, algorithm 1).
 
-    The state is the distinct rows and their counts; Z is derived from it when something is asked
-    for. A *base* holds the counts `held`, a kernel's factor while there are at most `dual_limit`
-    distinct rows (p, unless told) and a p x p inverse beyond; what came since is pending and
-    answered through Woodbury. When a base takes pending rows in depends on what was observed, and
-    what it then holds is part of the state. So after a restore, and in a replay that is asked other
-    questions, all bits are the same:
+    The state is the distinct rows and their counts; Z is derived on demand. A *base* holds the
+    counts `held`: a kernel's factor while there are at most `dual_limit` distinct rows (p by
+    default), a p x p inverse beyond. Later rows are pending and answered through Woodbury.
+    Observations alone decide when a base takes pending rows in, and what it holds is part of the
+    state, so a restore, or a replay that reads at other times, has the same bits:
     - the kernel's factor is a function of the rows and of `held`;
     - the inverse is a function of the rows, of the counts at its last making (`made`), and of the
       blocks folded in since, which are kept and folded in again in their order. It is made anew
       when these are as many rows as there are.
 
-    n distinct rows, F numbers each. Memory: 8 n F bytes, and a kernel's 8 n^2 or an inverse's 8 p^2
-    (737 MB at p = 9,601), of which `arrays` holds only the rows. A read of one row: n^2, or p^2,
-    multiplications. With no more than 64 distinct rows, everything is pending.
-
-    Variances are differences from |J|^2 / lambda, so that of a gradient seen n times is off by a
-    share of 1e-16 n |J|^2 / lambda: 1e-10 after a million.
+    Memory for n distinct rows: 8 n F bytes, and a kernel's 8 n^2 or an inverse's 8 p^2 (737 MB at p
+    = 9,601), of which `arrays` holds only the rows. A read of one row: n^2, or p^2,
+    multiplications. Variances are differences from |J|^2 / lambda: off by a share of 1e-16 n |J|^2
+    / lambda.
     """
 
     def __init__(self, layout: Layout, ridge: float, dual_limit: int | None = None) -> None:
         self._layout, self._ridge = layout, ridge
         self._limit = layout.parameters if dual_limit is None else dual_limit
-        self._seen = Rows(layout.width)
+        self._seen = DistinctRows(layout.width)
         self._held, self._made = np.empty(0), np.empty(0)
         self._blocks: list[tuple[Index, Array]] = []
         self._pending: dict[int, None] = {}  # in the order of their first change

@@ -66,7 +66,7 @@ def distinct(rows: Array) -> tuple[list[int], list[int]]:
     return first, of
 
 
-class Rows:
+class DistinctRows:
     """Distinct rows in the order in which they came, and how often each did."""
 
     def __init__(self, width: int) -> None:

@@ -4,7 +4,14 @@ import numpy as np
 
 from service.bandits.gradients import Layout
 from service.bandits.posterior.base import Array, Stored
-from service.bandits.posterior.gradient_rows import Projected, Rows, Woodbury, cholesky, seen, solve
+from service.bandits.posterior.gradient_rows import (
+    DistinctRows,
+    Projected,
+    Woodbury,
+    cholesky,
+    seen,
+    solve,
+)
 
 ROUNDING = 1e-13
 """Eigenvalues under this share of the largest are zero: 128 rows have them exact to about 1e-14."""
@@ -13,13 +20,11 @@ ROUNDING = 1e-13
 class Diagonal:
     """Z_jj = lambda + sum nu J_j^2, nu the number of J's coordinates that are not zero.
 
-    The diagonal of Z itself (the approximation that Zhou, Li, Gu 2020 run their experiments with)
-    spreads |J|^2 = 1 over p coordinates, each against a whole lambda: a row has to be seen p times
-    before its width shrinks. With nu, the prior width |J| / sqrt(lambda) is that of the other forms
-    and n observations of one row leave sum_j J_j^2 / (lambda + n nu J_j^2): 1/n in the limit, as
-    theirs, and exactly their |J|^2 / (lambda + n |J|^2) where the coordinates that are not zero are
-    of one size; under it otherwise (the summand is concave in J_j^2). nu = p would divide by the
-    coordinates that ReLU switched off as well: a fraction of 1/n in the limit. Memory: 8 p bytes.
+    The plain diagonal of Z (Zhou, Li, Gu 2020) spreads |J|^2 = 1 over p coordinates, each against a
+    whole lambda: a row has to be seen p times before its width shrinks. With nu the prior width is
+    that of the other forms, and n observations of one row leave sum_j J_j^2 / (lambda + n nu
+    J_j^2): 1/n in the limit, as theirs. nu = p would count the coordinates that ReLU switched off.
+    Memory: 8 p bytes.
     """
 
     def __init__(self, layout: Layout, ridge: float) -> None:
@@ -97,7 +102,7 @@ class LowRank:
         self._layout, self._ridge, self.rank = layout, ridge, rank
         self.alpha = 0.0
         self._sketch = np.empty((0, layout.parameters))
-        self._pending = Rows(layout.width)
+        self._pending = DistinctRows(layout.width)
         self._posterior: Woodbury | None = None
         self._stale = True
 
@@ -127,7 +132,7 @@ class LowRank:
         shares = np.sqrt(1 - delta / values[:kept])
         self._sketch = (vectors[:, :kept] * shares).T @ rows
         self.alpha += delta / 2
-        self._pending, self._posterior = Rows(self._layout.width), None
+        self._pending, self._posterior = DistinctRows(self._layout.width), None
 
     def _base(self) -> Projected:
         floor = self._ridge + self.alpha

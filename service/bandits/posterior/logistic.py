@@ -5,18 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import expit
 
-from service.bandits.linalg import dominance, inverse_root, spectrum, widths
+from service.bandits.linalg import inverse_root
 from service.bandits.posterior.base import (
     Array,
     Bank,
-    Health,
     Observation,
     fewer,
     pack_names,
     removable,
     unpack_names,
 )
-from service.bandits.posterior.gaussian import Gaussian
+from service.bandits.posterior.gaussian import Gaussian, GaussianHead
 from service.bandits.posterior.ridge import solution
 
 CONVERGED = 1e-12
@@ -29,7 +28,7 @@ ITERATIONS = 50
 BACKTRACKS = 30
 
 
-class LogisticHead:
+class LogisticHead(GaussianHead):
     """Click chances expit(c + phi^T beta), drawn as N(c + phi^T beta, sigma^2 phi^T A^-1 phi).
 
     | symbol  | attribute   | meaning                                                            |
@@ -41,58 +40,10 @@ class LogisticHead:
     | g       | `g`         | sum p (1 - p) phi, as F                                            |
     | sigma^2 | `noise` ^ 2 | 2 sqrt((n + 1) / (sum p (1 - p) + 1/4)), in observations           |
 
-    The scores are those of neural GLM Thompson sampling (Su et al. 2023, arXiv 2305.07764) and
-    SGD-TS (Ding, Hsieh, Sharpnack 2021, arXiv 2006.04012): Sigma counts observations, beta is
-    fitted by one pass over minibatches of `batch` settlements, in settlement order. Deviations:
-
-    * The step needs no rate. It is the implicit gradient step in the metric of the information so
-      far, beta+ = beta - F^-1 grad L(beta+), L the minibatch's log loss: the online Laplace
-      approximation of logistic regression, solved by damped Newton (with undamped steps a stream
-      of Zooplus on random features had .41 in place of .51).
-    * c moves with the base rate, so that eps pulls towards it and not to one half. Where 1 of 1,000
-      is clicked, a pull to one half fills F with clicks foretold that never come, and the first
-      real one hardly moves beta. As c moves, beta <- beta - F^-1 g dc: what the same observations
-      would have made it under the new c, to the second order of their likelihood. Without it, what
-      was learned would move with c.
-    * sigma is learned, where the papers tune it. A says how often a direction was seen, and by
-      Laplace's approximation (n + 1) / (sum p (1 - p) + 1/4) sightings make up a unit of Fisher
-      information, 4 at p = 1/2 and 1,000 at p = 0.001. Upwards that is too wide where clicks are
-      rare: sightings without a click say little of how far below its mean a logit may be, and much
-      of how far above. sigma^2 is the geometric mean of that count and 4.
-
-    Measured, Thompson: share of the optimal expected clicks of the ranking world, 5,000 rounds, raw
-    rows / with random features beside them; expected CTR of Zooplus, 20,000 visits, persona x
-    category crossed (worst stream). By the width, means of 12 and 8 streams:
-
-    | sigma^2                          | ranking     | Zooplus       |
-    |----------------------------------|-------------|---------------|
-    | this head                        | .507 / .561 | .5051 (.5029) |
-    | Laplace's                        | .399 / .378 | .5046 (.5001) |
-    | 1                                | .430 / .633 | .4944 (.4231) |
-
-    By the step, with Laplace's sigma^2 where nothing is said, means of 3 other streams:
-
-    | step                                                  | ranking     | Zooplus       |
-    |-------------------------------------------------------|-------------|---------------|
-    | this head                                             | .503 / .387 | .5054 (.5043) |
-    | beta left as it is when c moves                       | .570 / .437 | .5024 (.5019) |
-    | c = 0                                                 | .025 / .173 | .5057 (.5050) |
-    | sigma 1, c = 0                                        | .594 / .000 | .4928 (.4605) |
-    | AdaGrad of rate 0.5, sigma 1, c = 0                   | .560 / .001 | .4846 (.4599) |
-    | Newton step with Boehning's bound, sigma 1, c = 0     | .014 / .005 | .4975 (.4747) |
-    | ridge head, noise learned                             | .472 / .528 | .5039 (.5002) |
-
-    A correction of a reward that a step took in is a step of its own. Where every click comes late
-    (20 to 500 settlements after its default of 0; 5 to 30 columns, 0.1 to 30 percent clicks, 12
-    streams each) the excess log loss is 0.009 to 0.10 nats, that of clicks in time 0.009 to 0.065,
-    and that of a head which leaves them to the next training 0.06 to 2.5. The plain Newton step in
-    place of the implicit one: up to 0.19, since it overshoots where F is small.
-
-    A stream of the ranking world has .01 or .9, by when its first clicks come: the standard error
-    of a mean of 12 is .08.
-
-    Coverage in worlds of 4 normal weights, after 20, 100 and 500 rewards: intervals of 90 percent
-    hold 80, 74 and 76 percent of the true logits (a batch fit's Laplace widths 93).
+    Scores as in neural GLM Thompson sampling (Su et al. 2023, arXiv 2305.07764) and SGD-TS (Ding,
+    Hsieh, Sharpnack 2021, arXiv 2006.04012). One pass over minibatches of `batch` settlements fits
+    beta, by implicit gradient steps beta+ = beta - F^-1 grad L(beta+). Decision 14 in
+    docs/decisions has the departures from the papers, their reasons and what was measured.
 
     Units: logits, but for `mean`, a probability. A minibatch costs O(batch^3 + m^3).
     """
@@ -220,13 +171,6 @@ class LogisticHead:
         """The click chance at the posterior's mean logit."""
         return np.asarray(expit(self._logits(phi)))
 
-    def width(self, phi: Array, arms: Sequence[str]) -> Array:
-        """Posterior standard deviation of the logit."""
-        return self.posterior.noise * widths(self.posterior.root, phi)
-
-    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
-        return np.full(len(arms), self.n), np.full(len(arms), self.posterior.noise)
-
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
         """Logits; as a ridge head's draws."""
         half = phi @ self.posterior.root.T
@@ -234,12 +178,6 @@ class LogisticHead:
 
     def distrust(self, factor: float) -> None:
         """There is no noise to be learned."""
-
-    def health(self, usual: float | None = None) -> Health:
-        """noise: sigma, 2 where a click is as likely as none."""
-        smallest, condition, largest = spectrum(self.A, self._ridge)
-        share = dominance(largest, self._ridge, self.n, usual)
-        return Health(smallest, condition, self.n, self.posterior.noise, share)
 
     def arrays(self) -> dict[str, Array]:
         waiting = self._pending

@@ -6,19 +6,18 @@ from math import isfinite, sqrt
 import numpy as np
 from scipy.linalg import lapack
 
-from service.bandits.linalg import dominance, inverse_root, spectrum, widths
+from service.bandits.linalg import inverse_root
 from service.bandits.posterior.base import (
     KEPT_DRAWS,
     NOISE_RATE,
     NOISE_SHAPE,
     Array,
     Bank,
-    Health,
     Observation,
     fewer,
     removable,
 )
-from service.bandits.posterior.gaussian import USES, Gaussian
+from service.bandits.posterior.gaussian import USES, Gaussian, GaussianHead
 
 
 def learned_noise(rr: float, explained: float, n: float) -> float:
@@ -42,7 +41,7 @@ def weighted(row: Observation) -> tuple[Array, float]:  # (m,)
     return root * row.phi, root * row.reward
 
 
-class RidgeHead:
+class RidgeHead(GaussianHead):
     """One `(A, b, rr, n)` for all arms; arm features are inside phi."""
 
     def __init__(self, size: int, ridge: float, noise: float | None) -> None:
@@ -119,12 +118,6 @@ class RidgeHead:
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
         return phi @ self.posterior.mean
 
-    def width(self, phi: Array, arms: Sequence[str]) -> Array:
-        return self.posterior.noise * widths(self.posterior.root, phi)
-
-    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
-        return np.full(len(arms), self.n), np.full(len(arms), self.posterior.noise)
-
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
         """phi^T w with w = mu + sigma R^T z, z a row of the bank. Few rows: R phi first; many: the
         weights w, which then serve until the head changes. The table lies by arm."""
@@ -144,11 +137,6 @@ class RidgeHead:
         normals = bank.matrix(len(self.b))[list(draws)]
         drawn = away * posterior.noise * posterior.root.T.dot(normals.T)
         return np.column_stack([posterior.mean, posterior.mean[:, None] + drawn])
-
-    def health(self, usual: float | None = None) -> Health:
-        smallest, condition, largest = spectrum(self.A, self._ridge)
-        share = dominance(largest, self._ridge, self.n, usual)
-        return Health(smallest, condition, self.n, self.posterior.noise, share)
 
     def arrays(self) -> dict[str, Array]:
         return {"A": self.A, "b": self.b, "scalars": np.array([self.rr, self.n])}

@@ -1,8 +1,7 @@
-"""Rows of phi as rules ask for them: in single precision, and exactly where it matters."""
+"""Rows of phi as rules read them: in single precision, and exactly where it matters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,29 +17,27 @@ SAFE = (1e-9, 1e9)
 """Lengths whose products float32 neither overflows nor flushes to zero."""
 
 
-class Rows(Protocol):
-    """phi (n, m) = single * times.
+@dataclass(frozen=True, slots=True)
+class SingleRows:
+    """phi (n, m) = single * times, in float64 only on demand.
 
     single   (n, m) float32, each number within ROUNDING of it
-    times    (m,) what its columns are multiplied by, 1 where it is None: a product with phi is one
-             of `single` with `times` times the weights, which are fewer
     length   the longest row of `single`
-    exact    phi of an index
+    times    (m,) factors of its columns, None for 1: multiply the weights by them, which are fewer
+    exact    phi of an index, in float64
     """
 
-    def __len__(self) -> int: ...
-    @property
-    def single(self) -> Single: ...
-    @property
-    def times(self) -> Array | None: ...
-    @property
-    def length(self) -> float: ...
-    @property
-    def exact(self) -> Callable[[Index], Array]: ...
+    single: Single
+    length: float
+    times: Array | None
+    exact: Callable[[Index], Array]
+
+    def __len__(self) -> int:
+        return len(self.single)
 
 
-class Whole:
-    """Rows that are there in float64."""
+class ExactRows:
+    """Rows in float64, with the attributes of `SingleRows`."""
 
     __slots__ = ("phi",)
     times = None
@@ -59,22 +56,11 @@ class Whole:
     def length(self) -> float:
         return float(np.sqrt(np.vecdot(self.phi, self.phi).max()))
 
-    @property
-    def exact(self) -> Callable[[Index], Array]:
-        return self.phi.__getitem__
+    def exact(self, index: Index) -> Array:
+        return self.phi[index]
 
 
-@dataclass(frozen=True, slots=True)
-class Rough:
-    """Rows that were never made in float64, but for those that are asked for."""
-
-    single: Single
-    length: float
-    times: Array | None
-    exact: Callable[[Index], Array]
-
-    def __len__(self) -> int:
-        return len(self.single)
+Rows = ExactRows | SingleRows
 
 
 def safe(least: float, most: float) -> bool:
