@@ -2,11 +2,9 @@
 
 import json
 import sys
-from collections.abc import Callable
 from itertools import zip_longest
-from math import inf, nan
+from math import nan
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from typer import BadParameter, Option
@@ -20,8 +18,6 @@ from service.errors import ConfigurationError, Refused
 if TYPE_CHECKING:
     from service.settings import Settings
 
-SAY_SECONDS = 0.2
-BAR = 24
 STDOUT = Path("-")
 
 
@@ -131,7 +127,7 @@ def run(
     )
     try:
         with progress() as say:
-            work = evaluate_store(settings.store, request, _bar(say) if say else None)
+            work = evaluate_store(settings.store, request, say)
             found = uvloop.run(work)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -139,24 +135,6 @@ def run(
         raise ConfigurationError(fault.detail) from fault
     _print(found, report)
     return 1 if any(each.refused for each in found.policies) else 0
-
-
-def _bar(say: Callable[[str], None]) -> Callable[[str, int, int | None], None]:
-    """How far it is, a few times a second."""
-    said = -inf
-
-    def tell(doing: str, done: int, of: int | None) -> None:
-        nonlocal said
-        if monotonic() < said + SAY_SECONDS:
-            return
-        said = monotonic()
-        if of is None:
-            say(f"{doing}: {done:,}")
-        else:
-            full = BAR * done // of
-            say(f"{doing}: {'█' * full}{'░' * (BAR - full)} {done / of:.0%} of {of:,}")
-
-    return tell
 
 
 def _print(found: Any, path: Path | None) -> None:

@@ -11,11 +11,11 @@ from service.evaluation.estimators import Estimate, direct, estimate
 from service.evaluation.intervals import Interval, adjusted, grouped
 from service.evaluation.refusals import WeightSummary, refusal, summarize
 from service.evaluation.request import EvaluationRequest
-from service.evaluation.rows import Say, choose
+from service.evaluation.rows import choose
 from service.evaluation.targets import GUESS, Added, with_policies
 from service.evaluation.walk import Walk
 from service.log.follower import Follower
-from service.log.reading import reading, single_experiment
+from service.log.reading import SILENT, Progress, Say, reading, single_experiment
 from service.log.stores import Store
 from service.observability.telemetry import Telemetry
 
@@ -81,22 +81,24 @@ async def evaluate_store(
     """Evaluate on a store, which is only read. Raises NotFound, Invalid, ConfigurationError, or
     StoreError where the log cannot be read."""
     async with reading(url) as store:
-        return await evaluate(store, request, say)
+        return await evaluate(store, request, Progress(say))
 
 
-async def evaluate(store: Store, request: EvaluationRequest, say: Say | None = None) -> Evaluation:
+async def evaluate(
+    store: Store, request: EvaluationRequest, progress: Progress = SILENT
+) -> Evaluation:
     name = await single_experiment(store, request.experiment)
     policies = await _policies(store, name, request)
     selection = request.selection
     if request.freeze and selection.since is None and selection.newest is None:
         # They learn from the first half, and are evaluated on the other.
-        chosen = await choose(store, name, selection, say)
+        chosen = await choose(store, name, selection, progress)
         selection = replace(selection, newest=max(len(chosen) // 2, 1))
-    chosen = await choose(store, name, selection, say)
+    chosen = await choose(store, name, selection, progress)
     own = request.own or selection.logged_by is not None
     walk = Walk(store, name, policies, Added(request.definitions), freeze=request.freeze, own=own)
     columns = Columns(policies)
-    async for logged in walk.decisions(chosen, say):
+    async for logged in walk.decisions(chosen, progress):
         columns.add(logged, float(chosen.rewards[logged.index]))
     log = columns.logged(policies[0], walk.range)
     range_ = walk.range

@@ -6,7 +6,6 @@ a row about 50; the rows themselves are read again when they are evaluated.
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import nan
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from service.definition.experiment import Definition
 from service.errors import LogTooNew, StoreError
 from service.evaluation.request import Selection
+from service.log.reading import SILENT, Progress
 from service.log.replay import replay, row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
@@ -29,9 +29,6 @@ from service.state.events import (
     decode_decision,
     outcomes,
 )
-
-Say = Callable[[str, int, int | None], None]
-"""Takes the name of a step, how much of it is done, and of how much, where that is known."""
 
 
 @dataclass
@@ -64,15 +61,14 @@ class Rewards:
         self.erased: set[int] = set()
         self.begins = 0  # settlements up to here were trimmed
 
-    async def read(self, store: Store, experiment: str, say: Say | None) -> None:
+    async def read(self, store: Store, experiment: str, progress: Progress) -> None:
         """Raises LogTooNew, Damaged or LogGap where the events cannot be read."""
         last = 0
         async for position, event in replay(store, experiment):
             self.begins = self.begins if last else position - 1
             self._take(position, event)
             last = position
-            if say:
-                say("rewards read", position, None)
+            progress.tell(f"rewards read: {position:,}")
         keys = np.frombuffer(self._keys, np.int64)
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
@@ -106,7 +102,7 @@ EARLIER = "made before the log's origin, of which the events were trimmed"
 
 
 async def choose(
-    store: Store, experiment: str, selection: Selection, say: Say | None = None
+    store: Store, experiment: str, selection: Selection, progress: Progress = SILENT
 ) -> Chosen:
     """Read the log twice and choose what to evaluate.
 
@@ -114,13 +110,12 @@ async def choose(
     alone, since a click comes before the default. All before it count, whatever their reward.
     """
     rewards = Rewards()
-    await rewards.read(store, experiment, say)
+    await rewards.read(store, experiment, progress)
     kept = _Kept(rewards, selection)
     async for page in row_pages(store, experiment):
         for row in page:
             kept.take(row)
-        if say:
-            say("decisions read", page[-1].number, None)
+        progress.tell(f"decisions read: {page[-1].number:,}")
     return kept.chosen()
 
 

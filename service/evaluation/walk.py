@@ -15,9 +15,10 @@ import numpy as np
 from service.bandits.policies.candidates import Candidates
 from service.definition.features import Array
 from service.errors import Invalid, LogGap, NotFound
-from service.evaluation.rows import EARLIER, UNREADABLE, Chosen, Say
+from service.evaluation.rows import EARLIER, UNREADABLE, Chosen
 from service.evaluation.targets import Added, frozen, guesses
 from service.log.follower import Follower, Live
+from service.log.reading import SILENT, Progress
 from service.log.replay import RowsByPosition, origin_of, steps
 from service.log.stores import Store
 from service.observability.telemetry import Telemetry
@@ -95,7 +96,7 @@ class Walk:
         self.range = 0.0, 1.0
 
     async def decisions(
-        self, chosen: Chosen, say: Say | None = None
+        self, chosen: Chosen, progress: Progress = SILENT
     ) -> AsyncIterator[LoggedDecision]:
         """Each that can be evaluated, in log order. Raises StoreError where the log cannot be
         folded, NotFound where it never held one of the policies."""
@@ -105,8 +106,7 @@ class Walk:
         async for position, state in self._states():
             async for index, made_at, payload in rows.up_to(position):
                 done += 1
-                if say:
-                    say("decisions evaluated", done, len(chosen))
+                progress.share("decisions evaluated", done, len(chosen))
                 if made_at < position or state is None:
                     self.left_out[EARLIER] += 1
                 elif logged := self._evaluate(state, index, decode_decision(payload)):

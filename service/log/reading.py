@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
 SAY_SECONDS = 0.2
+BAR = 24
 
 Say = Callable[[str], None]
 """Takes one line of progress."""
@@ -80,12 +81,19 @@ async def single_experiment(store: Store, experiment: str | None) -> str:
 
 
 class Progress:
-    """Reports progress a few times a second."""
+    """Reports progress a few times a second, where there is somebody to report to."""
 
-    def __init__(self, say: Say | None) -> None:
+    def __init__(self, say: Say | None = None) -> None:
         self._say, self._said = say, -inf
 
     def tell(self, line: str) -> None:
         if self._say and monotonic() > self._said + SAY_SECONDS:
             self._say(line)
             self._said = monotonic()
+
+    def share(self, doing: str, done: int, of: int) -> None:
+        full = BAR * done // of
+        self.tell(f"{doing}: {'█' * full}{'░' * (BAR - full)} {done / of:.0%} of {of:,}")
+
+
+SILENT = Progress()

@@ -76,9 +76,7 @@ def _image(source: Path, target: Path, progress: Progress) -> list[Copied]:
         secret = sqlite_file.secret(source)
     sqlite_copy.check_key(target, secret)
     with _draft(target) as draft:
-        sqlite_copy.image(
-            source, draft, lambda done, of: progress.tell(f"pages copied {done:,} of {of:,}")
-        )
+        sqlite_copy.image(source, draft, lambda done, of: progress.share("pages copied", done, of))
         progress.tell(f"checking {target.name}")
         sqlite_copy.seal(draft)
         if secret is not None:

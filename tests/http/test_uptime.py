@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from benchmarks.support.plug import Connection, head
-from service.cli.evaluate import _bar
 from service.http.bounded import protocol
 from service.log.presence import Presence
 from service.log.reading import Progress
@@ -138,7 +137,5 @@ def test_how_far_work_is_gets_said_at_once_and_then_now_and_then() -> None:
     progress = Progress(said.append)
     for line in ("first", "second"):
         progress.tell(line)
-    tell = _bar(said.append)
-    tell("read", 1, None)
-    tell("read", 2, None)
-    assert said == ["first", "read: 1"]
+    Progress(said.append).share("read", 1, 4)
+    assert said == ["first", f"read: {'█' * 6}{'░' * 18} 25% of 4"]
