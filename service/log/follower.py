@@ -74,7 +74,7 @@ class Follower:
     def __init__(
         self, store: Store, telemetry: Telemetry, background: Background | None = None
     ) -> None:
-        self.store, self._telemetry = store, telemetry
+        self._store, self._telemetry = store, telemetry
         self._background = background or Background()
         self._observers: list[Observer] = []
         self._delayed: set[str] = set()
@@ -141,9 +141,9 @@ class Follower:
         that are new to this process, and of those whose quarantine may have been lifted."""
         served = [live.state for live in self.live.values() if live.quarantine is None]
         positions = {state.name: state.position for state in served}
-        await self.store.wait(positions, seconds)
+        await self._store.wait(positions, seconds)
         if discover:
-            for name in await self.store.experiments():
+            for name in await self._store.experiments():
                 await self.join(name)
             for name in self.quarantined:
                 await self.lift(name)
@@ -170,7 +170,7 @@ class Follower:
         """Fold snapshot and tail; the caller holds the lock."""
         live.state, live.last, live.quarantine = State(live.state.name), None, None
         live.recovered, live.snapshot_position = False, 0
-        live.skips = await skipped_positions(self.store, live.state.name)
+        live.skips = await skipped_positions(self._store, live.state.name)
         await self._restore_newest(live)
         await self.fold_to_end(live)
         live.recovered = True
@@ -181,7 +181,7 @@ class Follower:
         live = self.live[name]
         async with live.lock:
             stopped = live.quarantine
-            if stopped and stopped.position in await skipped_positions(self.store, name):
+            if stopped and stopped.position in await skipped_positions(self._store, name):
                 await self._recover(live)
                 self._tell_recovered(live)
         return live.quarantine is None
@@ -195,7 +195,7 @@ class Follower:
         """Replace an older state by the newest whole snapshot; whether there was one. A damaged
         snapshot is logged and passed over."""
         name = live.state.name
-        for snapshot in await self.store.snapshots(name):
+        for snapshot in await self._store.snapshots(name):
             if snapshot.position <= live.state.position:
                 return False
             try:
@@ -254,7 +254,7 @@ class Follower:
     async def _fold_pages(self, live: Live) -> None:
         anchored, pace = live.last is not None, Pace()
         after = live.state.position - anchored
-        async for page in pages(self.store, live.state.name, after):
+        async for page in pages(self._store, live.state.name, after):
             if anchored:
                 await self._expect_last(live, take_anchor(page, live.state.position))
                 anchored = False
@@ -272,7 +272,7 @@ class Follower:
             event = _read(anchor, live.skips)
             found = event == live.last or isinstance(event, Tombstone)
         else:
-            kept = await self.store.snapshots(name)
+            kept = await self._store.snapshots(name)
             found = any(one.origin and one.position >= position for one in kept)
             live.last = None if found else live.last
         if not found:
@@ -305,7 +305,7 @@ class Follower:
 
     async def _artifact(self, name: str, digest: str) -> bytes | None:
         """Raises Damaged where it has another content than its name says."""
-        artifact = await self.store.blob(name, digest)
+        artifact = await self._store.blob(name, digest)
         if artifact and hashlib.sha256(artifact).hexdigest() != digest:
             raise Damaged(f"artifact {digest} has another content than its name says")
         return artifact
@@ -319,7 +319,7 @@ class Follower:
                 continue
             name, after, upto = live.state.name, staged.folded_to, live.state.position
             async for position, event in replay(
-                self.store, name, after, upto=upto, skips=live.skips, dense=True
+                self._store, name, after, upto=upto, skips=live.skips, dense=True
             ):
                 if learner.staged is not staged:
                     break
@@ -336,7 +336,7 @@ class Follower:
     async def erasures(self, name: str, after: int, before: float = inf) -> AsyncIterator[Erased]:
         """Those logged between two positions."""
         if after + 1 < before:
-            async for _, event in replay(self.store, name, after, upto=before - 1):
+            async for _, event in replay(self._store, name, after, upto=before - 1):
                 if isinstance(event, Erased):
                     yield event
 

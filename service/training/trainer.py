@@ -54,7 +54,7 @@ async def run(
             while True:
                 try:
                     await follower.follow(POLL_SECONDS if follow else 0.0)
-                    trained = await _round(follower, client)
+                    trained = await _round(store, follower, client)
                 except (StoreUnavailable, httpx.TransportError) as fault:
                     logger.warning("trying again: %s", fault)
                     trained = 0
@@ -86,13 +86,13 @@ async def _open(store: Store, *, wait: bool, parent: int | None) -> None:
             return
 
 
-async def _round(follower: Follower, client: httpx.AsyncClient) -> int:
+async def _round(store: Store, follower: Follower, client: httpx.AsyncClient) -> int:
     """Train every policy that is due; how many versions were handed over."""
     handed = 0
     for state in follower.states.values():
         for learner in list(state.learners.values()):
             if learner.training_due and not learner.staged:
-                artifact = await train(follower.store, state, learner)
+                artifact = await train(store, state, learner)
                 if artifact is not None:
                     handed += await _hand_over(client, follower, state, learner, artifact)
     return handed

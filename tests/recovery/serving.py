@@ -64,10 +64,10 @@ def folded(url: str, experiment: str) -> State:
 
     async def fold() -> State:
         follower = _WithoutSnapshots(url)
-        await follower.store.open()
+        await follower._store.open()
         try:
             return await follower.discover(experiment)
         finally:
-            await follower.store.close()
+            await follower._store.close()
 
     return asyncio.run(fold())
