@@ -17,9 +17,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from service.security.addresses import Network, network_of
-from service.security.hosts import host_of
-from service.security.origins import origin_of
+from service.security.addresses import IpNetwork, network_of
+from service.security.hosts import host_of, origin_of
 
 
 def commas(read: Callable[[str], Any]) -> BeforeValidator:
@@ -123,7 +122,7 @@ class Settings(BaseSettings):
         description="Connections at a time. Left out: 4,096, or what the limit of open files "
         "leaves room for.",
     )
-    trusted_proxies: Annotated[list[Network], NoDecode, commas(network_of)] = Field(
+    trusted_proxies: Annotated[list[IpNetwork], NoDecode, commas(network_of)] = Field(
         [],
         description="Networks of proxies in front of the service, comma-separated: 10.0.0.0/8,::1. "
         "Their X-Forwarded-For or Forwarded says whose request it is, and one of them may have all "

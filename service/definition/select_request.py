@@ -19,7 +19,7 @@ class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     features: Values = {}
 
 
-Named = Sequence[str | InlineArm]
+RequestedArms = Sequence[str | InlineArm]
 
 
 class SelectRequest(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class SelectRequest(msgspec.Struct, frozen=True):
     experiment: str | None = None
     policy: str | None = None
     unit: str | None = None
-    arms: Named | None = None
+    arms: RequestedArms | None = None
     top_k: int = 1
     key: str | None = None
     deferred: bool = False

@@ -9,8 +9,8 @@ from starlette.types import Scope
 from service.http.admission import AT_THE_DOOR, expect_short
 from service.http.problems import MEDIA_TYPE
 from service.http.scope import PROBES, declared_length, headers_of
-from service.security.access import Access, Caller, Headers
-from service.security.addresses import Addresses
+from service.security.access import Access, Caller
+from service.security.addresses import Addresses, Headers
 from service.security.hosts import Hosts
 from service.security.keys import KeyScope
 

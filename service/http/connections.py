@@ -20,7 +20,7 @@ from typing import Final
 
 from service.http.connection import REASONS, STATES, Connection, Limits, Reason, Served
 from service.observability.telemetry import Family, Telemetry
-from service.security.addresses import Network, address_of, client_of
+from service.security.addresses import IpNetwork, address_of, client_of
 
 LOOK_SECONDS: Final = 1.0
 SEARCH_SECONDS: Final = 10e-6
@@ -37,7 +37,7 @@ class Connections:
     def __init__(
         self,
         limits: Limits,
-        trusted: Sequence[Network],
+        trusted: Sequence[IpNetwork],
         telemetry: Telemetry,
         clock: Callable[[], float] = monotonic,
     ) -> None:

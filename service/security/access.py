@@ -1,18 +1,16 @@
-"""Who may ask for what: keys held against what a request is for.
+"""Authorization: the scopes, experiments and rates of API keys, held against requests.
 
-A request that comes with a key is let in with a `Grant`, which says what the key is good for. The
-routes hold the experiment of a request against it, and hand it to whoever finds that experiment out
-later. Without keys there is no grant (None), and everything is allowed.
+The key of a request gives it a `Grant`; routes check the request's experiment against it. Without
+keys there is no grant (None), and everything is allowed.
 """
 
 import logging
 import math
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from limits import RateLimitItem
 
@@ -22,10 +20,12 @@ from service.errors import (
     Forbidden,
     ForeignOrigin,
     Misdirected,
+    Refused,
     TooManyRequests,
     Unauthorized,
 )
 from service.observability.telemetry import Count, Telemetry
+from service.security.addresses import Headers
 from service.security.keys import Key, KeyScope, Ring, digest_of, mint, now, rate_of, read_keys
 from service.security.profile import FREE, Profile
 from service.security.rates import Rates
@@ -33,7 +33,7 @@ from service.security.rates import Rates
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""How old what is known of the file may be: so soon a revoked key is refused."""
+"""Between looks at the file: a revoked key is refused this soon."""
 
 BEARER = b"bearer "
 
@@ -43,12 +43,12 @@ REASONS = (
 )  # fmt: skip
 """Why a request was refused, as `forage_refused_total` counts it."""
 
-Headers = Iterable[tuple[bytes, bytes]]
+Refusal = TypeVar("Refusal", bound=Refused)
 
 
 @dataclass(frozen=True, eq=False)
 class Grant:
-    """What a request may do, by its key.
+    """The permissions of a request, by its key.
 
     experiments   these alone; None: all
     origins       of pages that may use the key; empty: it is not a browser's
@@ -71,17 +71,16 @@ class Grant:
         return self.experiments is None or experiment in self.experiments
 
     def expect(self, experiment: str | None) -> None:
-        """Raises Forbidden where it is not good for an experiment, or for all of them (None)."""
+        """Raises Forbidden unless the key is good for an experiment (None: for all of them)."""
         if self.experiments is None or experiment in self.experiments:
             return
         self.foreign.inc()
-        if experiment is None:
-            raise Forbidden("this key is bound to experiments: name one of them")
-        raise Forbidden("this key is bound to other experiments")
+        other = "experiments: name one of them" if experiment is None else "other experiments"
+        raise Forbidden(f"this key is bound to {other}")
 
 
 class Caller(NamedTuple):
-    """Who asks. address: of the client, None where it cannot be told."""
+    """The source of a request. address: of the client; None where it is unknown."""
 
     grant: Grant
     address: str | None = None
@@ -124,44 +123,42 @@ class Access:
         self.rates = Rates()
 
     def admit(self, headers: Headers, scope: KeyScope) -> Grant:
-        """What the key in the headers is good for, if that is the scope.
+        """The grant of the key in the headers. headers: as in ASGI, names in lower case.
 
-        headers: as ASGI has them, names in lower case. Raises Unauthorized, Forbidden.
+        Raises Unauthorized, or Forbidden where the key lacks the scope.
         """
         if monotonic() >= self._next_look:
             self._look()
         text, origins = self._credential(headers)
         grant = self._ring.find(text)
         if grant is None:
-            raise self._no("wrong", "this is no key of this service")
+            raise self._counted("wrong", Unauthorized("this is no key of this service"))
         if grant.revoked:
-            raise self._no("revoked", "this key was revoked")
+            raise self._counted("revoked", Unauthorized("this key was revoked"))
         if grant.until <= time():
-            raise self._no("expired", "this key has expired")
+            raise self._counted("expired", Unauthorized("this key has expired"))
         if grant.origins and (len(origins) != 1 or origins[0] not in grant.origins):
-            self._refused["origin"].inc()
-            raise Forbidden("this key is for pages of other origins")
+            raise self._counted("origin", Forbidden("this key is for pages of other origins"))
         if scope not in grant.scopes:
-            self._refused["scope"].inc()
-            raise Forbidden(f"this key has no scope {scope!r}")
+            raise self._counted("scope", Forbidden(f"this key has no scope {scope!r}"))
         return grant
 
     def foreign_page(self) -> ForeignOrigin:
-        """The refusal of a page of another origin, counted."""
-        self._refused["origin"].inc()
-        return ForeignOrigin("this page is of another origin: list it in FORAGE_CORS_ORIGINS")
+        """The refusal of a page of another origin."""
+        detail = "this page is of another origin: list it in FORAGE_CORS_ORIGINS"
+        return self._counted("origin", ForeignOrigin(detail))
 
     def misdirected(self) -> Misdirected:
-        """The refusal of a host that is not this service's, counted."""
-        self._refused["host"].inc()
-        return Misdirected("list the host that requests name in FORAGE_ALLOWED_HOSTS")
+        """The refusal of a host that is not this service's."""
+        detail = "list the host that requests name in FORAGE_ALLOWED_HOSTS"
+        return self._counted("host", Misdirected(detail))
 
     def charge(self, caller: Caller, cost: int, before: int = 0, unit: str | None = None) -> None:
-        """Count what a request costs against the rates of its unit, its address and its key: in
-        this order, so that what one visitor is refused is not taken from the others. Raises
+        """Count the cost of a request against the rates of its unit, its address and its key: in
+        this order, so that a refused visitor uses up nothing of the others' rates. Raises
         TooManyRequests.
 
-        before: what of the cost was counted against address and key when the request came
+        before: the part of the cost that address and key were charged when the request arrived
         """
         grant, rest = caller.grant, cost - before
         profile = grant.profile
@@ -175,14 +172,14 @@ class Access:
             self._hit("key", grant, grant.rate, "", rest, cost)
 
     def expect_batch(self, caller: Caller, length: int) -> None:
-        """Raises Forbidden where it is longer than the key may send."""
+        """Raises Forbidden for a batch that is longer than the key may send."""
         most = caller.grant.profile.batch
         if length > most:
-            self._refused["profile"].inc()
-            raise Forbidden(f"this key sends at most {most} in a batch", path="requests")
+            detail = f"this key sends at most {most} in a batch"
+            raise self._counted("profile", Forbidden(detail, path="requests"))
 
     def expect_allowed(self, caller: Caller, question: SelectRequest) -> None:
-        """Raises Forbidden where the key is not good for all that is asked."""
+        """Raises Forbidden where the request exceeds the profile of the key."""
         try:
             caller.grant.profile.expect(question)
         except Forbidden:
@@ -190,7 +187,7 @@ class Access:
             raise
 
     def lend(self, name: str, scope: KeyScope) -> str:
-        """A key that this process alone takes, for a process that it starts."""
+        """A key that only this process accepts, for a process that it starts."""
         key_id, text = mint()
         digest = digest_of(text.encode()).hex()
         key = Key(id=key_id, name=name, digest=digest, scopes=(scope,), created=now())
@@ -199,7 +196,7 @@ class Access:
         return text
 
     def _credential(self, headers: Headers) -> tuple[bytes, list[bytes]]:
-        """The key that was sent, and the origins. Raises Unauthorized unless it is one key."""
+        """The one key of the headers, and their origins. Raises Unauthorized."""
         keys, origins = list[bytes](), list[bytes]()
         for name, value in headers:
             if name == b"authorization" and value[: len(BEARER)].lower() == BEARER:
@@ -209,31 +206,31 @@ class Access:
             elif name == b"origin":
                 origins.append(value)
         if not any(keys):
-            raise self._no("missing", "send a key as `Authorization: Bearer fk_...`")
+            detail = "send a key as `Authorization: Bearer fk_...`"
+            raise self._counted("missing", Unauthorized(detail))
         if len(keys) > 1:
-            raise self._no("wrong", "several keys were sent: send one")
+            raise self._counted("wrong", Unauthorized("several keys were sent: send one"))
         return keys[0], origins
 
-    def _no(self, reason: str, detail: str) -> Unauthorized:
+    def _counted(self, reason: str, refusal: Refusal) -> Refusal:
         self._refused[reason].inc()
-        return Unauthorized(detail)
+        return refusal
 
     def _hit(
         self, kind: str, grant: Grant, rate: RateLimitItem, who: str, rest: int, whole: int
     ) -> None:
-        """whole: of the request, what was counted of it before included."""
+        """rest: the cost to be counted now. whole: that of the request."""
         seconds = self.rates.hit(kind, rate, (grant.id, who), rest)
         if not seconds:
             return
-        self._refused["rate" if kind == "key" else f"rate_{kind}"].inc()
+        detail = f"the rate of this {kind} is {rate}"
         if whole > rate.amount:
-            raise TooManyRequests(
-                f"so many at once never pass: the rate of this {kind} is {rate}", seconds
-            )
-        raise TooManyRequests(f"the rate of this {kind} is {rate}", seconds)
+            detail = f"so many at once never pass: {detail}"
+        reason = "rate" if kind == "key" else f"rate_{kind}"
+        raise self._counted(reason, TooManyRequests(detail, seconds))
 
     def _look(self) -> None:
-        """Read the file where it is another than before; one that is broken changes nothing."""
+        """Read the file again where it has changed; a broken one changes nothing."""
         self._next_look = monotonic() + LOOK_SECONDS
         path, seen = self.path, self._seen
         if path is None:
@@ -271,7 +268,7 @@ class Access:
 
 
 def _signature(path: Path) -> tuple[int, ...] | None:
-    """Another for a file that was changed or put in the place of one; None where there is none."""
+    """Differs after a change or a replacement of the file; None where there is no file."""
     try:
         found = os.stat(path)  # noqa: PTH116 (a path's own takes twice as long)
     except OSError:

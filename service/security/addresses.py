@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 logger = logging.getLogger(__name__)
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Headers = Iterable[tuple[bytes, bytes]]
 
 FORWARDED_FOR = re.compile(r'(?:^|[;,])\s*for="?(\[[^\]]*\]|[^";,\s]*)', re.IGNORECASE)
@@ -28,7 +28,7 @@ class Addresses:
     trusted   networks of proxies; empty: nobody said that there are any
     """
 
-    def __init__(self, trusted: Sequence[Network] = ()) -> None:
+    def __init__(self, trusted: Sequence[IpNetwork] = ()) -> None:
         self._trusted = tuple(trusted)
         self._warned = False
 
@@ -46,7 +46,7 @@ class Addresses:
             return None
         return client_of(near)
 
-    def _told(self, near: Address, told: list[tuple[bytes, bytes]]) -> str | None:
+    def _told(self, near: IpAddress, told: list[tuple[bytes, bytes]]) -> str | None:
         """Of the hops, nearest first, the first that is not a trusted proxy. Where two headers
         speak, one is the client's own word: then it is nobody's but the proxy's."""
         if not told:
@@ -64,10 +64,10 @@ class Addresses:
                 break
         return client_of(near)
 
-    def _is_trusted(self, address: Address) -> bool:
+    def _is_trusted(self, address: IpAddress) -> bool:
         return any(address in network for network in self._trusted)
 
-    def _warn(self, near: Address) -> None:
+    def _warn(self, near: IpAddress) -> None:
         """Once: a proxy is in front, and all visitors have its address."""
         if not self._warned:
             self._warned = True
@@ -78,7 +78,7 @@ class Addresses:
             )
 
 
-def _parsed(text: str) -> Address | None:
+def _parsed(text: str) -> IpAddress | None:
     """Of `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`."""
     text = text.strip().strip('"')
     if text.startswith("["):
@@ -88,24 +88,25 @@ def _parsed(text: str) -> Address | None:
     return address_of(text.partition("%")[0])
 
 
-def address_of(text: str) -> Address | None:
+def address_of(text: str) -> IpAddress | None:
     """The address, as IPv4 where it can be; None for a name."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
         return None
-    mapped: Address | None = getattr(found, "ipv4_mapped", None)
-    return mapped or found
+    if isinstance(found, ipaddress.IPv6Address):
+        return found.ipv4_mapped or found
+    return found
 
 
-def client_of(address: Address) -> str:
+def client_of(address: IpAddress) -> str:
     """What one client has: an address, or of IPv6 the 64 bits that all of its addresses share."""
     if address.version == 4:
         return str(address)
     return str(ipaddress.ip_network((address, 64), strict=False))
 
 
-def network_of(text: str) -> Network:
+def network_of(text: str) -> IpNetwork:
     """Raises ValueError."""
     try:
         return ipaddress.ip_network(text.strip(), strict=False)

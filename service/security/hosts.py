@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
+from urllib.parse import urlsplit
 
 from service.security.addresses import address_of
 
@@ -37,6 +38,22 @@ def host_of(text: str) -> str:
     return bare
 
 
+def origin_of(text: str) -> str:
+    """An origin as browsers send it: scheme, host, and a port that is not the scheme's own.
+
+    Raises ValueError for what is none, `*` and `null` among them.
+    """
+    text = text.strip()
+    parts = urlsplit(text)
+    port = parts.port  # raises ValueError where it is no number
+    bare = not (parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not bare:
+        raise ValueError("write each origin as https://shop.example: no path, and no wildcard")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    own = {"http": 80, "https": 443}[parts.scheme]
+    return f"{parts.scheme}://{host}" + (f":{port}" if port and port != own else "")
+
+
 class Hosts:
     """The hosts of one service.
 
@@ -54,7 +71,7 @@ class Hosts:
         """
         listen    address or name that the service listens on
         allowed   as `host_of` gives them
-        origins   whose pages may change something, as `origins.origin_of` gives them
+        origins   whose pages may change something, as `origin_of` gives them
         keys      requests need a key, which no page of another site has: then only a list of hosts
                   has `Host` checked
         """

@@ -1,4 +1,4 @@
-"""API keys as data: how one is made and recognised, and the file that holds what is known of them.
+"""API keys: how one is made and recognised, and the file that describes them.
 
 A key is `fk_<id>_<secret>`: 8 random bytes that name it and 32 that prove it, in hex. The file
 holds the SHA-256 of the whole text and never the text. A slow hash (bcrypt, argon2) is for secrets
@@ -17,12 +17,13 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from limits import RateLimitItem, parse
 from msgspec import structs
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     ConfigDict,
@@ -36,7 +37,7 @@ from pydantic import (
 from service.definition.experiment import Name
 from service.definition.faults import faults_of
 from service.errors import ConfigurationError
-from service.security.origins import origin_of
+from service.security.hosts import origin_of
 from service.security.profile import FREE, STRICT, Profile
 
 KeyScope = Literal["select", "reward", "admin", "metrics"]
@@ -49,14 +50,34 @@ ID = slice(len(PREFIX) + 1, len(PREFIX) + 1 + 2 * ID_BYTES)
 """Where in it the id stands."""
 
 PUBLIC: frozenset[KeyScope] = frozenset({"select", "reward"})
-"""What a key that everybody can read in a page's source may be good for."""
+"""Scopes of a key that everybody can read in a page's source."""
 
 Known = TypeVar("Known")
 
 
+def rate_of(text: str) -> RateLimitItem:
+    """Raises ValueError."""
+    try:
+        rate = parse(text)
+    except ValueError as fault:
+        raise ValueError(f'{text!r} is no rate, such as "100/second"') from fault
+    if rate.amount < 1 or rate.multiples < 1:
+        raise ValueError("a rate lets one request through at least")
+    return rate
+
+
+def _checked_rate(text: str) -> str:
+    if text != "none":
+        rate_of(text)
+    return text
+
+
+ProfileRate = Annotated[str, AfterValidator(_checked_rate)]
+
+
 class KeyProfile(BaseModel):
-    """What the file says of a key's `profile.Profile`; what it leaves out is as the key's kind has
-    it. Rates: "none" for none."""
+    """A key's `profile.Profile` in the file; its kind gives what is left out. Rates: "none" for
+    none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -67,42 +88,35 @@ class KeyProfile(BaseModel):
     batch: PositiveInt | None = None
     text: PositiveInt | None = None
     body_bytes: PositiveInt | None = None
-    rate_per_address: str | None = None
-    rate_per_unit: str | None = None
-
-    @field_validator("rate_per_address", "rate_per_unit")
-    @classmethod
-    def _rates(cls, rate: str | None) -> str | None:
-        if rate is not None and rate != "none":
-            rate_of(rate)
-        return rate
+    rate_per_address: ProfileRate | None = None
+    rate_per_unit: ProfileRate | None = None
 
     def over(self, kind: Profile) -> Profile:
-        """The profile of its kind, with what is said here in place of it."""
-        said: dict[str, Any] = {
-            "top_k": self.top_k,
-            "arms": self.most_arms,
-            "batch": self.batch,
-            "text": self.text,
-            "body_bytes": self.body_bytes,
-            "inline": None if self.arms is None else self.arms == "any",
-            "named": None if self.policies is None else self.policies == "named",
-        }
-        rates: dict[str, RateLimitItem | None] = {}
-        for name, rate in (("address", self.rate_per_address), ("unit", self.rate_per_unit)):
-            if rate is not None:
-                rates[name] = None if rate == "none" else rate_of(rate)
-        given = {name: value for name, value in said.items() if value is not None} | rates
-        return structs.replace(kind, **given) if given else kind
+        """The profile of its kind, changed by the settings that are given here."""
+        changes: dict[str, object] = {}
+        for name, value in self.model_dump(exclude_none=True).items():
+            match name:
+                case "arms":
+                    changes["inline"] = value == "any"
+                case "policies":
+                    changes["named"] = value == "named"
+                case "most_arms":
+                    changes["arms"] = value
+                case "rate_per_address" | "rate_per_unit":
+                    rate = None if value == "none" else rate_of(value)
+                    changes[name.removeprefix("rate_per_")] = rate
+                case _:
+                    changes[name] = value
+        return structs.replace(kind, **changes) if changes else kind
 
 
 class Key(BaseModel):
-    """What the file holds of one key.
+    """One key, as the file describes it.
 
     experiments   it is good for these alone; None: for all
     origins       it is a browser's, good in pages of these origins alone; empty: a server's
     rate          as of the library `limits`: "100/second", "5000 per hour"
-    profile       what a request with it may contain
+    profile       limits of the content of its requests
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -157,14 +171,14 @@ class Key(BaseModel):
         return "expired" if self.expires is not None and self.expires <= now else "live"
 
 
-class _File(BaseModel):
+class KeyFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: Literal[1] = 1
     keys: list[Key] = []
 
     @model_validator(mode="after")
-    def _told_apart(self) -> "_File":
+    def _ids_differ(self) -> "KeyFile":
         if len({key.id for key in self.keys}) < len(self.keys):
             raise ValueError("two keys have the same id")
         return self
@@ -179,19 +193,8 @@ def _origin(text: str) -> str:
     return known
 
 
-def rate_of(text: str) -> RateLimitItem:
-    """Raises ValueError."""
-    try:
-        rate = parse(text)
-    except ValueError as fault:
-        raise ValueError(f'{text!r} is no rate, such as "100/second"') from fault
-    if rate.amount < 1 or rate.multiples < 1:
-        raise ValueError("a rate lets one request through at least")
-    return rate
-
-
 def mint() -> tuple[str, str]:
-    """A new id, and the key that it is of."""
+    """A new id, and its key."""
     key_id = secrets.token_hex(ID_BYTES)
     return key_id, f"{PREFIX}_{key_id}_{secrets.token_hex(SECRET_BYTES)}"
 
@@ -201,7 +204,7 @@ def digest_of(text: bytes) -> bytes:
 
 
 class Ring(Generic[Known]):
-    """Something known of each key, found by its text."""
+    """Finds what belongs to a key by its text."""
 
     def __init__(self, known: Iterable[tuple[Key, Known]]) -> None:
         self._known: dict[bytes, tuple[bytes, Known | None]] = {
@@ -245,7 +248,7 @@ def read_keys(path: Path) -> list[Key]:
     except ValueError as fault:
         raise ConfigurationError(f"{path}: is not JSON") from fault
     try:
-        return _File.model_validate(raw).keys
+        return KeyFile.model_validate(raw).keys
     except ValidationError as error:
         faults = faults_of(error.errors(include_input=False), raw)
         lines = "\n".join(f"  {each.path}: {each.message}" for each in faults)
@@ -264,7 +267,7 @@ def changing(path: Path) -> Iterator[list[Key]]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         keys = read_keys(path) if path.exists() else []
         yield keys
-        _replace(path, _File(keys=keys).model_dump_json(indent=2, exclude_none=True) + "\n")
+        _replace(path, KeyFile(keys=keys).model_dump_json(indent=2, exclude_none=True) + "\n")
     finally:
         os.close(lock)
 

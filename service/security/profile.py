@@ -1,11 +1,13 @@
-"""What a request with a key may contain, and what it costs of the key's rates."""
+"""Profiles of keys: the limits of a request's content, and its cost against the key's rates."""
 
+from itertools import islice
 from math import inf
 
 import msgspec
 from limits import RateLimitItem, parse
+from msgspec import structs
 
-from service.definition.select_request import InlineArm, Named, SelectRequest
+from service.definition.select_request import InlineArm, RequestedArms, SelectRequest
 from service.errors import Fault, Forbidden
 
 
@@ -32,17 +34,18 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def described(self) -> str:
-        """In a few words: of what kind, and what differs from that."""
+        """In a few words: its kind, and its differences from that."""
         kind = FREE if self.inline and self.named else STRICT
+        usual = structs.asdict(kind)
         own = [
-            f"{name}={getattr(self, name)}"
-            for name in self.__struct_fields__
-            if getattr(self, name) != getattr(kind, name)
+            f"{name}={value}"
+            for name, value in structs.asdict(self).items()
+            if value != usual[name]
         ]
         return " ".join(["all" if kind is FREE else "strict", *own])
 
     def expect(self, question: SelectRequest) -> None:
-        """Raises Forbidden that names each part of the question that the key is not good for."""
+        """Raises Forbidden that names each part of the request that exceeds the limits."""
         if self is FREE:
             return
         faults = []
@@ -64,20 +67,18 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     def _too_long(self) -> str:
         return f"this key sends at most {self.text} characters"
 
-    def _faults_of(self, arms: Named) -> list[Fault]:
+    def _faults_of(self, arms: RequestedArms) -> list[Fault]:
         """The first arm of each fault alone."""
         if len(arms) > self.arms:
             return [Fault("arms", f"this key names at most {self.arms} arms")]
         found = []
-        for index, arm in enumerate(arms):
-            if isinstance(arm, InlineArm) and not self.inline:
-                message = "this key names arms of the catalogue alone: give an id"
-                found.append(Fault(f"arms.{index}", message))
-                break
-        for index, arm in enumerate(arms):
-            if len(arm.id if isinstance(arm, InlineArm) else arm) > self.text:
-                found.append(Fault(f"arms.{index}", self._too_long))
-                break
+        inline = [isinstance(arm, InlineArm) for arm in arms]
+        if not self.inline and any(inline):
+            message = "this key names arms of the catalogue alone: give an id"
+            found.append(Fault(f"arms.{inline.index(True)}", message))
+        ids = (arm.id if isinstance(arm, InlineArm) else arm for arm in arms)
+        long = (index for index, arm in enumerate(ids) if len(arm) > self.text)
+        found += [Fault(f"arms.{index}", self._too_long) for index in islice(long, 1)]
         return found
 
 

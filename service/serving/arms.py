@@ -6,7 +6,7 @@ import numpy as np
 
 from service.bandits.policies.candidates import LARGE, Candidates
 from service.definition.features import Array
-from service.definition.select_request import InlineArm, Named
+from service.definition.select_request import InlineArm, RequestedArms
 from service.errors import Fault, Invalid
 from service.log.replay import Pace
 from service.state.fold import State
@@ -18,14 +18,14 @@ AT_ONCE = 100
 """Arms outside the catalogue that are encoded without a pause: 2 to 4 ms."""
 
 
-def are_many(arms: Named | None) -> bool:
+def are_many(arms: RequestedArms | None) -> bool:
     """Whether encoding them takes long."""
     if arms is None or len(arms) <= AT_ONCE:
         return False
     return sum(isinstance(arm, InlineArm) for arm in arms) > AT_ONCE
 
 
-def find(state: State, arms: Named | None, most: int) -> Found:
+def find(state: State, arms: RequestedArms | None, most: int) -> Found:
     """Raises Invalid that names each fault, or where there are more than `most`."""
     if arms is None:
         if not state.arms:
@@ -51,7 +51,7 @@ def find(state: State, arms: Named | None, most: int) -> Found:
     return state.candidates.choose(named, known), {}  # type: ignore[arg-type]
 
 
-async def find_many(state: State, arms: Named, most: int) -> Found:
+async def find_many(state: State, arms: RequestedArms, most: int) -> Found:
     """The same in slices, between which other requests have their turn. The caller holds the lock
     under which the experiment is folded: the catalogue stays as it is."""
     if len(arms) > most:
@@ -64,7 +64,7 @@ async def find_many(state: State, arms: Named, most: int) -> Found:
     return mixture.found()
 
 
-def _mixed(state: State, arms: Named) -> Found:
+def _mixed(state: State, arms: RequestedArms) -> Found:
     mixture = _Mixture(state)
     for arm in arms:
         mixture.add(arm)

@@ -1,7 +1,7 @@
 """What one decision may take of memory and of the log."""
 
 from service.bandits.policies.candidates import SELECTED, Candidates
-from service.definition.select_request import Named
+from service.definition.select_request import RequestedArms
 from service.errors import Invalid
 from service.settings import Settings
 from service.state.learner import Learner
@@ -35,7 +35,7 @@ class Bounds:
         learner: Learner,
         candidates: Candidates,
         slots: int,
-        named: Named | None = None,
+        named: RequestedArms | None = None,
         inline: int = 0,
     ) -> float:
         """Before it is decided. Raises Invalid where it would take too much; else milliseconds that

@@ -10,7 +10,7 @@ import msgspec
 
 from service.bandits.policies import rules
 from service.definition.features import Array
-from service.definition.select_request import InlineArm, Named, SelectRequest
+from service.definition.select_request import InlineArm, RequestedArms, SelectRequest
 from service.errors import Conflict, Invalid, NotFound
 from service.log.buffer import LogAnswer, StoredDecision
 from service.log.journal import Journal
@@ -236,7 +236,7 @@ class Engine:
         ]
         return max(found)
 
-    def candidates(self, state: State, named: Named | None) -> arms.Found:
+    def candidates(self, state: State, named: RequestedArms | None) -> arms.Found:
         """The arms of a request, and those outside the catalogue. Raises Invalid that names each
         fault."""
         return arms.find(state, named, self._settings.max_arms)

@@ -13,8 +13,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from service.http.beacon import Beacon
-from service.security.hosts import Hosts
-from service.security.origins import origin_of
+from service.security.hosts import Hosts, origin_of
 from service.settings import Settings
 from tests.support.service import Json, Wire, expect_problem, serving
 
