@@ -1,8 +1,7 @@
-"""The records of the log: what changes state (events) and what was shown (decisions).
+"""The records of the log: events, which change state, and decisions.
 
-An event is self-contained: folding it needs the state before it and nothing else, except for
-`VersionStaged`, which names an artifact by its content hash. Every record carries the number of the
-schema it was written with; a log written by a newer Forage is refused, never guessed at.
+An event is self-contained, except for `VersionStaged`, which names an artifact by its content hash.
+Every record has its schema's number: an older Forage refuses the log of a newer one.
 """
 
 from collections.abc import Callable
@@ -21,13 +20,13 @@ Features = dict[str, Any]
 """Values by name, as JSON has them."""
 
 SCHEMA = 6
-"""Of the records below. Raised when an older Forage could misread a newer record."""
+"""Of the records below. It rises when an older Forage could misread a newer record."""
 
 TWISTER = 4
-"""The last schema whose choices were drawn by Python's generator under the seed."""
+"""The last schema that drew choices by Python's generator."""
 
 UNTOLD = 5
-"""The last schema whose decisions do not say whether their candidates are a shortlist."""
+"""The last schema whose decisions do not say whether candidates are a shortlist."""
 
 LEFT = 5
 """The last schema whose late corrections a logistic head leaves to the next training."""
@@ -36,13 +35,13 @@ LEFT = 5
 class Event(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
 ):
-    """at: unix seconds at which the service decided to write it (for people; never folded)."""
+    """at: unix seconds of writing, for people; no fold reads it."""
 
     at: float
 
 
 class ExperimentDefined(Event, frozen=True, kw_only=True, tag="ExperimentDefined"):
-    """definition: a `definition.experiment.Definition` as JSON. A first or a changed definition."""
+    """definition: a `definition.experiment.Definition` as JSON."""
 
     revision: int
     schema_version: int
@@ -70,11 +69,11 @@ class ArmRemoved(Event, frozen=True, kw_only=True, tag="ArmRemoved"):
 
 
 class Learned(Event, frozen=True, kw_only=True):
-    """What the next three share: outcomes of one decision of one policy.
+    """Outcomes of one decision of one policy.
 
     decision         short id
-    schema_version   of the features `x`; other versions' heads do not fold it
-    settled          a slate settles as one event; empty where all that is left of it was not seen
+    schema_version   of the features `x`; heads of other versions do not fold it
+    settled          a slate settles as one event; empty where the user saw none of the rest
     """
 
     decision: str
@@ -84,22 +83,22 @@ class Learned(Event, frozen=True, kw_only=True):
 
 
 class Rewarded(Learned, frozen=True, kw_only=True, tag="Rewarded"):
-    """The first word on these arms."""
+    """The first reward of these arms."""
 
 
 class Expired(Learned, frozen=True, kw_only=True, tag="Expired"):
-    """The wait window closed without a reward: the default reward holds from here."""
+    """The wait window closed without a reward: the default reward holds."""
 
 
 class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected", omit_defaults=True):
-    """A reward that changes what was learned: the real one after the default, or a further
+    """A reward that changes an earlier one: the real one after the default, or a further
     contribution under aggregation sum or last.
 
-    was     the reward that each arm of `settled` had been learned with, in order; None: not yet
-    since   the position of the first word on it: a head that began later does not hold it
-    at_once   a logistic head takes it in, too; False of schema LEFT and before
-    withdrawn   arms of `settled` that were not seen after all, as those below a late click: what
-                was learned of them, `was` and their reward here, is taken back
+    was         the reward learned before of each arm of `settled`, in order; None: none
+    since       the position of its first reward: a head that began later does not hold it
+    at_once     logistic heads learn it, too; False of schema LEFT and before
+    withdrawn   arms of `settled` that the user did not see after all, as those below a late click:
+                heads unlearn `was` and do not learn the reward
     """
 
     was: list[float | None]
@@ -136,7 +135,7 @@ class VersionStaged(Event, frozen=True, kw_only=True, tag="VersionStaged"):
 
 
 class VersionActivated(Event, frozen=True, kw_only=True, tag="VersionActivated"):
-    """From this position on the staged version serves."""
+    """The staged version serves from this position on."""
 
     policy: str
     born: int
@@ -144,12 +143,12 @@ class VersionActivated(Event, frozen=True, kw_only=True, tag="VersionActivated")
 
 
 class ChangeDetected(Event, frozen=True, kw_only=True, tag="ChangeDetected"):
-    """A policy's residuals say that the world is another: what it made stale is forgotten.
+    """A policy's residuals say that the world has changed: it forgets stale settlements.
 
-    number           1 for the policy's first change since its head was born, and so on
+    number           1 for the first change since the head was born, and so on
     stratum          where, in words
-    columns          of x: settlements in which one of them is not 0 are stale; empty: all are
-    since            log position from which on it seems to hold
+    columns          of x: settlements with a value in one of them are stale; empty: all are
+    since            log position of the change, as estimated
     schema_version   of x
     """
 
@@ -163,29 +162,23 @@ class ChangeDetected(Event, frozen=True, kw_only=True, tag="ChangeDetected"):
 
 
 class Erased(Event, frozen=True, kw_only=True, tag="Erased"):
-    """The rows of these decisions were taken out, and tombstones stand at the positions of their
-    events: those are no gap, but a replay begins after them, at the origin."""
+    """The rows of these decisions are gone, and tombstones stand at the positions of their events.
+    A replay begins after those, at the origin."""
 
     decisions: list[str]
     positions: list[int]
 
 
 class Skipped(Event, frozen=True, kw_only=True, tag="Skipped"):
-    """The event at `position` changes nothing, on any replica: it cannot be folded.
-
-    reason   why, for people
-    """
+    """No replica folds the event at `position`. reason: why, for people."""
 
     position: int
     reason: str
 
 
 class Tombstone(Event, frozen=True, kw_only=True, tag="Tombstone"):
-    """Stands where an event of an erased decision stood. The rewards of the policy that it settled
-    for the first time count where rewards are counted, and are learned from no more.
-
-    inline   so many of them were of arms outside the catalogue
-    """
+    """Replaces an event of an erased decision. Its first rewards still count, but no head learns
+    from them. inline: how many of these are of arms outside the catalogue."""
 
     policy: str
     schema_version: int
@@ -221,11 +214,11 @@ class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class Shortlist(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A policy chose the candidates itself, out of the catalogue: probabilities hold among them.
+    """How a policy chose the candidates, among which the probabilities hold.
 
-    policy       whose head chose them; `model_version` of the decision names the head
-    method       "scan" (every arm was compared) or "index" (some lists of an inverted file)
-    catalogue    arms that it chose from
+    policy       its head chose them; `model_version` of the decision names the head
+    method       "scan" (of every arm) or "index" (some lists of an inverted file)
+    catalogue    number of arms in the catalogue
     best         arms for each direction
     directions   the mean of the head, and posterior draws
     uniform      arms drawn uniformly beside them
@@ -241,13 +234,14 @@ class Shortlist(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
 
 Arms = TypeVar("Arms")
 Chances = TypeVar("Chances")
+Body = TypeVar("Body")
 
 
 class Decided(
     msgspec.Struct, Generic[Arms, Chances], frozen=True, kw_only=True, forbid_unknown_fields=True,
     omit_defaults=True, gc=False,
 ):  # fmt: skip
-    """One answer of /select, enough to evaluate, train and audit from.
+    """One answer of /select, complete for evaluation, training and audit.
 
     id               short, 22 characters         at               unix seconds
     unit             keyed hash, or None          assignment       chance that this policy was taken
@@ -255,12 +249,11 @@ class Decided(
     arms             the candidates, in order     probabilities    of slot 1, by candidate
     seed             of every draw                bank             seed of the posterior draws' bank
     slate            chance of the whole slate    reward_by, accept_until   unix seconds
-    deferred         not shown, and not learned from, before it is activated
-    twister          the choice was drawn as schema TWISTER and those before it did
-    key              the name of the API key that asked, '' where keys are off
-    shortlist        how the policy chose `arms`; None: the request named them, or they are the
-                     whole catalogue
-    untold           it is of schema UNTOLD or before: no `shortlist` says nothing
+    deferred         not shown, and not learned, before its activation
+    twister          drawn as schema TWISTER and earlier ones did
+    key              the name of the caller's API key, '' where keys are off
+    shortlist        how the policy chose `arms`; None: named by the request, or all arms
+    untold           of schema UNTOLD or before: it may have a shortlist without saying so
     """
 
     id: str
@@ -289,20 +282,20 @@ class Decided(
 
 Decision = Decided[list[str], list[float]]
 Draft = Decided[msgspec.Raw, msgspec.Raw | list[float]]
-"""One on its way into the log: what is long in it may be JSON already."""
+"""A decision before it is logged: its long fields may be JSON already."""
 
 
 class _EventRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """crc: of what the event is written as; None where an older Forage wrote it."""
+    """crc: of the body; None where an older Forage wrote it."""
 
     schema: int
-    event: msgspec.Raw
+    body: msgspec.Raw = msgspec.field(name="event")
     crc: int | None = None
 
 
 class _DecisionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int
-    decision: msgspec.Raw
+    body: msgspec.Raw = msgspec.field(name="decision")
     crc: int | None = None
 
 
@@ -328,47 +321,46 @@ def encode_event(event: AnyEvent) -> bytes:
         raise NotLoggable(f"{type(event).__name__} cannot be read back: {fault}") from fault
     if not same:
         raise NotLoggable(f"{type(event).__name__} is read back as another event")
-    return _encode(_EventRecord(SCHEMA, msgspec.Raw(body), crc32(body, SCHEMA)))
-
-
-def decode_event(payload: bytes) -> AnyEvent:
-    """Raises LogTooNew for a record of a newer schema, Damaged for anything that is no record, or
-    is another than was written."""
-    try:
-        record = _decode_event_record(payload)
-        _check(record.schema, record.event, record.crc)
-        event = _decode_event(record.event)
-        if record.schema <= LEFT and isinstance(event, Corrected):
-            event = msgspec.structs.replace(event, at_once=False)
-        return event
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise _unreadable(payload, fault) from fault
+    return b'{"schema":%d,"event":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
 
 
 def encode_decision(decision: Decision | Draft) -> bytes:
-    """As `_DecisionRecord` is written, put together by hand: the body is long."""
     body = _encode(decision)
     return b'{"schema":%d,"decision":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
 
 
+def decode_event(payload: bytes) -> AnyEvent:
+    """Raises LogTooNew for a record of a newer schema, Damaged for one that is unreadable or not as
+    it was written."""
+    schema, event = _decode(payload, _decode_event_record, _decode_event)
+    if schema <= LEFT and isinstance(event, Corrected):
+        return msgspec.structs.replace(event, at_once=False)
+    return event
+
+
 def decode_decision(payload: bytes) -> Decision:
     """Raises as `decode_event`."""
+    schema, decision = _decode(payload, _decode_decision_record, _decode_decision)
+    if schema <= UNTOLD:
+        return msgspec.structs.replace(decision, twister=schema <= TWISTER, untold=True)
+    return decision
+
+
+def _decode(
+    payload: bytes,
+    decode_record: Callable[[bytes], _EventRecord | _DecisionRecord],
+    decode_body: Callable[[msgspec.Raw], Body],
+) -> tuple[int, Body]:
     try:
-        record = _decode_decision_record(payload)
-        _check(record.schema, record.decision, record.crc)
-        decision = _decode_decision(record.decision)
-        if record.schema <= UNTOLD:
-            twister = record.schema <= TWISTER
-            decision = msgspec.structs.replace(decision, twister=twister, untold=True)
-        return decision
+        record = decode_record(payload)
+        _refuse_newer(record.schema)
+        if record.crc is not None and record.crc != crc32(record.body, record.schema):
+            raise Damaged("a log record is another than was written: its checksum does not match")
+        return record.schema, decode_body(record.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise _unreadable(payload, fault) from fault
-
-
-def _check(schema: int, body: msgspec.Raw, crc: int | None) -> None:
-    _refuse_newer(schema)
-    if crc is not None and crc != crc32(body, schema):
-        raise Damaged("a log record is another than was written: its checksum does not match")
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            _refuse_newer(_decode_header(payload).schema)
+        raise Damaged(f"a log record cannot be read: {fault}") from fault
 
 
 def _refuse_newer(schema: int) -> None:
@@ -377,9 +369,3 @@ def _refuse_newer(schema: int) -> None:
             f"the log holds records of schema {schema}, this Forage reads up to {SCHEMA}: "
             "start a newer Forage"
         )
-
-
-def _unreadable(payload: bytes, fault: Exception) -> Damaged:
-    with suppress(msgspec.DecodeError, UnicodeDecodeError):
-        _refuse_newer(_decode_header(payload).schema)
-    return Damaged(f"a log record cannot be read: {fault}")
