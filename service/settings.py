@@ -57,8 +57,9 @@ class Settings(BaseSettings):
     )
     experiments: Annotated[list[Path], NoDecode, commas(Path)] = Field(
         [],
-        description="TOML files, comma-separated, defined at the start where the log has no "
-        "experiment of their name. With none given and an empty log: the Zooplus example.",
+        description="TOML files of experiments to define at the start where the log has none of "
+        "their name: commas separate them, options repeat. Left out, with an empty log: the "
+        "Zooplus example.",
     )
     trainer: Literal["auto", "on", "off"] = Field(
         "auto", description="Start a trainer process beside the service; auto: with sqlite only."
@@ -75,7 +76,7 @@ class Settings(BaseSettings):
     keys: Path | None = Field(
         None,
         description="File of API keys, as `forage keys` keeps it (docs/keys.md): requests then "
-        "need one. Left out: none is asked for, and the service listens on loopback alone.",
+        "need one. Left out: none do, and the service listens on loopback alone.",
     )
     open: bool = Field(
         False,
@@ -85,7 +86,9 @@ class Settings(BaseSettings):
         None,
         description="Key that trainer, archiver and import send to the service (scope admin).",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Lowest level of the log."
+    )
     log_format: Literal["auto", "console", "json"] = Field(
         "auto", description="Of the log on stderr; auto: console on a terminal, else json."
     )

@@ -1,22 +1,20 @@
 """forage evaluate: what a policy would have earned on the log."""
 
 import json
-import sys
+from functools import partial
 from itertools import zip_longest
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
+import uvloop
 from typer import BadParameter, Option
 
 from service.cli.help import Leaf
-from service.cli.interrupts import INTERRUPTED
-from service.cli.running import Command, progress
-from service.cli.values import Names, names, seconds
+from service.cli.options import Names, OnlyExperiment, names, seconds
+from service.cli.running import Command, progress, write_json
 from service.errors import ConfigurationError, Refused
-
-if TYPE_CHECKING:
-    from service.settings import Settings
+from service.settings import Settings
 
 STDOUT = Path("-")
 
@@ -38,7 +36,7 @@ def _share(text: str) -> float:
 
 
 class _Parser(Leaf):
-    """`--json` alone prints it; Typer has no option whose value may be left out."""
+    """`--json` alone prints; Typer has no option with an optional value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         filled = []
@@ -49,76 +47,112 @@ class _Parser(Leaf):
         return super().parse_args(ctx, filled)
 
 
-def run(
-    settings: "Settings",
-    experiment: str | None = Option(None, metavar="NAME", help="(the only one)"),
-    policies: Names | None = Option(
-        None, parser=_policies, metavar="A,B", help="live policies (all; with --definition: none)"
-    ),
-    definition: Path | None = Option(
-        None,
-        metavar="FILE",
-        help="TOML or JSON with policies that never ran, as in an experiment's file",
-    ),
-    since: float | None = Option(
-        None, parser=seconds, metavar="TIME", help="decisions from then on, ISO 8601 (UTC)"
-    ),
-    until: float | None = Option(
-        None, parser=seconds, metavar="TIME", help="decisions before then"
-    ),
-    decisions: int | None = Option(None, min=1, metavar="N", help="the newest N of them (all)"),
-    policy_logged: Names | None = Option(
-        None,
-        parser=_policies,
-        metavar="A,B",
-        help="decisions of these policies alone (of any); implies --own-propensity",
-    ),
-    frozen: bool = Option(
-        False,
-        "--frozen",
-        help="policies as they stood before the first of the decisions; with no other choice "
-        "of them: learned on the first half, evaluated on the other (as they learned)",
-    ),
-    own_propensity: bool = Option(
-        False,
-        "--own-propensity",
-        help="weights by the assigned policy's propensity, where chance assigned it, too",
-    ),
-    first_slot: bool = Option(
-        False,
-        "--first-slot",
-        help="of decisions of several arms, the value of their first slot (they are refused)",
-    ),
-    confidence: float = Option(0.95, parser=_share, metavar="P", help="of the intervals"),
-    least_effective: float | None = Option(
-        None, metavar="N", help="effective sample size below which there is no estimate (50)"
-    ),
-    most_unsupported: float | None = Option(
-        None, metavar="P", help="share of a policy without support above which there is none (0.01)"
-    ),
-    report: Path | None = Option(
-        None,
-        "--json",
-        metavar="[PATH]",
-        help="print JSON in place of the table; with PATH: write it there as well",
-    ),
+@partial(
+    Command,
+    summary="estimate what a policy would have earned on the log",
+    epilog="Exit status: 0 where every policy has an estimate, 1 where one has none or the store "
+    "cannot be read.",
+    example="forage evaluate --experiment shop --policies lints,linucb\n"
+    "forage evaluate --definition ideas.toml --since 2026-01-01 --json found.json",
+    parser=_Parser,
+)
+def command(
+    settings: Settings,
+    experiment: OnlyExperiment = None,
+    policies: Annotated[
+        Names | None,
+        Option(
+            parser=_policies, metavar="A,B", help="live policies (all; with --definition: none)"
+        ),
+    ] = None,
+    definition: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="TOML or JSON with policies that never ran, as in an experiment's file",
+        ),
+    ] = None,
+    since: Annotated[
+        float | None,
+        Option(parser=seconds, metavar="TIME", help="decisions from then on, ISO 8601 (UTC)"),
+    ] = None,
+    until: Annotated[
+        float | None, Option(parser=seconds, metavar="TIME", help="decisions before then")
+    ] = None,
+    decisions: Annotated[
+        int | None, Option(min=1, metavar="N", help="the newest N of them (all)")
+    ] = None,
+    policy_logged: Annotated[
+        Names | None,
+        Option(
+            parser=_policies,
+            metavar="A,B",
+            help="decisions of these policies alone (of any); implies --own-propensity",
+        ),
+    ] = None,
+    frozen: Annotated[
+        bool,
+        Option(
+            "--frozen",
+            help="policies as they stood before the first of the decisions; with no other choice "
+            "of them: learned on the first half, evaluated on the other (as they learned)",
+        ),
+    ] = False,
+    own_propensity: Annotated[
+        bool,
+        Option(
+            "--own-propensity",
+            help="weights by the assigned policy's propensity, where chance assigned it, too",
+        ),
+    ] = False,
+    first_slot: Annotated[
+        bool,
+        Option(
+            "--first-slot",
+            help="of decisions of several arms, the value of their first slot (they are refused)",
+        ),
+    ] = False,
+    confidence: Annotated[
+        float, Option(parser=_share, metavar="P", help="of the intervals")
+    ] = 0.95,
+    least_effective: Annotated[
+        float | None,
+        Option(metavar="N", help="effective sample size below which there is no estimate (50)"),
+    ] = None,
+    most_unsupported: Annotated[
+        float | None,
+        Option(
+            metavar="P", help="share of a policy without support above which there is none (0.01)"
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        Option(
+            "--json",
+            metavar="[PATH]",
+            help="print JSON in place of the table; with PATH: write it there as well",
+        ),
+    ] = None,
 ) -> int:
-    """Evaluate, and print a table or JSON."""
-    import uvloop
-
+    """Estimate the reward a decision that policies would have earned on the log, live ones or
+    definitions that never ran: IPS, SNIPS, doubly robust and switch, with intervals. The log is
+    folded from its beginning and each decision is evaluated under the state that it was made at, so
+    no policy has seen the rewards it is judged by. Where the log cannot tell, it says so and gives
+    no number. The store is only read; a service may be at work on it. docs/evaluation.md explains.
+    """
     from service.evaluation.evaluate import evaluate_store
+    from service.evaluation.report import as_json, table
     from service.evaluation.request import EvaluationRequest, Selection
     from service.evaluation.targets import read_definitions
 
+    logged = None if policy_logged is None else frozenset(policy_logged)
     given = {"least_effective": least_effective, "most_unsupported": most_unsupported}
     bounds = {name: value for name, value in given.items() if value is not None}
     request = EvaluationRequest(
         experiment=experiment,
         policies=policies,
         definitions=read_definitions(definition) if definition else {},
-        selection=Selection(
-            since, until, decisions, None if policy_logged is None else frozenset(policy_logged)
-        ),
+        selection=Selection(since, until, decisions, logged),
         freeze=frozen,
         own=own_propensity,
         first_slot=first_slot,
@@ -128,43 +162,12 @@ def run(
     try:
         with progress() as say:
             work = evaluate_store(settings.store, request, say)
-            found = uvloop.run(work)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+            result = uvloop.run(work)
     except Refused as fault:
         raise ConfigurationError(fault.detail) from fault
-    _print(found, report)
-    return 1 if any(each.refused for each in found.policies) else 0
-
-
-def _print(found: Any, path: Path | None) -> None:
-    from service.evaluation.report import as_json, table
-
-    content = json.dumps(as_json(found), indent=2)
-    if path == STDOUT:
-        sys.stdout.write(content + "\n")
-        return
-    print(table(found))
-    if path is not None:
-        try:
-            path.write_text(content + "\n", encoding="utf-8")
-        except OSError as fault:
-            raise ConfigurationError(f"{path}: {fault.strerror}") from fault
-
-
-COMMAND = Command(
-    "estimate what a policy would have earned on the log",
-    run,
-    description="Estimate the reward a decision that policies would have earned on the log, live "
-    "ones or definitions that never ran: IPS, SNIPS, doubly robust and switch, with intervals. The "
-    "log is folded from its beginning and each decision is evaluated under the state that it was "
-    "made at, so no policy has seen the rewards it is judged by. Where the log cannot tell, it "
-    "says so and gives no number. The store is only read; a service may be at work on it. "
-    "docs/evaluation.md explains.",
-    epilog="Exit status: 0 where every policy has an estimate, 1 where one has none or the store "
-    "cannot be read.",
-    example="forage evaluate --experiment shop --policies lints,linucb\n"
-    "forage evaluate --definition ideas.toml --since 2026-01-01 --json found.json",
-    group="Learn and compare",
-    parser=_Parser,
-)
+    if report == STDOUT:
+        print(json.dumps(as_json(result), indent=2))
+    else:
+        print(table(result))
+        write_json(report, as_json(result))
+    return 1 if any(policy.refused for policy in result.policies) else 0

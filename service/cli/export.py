@@ -1,35 +1,53 @@
-"""forage export: decisions and what came of them, joined, as Parquet."""
+"""forage export: decisions joined with their rewards, as Parquet."""
 
-import logging
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import uvloop
 from typer import Option
 
-from service.cli.interrupts import INTERRUPTED
+from service.cli.options import AnyExperiment
 from service.cli.running import Command, progress, run_until_stopped
 from service.errors import ConfigurationError
+from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.maintenance.archive.export import Exported
-    from service.settings import Settings
-
-logger = logging.getLogger("forage")
 
 
-def run(
-    settings: "Settings",
-    folder: Path = Option(..., "--to", metavar="FOLDER", help="the archive, new or one to go on"),
-    experiment: str | None = Option(None, metavar="NAME", help="archive this one alone (all)"),
-    follow_log: bool = Option(
-        False, "--follow", help="keep archiving what becomes final, until stopped"
-    ),
-    part_rows: int = Option(50_000, min=1, metavar="N", help="rows of a part"),
-    part_minutes: int = Option(
-        10, min=1, metavar="M", help="with --follow: how long final rows wait for others of a part"
-    ),
+@partial(
+    Command,
+    summary="archive decisions and their rewards as Parquet",
+    epilog="Exit status: 0, or 1 where the store cannot be read, is not the one archived there, or "
+    "has damaged rows, which the archive leaves out.",
+    example="forage export --to archive                 # Parquet, for pandas, pyarrow and DuckDB\n"
+    "forage export --to archive --follow",
+    settings=("store", "url"),
+)
+def command(
+    settings: Settings,
+    folder: Annotated[
+        Path, Option("--to", metavar="FOLDER", help="the archive, new or one to go on")
+    ],
+    experiment: AnyExperiment = None,
+    follow_log: Annotated[
+        bool, Option("--follow", help="keep archiving final rows, until stopped")
+    ] = False,
+    part_rows: Annotated[int, Option(min=1, metavar="N", help="rows of a part")] = 50_000,
+    part_minutes: Annotated[
+        int,
+        Option(
+            min=1,
+            metavar="M",
+            help="with --follow: how long final rows wait for others of a part",
+        ),
+    ] = 10,
 ) -> int:
-    """Bring the archive up to date and print what it holds, or follow until stopped."""
+    """Write decisions joined with their rewards to Parquet files by day. The archive holds final
+    rows once, and beside them, rewritten each time, those that may still change. The export only
+    reads the store; a service may be running on it."""
     from service.maintenance.archive.archiver import Sizes
     from service.maintenance.archive.export import export, follow
 
@@ -41,42 +59,22 @@ def run(
                 follow(settings.store, folder, settings.url, experiment, sizes, headers)
             )
         with progress() as say:
-            import uvloop
-
-            found = uvloop.run(export(settings.store, folder, experiment, sizes, say))
-    except KeyboardInterrupt:
-        return INTERRUPTED
+            exported = uvloop.run(export(settings.store, folder, experiment, sizes, say))
     except OSError as fault:
         raise ConfigurationError(f"{folder}: {fault}") from fault
-    print(table(found))
-    return 0 if all(each.unreadable == 0 for each in found) else 1
+    print(table(exported))
+    return 0 if all(each.unreadable == 0 for each in exported) else 1
 
 
-def table(found: list["Exported"]) -> str:
+def table(exported: Sequence["Exported"]) -> str:
     """One line an experiment."""
+    from service.serving.audit_report import aligned
+
     rows = [["experiment", "rows", "final", "open", "parts", "MB"]]
-    for each in found:
+    for each in exported:
         held = each.totals
         counts = [held.final + held.open, held.final, held.open, held.parts]
         rows.append(
             [each.experiment, *(f"{count:,}" for count in counts), f"{held.bytes / 1e6:,.1f}"]
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    )
-
-
-COMMAND = Command(
-    "archive decisions and what came of them as Parquet",
-    run,
-    description="Write decisions and their rewards, joined, to Parquet files by day. What is final "
-    "is written once; what may still change is written beside it, anew each time. The store is "
-    "only read; a service may be at work on it.",
-    epilog="Exit status: 0, or 1 where the store cannot be read, is not the one archived there, or "
-    "has rows that are damaged and were left out.",
-    example="forage export --to archive                 # Parquet, for pandas, pyarrow and DuckDB\n"
-    "forage export --to archive --follow",
-    group="Look after the log",
-    settings=("store", "url"),
-)
+    return "\n".join(aligned(rows))

@@ -5,20 +5,22 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import httpx
 from typer import Argument, Option
 
-from service.cli.interrupts import INTERRUPTED
 from service.cli.running import Command, progress
 from service.errors import ConfigurationError, StoreUnavailable
+from service.settings import Settings
 
 if TYPE_CHECKING:
-    import httpx
-
     from service.cli.import_files import Line
-    from service.settings import Settings
+
+NumberedVisit = tuple[int, dict[str, object]]
+"""A line of the file and its visit."""
 
 BATCH = 200
 BATCH_BYTES = 400_000
@@ -30,16 +32,26 @@ LISTED = 20
 """Refused lines that are named, of those that are skipped."""
 
 
-def run(
-    settings: "Settings",
-    path: Path = Argument(..., metavar="FILE", help=".jsonl, .csv or .parquet"),
-    experiment: str = Option(..., metavar="NAME"),
-    policy: str = Option(..., metavar="POLICY", help="that learns from it"),
-    skip_bad: bool = Option(False, "--skip-bad", help="go on after a line that is refused"),
+@partial(
+    Command,
+    summary="give a service logged visits to learn from",
+    epilog="Exit status: 0 when all lines were taken, or with --skip-bad all that can be; 1 when a "
+    "line was refused: those before it were taken, and when it is mended the same command goes on.",
+    example="forage import history.jsonl --experiment shop --policy linucb",
+    settings=("store", "url"),
+)
+def command(
+    settings: Settings,
+    path: Annotated[Path, Argument(metavar="FILE", help=".jsonl, .csv or .parquet")],
+    experiment: Annotated[str, Option(metavar="NAME")],
+    policy: Annotated[str, Option(metavar="POLICY", help="that learns from it")],
+    skip_bad: Annotated[
+        bool, Option("--skip-bad", help="go on after a line that is refused")
+    ] = False,
 ) -> int:
-    """Import a file; print how many visits were taken, and name the lines that were not."""
-    import httpx
-
+    """Read visits that somebody else decided, with the chance of what was shown and what came of
+    it, and give them to a running service, which logs them and lets the policy learn. The same file
+    again changes nothing: visits are known by their id. docs/import.md tells the format."""
     from service.cli.import_files import read
     from service.serving.audit_report import aligned
 
@@ -47,16 +59,13 @@ def run(
         base_url=settings.url, timeout=60, trust_env=False, headers=settings.key_headers
     ) as client:
         importing = Importing(client, experiment, policy, skip_bad)
-        try:
-            with progress() as say:
-                for part in _parts(read(path, importing.types())):
-                    going_on = importing.take(part)
-                    if say:
-                        say(f"{importing.taken:,} lines taken")
-                    if not going_on:
-                        break
-        except KeyboardInterrupt:
-            return INTERRUPTED
+        with progress() as say:
+            for part in _parts(read(path, importing.types())):
+                going_on = importing.take(part)
+                if say:
+                    say(f"{importing.taken:,} lines taken")
+                if not going_on:
+                    break
     counts = importing.imported, importing.duplicates, len(importing.refused)
     head = ["policy", "imported", "duplicates", "refused"]
     print("\n".join(aligned([head, [policy, *(f"{count:,}" for count in counts)]])))
@@ -70,9 +79,7 @@ def run(
 class Importing:
     """The import of one file over the wire of a service."""
 
-    def __init__(
-        self, client: "httpx.Client", experiment: str, policy: str, skip_bad: bool
-    ) -> None:
+    def __init__(self, client: httpx.Client, experiment: str, policy: str, skip_bad: bool) -> None:
         self._client, self._policy, self._skip_bad = client, policy, skip_bad
         self._path = f"/experiments/{experiment}"
         self.imported = self.duplicates = 0
@@ -88,17 +95,17 @@ class Importing:
         such experiment."""
         answer = self._ask("GET", self._path)
         if answer.status_code != 200:
-            raise ConfigurationError(_told(answer))
+            raise ConfigurationError(_problem(answer))
         try:
             features = answer.json()["definition"]["features"]["context"]
             return {name: feature["type"] for name, feature in features.items()}
         except (ValueError, LookupError, TypeError) as fault:
-            raise ConfigurationError(_told(answer)) from fault
+            raise ConfigurationError(_problem(answer)) from fault
 
     def take(self, lines: Sequence["Line"]) -> bool:
         """Import these; whether to go on. Raises StoreUnavailable where the service does not come
         back, ConfigurationError for what is wrong with all of them."""
-        visits = list[tuple[int, dict[str, Any]]]()
+        visits: list[NumberedVisit] = []
         for number, visit in lines:
             if isinstance(visit, dict):
                 visits.append((number, visit))
@@ -108,7 +115,7 @@ class Importing:
             visits = []
         return self._send(visits)
 
-    def _send(self, visits: Sequence[tuple[int, dict[str, Any]]]) -> bool:
+    def _send(self, visits: Sequence[NumberedVisit]) -> bool:
         if not visits:
             return True
         body = {"policy": self._policy, "visits": [visit for _, visit in visits]}
@@ -128,11 +135,9 @@ class Importing:
                 and self._refuse(visits[index][0], why)
                 and self._send(visits[index + 1 :])
             )
-        raise ConfigurationError(_told(answer))
+        raise ConfigurationError(_problem(answer))
 
-    def _count(
-        self, visits: Sequence[tuple[int, dict[str, Any]]], results: Sequence[dict[str, Any]]
-    ) -> bool:
+    def _count(self, visits: Sequence[NumberedVisit], results: Sequence[dict[str, Any]]) -> bool:
         """What became of them; the results end early where one was refused and nothing skipped."""
         for (number, _), result in zip(visits, results, strict=False):
             if result["status"] != 200:
@@ -151,23 +156,21 @@ class Importing:
         self.stopped = not self._skip_bad
         return self._skip_bad
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> "httpx.Response":
+    def _ask(self, method: str, path: str, body: dict[str, object] | None = None) -> httpx.Response:
         """Its answer, once it has one: an import may be repeated."""
-        import httpx
-
-        told = ""
+        problem = ""
         for _ in range(TRIES):
             try:
                 answer = self._client.request(method, path, json=body)
             except httpx.TransportError as fault:
-                told = str(fault)
+                problem = str(fault)
             else:
                 if answer.status_code not in (429, 503):
                     return answer
-                told = _told(answer)
+                problem = _problem(answer)
             time.sleep(WAIT_S)
         raise StoreUnavailable(
-            f"{self._client.base_url}: {told}; nothing is lost: the same command goes on"
+            f"{self._client.base_url}: {problem}; nothing is lost: the same command goes on"
         )
 
 
@@ -207,24 +210,9 @@ def _worded(fault: dict[str, str]) -> str:
     return f"{fault['path']} {fault['message']}" if fault["path"] else fault["message"]
 
 
-def _told(answer: "httpx.Response") -> str:
+def _problem(answer: httpx.Response) -> str:
     try:
         problem = answer.json()
         return "; ".join([_worded(fault) for fault in problem["errors"]] or [problem["detail"]])
     except (ValueError, LookupError, TypeError):
         return f"{answer.url} answers {answer.status_code}, not as a Forage service"
-
-
-COMMAND = Command(
-    "give a service logged visits to learn from",
-    run,
-    description="Read visits that somebody else decided, with the chance of what was shown and "
-    "what came of it, and give them to a running service, which logs them and lets the policy "
-    "learn. The same file again changes nothing: visits are known by their id. docs/import.md "
-    "tells the format.",
-    epilog="Exit status: 0 when all lines were taken, or with --skip-bad all that can be; 1 when a "
-    "line was refused: those before it were taken, and when it is mended the same command goes on.",
-    example="forage import history.jsonl --experiment shop --policy linucb",
-    group="Look after the log",
-    settings=("store", "url"),
-)

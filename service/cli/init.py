@@ -2,30 +2,38 @@
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 from typer import Argument, Option
 
 from service.cli.running import Command
 from service.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from service.settings import Settings
+from service.settings import Settings
 
 TEMPLATE = Path(__file__).parents[1] / "definition" / "examples" / "experiment.toml"
 
 
-def run(
-    settings: "Settings",
-    path: Path = Argument(
-        Path("experiment.toml"),
-        metavar="FILE",
-        help="the file to write; - writes to standard output",
-    ),
-    name: str | None = Option(None, metavar="NAME", help="of the experiment (that of the file)"),
-    force: bool = Option(False, "--force", help="overwrite a file that is there"),
+@partial(
+    Command,
+    summary="write an experiment file, every setting explained",
+    epilog="Exit status: 0 when the file is written, 1 when it was there or cannot be.",
+    example="forage init shop.toml\nforage init - | less",
+    settings=(),
+)
+def command(
+    settings: Settings,
+    path: Annotated[
+        Path, Argument(metavar="FILE", help="the file to write; - writes to standard output")
+    ] = Path("experiment.toml"),
+    name: Annotated[
+        str | None, Option(metavar="NAME", help="of the experiment (that of the file)")
+    ] = None,
+    force: Annotated[bool, Option("--force", help="overwrite a file that is there")] = False,
 ) -> int:
+    """Write an experiment file to begin with: a small shop that can be served as it stands, with
+    every setting explained beside it."""
     from service.definition.experiment import NAME
 
     printed = str(path) == "-"
@@ -48,15 +56,3 @@ def run(
     print(f"{path} defines the experiment {name!r}. Edit it, then:", file=sys.stderr)
     print(f"  forage check {path}\n  forage serve --experiment {path}", file=sys.stderr)
     return 0
-
-
-COMMAND = Command(
-    "write an experiment file, every setting explained",
-    run,
-    description="Write an experiment file to begin with: a small shop that can be served as it "
-    "stands, with every setting explained beside it.",
-    epilog="Exit status: 0 when the file is written, 1 when it was there or cannot be.",
-    example="forage init shop.toml\nforage init - | less",
-    group="Start",
-    settings=(),
-)

@@ -7,25 +7,55 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from inspect import Parameter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
+from pydantic import ValidationError
 from typer import Context, Exit, Option, Typer, TyperException
 from typer.main import get_command
 
 from service import __version__
-from service.cli import COMMANDS, GROUPS
-from service.cli.help import WIDTH, Group, Leaf, meant
+from service.cli import (
+    audit,
+    backup,
+    check,
+    doctor,
+    evaluate,
+    export,
+    import_,
+    init,
+    keys,
+    openapi,
+    rebuild,
+    repair,
+    serve,
+    train,
+)
+from service.cli.help import WIDTH, Group, styled
 from service.cli.interrupts import at_once
+from service.cli.options import setting_option
 from service.cli.running import Command
-from service.cli.values import option_of
 from service.errors import ConfigurationError, ForageError
+from service.settings import Settings
 
-if TYPE_CHECKING:
-    from service.settings import Settings
+COMMANDS = {
+    "Start": {"serve": serve.command, "init": init.command, "check": check.command},
+    "Learn and compare": {"train": train.command, "evaluate": evaluate.command},
+    "Look after the log": {
+        "audit": audit.command,
+        "export": export.command,
+        "import": import_.command,
+        "backup": backup.backup,
+        "restore": backup.restore,
+        "repair": repair.command,
+        "rebuild": rebuild.command,
+    },
+    "Operate": {"doctor": doctor.command, "keys": keys.command, "openapi": openapi.command},
+}
+"""The commands by name, under the headings of `forage --help`."""
 
 ABOUT = (
-    "Forage is an online recommendation service that learns from every click: POST /select says "
-    "what to show and with which probability it was chosen, POST /reward what came of it."
+    "Forage is an online recommendation service that learns from every click: POST /select "
+    "chooses what to show and gives its probability, POST /reward reports the outcome."
 )
 EXAMPLES = (
     "forage serve                                 # a pet shop, on http://127.0.0.1:8000\n"
@@ -37,24 +67,25 @@ EXAMPLES = (
 ENDING = (
     "A setting is an option (--store URL) or an environment variable (FORAGE_STORE); the option "
     "wins. docs/configuration.md lists all of them, docs/README.md is where to read on, and a "
-    "running service documents its routes under /docs. `forage COMMAND --help` says more of a "
-    "command."
+    "running service documents its routes under /docs. `forage COMMAND --help` describes a command."
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that is named: its exit status; 2 where the command line is wrong."""
+    """Run a command and return its exit status; 2 where the command line is wrong."""
     for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(threads, "1")  # heads are small; read when numpy is first imported
-    with at_once():
-        command = get_command(program())
     try:
-        status: int = command.main(arguments, prog_name="forage", standalone_mode=False)
+        status: int = get_command(program()).main(
+            arguments, prog_name="forage", standalone_mode=False
+        )
     except TyperException as fault:
         context = getattr(fault, "ctx", None)
         name = context.command_path if context else "forage"
-        usage = f"{context.get_usage()}\n" if context else ""
-        print(f"{usage}{name}: {_told(fault)}; see {name} --help", file=sys.stderr)
+        usage = f"{styled(context.get_usage(), sys.stderr)}\n" if context else ""
+        message = fault.format_message().replace("Value error, ", "")
+        message = re.sub(r"(?<!\.)\.$", "", message)
+        print(f"{usage}{name}: {message}; see {name} --help", file=sys.stderr)
         return fault.exit_code
     except ForageError as fault:
         print(f"forage: {fault}", file=sys.stderr)
@@ -62,29 +93,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _told(fault: TyperException) -> str:
-    if not hasattr(fault, "possibilities"):
-        message = fault.format_message().replace("Value error, ", "")
-        return re.sub(r"(?<!\.)\.$", "", message)
-    unknown = getattr(fault, "option_name", "")
-    return f"there is no option {unknown!r} here{meant(fault.possibilities or [])}"
-
-
 def program() -> Typer:
-    """The application."""
     app = _group(ABOUT, _epilog(EXAMPLES, ENDING))
 
     @app.callback()
     def about(
         version: Annotated[
-            bool, Option("--version", help="say the version", is_eager=True, callback=_say_version)
+            bool, Option("--version", help="print the version", is_eager=True, callback=_version)
         ] = False,
     ) -> None: ...
 
-    for group in GROUPS:
-        for name, command in COMMANDS.items():
-            if command.group == group:
-                _add(app, name, command)
+    for heading, commands in COMMANDS.items():
+        for name, command in commands.items():
+            _add(app, name, command, heading)
     return app
 
 
@@ -101,29 +122,29 @@ def _group(text: str, epilog: str) -> Typer:
     )
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"forage {__version__}")
         raise Exit
 
 
-def _add(app: Typer, name: str, command: Command) -> None:
-    text = command.description or f"{command.help[0].upper()}{command.help[1:]}."
+def _add(app: Typer, name: str, command: Command, heading: str | None = None) -> None:
+    text = inspect.getdoc(command.run) or f"{command.summary[0].upper()}{command.summary[1:]}."
     epilog = _epilog(command.example, command.epilog)
     if command.actions:
         group = _group(text, epilog)
         group.callback()(_callback(command))
         for action, each in command.actions.items():
             _add(group, action, each)
-        app.add_typer(group, name=name, short_help=command.help, rich_help_panel=command.group)
+        app.add_typer(group, name=name, short_help=command.summary, rich_help_panel=heading)
     else:
         app.command(
             name,
-            cls=command.parser or Leaf,
+            cls=command.parser,
             help=text,
-            short_help=command.help,
+            short_help=command.summary,
             epilog=epilog,
-            rich_help_panel=command.group,
+            rich_help_panel=heading,
         )(_callback(command))
 
 
@@ -138,32 +159,29 @@ def _callback(command: Command) -> Callable[..., int | None]:
     command with both."""
     names = (*command.settings, "log_level", "log_format")
 
-    def run(ctx: Context, **given: Any) -> int | None:
-        chosen = {name: given.pop(name) for name in names}
-        chosen = {name: value for name, value in chosen.items() if value is not None}
-        chosen = {**(ctx.obj or {}), **chosen}  # of `forage keys --keys FILE` before the action
-        if command.run is None:
-            ctx.obj = chosen
+    def run(ctx: Context, **given: object) -> int | None:
+        options = {name: given.pop(name) for name in names}
+        options = {name: value for name, value in options.items() if value is not None}
+        options = {**(ctx.obj or {}), **options}  # of `forage keys --keys FILE` before the action
+        if command.actions:
+            ctx.obj = options
             return None
-        return command.run(_settings(chosen), **given)
+        return command.run(_settings(options), **given)
 
-    own = list(inspect.signature(command.run).parameters.values())[1:] if command.run else []
+    _, *own = inspect.signature(command.run).parameters.values()  # but Settings
     context = Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=Context)
     options = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
-    run.__signature__ = inspect.Signature([context, *options, *map(option_of, names)])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([context, *options, *map(setting_option, names)])  # type: ignore[attr-defined]
     return run
 
 
-def _settings(options: dict[str, Any]) -> "Settings":
-    """Settings from options and environment; the log begins as they say."""
+def _settings(options: dict[str, object]) -> Settings:
+    """Settings from options and environment, which also configure the log."""
     with at_once():
-        from pydantic import ValidationError
-
         from service.definition.faults import faults_of
         from service.observability.logs import log_to_stderr
-        from service.settings import Settings
     try:
-        settings = Settings(**options)
+        settings = Settings.model_validate(options)
     except ValidationError as error:
         faults = faults_of(error.errors(), dict.fromkeys(Settings.model_fields))
         lines = [f"FORAGE_{fault.path.upper()}: {fault.message}" for fault in faults]

@@ -1,110 +1,123 @@
 """forage rebuild: learn heads anew, without what should not have been learned."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
+import uvloop
 from typer import BadParameter, Option
 
-from service.cli.interrupts import INTERRUPTED
-from service.cli.running import Command, progress
-from service.cli.values import Names, names, seconds
+from service.cli.options import JsonFile, Names, OnlyExperiment, names, seconds
+from service.cli.running import Command, progress, write_json
 from service.errors import ConfigurationError
+from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.maintenance.rebuild import Condition, Rebuilt
-    from service.settings import Settings
+    from service.maintenance.rebuild import Rebuilt
 
 NAMES = {"key": "key", "unit": "unit", "from": "since", "to": "until"}
 
 
-def _condition(text: str) -> "Condition":
-    """A comma within a name or an id is none of ours."""
-    from service.maintenance.rebuild import Condition
+class Fields(dict[str, str | float]):
+    """Of a Condition. A class of its own: Typer accepts no list of generic types."""
 
-    named: dict[str, Any] = {}
+
+def _condition(text: str) -> Fields:
+    """Only a comma before a known name separates two fields."""
+    condition = Fields()
     for part in re.split(rf",(?=(?:{'|'.join(NAMES)})=)", text):
         name, given, value = part.partition("=")
         if name not in NAMES or not given or not value:
             raise BadParameter(f"write it as {', '.join(f'{each}=...' for each in NAMES)}")
-        if name in named:
+        if NAMES[name] in condition:
             raise BadParameter(f"{name} is given twice: repeat --without")
-        named[name] = seconds(value) if name in ("from", "to") else value
-    return Condition(**{NAMES[name]: value for name, value in named.items()})
+        condition[NAMES[name]] = seconds(value) if name in ("from", "to") else value
+    return condition
 
 
-def run(
-    settings: "Settings",
-    without: list[Any] = Option(
-        ...,
-        parser=_condition,
-        metavar="WHAT",
-        help="key=NAME, unit=ID, from=TIME, to=TIME (ISO 8601, UTC), or several with commas: "
-        "decisions that all of it is true of; may be repeated: those of either",
+@partial(
+    Command,
+    summary="learn heads anew, without what is named",
+    epilog="A file is handed over later with POST /experiments/{name}/policies/{policy}/versions, "
+    "as long as the policy has no newer version. Revoke a key before you leave out what it asked.",
+    example="forage rebuild --without key=page,from=2026-01-31\n"
+    "forage rebuild --without unit=user-7 --without unit=user-9 --activate",
+    settings=("store", "url"),
+)
+def command(
+    settings: Settings,
+    without: Annotated[
+        list[Fields],
+        Option(
+            parser=_condition,
+            metavar="WHAT",
+            help="decisions to leave out, by key=NAME, unit=ID, from=TIME, to=TIME (ISO 8601, "
+            "UTC), or all of several with commas; may be repeated: those of either",
+        ),
+    ],
+    experiment: OnlyExperiment = None,
+    policies: Annotated[
+        Names | None, Option(parser=names, metavar="A,B", help="(all that have a head and learn)")
+    ] = None,
+    folder: Annotated[Path, Option("--to", metavar="FOLDER", help="for the versions")] = Path(
+        "rebuilt"
     ),
-    experiment: str | None = Option(None, metavar="NAME", help="(the only one)"),
-    policies: Names | None = Option(
-        None, parser=names, metavar="A,B", help="(all that have a head and learn)"
-    ),
-    folder: Path = Option(Path("rebuilt"), "--to", metavar="FOLDER", help="for the versions"),
-    activate: bool = Option(False, "--activate", help="hand the versions to the service, to serve"),
-    report: Path | None = Option(
-        None, "--json", metavar="PATH", help="write the comparison here as well"
-    ),
+    activate: Annotated[
+        bool, Option("--activate", help="hand the versions to the service, to serve")
+    ] = False,
+    report: JsonFile = None,
 ) -> int:
-    """Rebuild, print the comparison, write the versions, and hand them over where that is asked."""
-    import uvloop
+    """Learn the heads of an experiment's policies anew from the log, without the decisions that are
+    named, and compare them with the present ones: settlements learned and left out, mean reward,
+    the error on settlements that neither had learned, and how far predictions differ. The versions
+    are written to files; with --activate the service takes them in as it takes trained ones,
+    catches them up with the log and serves them. What is left out stays so: neither a later
+    correction nor a later training brings it back. The store is only read; a service may be at work
+    on it."""
+    from service.maintenance.rebuild import Condition, hand_over, rebuild_store
 
-    from service.maintenance.rebuild import hand_over, rebuild_store
-
+    conditions = [Condition(**fields) for fields in without]
+    with progress() as say:
+        work = rebuild_store(
+            settings.store, experiment, policies, conditions, settings.token_keys, say
+        )
+        versions = uvloop.run(work)
+    print(table(versions))
     try:
-        with progress() as say:
-            found = uvloop.run(
-                rebuild_store(
-                    settings.store, experiment, policies, without, settings.token_keys, say
-                )
-            )
-        print(table(found))
-        _write(found, folder, report)
-        if activate:
-            for each in found:
-                uvloop.run(hand_over(settings.url, settings.key_headers, each))
-                print(f"{each.policy}/{each.version} serves")
-    except KeyboardInterrupt:
-        return INTERRUPTED
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in versions:
+            path = folder / f"{each.experiment}.{each.policy}.{each.version}.version"
+            path.write_bytes(each.artifact)
+    except OSError as fault:
+        raise ConfigurationError(f"{fault.filename}: {fault.strerror}") from fault
+    comparisons = [
+        {
+            "experiment": each.experiment,
+            "policy": each.policy,
+            "version": each.version,
+            **asdict(each.comparison),
+        }
+        for each in versions
+    ]
+    write_json(report, comparisons)
+    if activate:
+        for each in versions:
+            uvloop.run(hand_over(settings.url, settings.key_headers, each))
+            print(f"{each.policy}/{each.version} serves")
     return 0
 
 
-def _write(found: Sequence["Rebuilt"], folder: Path, report: Path | None) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for each in found:
-            path = folder / f"{each.experiment}.{each.policy}.{each.version}.version"
-            path.write_bytes(each.artifact)
-        if report is not None:
-            report.write_text(json.dumps([_told(each) for each in found], indent=2) + "\n")
-    except OSError as fault:
-        raise ConfigurationError(f"{fault.filename}: {fault.strerror}") from fault
-
-
-def _told(each: "Rebuilt") -> dict[str, Any]:
-    return {
-        "experiment": each.experiment,
-        "policy": each.policy,
-        "version": each.version,
-        **asdict(each.comparison),
-    }
-
-
-def table(found: Sequence["Rebuilt"]) -> str:
+def table(versions: Sequence["Rebuilt"]) -> str:
     """A line a policy."""
+    from service.serving.audit_report import aligned
+
     rows = [
         ["policy", "version", "learned", "left out", "mean reward", "error", "predictions differ"]
     ]
-    for each in found:
+    for each in versions:
         one = each.comparison
         rows.append(
             [
@@ -117,9 +130,8 @@ def table(found: Sequence["Rebuilt"]) -> str:
                 f"{one.difference[0]:.4f} (most {one.difference[1]:.4f})",
             ]
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    nets = [each.policy for each in found if each.comparison.net is not None]
+    lines = aligned(rows)
+    nets = [each.policy for each in versions if each.comparison.net is not None]
     if nets:
         lines.append(
             f"The heads of {', '.join(nets)} see through the nets that they had, which were "
@@ -131,22 +143,3 @@ def table(found: Sequence["Rebuilt"]) -> str:
 def _pair(values: tuple[float | None, float | None]) -> str:
     before, after = ("-" if value is None else f"{value:.4f}" for value in values)
     return f"{before} -> {after}"
-
-
-COMMAND = Command(
-    "learn heads anew, without what is named",
-    run,
-    description="Learn the heads of an experiment's policies anew from the log, without the "
-    "decisions that are named, and compare them with the present ones: settlements learned and "
-    "left out, mean reward, the error on settlements that neither had learned, and how far "
-    "predictions differ. The versions are written to files; with --activate the service takes them "
-    "in as it takes trained ones, catches them up with the log and serves them. What is left out "
-    "stays so: neither a later correction nor a later training brings it back. The store is only "
-    "read; a service may be at work on it.",
-    epilog="A file is handed over later with POST /experiments/{name}/policies/{policy}/versions, "
-    "as long as the policy has no newer version. Revoke a key before you leave out what it asked.",
-    example="forage rebuild --without key=page,from=2026-01-31\n"
-    "forage rebuild --without unit=user-7 --without unit=user-9 --activate",
-    group="Look after the log",
-    settings=("store", "url"),
-)

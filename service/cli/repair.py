@@ -1,29 +1,42 @@
 """forage repair: show the events that cannot be folded, and let every replica pass over one."""
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
+import uvloop
 from typer import Argument, Option
 
 from service.cli.running import Command
 from service.errors import ConfigurationError
+from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.maintenance.repair import Stopped
-    from service.settings import Settings
 
 SHOWN = 2_000
 """Characters of an event that are shown."""
 
 
-def run(
-    settings: "Settings",
-    experiment: str | None = Argument(None, metavar="EXPERIMENT", help="this one alone (all)"),
-    skip: int | None = Option(
-        None, metavar="POSITION", help="pass over the event at this position"
-    ),
+@partial(
+    Command,
+    summary="show events that cannot be folded, and pass over one",
+    epilog="Exit status: 0 when every event can be folded, else 1.",
+    example="forage repair\nforage repair shop --skip 4711",
+    settings=("store", "url"),
+)
+def command(
+    settings: Settings,
+    experiment: Annotated[
+        str | None, Argument(metavar="EXPERIMENT", help="this one alone (all)")
+    ] = None,
+    skip: Annotated[
+        int | None, Option(metavar="POSITION", help="pass over the event at this position")
+    ] = None,
 ) -> int:
-    import uvloop
-
+    """An experiment whose log holds an event that cannot be folded is quarantined: it answers 503
+    while all others serve. This command shows the event and the reason. With --skip a
+    running service appends a Skipped event, which every replica obeys; the event itself stays in
+    the log, and nothing is learned of it."""
     from service.maintenance.repair import find_stopped
 
     if skip is not None:
@@ -32,15 +45,15 @@ def run(
                 "name the experiment: forage repair EXPERIMENT --skip POSITION"
             )
         return _skip(settings, experiment, skip)
-    found = uvloop.run(find_stopped(settings.store, experiment))
-    for each in found:
-        print(_told(each))
-    if not found:
+    stopped = uvloop.run(find_stopped(settings.store, experiment))
+    for each in stopped:
+        print(_described(each))
+    if not stopped:
         print("every event can be folded")
-    return 1 if found else 0
+    return 1 if stopped else 0
 
 
-def _told(stopped: "Stopped") -> str:
+def _described(stopped: "Stopped") -> str:
     name, position = stopped.experiment, stopped.position
     event = stopped.payload.decode(errors="replace")
     cut = f"... ({len(event):,} characters)" if len(event) > SHOWN else ""
@@ -52,7 +65,7 @@ def _told(stopped: "Stopped") -> str:
     )
 
 
-def _skip(settings: "Settings", experiment: str, position: int) -> int:
+def _skip(settings: Settings, experiment: str, position: int) -> int:
     import httpx
 
     try:
@@ -77,17 +90,3 @@ def _skip(settings: "Settings", experiment: str, position: int) -> int:
     if not content["served"]:
         print("Another event cannot be folded: run forage repair again.")
     return 0 if content["served"] else 1
-
-
-COMMAND = Command(
-    "show events that cannot be folded, and pass over one",
-    run,
-    description="An experiment whose log holds an event that cannot be folded is quarantined: it "
-    "answers 503, and all others are served. This shows the event and why it cannot be folded. "
-    "With --skip a running service appends a Skipped event, which every replica obeys; the event "
-    "itself stays in the log, and what it said is not learned.",
-    epilog="Exit status: 0 when every event can be folded, else 1.",
-    example="forage repair\nforage repair shop --skip 4711",
-    group="Look after the log",
-    settings=("store", "url"),
-)

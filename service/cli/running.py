@@ -1,48 +1,44 @@
-"""What a command is, and what commands share: the event loop, an interrupt, a line of progress."""
+"""A command and what commands share: the event loop, a line of progress, results as JSON."""
 
+import asyncio
 import contextlib
+import json
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
-from service.cli.interrupts import at_once
+import uvloop
+from typer.core import TyperCommand
 
-if TYPE_CHECKING:
-    from typer.core import TyperCommand
+from service.cli.help import Leaf
+from service.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """One command of `forage`.
 
-    help       a line for the list of commands
-    run        of the settings and of its options, which are its parameters: the exit status. Raises
-               ForageError with what is to be said. None: `actions` run
-    settings   that options of the command override
+    run        takes Settings and the options of the command, and returns the exit status; its
+               docstring is the text of the help. Raises ForageError with a message for the user
+    summary    a line for the list of commands
     example    command lines for the help, with a comment where one is needed
-    group      the heading that it stands under in `forage --help`
-    parser     where Typer's own reading of the options is not enough
+    settings   settings that options of the command override
+    actions    the commands below this one: `run` is then only their common help
     """
 
-    help: str
-    run: Callable[..., int] | None
-    description: str = ""
+    run: Callable[..., int]
+    summary: str
     epilog: str = ""
     example: str = ""
-    group: str = ""
     settings: tuple[str, ...] = ("store",)
-    actions: "Mapping[str, Command]" = field(default_factory=dict)
-    parser: type["TyperCommand"] | None = None
+    actions: Mapping[str, "Command"] = field(default_factory=dict)
+    parser: type[TyperCommand] = Leaf
 
 
-def run_until_stopped(work: Coroutine[Any, Any, int]) -> int:
+def run_until_stopped(work: Coroutine[object, object, int]) -> int:
     """Its status; 0 where an interrupt ended it in order. Further ones change nothing."""
-    with at_once():
-        import asyncio
-
-        import uvloop
 
     async def until_stopped() -> int:
         working = asyncio.ensure_future(work)
@@ -59,7 +55,7 @@ def run_until_stopped(work: Coroutine[Any, Any, int]) -> int:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str], None] | None]:
-    """Where to say how far it is: a line in place of the one before, on a terminal; else None."""
+    """Takes lines of progress, each in place of the one before, on a terminal; else None."""
     say = _say if sys.stderr.isatty() else None
     try:
         yield say
@@ -70,3 +66,13 @@ def progress() -> Iterator[Callable[[str], None] | None]:
 
 def _say(line: str) -> None:
     print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def write_json(path: Path | None, content: object) -> None:
+    """Write it to the file that the user named, if any."""
+    if path is None:
+        return
+    try:
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    except OSError as fault:
+        raise ConfigurationError(f"{path}: {fault.strerror}") from fault

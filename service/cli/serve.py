@@ -9,17 +9,17 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING
 
-from service.cli.interrupts import at_once
 from service.cli.running import Command, run_until_stopped
 from service.errors import ConfigurationError
+from service.settings import Settings
 
 if TYPE_CHECKING:
     import uvicorn
 
     from service.security.access import Access
-    from service.settings import Settings
 
 logger = logging.getLogger("forage")
 
@@ -32,14 +32,24 @@ COLLECTIONS = (20_000, 20, 20)
 700 would look through the young ones every fourteen requests."""
 
 
-def run(settings: "Settings") -> int:
-    with at_once():  # what `serve` imports
-        pass
+@partial(
+    Command,
+    summary="answer /select and /reward over HTTP",
+    epilog="Exit status: 0 when it was stopped, 1 when it could not start.",
+    example="forage serve                                 # the example, on http://127.0.0.1:8000\n"
+    "forage serve --experiment shop.toml --port 8080\n"
+    "forage serve --store redis://redis:6379/0    # any number of these may share the log",
+    settings=("host", "port", "experiments", "trainer", "keys", "store"),
+)
+def command(settings: Settings) -> int:
+    """Answer /select and /reward until SIGTERM or an interrupt; then finish what was asked, save
+    the state, and end. With nothing given it serves the Zooplus example from forage.db in this
+    folder, with a trainer beside it; /docs describes every route."""
     return run_until_stopped(serve(settings))
 
 
-async def serve(settings: "Settings") -> int:
-    """Serve until SIGTERM or SIGINT; then finish what was asked, save the state, and end with 0."""
+async def serve(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; then finish pending requests and save the state."""
     import uvicorn
 
     from service.app import check_exposure, open_services
@@ -61,9 +71,9 @@ async def serve(settings: "Settings") -> int:
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                proxy_headers=False,  # whose request it is, `addresses` tells
+                proxy_headers=False,  # `addresses` names the client
                 timeout_graceful_shutdown=10,
-                http=cast(Any, protocol(services.connections)),  # any that makes a protocol
+                http=protocol(services.connections),  # type: ignore[arg-type]  # any that makes one
             )
             server = _server(config)
             loop = asyncio.get_running_loop()
@@ -100,7 +110,7 @@ def _server(config: "uvicorn.Config") -> "uvicorn.Server":
     return Server(config)
 
 
-def _listen(settings: "Settings") -> socket.socket:
+def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -116,7 +126,7 @@ def _listen(settings: "Settings") -> socket.socket:
     return listener
 
 
-async def _keep_training(settings: "Settings", port: int, access: "Access") -> None:
+async def _keep_training(settings: Settings, port: int, access: "Access") -> None:
     """Run a trainer as a child process, and another where it dies. Serving does not wait for it."""
     embedded = settings.store.startswith("sqlite")
     if settings.trainer == "off" or (settings.trainer == "auto" and not embedded):
@@ -141,18 +151,3 @@ async def _keep_training(settings: "Settings", port: int, access: "Access") -> N
             raise
         logger.warning("the trainer ended with status %d: another is started", status)
         await asyncio.sleep(1.0)
-
-
-COMMAND = Command(
-    "answer /select and /reward over HTTP",
-    run,
-    description="Answer /select and /reward until SIGTERM or an interrupt; then finish what was "
-    "asked, save the state, and end. With nothing given it serves the Zooplus example from "
-    "forage.db in this folder, with a trainer beside it; /docs describes every route.",
-    epilog="Exit status: 0 when it was stopped, 1 when it could not start.",
-    example="forage serve                                 # the example, on http://127.0.0.1:8000\n"
-    "forage serve --experiment shop.toml --port 8080\n"
-    "forage serve --store redis://redis:6379/0    # any number of these may share the log",
-    group="Start",
-    settings=("host", "port", "experiments", "trainer", "keys", "store"),
-)
