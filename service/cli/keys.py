@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 from pydantic import ValidationError
 from typer import Argument, BadParameter, Option
-from typer.models import OptionInfo
 
 from service.cli.options import Names, moment, names
 from service.cli.running import Command
@@ -39,7 +38,7 @@ def _file(settings: "Settings") -> Path:
     return settings.keys
 
 
-def _most(option: str, text: str) -> OptionInfo:
+def _most(option: str, text: str) -> object:
     return Option(option, metavar="N", help=f"at most: {text}")
 
 

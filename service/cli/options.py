@@ -26,6 +26,7 @@ def setting_option(name: str) -> Parameter:
     field = Settings.model_fields[name]
     default = f" ({field.default})" if field.default else ""
     kind = field.annotation
+    assert kind is not None
     flag = "experiment" if name == "experiments" else name.replace("_", "-")
     option = Option(
         None,

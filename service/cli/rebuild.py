@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import uvloop
 from typer import BadParameter, Option
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAMES = {"key": "key", "unit": "unit", "from": "since", "to": "until"}
 
 
-class Fields(dict[str, str | float]):
+class Fields(dict[str, Any]):
     """Of a Condition. A class of its own: Typer accepts no list of generic types."""
 
 
