@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -21,7 +20,7 @@ import pytest
 from service.__main__ import main
 from service.log.stores import open_store
 from tests.cli.forage import environment, expect_refusal, forage, serving, started
-from tests.support.process import unmeasured
+from tests.support.warm import Warm
 from tests.unit.archived import LATER_S, MORNING, Shop, a_decision
 
 DECISIONS = 600
@@ -128,23 +127,22 @@ def test_killed_at_any_moment_it_goes_on_and_has_each_row_once(
     written: str, tmp_path: Path
 ) -> None:
     """With kill -9, wherever it was: most of these fall between its first file and its last."""
-    command = [sys.executable, "-m", "service", "export", "--to", str(tmp_path), "--part-rows", "9"]
+    archive = tmp_path / "archive"
+    command = ["export", "--to", str(archive), "--part-rows", "9", "--store", written]
     rng, killed = Random(1), 0
     for _ in range(12):
-        running = subprocess.Popen(
-            [*command, "--store", written], stdout=subprocess.DEVNULL, env=environment()
-        )
-        while running.poll() is None and not list(tmp_path.glob("*/_archive.db")):
+        running = Warm(command, tmp_path, environment(), tmp_path / "said")
+        while running.poll() is None and not list(archive.glob("*/_archive.db")):
             time.sleep(0.001)
         time.sleep(rng.uniform(0.0, 0.3))
         running.kill()
         killed += running.wait() == -signal.SIGKILL
-        if list(tmp_path.glob("*/*/*.parquet")):
-            rewards = rewards_of(tmp_path)
+        if list(archive.glob("*/*/*.parquet")):
+            rewards = rewards_of(archive)
             assert rewards.items() <= all_rewards().items()
     assert killed > 0
-    assert forage(*command[3:], "--store", written).returncode == 0
-    assert rewards_of(tmp_path) == all_rewards()
+    assert forage(*command).returncode == 0
+    assert rewards_of(archive) == all_rewards()
 
 
 def test_a_unit_that_a_service_erases_leaves_the_archive(tmp_path: Path) -> None:
@@ -192,7 +190,7 @@ def told() -> Iterator[tuple[str, list[tuple[str, dict[str, int]]]]]:
             thread.join()
 
 
-def until(met: object, running: subprocess.Popen[bytes]) -> None:
+def until(met: object, running: subprocess.Popen[bytes] | Warm) -> None:
     deadline = time.monotonic() + 60.0
     while not met():  # type: ignore[operator]
         assert running.poll() is None
@@ -233,32 +231,27 @@ def test_a_follower_archives_what_is_final_tells_the_service_and_holds_the_folde
 
 
 def test_a_follower_waits_for_a_store_that_is_not_there_yet(written: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "service", "export", "--follow", "--to", "archive"]
-    running = subprocess.Popen(
-        [*command, "--part-rows", "200"],
-        cwd=tmp_path,
-        env=environment(FORAGE_URL="http://127.0.0.1:9"),
-        stderr=subprocess.PIPE,
+    said = tmp_path / "said"
+    running = Warm(
+        ["export", "--follow", "--to", "archive", "--part-rows", "200"],
+        tmp_path,
+        environment(FORAGE_URL="http://127.0.0.1:9"),
+        said,
     )
     try:
-        assert running.stderr is not None
-        assert b"waiting for the store" in running.stderr.readline()
+        until(lambda: said.exists() and "waiting for the store" in said.read_text(), running)
         (tmp_path / "copy").write_bytes(Path(written.removeprefix("sqlite:///")).read_bytes())
         (tmp_path / "copy").rename(tmp_path / "forage.db")
         until(lambda: list(tmp_path.glob("archive/*/*/part-*.parquet")), running)
     finally:
         running.kill()
-        running.wait()
-        running.stderr.close()
 
 
 def test_a_service_remembers_what_a_follower_has_taken(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         running.visit()
-        command = [sys.executable, "-m", "service", "export", "--follow", "--to", "archive"]
-        following = subprocess.Popen(
-            [*command, "--url", running.url], cwd=tmp_path, env=environment()
-        )
+        command = ["export", "--follow", "--to", "archive", "--url", running.url]
+        following = Warm(command, tmp_path, environment(), tmp_path / "said")
         path = "/experiments/zooplus/readers"
         try:
             until(
@@ -266,7 +259,6 @@ def test_a_service_remembers_what_a_follower_has_taken(tmp_path: Path) -> None:
             )
         finally:
             following.kill()
-            following.wait()
         assert running.get(path)["readers"] == {"archive": {"position": 2, "row": 0}}
 
 
@@ -317,11 +309,3 @@ def test_progress_is_told_on_a_terminal_alone(
     said = capsys.readouterr().err
     assert f"shop: events up to {DECISIONS // 3 + 1}" in said
     assert said.endswith("\r\033[K")
-
-
-def test_a_service_does_not_import_pyarrow() -> None:
-    code = (
-        "import sys, service.http.application, service.__main__; sys.exit('pyarrow' in sys.modules)"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], env=unmeasured(os.environ), check=False)
-    assert ended.returncode == 0

@@ -77,7 +77,7 @@ def running(folder: Path, *arguments: str) -> Iterator[Running]:
             process.wait()
 
 
-AFTER_S = [0.2, 1.0, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.0, 0.5, 1.5))]
+AFTER_S = [0.2, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.0, 0.5, 1.0, 1.5))]
 
 
 @pytest.mark.parametrize("after_s", AFTER_S)

@@ -48,13 +48,13 @@ def test_the_embedded_store_lies_in_the_folder_and_its_secret_is_the_owners(zoo:
     assert "power loss" in health["durability"]
 
 
-def test_a_serving_process_has_no_torch_and_stays_small(zoo: Serving) -> None:
+def test_a_serving_process_has_neither_torch_nor_pyarrow_and_stays_small(zoo: Serving) -> None:
     """All policies asked and taught; the bound is that of DESIGN's budgets."""
     policies = [policy["name"] for policy in zoo.get("/policies")["policies"]]
     for policy in policies * 25:
         zoo.visit(policy)
     maps = Path(f"/proc/{zoo.pid}/maps").read_text()
-    assert not re.search(r"torch|pandas|matplotlib", maps)
+    assert not re.search(r"torch|pandas|matplotlib|pyarrow", maps)
     status = Path(f"/proc/{zoo.pid}/status").read_text()
     resident_kib = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert resident_kib is not None

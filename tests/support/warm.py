@@ -18,11 +18,7 @@ from unittest import mock
 from tests.support.process import unmeasured
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_IMPORTED = [
-    "service.__main__", "service.http.application", "service.app", "service.http.bounded",
-    "uvicorn",
-    "uvicorn.protocols.http.httptools_impl", "uvloop", "tests.support.warm",
-]  # fmt: skip
+_IMPORTED = ["tests.support.warm", "tests.support.warmed"]
 
 
 class Warm:

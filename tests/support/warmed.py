@@ -1,0 +1,23 @@
+"""Imported by the process that forks (warm.py) alone: all that a service imports or makes once.
+
+None of it is garbage: a fork that looked through it would copy each page that it touched.
+"""
+
+import gc
+
+import uvicorn.protocols.http.httptools_impl  # noqa: F401
+import uvloop  # noqa: F401
+
+import service.__main__
+import service.app
+import service.cli.serve
+import service.http.bounded
+import service.log.stores.redis
+import service.log.stores.sqlite  # noqa: F401
+from service.http.application import api_routes
+from service.http.web import static_routes
+
+api_routes()
+static_routes()
+gc.collect()
+gc.freeze()
