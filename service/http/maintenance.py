@@ -82,7 +82,7 @@ async def post_skip(experiment: GrantedName, body: Skip, services: ServicesDep) 
 @router.get("/experiments/{experiment}/readers", responses=problems(404, 503))
 async def readers(state: StateDep, services: ServicesDep) -> ReaderList:
     """Readers of the log that trimming waits for, and what each has taken."""
-    needs = await services.store.readers(state.name)
+    needs = (await services.store.describe(state.name)).readers
     return ReaderList(
         readers={name: Reader(position=one.position, row=one.row) for name, one in needs.items()}
     )

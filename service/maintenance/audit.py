@@ -72,8 +72,8 @@ class Audit:
     async def run(self) -> AuditReport:
         found, store, name = self._found, self._store, self._name
         # Counts before rows: a service beside us only adds to the rows that are listed.
-        counted = sum((await store.decision_counts(name)).values())
-        removed = await store.removed(name)
+        kept = await store.describe(name)
+        counted, removed = sum(kept.counts.values()), kept.removed
         found.trimmed, found.erased = removed.trimmed, removed.erased
         origin = await self._find_origin()
         async for page in row_pages(store, name):

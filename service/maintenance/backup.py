@@ -88,7 +88,7 @@ def _image(source: Path, target: Path, progress: Progress) -> list[Copied]:
 async def _contents(path: Path) -> list[Copied]:
     async with opened(SqliteStore(path, readonly=True)) as store:
         names = await store.experiments()
-        return [copied_of(name, await store.instant(name)) for name in names]
+        return [copied_of(name, await store.describe(name, whole=True)) for name in names]
 
 
 # -- parts -----------------------------------------------------------------------------------------

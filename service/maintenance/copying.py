@@ -74,7 +74,7 @@ class _Copy:
     async def run(self) -> Copied:
         source, target, name = self._source, self._target, self._name
         snapshots = await source.snapshots(name)  # before the instant: none is of a later position
-        instant = await source.instant(name)
+        instant = await source.describe(name, whole=True)
         for key in await source.blob_keys(name):
             if (blob := await source.blob(name, key)) is not None:
                 await target.put_blob(name, key, blob)
@@ -175,7 +175,7 @@ class _Copy:
         return any(mark.position <= instant.position for mark in marks.values())
 
     async def _expect_nothing_removed(self, instant: Instant) -> None:
-        if await self._source.removed(self._name) != instant.removed:
+        if (await self._source.describe(self._name)).removed != instant.removed:
             raise RemovedMeanwhileError
         async for page in pages(self._source, self._name, instant.position):
             if any(_is_erasure(record) for record in page):

@@ -78,7 +78,7 @@ class Retention:
     async def _trim(self, live: Live, horizon: float) -> int:
         store, name = self._store, live.state.name
         walked = self._walked.setdefault(name, _Walked())
-        taken = list((await store.readers(name)).values())
+        taken = list((await store.describe(name)).readers.values())
         await self._walk_rows(name, walked, horizon, taken)
         await self._walk_events(live, walked, horizon, taken)
         walked.row = min([walked.row, *(one.row for one in taken)])  # one may have come since

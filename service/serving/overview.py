@@ -93,7 +93,7 @@ class Overview:
         """decisions: None while the log, which counts them, is gone."""
         counts = None
         if not self._journal.degraded:
-            counts = await self._store.decision_counts(state.name)
+            counts = (await self._store.describe(state.name)).counts
         shares = sum(learner.settings.share for learner in state.learners.values())
         rules, sums = state.definition.reward, state.reward_sums
         policies = []
@@ -145,7 +145,7 @@ class Overview:
     async def policies(self, state: State, policy: str | None = None) -> list[Figures]:
         """One policy, or all, with the health of their heads. Raises NotFound."""
         learners = [find(state, policy)] if policy else state.learners.values()
-        counts = await self._store.decision_counts(state.name)
+        counts = (await self._store.describe(state.name)).counts
         return [
             {
                 **self._policy(state, learner),

@@ -109,7 +109,7 @@ async def held(url: str) -> dict[str, Any]:
     await store.open()
     try:
         follower = Follower(store, Telemetry())
-        instant = await store.instant("zooplus")
+        instant = await store.describe("zooplus", whole=True)
         return {
             "events": await store.read("zooplus", 0, 10_000),
             "rows": [(row.id, row.payload) for row in await store.decisions("zooplus", 0, 10_000)],

@@ -152,7 +152,7 @@ async def expect_nothing_forgotten(held: Store) -> None:
         row = decode_decision(kept.payload)
         if row.id not in settled and (not row.deferred or activation_mark(row.id) in marks):
             waiting[row.id] = row.reward_by
-    instant = await held.instant("shop")
+    instant = await held.describe("shop", whole=True)
     assert instant.due == waiting
     assert sum(instant.counts.values()) == len(await held.decisions("shop", 0, 10_000))
 

@@ -77,7 +77,7 @@ async def marks_of(store: Store, experiment: str) -> dict[str, KeptMark]:
 async def everything(store: Store, experiment: str) -> dict[str, object]:
     """All that is kept of an experiment; of times to the millisecond, as Redis keeps them, and of
     rows their order."""
-    instant = await store.instant(experiment)
+    instant = await store.describe(experiment, whole=True)
     keys = await store.blob_keys(experiment)
     marks = [
         (m.identity, m.value, m.position, None if m.keep_until is None else round(m.keep_until, 2))
@@ -87,7 +87,7 @@ async def everything(store: Store, experiment: str) -> dict[str, object]:
         **await view(store, experiment),
         "position": instant.position,
         "all due": instant.due,
-        "removed": await store.removed(experiment),
+        "removed": (await store.describe(experiment)).removed,
         "marks": sorted(marks),
         "blobs": {key: await store.blob(experiment, key) for key in keys},
         "snapshots": await store.snapshots(experiment),
@@ -108,7 +108,7 @@ async def copied(source: Store, target: Backend) -> dict[str, dict[str, object]]
         for name in await source.experiments():
             found[name] = await everything(store, name)
             assert await store.commit([event("more", experiment=name)]) == [
-                Appended((await source.instant(name)).position + 1)
+                Appended((await source.describe(name, whole=True)).position + 1)
             ]
     finally:
         await store.close()
@@ -223,7 +223,7 @@ def test_whatever_was_written_a_copy_answers_the_same(
 
 @over_every_store
 async def test_the_instant_of_an_experiment_that_is_not_there_is_empty(store: Store) -> None:
-    assert await store.instant("zoo") == Instant(0, 0, {}, {}, Removed())
+    assert await store.describe("zoo", whole=True) == Instant(0, 0, {}, {}, Removed())
     assert await store.list_marks("zoo", "", 10) == ([], "")
     assert await store.blob_keys("zoo") == []
 
@@ -261,6 +261,6 @@ def test_a_file_that_an_older_forage_wrote_is_backed_up_and_restored(
         assert await store.read("zoo", 0, 9) == [Record(1, b"e")]
         assert await marks_of(store, "zoo") == {"a": KeptMark("a", "1.0", 1, None)}
         assert await store.commit([event("b")]) == [Appended(2)]
-        assert await store.removed("zoo") == Removed()
+        assert (await store.describe("zoo")).removed == Removed()
 
     stores_at(target).run(scenario)

@@ -131,7 +131,7 @@ def test_what_was_activated_after_the_instant_is_due_in_the_copy() -> None:
         await store.commit([activation(BEFORE), activation(SETTLED)])
         await store.commit([event(f"{SETTLED}#0/a", settles=SETTLED)])
         await copy(store, target, Progress(None))
-        assert (await target.instant("zoo")).due == {BEFORE: 5.0, AFTER: 5.0}
+        assert (await target.describe("zoo", whole=True)).due == {BEFORE: 5.0, AFTER: 5.0}
         marks, _ = await target.list_marks("zoo", "", 9)
         assert {mark.identity for mark in marks} == {
             *map(activation_mark, [BEFORE, SETTLED, AFTER]),

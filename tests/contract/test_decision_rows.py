@@ -14,7 +14,7 @@ async def test_a_decision_is_kept_once(store: Store) -> None:
     assert await store.commit([again]) == [Kept(b"first")]
     assert await store.decision("zoo", "d") == b"first"
     assert await store.decision("shop", "d") is None
-    assert await store.decision_counts("zoo") == {"linucb": 1}
+    assert (await store.describe("zoo")).counts == {"linucb": 1}
     assert await store.due("zoo", 1.0, 10) == []
 
 
@@ -23,8 +23,8 @@ async def test_decisions_are_counted_by_policy(store: Store) -> None:
     rows = [DecisionRow("zoo", f"d{n}", policy, b"d") for n, policy in enumerate("aabab")]
     await store.commit(rows[:2])
     await store.commit([*rows[2:], rows[0]])
-    assert await store.decision_counts("zoo") == {"a": 3, "b": 2}
-    assert await store.decision_counts("shop") == {}
+    assert (await store.describe("zoo")).counts == {"a": 3, "b": 2}
+    assert (await store.describe("shop")).counts == {}
 
 
 @over_every_store

@@ -72,10 +72,10 @@ async def test_what_a_reader_has_taken_is_remembered_until_it_goes(store: Store)
     await store.take_note("zoo", "archive", Taken(3, 5))
     await store.take_note("zoo", "archive", Taken(4, 6))
     await store.take_note("zoo", "other", Taken(0, 0))
-    assert await store.readers("zoo") == {"archive": Taken(4, 6), "other": Taken(0, 0)}
+    assert (await store.describe("zoo")).readers == {"archive": Taken(4, 6), "other": Taken(0, 0)}
     await store.take_note("zoo", "other", None)
-    assert await store.readers("zoo") == {"archive": Taken(4, 6)}
-    assert await store.readers("shop") == {}
+    assert (await store.describe("zoo")).readers == {"archive": Taken(4, 6)}
+    assert (await store.describe("shop")).readers == {}
 
 
 # -- snapshots -------------------------------------------------------------------------------------
@@ -142,14 +142,14 @@ async def test_a_row_that_is_due_and_those_after_it_are_not_trimmed(store: Store
     cut = Cut(0, await number_of(store, "c"), 0.0)
     await store.trim("zoo", cut, 100)
     assert await ids(store) == ["b", "c"]
-    assert await store.removed("zoo") == Removed(trimmed=1)
+    assert (await store.describe("zoo")).removed == Removed(trimmed=1)
     assert len(await store.due("zoo", 10.0, 10)) == 1
     await store.commit([event("settled", settles="b")])
     await store.trim("zoo", cut, 100)
     assert await ids(store) == []
     assert await store.decision("zoo", "b") is None
-    assert await store.removed("zoo") == Removed(trimmed=3)
-    assert await store.decision_counts("zoo") == {"linucb": 3}
+    assert (await store.describe("zoo")).removed == Removed(trimmed=3)
+    assert (await store.describe("zoo")).counts == {"linucb": 3}
 
 
 @over_every_store
@@ -212,7 +212,7 @@ async def test_an_erased_decision_is_gone_and_its_events_are_tombstones(store: S
     assert await ids(store) == ["b", "c"]
     assert await store.decision("zoo", "a") is None
     assert len(await store.due("zoo", 10.0, 10)) == 1
-    assert await store.removed("zoo") == Removed(erased=1)
+    assert (await store.describe("zoo")).removed == Removed(erased=1)
     assert set(await store.marks("zoo", ["mark1", "mark2"])) == {"mark1"}
     assert await store.snapshots("zoo") == [origin(6)]
     assert await store.blob("zoo", "weights") is None
@@ -258,7 +258,7 @@ async def test_a_heavy_erasure_is_whole(store: Store) -> None:
     rows = [f"row{n}" for n in range(1, 1_201)]
     await store.erase("zoo", erasure(rows, dict.fromkeys(range(1, 1201), b""), at=1_201))
     assert await ids(store) == []
-    assert await store.removed("zoo") == Removed(erased=1_200)
+    assert (await store.describe("zoo")).removed == Removed(erased=1_200)
     assert {record.payload for record in await store.read("zoo", 0, 1_200)} == {b""}
 
 

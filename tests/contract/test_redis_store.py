@@ -133,7 +133,7 @@ def test_an_unanswered_commit_may_be_given_again(server: RedisServer) -> None:
         for _ in range(2):
             await store.commit(batch)
         await expect_dense(store, 2)
-        assert await store.decision_counts("zoo") == {"linucb": 1}
+        assert (await store.describe("zoo")).counts == {"linucb": 1}
 
     run(server, scenario)
 

@@ -50,7 +50,7 @@ async def test_an_empty_log_holds_nothing(store: Store) -> None:
     assert await store.decision("zoo", "d") is None
     assert await store.decisions("zoo", 0, 10) == []
     assert await store.due("zoo", 1e12, 10) == []
-    assert await store.decision_counts("zoo") == {}
+    assert (await store.describe("zoo")).counts == {}
     assert await store.snapshots("zoo") == []
     assert await store.blob("zoo", "k") is None
 
@@ -175,7 +175,7 @@ def test_a_reopened_store_holds_all_it_held(backend: Backend) -> None:
         ]
         await store.commit([decision("d", 1.0), decision("late", 1.0)])
         assert await store.due("zoo", 9.0, 9) == [b"d"]
-        assert await store.decision_counts("zoo") == {"linucb": 3}
+        assert (await store.describe("zoo")).counts == {"linucb": 3}
         assert await store.snapshots("zoo") == [Snapshot(2, b"s")]
         assert await store.blob("zoo", "k") == b"blob"
         secrets.append(await store.secret())
@@ -203,7 +203,7 @@ async def test_many_writers_share_one_dense_log(store: Store) -> None:
 
     await asyncio.gather(*(write(task) for task in range(50)))
     await expect_dense(store, 300 + 150)
-    assert await store.decision_counts("zoo") == {"linucb": 300}
+    assert (await store.describe("zoo")).counts == {"linucb": 300}
 
 
 @over_every_store

@@ -91,5 +91,5 @@ async def view(store: Store, experiment: str) -> dict[str, object]:
         "decisions": [await store.decision(experiment, name) for name in "abcde"],
         "rows": [(row.id, row.payload) for row in await store.decisions(experiment, 0, 100)],
         "due": [await store.due(experiment, float(now), 100) for now in range(4)],
-        "counts": await store.decision_counts(experiment),
+        "counts": (await store.describe(experiment)).counts,
     }

@@ -155,7 +155,7 @@ def test_the_same_import_twice_changes_nothing() -> None:
 
     store = serve(import_all, import_again, import_again)
     assert len(asyncio.run(store.decisions("zooplus", 0, 1_000))) == VISITS
-    assert asyncio.run(store.decision_counts("zooplus")) == {"linucb": VISITS}
+    assert asyncio.run(store.describe("zooplus")).counts == {"linucb": VISITS}
 
 
 def test_an_import_that_was_cut_off_goes_on() -> None:
@@ -183,7 +183,7 @@ def test_a_reward_that_comes_to_be_known_is_learned_by_a_later_import() -> None:
         assert (state.position, state.learners["linucb"].rewards) == (2, 1)
 
     store = serve(both)
-    assert asyncio.run(store.instant("zooplus")).due == {}
+    assert asyncio.run(store.describe("zooplus", whole=True)).due == {}
 
 
 def test_an_import_is_known_when_its_rows_have_been_trimmed() -> None:

@@ -266,7 +266,7 @@ class MemoryStore(Store):
         known = tables[table]
         return {key: known[key] for key in keys if key in known}
 
-    async def describe(self, experiment: str, *, whole: bool) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         return self._experiments[experiment].describe()
 
     async def put(self, experiment: str, part: Part) -> None:

@@ -113,7 +113,7 @@ class RedisStore(Store):
     async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
         return await tables.get(self._redis, experiment, table, keys)
 
-    async def describe(self, experiment: str, *, whole: bool) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         return await tables.describe(self._redis, experiment, whole=whole)
 
     async def put(self, experiment: str, part: Part) -> None:

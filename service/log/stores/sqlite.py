@@ -109,7 +109,7 @@ class SqliteStore(Store):
             return None
         return sqlite_file.secret(self._path, tighten=not self._readonly)
 
-    async def describe(self, experiment: str, *, whole: bool) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         return await self._reader.run(lambda db: tables.describe(db, experiment, whole=whole))
 
     async def put(self, experiment: str, part: Part) -> None:

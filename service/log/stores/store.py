@@ -18,7 +18,6 @@ from service.log.stores.base import (
     Part,
     Record,
     Removal,
-    Removed,
     Scrub,
     Snapshot,
     Taken,
@@ -97,7 +96,7 @@ class Backend(Protocol):
         decision or a blob. The secret belongs to no experiment (""), and has the key SECRET."""
 
     @abstractmethod
-    async def describe(self, experiment: str, *, whole: bool) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         """whole: with what is due."""
 
     @abstractmethod
@@ -141,13 +140,6 @@ class Store(Backend):
     async def marks(self, experiment: str, identities: Sequence[str]) -> dict[str, Mark]:
         return await self.get(experiment, "marks", identities) if identities else {}
 
-    async def decision_counts(self, experiment: str) -> dict[str, int]:
-        """Decision rows ever kept, by policy."""
-        return dict((await self.describe(experiment, whole=False)).counts)
-
-    async def removed(self, experiment: str) -> Removed:
-        return (await self.describe(experiment, whole=False)).removed
-
     # -- beside the log ------------------------------------------------------------------------
 
     async def snapshots(self, experiment: str) -> list[Snapshot]:
@@ -181,9 +173,6 @@ class Store(Backend):
 
     # -- housekeeping --------------------------------------------------------------------------
 
-    async def readers(self, experiment: str) -> dict[str, Taken]:
-        return dict((await self.describe(experiment, whole=False)).readers)
-
     async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
         """Remember, durably, what a reader has taken. None: the reader is gone."""
         await self.put(experiment, Part(readers={reader: taken}))
@@ -205,9 +194,6 @@ class Store(Backend):
         await self.remove("", Scrub(), 0)
 
     # -- copies --------------------------------------------------------------------------------
-
-    async def instant(self, experiment: str) -> Instant:
-        return await self.describe(experiment, whole=True)
 
     async def list_marks(
         self, experiment: str, cursor: Cursor, limit: int
