@@ -30,7 +30,7 @@ from service.state.events import ExperimentDefined
 from service.state.fold import State, changes_due
 from service.state.learner import Learner, Staged
 
-Json = dict[str, Any]
+DefinitionJson = dict[str, Any]
 
 GUESS = "_guess_of_reward"
 """Name of the regression among the policies of the fold."""
@@ -55,7 +55,7 @@ def read_definitions(path: Path) -> dict[str, PolicyFields]:
     return policies
 
 
-def with_policies(definition: Json, extra: Mapping[str, PolicyFields]) -> Json:
+def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields]) -> DefinitionJson:
     """A definition with policies that get no traffic and learn from all of it.
 
     Raises ConfigurationError where they are wrong, or do not fit the experiment.
@@ -72,7 +72,7 @@ def with_policies(definition: Json, extra: Mapping[str, PolicyFields]) -> Json:
         raise ConfigurationError("\n".join(faults)) from error
 
 
-def regression(definition: Json) -> PolicyFields:
+def regression(definition: DefinitionJson) -> PolicyFields:
     """Settings of the regression: over context, arm and crosses; over the context for each arm
     apart where arms have no features."""
     whole = Definition.model_validate(definition)

@@ -11,6 +11,7 @@ from service.http.dependencies import GrantDep, GrantedName, ServicesDep, StateD
 from service.http.openapi import problems
 from service.http.schemas import Body
 from service.log.stores.base import Taken
+from service.maintenance.erasure import ErasedCount
 from service.security.access import expect_granted
 
 router = APIRouter(tags=["operate"])
@@ -18,11 +19,6 @@ router = APIRouter(tags=["operate"])
 
 MOST = 2**63 - 1
 """Of a position or a number of a row, in any store."""
-
-
-class ErasedCount(BaseModel):
-    decisions: int
-    events: int
 
 
 class ErasureAnswer(BaseModel):
@@ -54,13 +50,7 @@ async def delete_unit(
     expect_granted(grant, experiment)
     if experiment is not None:
         await services.engine.experiment(experiment)
-    gone = await services.eraser.erase(unit, experiment)
-    return ErasureAnswer(
-        erased={
-            name: ErasedCount(decisions=one.decisions, events=one.events)
-            for name, one in gone.items()
-        }
-    )
+    return ErasureAnswer(erased=await services.eraser.erase(unit, experiment))
 
 
 class Skip(Body):

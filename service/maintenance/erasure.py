@@ -54,11 +54,9 @@ STAGING_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class ErasedCounts:
-    """What was erased of one experiment."""
-
-    decisions: int = 0
-    events: int = 0
+class ErasedCount:  # on the wire: a docstring would be in its description
+    decisions: int
+    events: int
 
 
 class Eraser:
@@ -68,7 +66,7 @@ class Eraser:
         self._journal, self._store = journal, store
         self._sealer, self._telemetry = sealer, telemetry
 
-    async def erase(self, unit: str, experiment: str | None = None) -> dict[str, ErasedCounts]:
+    async def erase(self, unit: str, experiment: str | None = None) -> dict[str, ErasedCount]:
         """Erase a unit from one experiment, or from all, deleted ones too; the counts of each.
 
         Raises StoreUnavailable: then the same call again is safe, and needed.
@@ -76,7 +74,7 @@ class Eraser:
         store = self._store
         hashes = self._sealer.unit_hashes(unit)
         names = [experiment] if experiment is not None else await store.experiments()
-        gone, stopped = dict[str, ErasedCounts](), None
+        gone, stopped = dict[str, ErasedCount](), None
         for name in names:
             try:
                 gone[name] = await self._erase_from(name, hashes)
@@ -86,15 +84,15 @@ class Eraser:
             raise stopped
         return gone
 
-    async def _erase_from(self, name: str, hashes: list[str]) -> ErasedCounts:
+    async def _erase_from(self, name: str, hashes: list[str]) -> ErasedCount:
         await self._journal.discover(name)
-        live, total = self._journal.live.get(name), ErasedCounts()
+        live, total = self._journal.live.get(name), ErasedCount(0, 0)
         if live is None:
             return total
         await self._close(name, await self._unlogged(name, hashes))
         while found := await self._rows(name, hashes):
             gone = await self._erase_decisions(live, found)
-            total = ErasedCounts(total.decisions + gone.decisions, total.events + gone.events)
+            total = ErasedCount(total.decisions + gone.decisions, total.events + gone.events)
         await self._store.scrub()  # also after an earlier call that broke off
         return total
 
@@ -130,7 +128,7 @@ class Eraser:
 
     async def _erase_decisions(
         self, live: Live, rows: Mapping[str, Decision | None]
-    ) -> ErasedCounts:
+    ) -> ErasedCount:
         name, store = live.state.name, self._store
         await self._close(name, [row for row in rows.values() if row is not None])
         tombstones, artifacts = await self._events_of(name, rows)
@@ -150,7 +148,7 @@ class Eraser:
             len(tombstones),
             origin,
         )
-        return ErasedCounts(len(rows), len(tombstones))
+        return ErasedCount(len(rows), len(tombstones))
 
     async def _close(self, name: str, rows: Iterable[Decision]) -> None:
         """Take every link of the shown arms, and some after them: a settlement that runs right now

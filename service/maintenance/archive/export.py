@@ -5,7 +5,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
@@ -68,13 +68,10 @@ async def export(
     with _locked(folder):
         async with reading(url) as store:
             for name in await experiments_of(store, experiment):
-                archive = open_archive(store, name, folder, sizes, say)
-                try:
+                with closing(open_archive(store, name, folder, sizes, say)) as archive:
                     await archive.advance()
                     archive.flush()
                     await archive.write_open()
-                finally:
-                    archive.close()
                 found.append(Exported(name, totals(Folder(folder, name)), archive.unreadable))
     return found
 
@@ -97,13 +94,10 @@ async def follow(
             httpx.AsyncClient(timeout=10, headers=headers) as client,
         ):
             report = ServiceReport(client, service_url)
-            follower = ArchiveFollower(store, folder, report, experiment, sizes)
-            try:
+            with closing(ArchiveFollower(store, folder, report, experiment, sizes)) as follower:
                 while True:
                     await follower.round()
                     await asyncio.sleep(POLL_SECONDS)
-            finally:
-                follower.close()
 
 
 class ServiceReport:

@@ -30,7 +30,7 @@ COUNTERS = {
     ),
 }
 
-Json = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 
 async def examine_service(settings: Settings, url: str) -> list[Check]:
@@ -77,7 +77,7 @@ async def _examine(client: httpx.AsyncClient, memory_bytes: int) -> AsyncIterato
             yield check
 
 
-def _health(health: Json) -> Iterator[Check]:
+def _health(health: JsonObject) -> Iterator[Check]:
     if health["status"] == "ok":
         say = f"Forage {health['version']} on {health['store']}: {health['durability']}"
         yield ok("service", say)
@@ -90,7 +90,7 @@ def _health(health: Json) -> Iterator[Check]:
 
 
 async def _experiments(
-    client: httpx.AsyncClient, experiments: Sequence[Json]
+    client: httpx.AsyncClient, experiments: Sequence[JsonObject]
 ) -> AsyncIterator[Check]:
     if not experiments:
         yield warning("experiments", "there are none", "forage init; forage serve --help")
@@ -101,7 +101,7 @@ async def _experiments(
             yield check
 
 
-def examine_experiment(experiment: Json, policies: Sequence[Json]) -> list[Check]:
+def examine_experiment(experiment: JsonObject, policies: Sequence[JsonObject]) -> list[Check]:
     name = f"experiment {experiment['name']}"
     decisions = sum(policy["decisions"] for policy in policies)
     rewards = sum(policy["rewards"] for policy in policies)
@@ -117,7 +117,7 @@ def examine_experiment(experiment: Json, policies: Sequence[Json]) -> list[Check
     return found or [ok(name, f"{decisions:,} decisions, {rewards:,} rewards")]
 
 
-def _policy(name: str, policy: Json, decisions: int) -> Iterator[Check]:
+def _policy(name: str, policy: JsonObject, decisions: int) -> Iterator[Check]:
     if policy["share"] > 0 and not policy["decisions"] and decisions >= QUIET:
         say = f"has a share of the traffic and no decision of {decisions:,}"
         yield warning(name, say, "see whether every request names another policy")
