@@ -4,7 +4,7 @@ import base64
 import binascii
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -21,7 +21,7 @@ from service.security.addresses import IpNetwork, network_of
 from service.security.hosts import host_of, origin_of
 
 
-def commas(read: Callable[[str], Any]) -> BeforeValidator:
+def commas(read: Callable[[str], object]) -> BeforeValidator:
     """Several values, with commas between them in the environment."""
 
     def split(value: object) -> object:
@@ -172,7 +172,7 @@ class Settings(BaseSettings):
 
     @property
     def key_headers(self) -> dict[str, str]:
-        """What a request to a service carries."""
+        """Headers of a request to a service."""
         return {"Authorization": f"Bearer {self.key.get_secret_value()}"} if self.key else {}
 
     @field_validator("token_keys", mode="before")

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from service.errors import ConfigurationError
 
@@ -22,7 +21,7 @@ BATCH = 1_000  # rows of a Parquet file in memory at once
 Types = Mapping[str, str]
 """Features of the context: name -> type, as in the definition."""
 
-Line = tuple[int, dict[str, Any] | str]
+Line = tuple[int, dict[str, object] | str]
 """Its number, from 1, and the visit, or why it is none."""
 
 
@@ -86,10 +85,10 @@ READERS: dict[str, Callable[[Path, Types], Iterator[Line]]] = {
 }
 
 
-def _typed(cells: Mapping[str, str], types: Types) -> dict[str, Any]:
+def _typed(cells: Mapping[str, str], types: Types) -> dict[str, object]:
     """Cells of text as what they stand for; as they are where they do not look like it, for the
     service to refuse."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, cell in cells.items():
         kind = types.get(name.removeprefix(CONTEXT)) if name.startswith(CONTEXT) else None
         if name in NUMBERS or name == "at" or kind == "numeric":
@@ -112,14 +111,14 @@ def _number(cell: str) -> float | str:
         return cell
 
 
-def _json(cell: str) -> Any:
+def _json(cell: str) -> object:
     try:
         return json.loads(cell)
     except json.JSONDecodeError:
         return cell
 
 
-def _visit(row: Mapping[str, Any]) -> dict[str, Any]:
+def _visit(row: Mapping[str, object]) -> dict[str, object]:
     """With what is null left out, columns `context.name` as a context, and names that were written
     as numbers."""
     context = {
@@ -133,28 +132,27 @@ def _visit(row: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None and not name.startswith(CONTEXT)
     }
     for name in PARSED:
-        if isinstance(visit.get(name), str):
-            visit[name] = _json(visit[name])
-    if isinstance(visit.get("context"), dict):
-        context |= {name: value for name, value in visit["context"].items() if value is not None}
+        if isinstance(text := visit.get(name), str):
+            visit[name] = _json(text)
+    if isinstance(own := visit.get("context"), dict):
+        context |= {name: value for name, value in own.items() if value is not None}
     if context:
         visit["context"] = context
     for name in NAMES:
         if name in visit:
             visit[name] = _name(visit[name])
-    if isinstance(visit.get("arms"), list):
-        visit["arms"] = [_arm(arm) for arm in visit["arms"]]
-    if isinstance(visit.get("at"), datetime):
-        at = visit["at"]
+    if isinstance(arms := visit.get("arms"), list):
+        visit["arms"] = [_arm(arm) for arm in arms]
+    if isinstance(at := visit.get("at"), datetime):
         visit["at"] = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     return visit
 
 
-def _name(value: Any) -> Any:
+def _name(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _arm(arm: Any) -> Any:
+def _arm(arm: object) -> object:
     if not isinstance(arm, dict):
         return _name(arm)
     features = arm.get("features")

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Final
 
 from service.http.connection import REASONS, STATES, Connection, Limits, Reason, Served
-from service.observability.telemetry import Family, Telemetry
+from service.observability.telemetry import MetricFamily, Telemetry
 from service.security.addresses import IpNetwork, address_of, client_of
 
 LOOK_SECONDS: Final = 1.0
@@ -175,16 +175,16 @@ class Connections:
             return host
         return "" if any(found in each for each in self._trusted) else client_of(found)
 
-    def _families(self) -> Iterator[Family]:
+    def _families(self) -> Iterator[MetricFamily]:
         """Gauges, when they are scraped."""
         states = Counter(connection.state for connection in self._open)
-        yield Family(
+        yield MetricFamily(
             "forage_connections",
             "Connections that are open, by what they are doing.",
             ("state",),
             [((state,), float(states[state])) for state in STATES],
         )
-        yield Family(
+        yield MetricFamily(
             "forage_connections_bound",
             "Connections that this process keeps open at most.",
             (),

@@ -26,7 +26,7 @@ from service.state.artifacts import pack_artifact
 from service.state.events import Decision, decode_decision
 from service.state.fold import State
 from service.state.learner import Learner
-from service.training.settlements import History, collect
+from service.training.settlements import TrainingSet, collect
 
 COMPARED = 5_000
 """Settlements, the latest, that predictions are compared on."""
@@ -174,7 +174,9 @@ async def rebuild(store: Store, state: State, learner: Learner, without: frozens
     return Rebuilt(state.name, learner.name, version.number, artifact, comparison)
 
 
-def _version(learner: Learner, history: History, number: int, without: frozenset[str]) -> Version:
+def _version(
+    learner: Learner, history: TrainingSet, number: int, without: frozenset[str]
+) -> Version:
     active = learner.active
     version = _folded(learner, history.memory, history, number)
     version.trained_to, version.without = history.watermark, without
@@ -184,7 +186,7 @@ def _version(learner: Learner, history: History, number: int, without: frozenset
     return version
 
 
-def _folded(learner: Learner, memory: Memory, history: History, number: int) -> Version:
+def _folded(learner: Learner, memory: Memory, history: TrainingSet, number: int) -> Version:
     """A head over these settlements, in the features of the active version."""
     active = learner.active
     version = learner.version(number, active.encoder)
@@ -194,7 +196,9 @@ def _folded(learner: Learner, memory: Memory, history: History, number: int) -> 
     return version
 
 
-def _compared(learner: Learner, version: Version, present: History, left: History) -> Comparison:
+def _compared(
+    learner: Learner, version: Version, present: TrainingSet, left: TrainingSet
+) -> Comparison:
     memory = left.memory
     latest = slice(-COMPARED, None)
     x, arms = memory.x[latest], memory.arms[latest]
@@ -212,7 +216,7 @@ def _compared(learner: Learner, version: Version, present: History, left: Histor
     )
 
 
-def _error(learner: Learner, history: History, kept: Memory) -> float | None:
+def _error(learner: Learner, history: TrainingSet, kept: Memory) -> float | None:
     """Of a head that learned a history but for every fifth of the kept settlements, on these."""
     rows = range(len(kept))[::FOLDS][-COMPARED:]
     if len(rows) < FOLDS:

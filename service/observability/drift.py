@@ -1,13 +1,14 @@
-"""Has the world moved away from what was learned? Three figures, each against a reference that
-moves on by itself, none of which costs a request more than a fraction of a microsecond.
+"""Has the world moved away from what was learned? Three figures, each against a moving reference,
+at a fraction of a microsecond a request.
 
 rewards       Is the recent mean reward of a policy still its long-run mean?
 context       Do the recent contexts look like those of the last day? By feature.
-predictions   Does the mean that a policy foretells of what it shows come true?
+predictions   Does the predicted mean of what a policy shows come true?
 
-They live in memory, a set a process, and hold no raw value of a context.
+Each process holds its own in memory, without raw values of a context.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 from math import sqrt
 from random import Random
@@ -42,7 +43,7 @@ RECENT, LONG = 1 / 256, 1 / 8192
 """Weights of the newest reward in its running means: memories of about 500 and 16,000 rewards."""
 
 FEWEST = 1_000
-"""Rewards before a shift is told."""
+"""Rewards before a shift is reported."""
 
 
 class Stride:
@@ -59,13 +60,13 @@ class Stride:
         self._since = self._last = monotonic()
 
     def next(self, now: float) -> int:
-        """One was taken: how many further on the next one is."""
+        """Distance from this sample to the next."""
         self._adapt(now)
         return self._rng.randrange(1, 2 * self._every)
 
     def _adapt(self, now: float) -> None:
-        """Half as many where a block of samples came too fast, at once more where one was long in
-        coming."""
+        """Halve the rate after a block of samples that was too fast; raise it at once after a long
+        gap."""
         gap, self._last = now - self._last, now
         self._block += 1
         slow = 16 / PER_SECOND
@@ -144,21 +145,15 @@ def stability(reference: Array, recent: Array, *, by_value: bool) -> float:  # (
     """
     values, counts = np.unique(reference, return_counts=True)
     if by_value or len(values) <= GROUPS:
-        common = values[np.argsort(-counts, kind="stable")[: GROUPS - 1]]
-        shares = [_shares([(x == v).sum() for v in common], len(x)) for x in (reference, recent)]
+        bounds = values[np.argsort(-counts, kind="stable")[: GROUPS - 1]]
+        equal = [x[:, None] == bounds for x in (reference, recent)]
+        groups = [np.where(each.any(1), each.argmax(1), len(bounds)) for each in equal]
     else:
-        edges = np.unique(np.quantile(reference, np.arange(1, GROUPS) / GROUPS))
-        groups = [np.searchsorted(edges, x) for x in (reference, recent)]
-        counted = [np.bincount(of, minlength=len(edges) + 1)[:-1].tolist() for of in groups]
-        shares = [_shares(own, len(reference)) for own in counted]
-    p, q = shares
+        bounds = np.unique(np.quantile(reference, np.arange(1, GROUPS) / GROUPS))
+        groups = [np.searchsorted(bounds, x) for x in (reference, recent)]
+    sizes = [np.bincount(group, minlength=len(bounds) + 1) + 0.5 for group in groups]
+    p, q = (size / size.sum() for size in sizes)
     return float(np.sum((q - p) * np.log(q / p)))
-
-
-def _shares(counts: list[int], total: int) -> Array:
-    """Of groups and of the rest."""
-    whole = np.append(counts, total - np.sum(counts)) + 0.5
-    return np.asarray(whole / whole.sum())
 
 
 class RewardDrift:
@@ -181,7 +176,7 @@ class RewardDrift:
             self.squares += long * (reward * reward - self.squares)
             return
         if not self.count:
-            return  # of a reward before all that is watched
+            return  # corrects a reward from before the watch began
         recent, long = max(RECENT, 1 / self.count), max(LONG, 1 / self.count)
         self.recent += recent * (reward - was)
         self.long += long * (reward - was)
@@ -213,7 +208,7 @@ class Calibration:
 
 
 class PredictionDrift:
-    """What was foretold of shown arms, just before their rewards were learned, and came of them."""
+    """Predictions for shown arms, made just before their rewards were learned, and the rewards."""
 
     def __init__(self, rng: Random, samples: int = SAMPLES) -> None:
         self.predicted, self.observed = np.zeros((2, samples))
@@ -232,7 +227,7 @@ class PredictionDrift:
         self.count += 1
 
     def revise(self, decision: str, arm: str, reward: float | None) -> None:
-        """None: as it was foretold."""
+        """reward: None sets it to the prediction."""
         slot = self._slots.get((decision, arm))
         if slot is not None:
             self.observed[slot] = self.predicted[slot] if reward is None else reward
@@ -244,26 +239,26 @@ class PredictionDrift:
         low, high = rules.range
         tenths = np.array_split(np.argsort(self.predicted, kind="stable"), GROUPS)
         gaps = [len(t) * abs((self.predicted[t] - self.observed[t]).mean()) for t in tenths]
-        foretold, came = float(self.predicted.sum()), float(self.observed.sum())
+        predicted, observed = float(self.predicted.sum()), float(self.observed.sum())
         residuals = self.predicted - self.observed
         spread = sqrt(max(float(residuals @ residuals), (high - low) ** 2))
         return Calibration(
             float(sum(gaps)) / len(residuals) / (high - low),
-            foretold / came if came > 0 else None,
-            (foretold - came) / spread,
+            predicted / observed if observed > 0 else None,
+            (predicted - observed) / spread,
         )
 
 
 @dataclass(slots=True)
 class _Policy:
-    """What is watched of a policy, as it was born (`Learner.born`)."""
+    """Drift of a policy since its birth (`Learner.born`)."""
 
     born: int
     rewards: RewardDrift
     predictions: PredictionDrift
 
     def move(self, learner: Learner, decision: str, outcome: SettledReward) -> None:
-        """What is withdrawn counts as what was foretold, and as the mean of all."""
+        """A withdrawn reward counts as predicted, and as the long-run mean."""
         settled, was, reward = outcome.settled, outcome.was, outcome.learned
         self.rewards.move(self.rewards.long if reward is None else reward, was)
         predictions = self.predictions
@@ -273,13 +268,13 @@ class _Policy:
         predictions.left -= 1
         if predictions.left <= 0:
             predictions.left = predictions.stride.next(monotonic())
-            mean = _foretold(learner, settled)
+            mean = _predicted(learner, settled)
             if mean is not None:
                 predictions.take(decision, settled.arm, mean, settled.reward)
 
 
 class Drift:
-    """All that is watched in one process. `decided` and `learned` are called where it happens."""
+    """All drift of one process, fed by `decided` and `learned`."""
 
     def __init__(self, rng: Random | None = None, samples: int = SAMPLES) -> None:
         self._rng, self._samples = rng or Random(), samples
@@ -326,14 +321,14 @@ class Drift:
         watch = self._policies.get((state.name, policy))
         return watch.predictions.figures(state.definition.reward) if watch else None
 
-    def forget_others(self, names: "set[str] | dict[str, State]") -> None:
-        """Keep only what is watched of these experiments."""
+    def forget_others(self, names: Container[str]) -> None:
+        """Forget all other experiments."""
         self._contexts = {name: one for name, one in self._contexts.items() if name in names}
         self._policies = {key: one for key, one in self._policies.items() if key[0] in names}
 
 
-def _foretold(learner: Learner, settled: Settled) -> float | None:
-    """A policy's mean of one arm; None where it foretells nothing of it."""
+def _predicted(learner: Learner, settled: Settled) -> float | None:
+    """A policy's mean of one arm; None where it predicts none."""
     if not learner.policy.has_head or (settled.inline and learner.policy.per_arm):
         return None
     phi = learner.active.phi(np.array([settled.x]))

@@ -1,7 +1,7 @@
-"""How each policy did over time: samples of sums that are kept anyway, in bounded memory.
+"""The past of each policy: samples of existing sums, in bounded memory.
 
-Nothing is counted here, and nothing on the way of a request: every few seconds the sums of the fold
-and the running means of the telemetry are written down.
+No request waits for it: every few seconds it copies the sums of the fold and the running means of
+the telemetry.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """The log of a process, on stderr: lines to read on a terminal, JSON objects for a collector.
 
 The modules log through `logging`, as the libraries do that they use; structlog gives each line its
-fields, among them the id of the request that it is about. What is secret is taken out at the end,
-from the whole line, whoever wrote it.
+fields, among them the id of its request. A last step hides secrets in the whole line.
 """
 
 import base64
@@ -11,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterable
 from contextvars import ContextVar
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -29,16 +28,16 @@ SECRETS = [
     (re.compile(r"(?i)\b(FORAGE_TOKEN_KEYS['\"]?\s*[:=]\s*['\"]?)[^\s'\"]+"), rf"\1{HIDDEN}"),
     (re.compile(r"(?<![\w-])[\w-]{80,}(?![\w-])", re.ASCII), HIDDEN),  # tokens: 120 and more
 ]  # fmt: skip
-"""What a secret looks like wherever it turns up, and what is left of it."""
+"""How to recognise secrets, and what to write in their place."""
 
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(10, 32), *range(127, 160))}
-"""A name of a caller's may not begin a line of its own, nor move a terminal's cursor."""
+"""A caller's text may neither begin a line of its own nor move a terminal's cursor."""
 
 
 def log_to_stderr(
     level: str, form: Literal["auto", "console", "json"], token_keys: Iterable[bytes] = ()
 ) -> None:
-    """Send the log of all libraries to stderr, from `level` on. token_keys: never to be written."""
+    """Send the log of all libraries to stderr, from `level` on. The log never holds token_keys."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(form, sys.stderr, token_keys))
     logging.basicConfig(level=level.upper(), handlers=[handler])
@@ -46,10 +45,10 @@ def log_to_stderr(
 
 
 REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID")
-"""Of the request under way."""
+"""Of the current request."""
 
 
-def _add_request_id(_: Any, __: str, line: EventDict) -> EventDict:
+def _add_request_id(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
     name = REQUEST_ID.get(None)
     if name is not None:
         line.setdefault("request_id", name)
@@ -86,7 +85,7 @@ def formatter(
 
 
 class Redact:
-    """A processor that hides what is secret in every text of a line."""
+    """A processor that hides secrets in every text of a line."""
 
     def __init__(self, token_keys: Iterable[bytes] = ()) -> None:
         forms = {form for key in token_keys for form in _written(key)}

@@ -22,7 +22,7 @@ from service.observability.drift import Drift
 SECONDS = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 1.0)
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """A gauge read when scraped, or a counter where its name ends in `_total`: values by the values
     of its labels."""
 
@@ -32,7 +32,7 @@ class Family(NamedTuple):
     values: list[tuple[tuple[str, ...], float]]
 
 
-Reading = Callable[[], Iterable[Family]]
+Reading = Callable[[], Iterable[MetricFamily]]
 
 
 RECENT = 50

@@ -5,7 +5,7 @@ from time import monotonic
 
 from service.bandits.policies.version import WIDE
 from service.log.journal import Journal
-from service.observability.telemetry import Family, Telemetry
+from service.observability.telemetry import MetricFamily, Telemetry
 from service.state.fold import State
 from service.state.footprint import footprint_of
 from service.state.learner import Learner
@@ -59,7 +59,7 @@ class MetricsCollector:
         self._journal, self._telemetry, self._clock = journal, telemetry, clock
         self._due_since: dict[tuple[str, str], tuple[tuple[int, int], float]] = {}
 
-    def __call__(self) -> Iterator[Family]:
+    def __call__(self) -> Iterator[MetricFamily]:
         states = self._journal.states
         self._telemetry.drift.forget_others(states)
         yield from _families(PROCESS, (), self._process())
@@ -158,9 +158,9 @@ def explores(learner: Learner) -> bool:
 
 def _families(
     texts: dict[str, str], labels: tuple[str, ...], values: Iterable[Row]
-) -> Iterator[Family]:
+) -> Iterator[MetricFamily]:
     rows: dict[str, list[tuple[tuple[str, ...], float]]] = {name: [] for name in texts}
     for name, key, value in values:
         rows[name].append((key, value))
     for name, text in texts.items():
-        yield Family(name, text, labels, rows[name])
+        yield MetricFamily(name, text, labels, rows[name])

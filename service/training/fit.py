@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +59,7 @@ def fit(
     seed: int,
     weights: Array | None = None,  # (n,) for how much of a row each counts; None: all whole
 ) -> Fitted:
-    """The loss is of the shown arm's output; the latest share of the rows stops the descent."""
+    """The loss reads the shown arm's output; the latest share of the rows stops the descent."""
     weights = np.ones(len(reward)) if weights is None else weights
     torch.manual_seed(seed)
     body = _body(plan)
@@ -101,7 +100,7 @@ class _Embeddings(nn.Module):
         return torch.cat([rows[:, group] @ table for group, table in tables], dim=1)
 
     def weight(self) -> Array:  # (inputs, groups * embedding)
-        """All tables as the one matrix that they are."""
+        """All tables as one matrix."""
         whole: torch.Tensor = torch.block_diag(*self.tables)  # type: ignore[no-untyped-call]
         return np.asarray(whole.detach().double().numpy())
 
@@ -136,7 +135,7 @@ def _descend(
     split: int,
     plan: Plan,
 ) -> tuple[int, float]:
-    """Adam until `patience` passes brought nothing; leaves the best parameters in place."""
+    """Adam until `patience` passes bring no gain; leaves the best parameters in place."""
     training = plan.training
     criterion = (
         nn.functional.binary_cross_entropy_with_logits if plan.log_loss else nn.functional.mse_loss
@@ -145,7 +144,7 @@ def _descend(
     optimizer = torch.optim.Adam(parameters, lr=training.learning_rate)
     batch = max(training.batch, -(-split // training.steps))
 
-    def loss(chosen: Any) -> torch.Tensor:
+    def loss(chosen: torch.Tensor | slice) -> torch.Tensor:
         outputs = head(body(rows[chosen]))
         own = outputs.gather(1, columns[chosen][:, None])[:, 0]
         counted = weights[chosen]
@@ -162,10 +161,10 @@ def _descend(
             optimizer.step()
         body.eval()
         with torch.no_grad():
-            now = float(loss(held_out))
+            current = float(loss(held_out))
         bad += 1
-        if now < best - WORTHWHILE:
-            best, kept, bad = now, [p.detach().clone() for p in parameters], 0
+        if current < best - WORTHWHILE:
+            best, kept, bad = current, [p.detach().clone() for p in parameters], 0
     with torch.no_grad():
         for parameter, value in zip(parameters, kept, strict=True):
             parameter.copy_(value)

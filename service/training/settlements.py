@@ -25,7 +25,7 @@ BIRTHS = (ExperimentDefined, PolicyReset)
 
 
 @dataclass
-class History:
+class TrainingSet:
     """A policy's settlements in log order, up to a count of rewards, reached at `watermark`.
 
     begins     log position from which on none is missing: where the policy was born, later since
@@ -46,7 +46,7 @@ async def collect(
     learner: Learner,
     count: int | None = None,
     without: Collection[str] | None = None,
-) -> History:
+) -> TrainingSet:
     """Read a policy's settlements since its head was born, as they were corrected until then;
     without those that a window or a change of the world made stale.
 
@@ -55,24 +55,24 @@ async def collect(
 
     Raises StoreUnavailable where the log does not hold them.
     """
-    history = None
+    training: TrainingSet | None = None
     gone = learner.active.without if without is None else frozenset(without)
     async for position, event in replay(store, state.name):
         if isinstance(event, BIRTHS) and event.revision == learner.born:
-            history = History(Memory(state.schema.width, learner.settings.window), position)
-        elif history is not None:
-            _take(history, position, event, state, learner, gone)
-        if history is not None and (
-            position == state.position if count is None else history.rewards >= count
+            training = TrainingSet(Memory(state.schema.width, learner.settings.window), position)
+        elif training is not None:
+            _take(training, position, event, state, learner, gone)
+        if training is not None and (
+            position == state.position if count is None else training.rewards >= count
         ):
-            history.watermark = position
-            history.memory.trim()
-            return history
+            training.watermark = position
+            training.memory.trim()
+            return training
     raise StoreUnavailable("the log ends before the rewards that it should hold")
 
 
 def _take(
-    history: History,
+    training: TrainingSet,
     position: int,
     event: AnyEvent,
     state: State,
@@ -81,29 +81,29 @@ def _take(
 ) -> None:
     """What an event says of a policy's settlements."""
     if isinstance(event, ChangeDetected) and is_change_of(event, learner):
-        history.memory.drop(event.columns, event.since)
-        history.begins = max(history.begins, event.since)
+        training.memory.drop(event.columns, event.since)
+        training.begins = max(training.begins, event.since)
     elif isinstance(event, Erased):
-        history.memory.forget(event.decisions)
+        training.memory.forget(event.decisions)
     elif not isinstance(event, Learned | Tombstone) or event.schema_version != state.schema_version:
         pass
     elif isinstance(event, Learned):
-        _remember(history, position, event, learner.outcomes(event), event.decision in without)
+        _remember(training, position, event, learner.outcomes(event), event.decision in without)
     elif learner.learns_from(event.policy):
         unseen = event.inline if learner.settings.per_arm else 0
-        history.rewards += event.rewards - unseen
+        training.rewards += event.rewards - unseen
 
 
 def _remember(
-    history: History, position: int, event: Learned, found: list[SettledReward], left_out: bool
+    training: TrainingSet, position: int, event: Learned, found: list[SettledReward], left_out: bool
 ) -> None:
     """Settlements that are left out count as rewards: a training falls due as it would."""
-    memory, key = history.memory, event.decision
+    memory, key = training.memory, event.decision
     for outcome in found:
         settled = outcome.settled
         if outcome.was is None:
-            history.rewards += 1
-            history.left_out += left_out
+            training.rewards += 1
+            training.left_out += left_out
             if not left_out:
                 memory.add(position, key, settled)
         elif memory.holds(key, settled.arm):

@@ -13,7 +13,7 @@ from service.errors import StoreUnavailable
 from service.state.artifacts import read_artifact
 from service.state.events import Expired
 from service.state.fold import State
-from service.training.settlements import History, collect
+from service.training.settlements import TrainingSet, collect
 from service.training.trainer import due_count, train
 from tests.unit.folding import Log, bits, replay, shop, store_of
 
@@ -45,12 +45,12 @@ def rewarded(log: Log, count: int, policy: str = "p") -> None:
         log.settle(policy, {arm: float(liked)}, {"pet": pet, "age": number})
 
 
-def collected(log: Log, count: int) -> History:
+def collected(log: Log, count: int) -> TrainingSet:
     learner = log.state.learners["p"]
     return asyncio.run(collect(store_of(log), log.state, learner, count))
 
 
-def rewards_of(history: History) -> list[float]:
+def rewards_of(history: TrainingSet) -> list[float]:
     return history.memory.rewards
 
 
