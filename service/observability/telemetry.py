@@ -4,9 +4,10 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from time import time
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import (
@@ -92,34 +93,8 @@ class Count:
         self.count += 1
 
 
-class Counts(Collector):
-    """A counter by labels; each series begins when it is first asked for."""
-
-    def __init__(
-        self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry
-    ) -> None:
-        self._name, self._text, self._labels = name, text, tuple(labels)
-        self._series: dict[tuple[str, ...], Count] = {}
-        registry.register(self)
-
-    def labels(self, *values: str) -> Count:
-        found = self._series.get(values)
-        if found is None:
-            found = self._series[values] = Count()
-        return found
-
-    def describe(self) -> Iterable[Metric]:
-        return [CounterMetricFamily(self._name, self._text, labels=self._labels)]
-
-    def collect(self) -> Iterable[Metric]:
-        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
-        for values, one in self._series.items():
-            family.add_metric(values, one.count, created=one.created)
-        yield family
-
-
 class Timing:
-    """How often something took how long, by the same thread's word; counts by bucket of SECONDS."""
+    """Durations that only the event loop's thread observes: counts by bucket of SECONDS."""
 
     __slots__ = ("counts", "created", "total")
 
@@ -133,33 +108,49 @@ class Timing:
         self.total += times * seconds
 
 
-class Timings(Collector):
-    """A histogram by one label, or by none."""
+Series = TypeVar("Series", Count, Timing)
 
-    def __init__(self, name: str, text: str, label: str, registry: CollectorRegistry) -> None:
-        self._name, self._text, self._labels = name, text, [label] if label else []
-        self._series: dict[str, Timing] = {}
+
+class Labelled(Collector, Generic[Series]):
+    """A metric by labels; each series begins with its first use."""
+
+    def __init__(
+        self,
+        kind: type[Series],
+        name: str,
+        text: str,
+        labels: Sequence[str] = (),
+        *,
+        registry: CollectorRegistry,
+    ) -> None:
+        self._kind: type[Series] = kind
+        self._name, self._text, self._labels = name, text, tuple(labels)
+        self._series: dict[tuple[str, ...], Series] = {}
         registry.register(self)
 
-    def labels(self, value: str) -> Timing:
-        found = self._series.get(value)
-        if found is None:
-            found = self._series[value] = Timing()
-        return found
+    def labels(self, *values: str) -> Series:
+        series = self._series.get(values)
+        if series is None:
+            series = self._series[values] = self._kind()
+        return series
 
     def describe(self) -> Iterable[Metric]:
-        return [HistogramMetricFamily(self._name, self._text, labels=self._labels)]
+        kind = CounterMetricFamily if self._kind is Count else HistogramMetricFamily
+        return [kind(self._name, self._text, labels=self._labels)]
 
     def collect(self) -> Iterable[Metric]:
-        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        counts = CounterMetricFamily(self._name, self._text, labels=self._labels)
+        timings = HistogramMetricFamily(self._name, self._text, labels=self._labels)
         bounds = [*map(str, SECONDS), "+Inf"]
-        for value, timing in self._series.items():
-            values = [value] if self._labels else []
-            counts = accumulate(timing.counts)
-            family.add_metric(values, list(zip(bounds, counts, strict=True)), timing.total)
+        for values, one in self._series.items():
+            if isinstance(one, Count):
+                counts.add_metric(values, one.count, created=one.created)
+                continue
+            buckets = list(zip(bounds, accumulate(one.counts), strict=True))
+            timings.add_metric(values, buckets, one.total)
             named = dict(zip(self._labels, values, strict=True))
-            family.add_sample(f"{self._name}_created", named, timing.created)
-        yield family
+            timings.add_sample(f"{self._name}_created", named, one.created)
+        yield counts if self._kind is Count else timings
 
 
 class Telemetry:
@@ -167,85 +158,66 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.requests = Counts(
-            "forage_http_requests_total",
-            "Requests answered.",
-            ["route", "method", "status"],
-            registry,
+        counts = partial(Labelled[Count], Count, registry=registry)
+        timings = partial(Labelled[Timing], Timing, registry=registry)
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        self.requests = counts(
+            "forage_http_requests_total", "Requests answered.", ["route", "method", "status"]
         )
-        self.stages = Timings(
-            "forage_stage_seconds", "Time spent in a stage of answering.", "stage", registry
+        self.stages = timings(
+            "forage_stage_seconds", "Time spent in a stage of answering.", ["stage"]
         )
-        self.append_seconds = Timings(
+        self.append_seconds = timings(
             "forage_log_append_seconds",
             "Time of one durable commit of the log, shared by all that waited for it.",
-            "",
-            registry,
-        ).labels("")
-        self.decisions = Counts(
-            "forage_decisions_total",
-            "Decisions made.",
-            ["experiment", "policy"],
-            registry,
+        ).labels()
+        self.decisions = counts(
+            "forage_decisions_total", "Decisions made.", ["experiment", "policy"]
         )
-        self.repeated = Counts(
+        self.repeated = counts(
             "forage_repeated_decisions_total",
             "Requests answered with the decision that their Idempotency-Key stood for already.",
             ["experiment"],
-            registry,
         )
-        self.rewards = Counts(
+        self.rewards = counts(
             "forage_rewards_total",
             "Rewards answered, by outcome.",
             ["experiment", "policy", "outcome"],
-            registry,
         )
-        self.unlogged = Counter(
+        self.unlogged = counter(
             "forage_unlogged_decisions_total",
             "Decisions that were answered before, or without, being logged.",
-            registry=registry,
         )
-        self.overflowed = Counter(
-            "forage_lost_decisions_total",
-            "Unlogged decisions that the buffer had no room for.",
-            registry=registry,
+        self.overflowed = counter(
+            "forage_lost_decisions_total", "Unlogged decisions that the buffer had no room for."
         )
-        self.degraded = Gauge(
-            "forage_degraded", "1 while the log cannot be written.", registry=registry
-        )
-        self.refused = Counts(
+        self.degraded = gauge("forage_degraded", "1 while the log cannot be written.")
+        self.refused = counts(
             "forage_refused_total",
             "Requests refused for their key, or for want of one.",
             ["reason"],
-            registry,
         )
-        self.closed = Counts(
+        self.closed = counts(
             "forage_connections_closed_total",
             "Connections that the service ended, by reason.",
             ["reason"],
-            registry,
         )
-        self.keys_stale = Gauge(
+        self.keys_stale = gauge(
             "forage_keys_stale",
             "1 while the file of keys cannot be read and the keys of before hold.",
-            registry=registry,
         )
-        self.damaged = Counter(
+        self.damaged = counter(
             "forage_damaged_snapshots_total",
             "Snapshots passed over because they could not be read.",
-            registry=registry,
         )
-        self.trimmed = Counter(
+        self.trimmed = counter(
             "forage_trimmed_total",
             "Rows, events and marks that were deleted because of their age.",
             ["experiment"],
-            registry=registry,
         )
-        self.erased = Counter(
-            "forage_erased_decisions_total",
-            "Decisions erased because a unit was.",
-            ["experiment"],
-            registry=registry,
+        self.erased = counter(
+            "forage_erased_decisions_total", "Decisions erased because a unit was.", ["experiment"]
         )
         self.snapshots: dict[str, float] = {}
         """Unix time of each experiment's last snapshot."""
