@@ -19,6 +19,9 @@ AT_ONCE = 50
 
 Json = dict[str, object]
 
+UNKNOWN = {"mean": None, "width": None, "bonus": None, "draw_share": None, "moved": None}
+"""What an answer has of a candidate without attributions: every field, as null."""
+
 
 async def explain(
     journal: Journal, store: Store, id: str, experiment: str | None, grant: Grant | None = None
@@ -107,8 +110,7 @@ def _attributed(state: State, decision: Decision) -> list[Json]:
     if decision.probabilities:
         known = dict(zip(decision.arms, decision.probabilities, strict=True))
     found: list[Json] = [
-        {"arm": arm, "probability": known.get(arm), "mean": None, "width": None}
-        for arm in decision.arms
+        {"arm": arm, "probability": known.get(arm), **UNKNOWN} for arm in decision.arms
     ]
     learner = state.learners.get(decision.policy)
     if learner is None or state.schema_version != decision.schema_version:
