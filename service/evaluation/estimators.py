@@ -36,7 +36,7 @@ from service.evaluation.intervals import (
 Array = npt.NDArray[np.float64]
 
 NAMES = ("ips", "snips", "dr", "switch_dr")
-"""Estimators that have an interval. DM has none: no interval from the rows knows of its bias."""
+"""Estimators with an interval. DM has none: the rows tell nothing of its bias."""
 
 THRESHOLDS = 10
 """Candidates for the threshold of Switch-DR."""

@@ -111,7 +111,7 @@ class Audit:
     # -- rows ----------------------------------------------------------------------------------
 
     def _take_row(self, row: KeptRow) -> None:
-        """What a row says by itself, and where it was made."""
+        """Check a row by itself, and note the position it was made at."""
         found, name = self._found, row.id or f"row {row.number}"
         found.decisions += 1
         self._progress.tell(f"{self._name}: rows read {found.decisions:,}")
@@ -137,7 +137,7 @@ class Audit:
         self._positions.append(place.position)
 
     async def _derive(self, rows: RowsByPosition, position: int | None) -> None:
-        """Derive again what was made at a position, the state's own; None: past the log's end."""
+        """Derive the decisions made up to a position, the state's own; None: all that are left."""
         async for _, made_at, payload in rows.up_to(inf if position is None else position):
             decision = decode_decision(payload)
             self._derived += 1

@@ -29,21 +29,21 @@ from service.state.learner import Learner
 from service.training.settlements import TrainingSet, collect
 
 COMPARED = 5_000
-"""Settlements, the latest, that predictions are compared on."""
+"""The latest settlements, on which predictions are compared."""
 
 FOLDS = 5
-"""Every fifth settlement is held out, and foretold by heads that learned the others."""
+"""Every fifth settlement is held out, and predicted by heads that learned the others."""
 
 ACTIVATION_SECONDS, POLL_SECONDS = 60.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Decisions that all of this is true of; None: whatever it is.
+    """Selects the decisions for which all of it holds; None: any.
 
-    key           name of the API key that asked
-    unit          whom they were for, as the caller says it
-    since, until  unix seconds, the first within and the last without
+    key           name of the caller's API key
+    unit          as the caller names it
+    since, until  unix seconds, the first included and the last excluded
     """
 
     key: str | None = None
@@ -63,9 +63,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a rebuilt head is beside the present one.
+    """A rebuilt head beside the present one.
 
-    settlements, left_out   that the present head learned, and those of them that the other does not
+    settlements, left_out   that the present head learned, and those that the rebuilt one leaves out
     mean_reward             of both
     difference              of their predictions of the latest settlements that both learned: root
                             mean square, and the largest
@@ -143,7 +143,7 @@ async def find(
     sealer: TokenSealer,
     say: Say | None = None,
 ) -> frozenset[str]:
-    """Ids of the decisions that one of the conditions holds of."""
+    """Ids of the decisions that meet one of the conditions."""
     hashes = [[] if one.unit is None else sealer.unit_hashes(one.unit) for one in conditions]
     found, read, progress = set[str](), 0, Progress(say)
     async for page in row_pages(store, experiment):
@@ -240,7 +240,7 @@ def _mean(rewards: Sequence[float]) -> float | None:
 
 async def hand_over(url: str, headers: Mapping[str, str] | None, rebuilt: Rebuilt) -> None:
     """Give a version to a service and wait until it serves. Raises ConfigurationError where the
-    service refuses it, StoreUnavailable where it does not come to serve."""
+    service refuses it, StoreUnavailable where it does not serve in time."""
     path = f"/experiments/{rebuilt.experiment}/policies/{rebuilt.policy}"
     async with httpx.AsyncClient(base_url=url, timeout=60, headers=headers) as client:
         try:
