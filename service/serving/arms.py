@@ -1,4 +1,4 @@
-"""The arms that a request names: those of the catalogue are looked up, the others encoded."""
+"""Candidates from the arms of a request: catalogue arms by their rows, inline arms encoded."""
 
 import asyncio
 
@@ -12,10 +12,10 @@ from service.log.replay import Pace
 from service.state.fold import State
 
 Found = tuple[Candidates, dict[str, InlineArm]]
-"""What there is to choose from, and which of it lies outside the catalogue."""
+"""The candidates, and those of them outside the catalogue."""
 
 AT_ONCE = 100
-"""Arms outside the catalogue that are encoded without a pause: 2 to 4 ms."""
+"""Inline arms that are encoded without a pause, in 2 to 4 ms."""
 
 
 def are_many(arms: RequestedArms | None) -> bool:
@@ -52,8 +52,8 @@ def find(state: State, arms: RequestedArms | None, most: int) -> Found:
 
 
 async def find_many(state: State, arms: RequestedArms, most: int) -> Found:
-    """The same in slices, between which other requests have their turn. The caller holds the lock
-    under which the experiment is folded: the catalogue stays as it is."""
+    """`find` with pauses for other requests. The caller holds the lock of the fold, so that the
+    catalogue stays as it is."""
     if len(arms) > most:
         raise Invalid(f"give 1 to {most} arms", path="arms")
     mixture, pace = _Mixture(state), Pace()
@@ -72,7 +72,7 @@ def _mixed(state: State, arms: RequestedArms) -> Found:
 
 
 class _Mixture:
-    """Arms of the catalogue and others, in the order in which they are named."""
+    """Catalogue and inline arms, in the order of the request."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -82,25 +82,21 @@ class _Mixture:
         self._inline: dict[str, InlineArm] = {}
 
     def add(self, arm: str | InlineArm) -> None:
-        index = len(self._ids)
+        rows, path = self._state.rows, f"arms.{len(self._ids)}"
         if isinstance(arm, InlineArm):
             self._ids.append(arm.id)
             self._inline[arm.id] = arm
-            if arm.id in self._state.rows:
-                self._refuse(index, "is in the catalogue: give its id alone")
+            if arm.id in rows:
+                self._faults.append(Fault(path, "is in the catalogue: give its id alone"))
             else:
-                path = f"arms.{index}.features"
-                self._rows.append(self._state.schema.encode_arm(arm.features, path))
-            return
-        self._ids.append(arm)
-        row = self._state.rows.get(arm)
-        if row is None:
-            self._refuse(index, "is not in the catalogue")
+                row = self._state.schema.encode_arm(arm.features, f"{path}.features")
+                self._rows.append(row)
         else:
-            self._rows.append(row)
-
-    def _refuse(self, index: int, message: str) -> None:
-        self._faults.append(Fault(f"arms.{index}", message))
+            self._ids.append(arm)
+            if arm in rows:
+                self._rows.append(rows[arm])
+            else:
+                self._faults.append(Fault(path, "is not in the catalogue"))
 
     def found(self) -> Found:
         """Raises Invalid that names each fault."""

@@ -1,4 +1,4 @@
-"""What one decision may take of memory and of the log."""
+"""Limits of one decision's memory and of its row."""
 
 from service.bandits.policies.candidates import SELECTED, Candidates
 from service.definition.select_request import RequestedArms
@@ -7,19 +7,17 @@ from service.settings import Settings
 from service.state.learner import Learner
 
 CHEAP_MS = 0.5
-"""What is estimated to take no longer takes little memory as well."""
+"""A decision that is estimated to take no longer needs little memory as well."""
 
 SELECTION_MS = 6e-4
-"""Of each arm of a selection that is too long to be remembered: to tell which of them differ."""
+"""Per arm of a selection too long for the cache: to find the distinct ones."""
 
 LEAST_CHANCE = 2
-"""Bytes of a probability in the log, at least."""
+"""Bytes of a probability in a row, at least."""
 
 
 class Bounds:
-    """decision_bytes   of a row whose request names its arms: a catalogue's length is its owner's
-    too_long         what is said of one that is longer
-    """
+    """decision_bytes: of a row whose request names its arms; the owner chose a catalogue's size."""
 
     def __init__(self, settings: Settings) -> None:
         self.decision_bytes = settings.max_decision_bytes
@@ -38,10 +36,10 @@ class Bounds:
         named: RequestedArms | None = None,
         inline: int = 0,
     ) -> float:
-        """Before it is decided. Raises Invalid where it would take too much; else milliseconds that
-        looking through arms which nobody named before will take.
+        """Raises Invalid for a decision beyond the limits. Returns the milliseconds of finding the
+        distinct ones among arms that no request has named before.
 
-        named: by the request; inline: how many of them lie outside the catalogue
+        named: by the request; inline: how many of these lie outside the catalogue
         """
         count = len(candidates.ids)
         if (wanted := learner.prices.bytes(count, slots)) > self._memory:

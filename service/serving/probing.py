@@ -1,11 +1,7 @@
-"""A trained version on rows as the log has them, before it is staged: what breaks there would break
-every fold after it."""
-
-from collections.abc import Mapping
-from typing import Any
+"""Tries a trained version on rows of the log before it is staged: a fault would break every later
+fold."""
 
 import numpy as np
-import numpy.typing as npt
 
 from service.bandits.policies.version import Version
 from service.bandits.posterior import Observation
@@ -18,21 +14,21 @@ from service.state.fold import State
 from service.state.learner import Learner
 
 ROWS = 256
-"""Settlements of the log that a version is tried on, at most."""
+"""Settlements of the log for a trial, at most."""
 
 LOOKED_AT = 1_000
-"""Events that they are looked for in."""
+"""Events that are searched for them."""
 
 LEARNED = 16
-"""Rows that it learns on trial."""
+"""Rows that the version learns in the trial."""
 
 LARGEST = 1e4
-"""Of a feature of a trained net, whose mean square over a row is 1 where it was fitted; and, in
-spans of the reward, of what a version predicts."""
+"""Of a trained net's feature, whose mean square over a fitted row is 1, and of a prediction, in
+spans of the reward."""
 
 
 async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
-    """What was settled last, of decisions under the present features."""
+    """The latest settlements of decisions under the present features."""
     after, last = max(state.position - LOOKED_AT, 0), state.position
     events = [event async for _, event in replay(store, state.name, after, upto=last)]
     found = [
@@ -45,11 +41,11 @@ async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
 
 
 def expect_sound(learner: Learner, version: Version, x: Array, span: tuple[float, float]) -> None:
-    """Raises Damaged where the version says what is no number, or on most rows what is far from
-    what any fitted one says, or does so once it has learned a few; it is not to be used after.
+    """Raises Damaged where the version predicts no finite numbers, or ones on most rows that no
+    fitted version predicts, also once it has learned a few rows; nobody can use it afterwards.
 
-    x: (n, schema.width), of the log, some of which anybody may have sent; a row of ones stands for
-    a log that has none. span: of the rewards.
+    x: (n, schema.width), of the log, to which anybody may have sent rows; a row of ones replaces
+    none. span: of the rewards.
     """
     try:
         _expect_sound(version, x if len(x) else np.ones((1, x.shape[1])), span)
@@ -58,21 +54,21 @@ def expect_sound(learner: Learner, version: Version, x: Array, span: tuple[float
 
 
 def _expect_sound(version: Version, x: Array, span: tuple[float, float]) -> None:
-    _expect_finite(version.describe()[1])
+    for name, array in version.describe()[1].items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"{name} is not finite")
     phi, arms, (low, high) = version.phi(x), [""] * len(x), span
     if version.encoder.trained is not None:
         features = version.encoder.trained(version.view.rows(x))
         _expect_near(features, LARGEST, "the features that its net makes")
     for again in (False, True):
-        said = [version.mean(phi, arms), version.encoder.predict(phi)]
-        if version.head is not None:
-            said.append(version.head.width(phi, arms))
-        if not np.isfinite(said).all():
+        predictions = [version.mean(phi, arms), version.encoder.predict(phi)]
+        widths = [] if version.head is None else [version.head.width(phi, arms)]
+        if not np.isfinite(predictions + widths).all():
             raise ValueError("a mean or a width on rows of the log is not finite")
-        for predicted in said[:2]:
-            _expect_near(
-                predicted[:, None], LARGEST * max(high - low, abs(high)), "its predictions"
-            )
+        for predicted in predictions:
+            most = LARGEST * max(high - low, abs(high))
+            _expect_near(predicted[:, None], most, "its predictions")
         if again or version.head is None:
             return
         for row in phi[:LEARNED]:
@@ -80,13 +76,7 @@ def _expect_sound(version: Version, x: Array, span: tuple[float, float]) -> None
 
 
 def _expect_near(values: Array, most: float, what: str) -> None:  # (n, m)
-    """By the middle one of the rows."""
+    """The median row decides."""
     size = np.median(np.abs(values).max(axis=1))
     if not size <= most:
         raise ValueError(f"on rows of the log {what} are as large as {size:.1e}")
-
-
-def _expect_finite(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ValueError(f"{name} is not finite")
