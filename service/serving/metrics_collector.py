@@ -1,4 +1,4 @@
-"""Gauges of the state of one process, read when they are scraped."""
+"""Gauges of one process, computed at each scrape."""
 
 from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
@@ -11,24 +11,24 @@ from service.state.footprint import footprint_of
 from service.state.learner import Learner
 
 Row = tuple[str, tuple[str, ...], float]
-"""A gauge, the values of its labels, its own."""
+"""A gauge's name, the values of its labels, and its value."""
 
 PROCESS = {
-    "forage_processes": "Services that share this log and live.",
-    "forage_log_queue_entries": "Entries that wait for the writer of the log.",
-    "forage_buffered_decisions": "Decisions that were answered and wait in memory for the log.",
-    "forage_follow_lag_seconds": "Since a log that is shared was last read to its end.",
+    "forage_processes": "Live replicas of this log known to this process.",
+    "forage_log_queue_entries": "Entries in the queue of the log writer.",
+    "forage_buffered_decisions": "Answered decisions in memory that the log lacks.",
+    "forage_follow_lag_seconds": "Since this process last read a shared log to its end.",
 }
 EXPERIMENT = {
     "forage_log_position": "Events folded.",
-    "forage_quarantined": "1 where an event cannot be folded and the experiment is not served.",
+    "forage_quarantined": "1 while an event that cannot be folded stops the experiment.",
     "forage_snapshot_age_seconds": "Since the last snapshot.",
-    "forage_experiment_memory_bytes": "Of its heads, nets and arms, as estimated.",
-    "forage_snapshot_lag_ratio": "Events since the last snapshot over those that make one due.",
+    "forage_experiment_memory_bytes": "Estimated memory of its heads, nets and arms.",
+    "forage_snapshot_lag_ratio": "Events since the last snapshot over those between two.",
 }
 POLICY = {
     "forage_policy_share": "Share of the traffic that names no policy.",
-    "forage_policy_explores": "1 where the policy draws what it shows, 0 where it is sure by rule.",
+    "forage_policy_explores": "1 where chance decides, 0 where the rule alone does.",
     "forage_reward_mean": "Mean of all settled rewards.",
     "forage_reward_recent_mean": "Mean of the last rewards, about 500.",
     "forage_reward_shift_sigmas": "Recent less long-run mean reward, in standard errors.",
@@ -37,21 +37,21 @@ POLICY = {
     "forage_prediction_bias_sigmas": "Predicted less observed reward, in standard errors.",
     "forage_selection_entropy_nats": "Running mean of the entropy of a choice.",
     "forage_propensity_minimum": "Smallest propensity of a shown arm since the start.",
-    "forage_head_smallest_eigenvalue": "Of A; it has to grow.",
+    "forage_head_smallest_eigenvalue": "Of A; it should grow.",
     "forage_head_condition_number": "Of A; largest over smallest eigenvalue.",
-    "forage_head_dominance_ratio": "Largest eigenvalue of A over what as many usual rows make it.",
-    "forage_model_version": "Trained version that serves; 0 is untrained.",
-    "forage_trained_to_position": "Log position that the version was trained to.",
-    "forage_training_overdue_seconds": "Since a training fell due that was not done; 0: none is.",
+    "forage_head_dominance_ratio": "Largest eigenvalue of A over that of as many usual rows.",
+    "forage_model_version": "The serving version; 0 is untrained.",
+    "forage_trained_to_position": "Log position up to which the version was trained.",
+    "forage_training_overdue_seconds": "Since a training fell due; 0 while none is.",
 }
 FEATURE = {
-    "forage_clipped_values_total": "Values of a feature that lay beyond its clip.",
-    "forage_context_stability_index": "Of the latest contexts against those of the last day.",
+    "forage_clipped_values_total": "Values of a feature beyond its clip.",
+    "forage_context_stability_index": "Latest contexts against those of the last day.",
 }
 
 
 class MetricsCollector:
-    """What `Telemetry.read` takes. Remembers since when a training is due."""
+    """The source of `Telemetry.read`. It remembers since when a training has been due."""
 
     def __init__(
         self, journal: Journal, telemetry: Telemetry, clock: Callable[[], float] = monotonic
@@ -109,7 +109,7 @@ class MetricsCollector:
             yield "forage_selection_entropy_nats", watch.entropy
             yield "forage_propensity_minimum", watch.minimum
         if version.head is not None and version.columns <= WIDE:
-            # A wider head's spectrum is left to `GET /policies`: a scrape holds up all else.
+            # `GET /policies` has a wider head's spectrum: a scrape holds the event loop.
             health = version.head.health(version.usual)
             yield "forage_head_smallest_eigenvalue", health.smallest_eigenvalue
             yield "forage_head_condition_number", health.condition_number
@@ -134,7 +134,7 @@ class MetricsCollector:
                 yield "forage_calibration_ratio", found.ratio
 
     def _overdue(self, key: tuple[str, str], learner: Learner) -> float:
-        """Since the first scrape that saw this training due."""
+        """Since the first scrape at which this training was due."""
         if not learner.training_due:
             self._due_since.pop(key, None)
             return 0.0
@@ -152,7 +152,7 @@ class MetricsCollector:
 
 
 def explores(learner: Learner) -> bool:
-    """Whether its choice is drawn, or sure but for ties."""
+    """Whether chance decides more than ties."""
     return learner.settings.epsilon > 0 or learner.policy.rule.explores
 
 

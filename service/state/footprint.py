@@ -1,8 +1,8 @@
-"""The memory that an experiment will take, from its definition: before any of it is made.
+"""Estimates an experiment's memory from its definition, before it allocates any.
 
-What is counted is what grows: heads, nets, draws, settlements that are remembered, the catalogue
-and what policies make of it. Measured against the peak of a process that learns, decides and takes
-a snapshot, 17 kinds of definitions between 30 MB and 1 GB lay between half and twice of it.
+The estimate counts what grows: heads, nets, draws, remembered settlements, the catalogue and its
+encodings. For 17 kinds of definitions between 30 MB and 1 GB it was between half and twice the
+measured peak of a process that learns, decides and takes a snapshot.
 """
 
 from itertools import pairwise
@@ -28,32 +28,31 @@ from service.state.learner import REMEMBERED
 NUMBER = 8
 
 SHARED, DISJOINT, MEMBERS = 8, 6, 5
-"""Matrices of m x m that a shared head comes to, at its peak: A, its root and the root with the
-mean beside it, one more while they are made, and what a snapshot copies; that each head of its own
-comes to, in stacks that double; and each member of an ensemble."""
+"""Peak number of m x m matrices: of a shared head (A, its root, the root with the mean, a
+temporary, the copies of a snapshot), of each arm's own head in stacks that double, and of each
+member of an ensemble."""
 
 LOGISTIC = 10
-"""The same of a logistic head, with F beside A."""
+"""Matrices of a logistic head, with F beside A."""
 
 FULL = 8
-"""Matrices of as many rows as differ, or parameters, where Z is whole."""
+"""Matrices of a full Z, whose size is the number of distinct rows or of parameters."""
 
 DRAWS = 4
-"""Numbers of a column and a draw: normals, weights in both precisions, those of another scale."""
+"""Numbers per column and draw: normals, weights in both precisions, weights of another scale."""
 
 RANKED = 2
-"""Times that rows of all parameters are held at once."""
+"""Copies of the rows of all parameters at one time."""
 
 VALUE, STRING, ARM = 32, 120, 1_000
-"""Bytes of a number and of a string as the catalogue has them, and of an arm without either."""
+"""Bytes of a number and of a string in the catalogue, and of an arm without either."""
 
 SETTLEMENT = 600
-"""Bytes of a settlement that is remembered, without its row."""
+"""Bytes of a remembered settlement without its row."""
 
 
 def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, int]:
-    """Bytes of each part, with so many arms in the catalogue. heads: arms that have one of their
-    own already, where they are more."""
+    """Bytes of each part. arms: in the catalogue; heads: arms with a head of their own, if more."""
     schema = Schema(definition.features)
     raw = sum(
         VALUE * width(feature) if feature.type in ("vector", "numeric") else STRING
@@ -70,18 +69,18 @@ def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, in
 
 
 def footprint_of(state: State) -> dict[str, int]:
-    """Of an experiment as it stands."""
+    """Of the present state."""
     return footprint(state.definition, len(state.arms), heads_of(state))
 
 
 def heads_of(state: State) -> int:
-    """Arms that have a head of their own: those that were removed keep theirs."""
+    """Arms with a head of their own; removed ones keep theirs."""
     heads = (learner.active.head for learner in state.learners.values())
     return max((head.count for head in heads if isinstance(head, DisjointRidgeHead)), default=0)
 
 
 def expect_room(quota: int, state: State, definition: Definition, arms: int) -> None:
-    """Raises Invalid where an experiment would take more than the quota, and more than it does."""
+    """Raises Invalid where an experiment would exceed the quota and its present memory."""
     parts = footprint(definition, arms, 0 if state.deleted else heads_of(state))
     wanted = sum(parts.values())
     if wanted <= quota or (not state.deleted and wanted <= sum(footprint_of(state).values())):
@@ -99,7 +98,7 @@ def _policy(
     m, parameters, inner = _widths(policy, columns)
     numbers = 6.0 * parameters  # of the trained and the untrained net, and of a version on its way
     numbers += arms * (3 * columns + m + inner) + _matrices(policy, heads) * m * m
-    draws = getattr(policy, "draws", 1)
+    draws = int(policy.model_dump(include={"draws"}).get("draws", 1))
     if is_disjoint(policy) or not policy.sees_features:
         numbers += (min(arms * draws, KEPT_PLACES) + min(arms * draws, KEPT_DRAWS)) / 3
     else:
@@ -127,7 +126,7 @@ def _widths(policy: AnyPolicy, columns: int) -> tuple[int, int, int]:
 
 
 def _matrices(policy: AnyPolicy, heads: int) -> int:
-    """Of m x m, that its head comes to."""
+    """Matrices of m x m."""
     if is_disjoint(policy):
         return DISJOINT * heads
     match policy:
@@ -142,7 +141,7 @@ def _matrices(policy: AnyPolicy, heads: int) -> int:
 
 
 def _gradient(definition: Definition, policy: Gradient, parameters: int, arms: int) -> float:
-    """Of all parameters of a net."""
+    """Numbers of a head over all parameters of a net."""
     if policy.form == "full":
         return FULL * float(min(parameters, _combinations(definition) * (arms + 1))) ** 2
     held = 4 * policy.rank if policy.form == "low_rank" else 2
@@ -150,7 +149,7 @@ def _gradient(definition: Definition, policy: Gradient, parameters: int, arms: i
 
 
 def _combinations(definition: Definition) -> float:
-    """Contexts that differ."""
+    """Distinct contexts."""
     found = 1.0
     for feature in definition.features.context.values():
         match feature:
