@@ -23,7 +23,7 @@ from service.http.pacing import Pacing
 from service.http.problems import answer_to, problem_of
 from service.http.scope import CALLER, headers_of
 from service.http.services import Services
-from service.http.writing import written
+from service.http.writing import encode_in_slices
 from service.security.access import Caller, Grant
 
 LONG_BYTES: Final = 16_384
@@ -213,4 +213,4 @@ async def _each(requests: Sequence[Asked], one: Callable[[Asked], Awaitable[byte
         started.append(asyncio.ensure_future(guarded(request)))
         await asyncio.sleep(0)
     results = await asyncio.gather(*started)
-    return await written({"results": results}, "results")
+    return await encode_in_slices({"results": results})

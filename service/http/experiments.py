@@ -4,7 +4,7 @@ Arms and policies have a short form without /experiments/{experiment} for a serv
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -52,9 +52,9 @@ def _answer(state: State, response: Response) -> ExperimentAnswer:
     )
 
 
-def _listed(arms: Mapping[str, Mapping[str, Any]]) -> Response:
-    """As `ArmList`, but for the check of each, which took longer than all else: what is listed was
-    checked when it came."""
+def _listed(arms: Mapping[str, Mapping[str, object]]) -> Response:
+    """An `ArmList`, without the validation of each arm, which took longest: they were validated on
+    arrival."""
     listed = [{"id": arm, "features": features} for arm, features in arms.items()]
     return Response(msgspec.json.encode({"arms": listed}), media_type="application/json")
 

@@ -1,4 +1,4 @@
-"""The route by which visits that somebody else decided come into the log."""
+"""The route that imports visits of other systems into the log."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final
@@ -7,12 +7,11 @@ from fastapi import APIRouter, Depends
 from pydantic import AwareDatetime, BaseModel, Field
 
 from service.definition.experiment import ArmId, Name, Number, Values
-from service.definition.select_request import InlineArm
 from service.errors import Invalid, Refused
 from service.http.dependencies import ServicesDep, get_only_state, get_state
 from service.http.openapi import problems
 from service.http.problems import problem_of
-from service.http.schemas import ArmBody, Body, Problem
+from service.http.schemas import ArmBody, Body, Problem, arms_of
 from service.maintenance.importing import ImportStatus, Visit
 from service.state.fold import State
 
@@ -45,15 +44,9 @@ class VisitBody(Body):
     )
 
     def visit(self) -> Visit:
-        arms: list[str | InlineArm] | None = None
-        if self.arms is not None:
-            arms = [
-                InlineArm(arm.id, arm.features) if isinstance(arm, ArmBody) else arm
-                for arm in self.arms
-            ]
         return Visit(
-            self.id, self.at.timestamp(), self.context, self.arm, self.propensity, arms,
-            self.probabilities, self.reward, self.unit,
+            self.id, self.at.timestamp(), self.context, self.arm, self.propensity,
+            arms_of(self.arms), self.probabilities, self.reward, self.unit,
         )  # fmt: skip
 
 
@@ -73,10 +66,10 @@ class ImportItem(BaseModel):
     problem: Problem | None = None
 
     @classmethod
-    def of(cls, became: ImportStatus | Refused) -> "ImportItem":
-        if isinstance(became, Refused):
-            return cls(status=became.status, problem=problem_of(became))
-        return cls(status=200, answer=became)
+    def of(cls, result: ImportStatus | Refused) -> "ImportItem":
+        if isinstance(result, Refused):
+            return cls(status=result.status, problem=problem_of(result))
+        return cls(status=200, answer=result)
 
 
 class ImportAnswer(BaseModel):
@@ -98,10 +91,10 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         if len(body.visits) > services.settings.max_batch:
             raise Invalid(f"at most {services.settings.max_batch} visits", path="visits")
         visits = [each.visit() for each in body.visits]
-        became = await services.importer.take(
+        results = await services.importer.take(
             state, body.policy, visits, skip_refused=body.skip_refused
         )
-        return ImportAnswer(results=[ImportItem.of(each) for each in became])
+        return ImportAnswer(results=[ImportItem.of(each) for each in results])
 
     return routes
 

@@ -15,7 +15,7 @@ from service.http.schemas import (
     Health,
     Readiness,
 )
-from service.http.writing import written
+from service.http.writing import encode_in_slices
 from service.security.access import granted
 from service.serving.explain import explain
 
@@ -33,7 +33,7 @@ async def decision(
 ) -> Response:
     """What was decided, and why."""
     found = await explain(services.journal, services.store, id, experiment, grant)
-    return Response(await written(found, "candidates"), media_type="application/json")
+    return Response(await encode_in_slices(found), media_type="application/json")
 
 
 @router.post("/decisions/{id}/activate", tags=["decide"], responses=problems(404, 409, 410, 503))

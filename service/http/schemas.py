@@ -1,9 +1,12 @@
-"""What goes over the wire. Bodies refuse unknown fields; answers are complete in OpenAPI."""
+"""Bodies and answers of the routes. Bodies refuse unknown fields; OpenAPI describes answers in
+full."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.config import JsonValue
 
 from service.definition.experiment import ArmId, Definition, Name, Number, Text, Values
 from service.definition.faults import at_most
@@ -15,7 +18,7 @@ Token = Annotated[str, Field(min_length=1, max_length=1_024)]
 
 
 MEMBERS = 64
-"""Of a body, at most: more than any takes."""
+"""Limit for a body: more than any takes."""
 
 
 class Body(BaseModel):
@@ -25,7 +28,7 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _has_few_members(cls, given: Any) -> Any:
+    def _has_few_members(cls, given: object) -> object:
         """Of a hundred thousand that are unknown, each would be a fault of its own."""
         if isinstance(given, dict) and len(given) > MEMBERS:
             raise ValueError(f"has {len(given)} members, more than any body here takes")
@@ -37,6 +40,12 @@ class ArmBody(Body):
 
     id: ArmId
     features: Values = Field(default_factory=dict, json_schema_extra={"default": {}})
+
+
+def arms_of(arms: Sequence[str | ArmBody] | None) -> list[str | InlineArm] | None:
+    if arms is None:
+        return None
+    return [InlineArm(arm.id, arm.features) if isinstance(arm, ArmBody) else arm for arm in arms]
 
 
 class SelectBody(Body):
@@ -67,14 +76,8 @@ class SelectBody(Body):
     )
 
     def question(self, key: str | None = None, caller: str = "") -> SelectRequest:
-        arms: list[str | InlineArm] | None = None
-        if self.arms is not None:
-            arms = [
-                InlineArm(arm.id, arm.features) if isinstance(arm, ArmBody) else arm
-                for arm in self.arms
-            ]
         return SelectRequest(
-            self.context, self.experiment, self.policy, self.unit, arms, self.top_k,
+            self.context, self.experiment, self.policy, self.unit, arms_of(self.arms), self.top_k,
             key=key, deferred=self.deferred, caller=caller,
         )  # fmt: skip
 
@@ -99,7 +102,7 @@ class SelectAnswer(BaseModel):
     accept_until: datetime
 
 
-FORMS: Any = [
+FORMS: list[JsonValue] = [
     {
         "required": [form],
         "properties": {
@@ -238,7 +241,7 @@ class ExperimentList(BaseModel):
 
 class Arm(BaseModel):
     id: str
-    features: dict[str, Any]
+    features: dict[str, object]
 
 
 class ArmList(BaseModel):
@@ -343,7 +346,7 @@ class DecisionAnswer(BaseModel):
     )
     at: datetime
     key: str = Field(description="Name of the API key that asked; empty where keys are off.")
-    context: dict[str, Any]
+    context: dict[str, object]
     ranking: list[Ranked]
     slate_propensity: float
     seed: int

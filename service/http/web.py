@@ -1,7 +1,7 @@
 """Pages and scripts for a browser: the SDK, the demo shop, the console, Swagger UI.
 
 Every file of a folder is a route of its own, read and compressed once: no path of a request ever
-meets the disk, and what there is not is a 404 like any other.
+reaches the disk, and a missing file is a 404 like any other.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ FOLDERS: Final[dict[str, str]] = {
 OPENAPI: Final = "/openapi.json"
 
 KINDS: Final = {".js": "text/javascript", ".ts": "text/plain", ".md": "text/markdown"}
-"""Of which the system's table may say something else."""
+"""Types that the system's table may have otherwise."""
 
 COMPRESSED_BYTES: Final = 512
 """Below, a compressed copy saves no packet."""
@@ -57,9 +57,6 @@ SCRIPT_HEADERS: Final = {
 }
 
 
-Sender = Callable[[Request], Awaitable[Response]]
-
-
 class File(NamedTuple):
     """A file as it is sent."""
 
@@ -68,6 +65,16 @@ class File(NamedTuple):
     packed: bytes | None  # by gzip, where that is smaller
     headers: dict[str, str]
 
+    async def respond(self, request: Request) -> Response:
+        tag = self.headers["ETag"]
+        known = request.headers.get("if-none-match", "")
+        if tag in (each.strip().removeprefix("W/") for each in known.split(",")):
+            return Response(status_code=304, headers=self.headers)
+        if self.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+            headers = self.headers | {"Content-Encoding": "gzip", "ETag": f"W/{tag}"}
+            return Response(self.packed, headers=headers)
+        return Response(self.content, headers=self.headers)
+
 
 @cache
 def static_routes() -> tuple[Route, ...]:
@@ -75,33 +82,37 @@ def static_routes() -> tuple[Route, ...]:
     found = []
     for prefix, folder in FOLDERS.items():
         for file in files_of(prefix, WEB / folder):
-            found.append(_route(file.path, _sender(file)))
+            found.append(_route(file.path, file.respond))
             if file.path == f"{prefix}/" != "/":
-                # Relative, so that it holds behind a proxy that serves Forage under a path.
-                found.append(_route(prefix, _redirect(f"{prefix.rpartition('/')[2]}/")))
+                found.append(_route(prefix, _add_slash))
     return tuple(found)
 
 
-def _route(path: str, send: Sender) -> Route:
-    return Route(path, send, methods=["GET"], include_in_schema=False)
+def _route(path: str, respond: Callable[[Request], Awaitable[Response]]) -> Route:
+    return Route(path, respond, methods=["GET"], include_in_schema=False)
+
+
+async def _add_slash(request: Request) -> Response:
+    """Relative, so that it holds behind a proxy that serves Forage under a path."""
+    return RedirectResponse(f"{request.scope['path'].rpartition('/')[2]}/", 308)
 
 
 def install_openapi(app: FastAPI) -> None:
-    """Serve the OpenAPI document. It is made once, aside: to make it takes half a second."""
+    """Serve the OpenAPI document. A thread builds it once, in half a second."""
 
-    def made() -> Sender:
+    def build() -> File:
         content = json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
-        return _sender(_file(OPENAPI, content, "application/json", {}))
+        return _file(OPENAPI, content, "application/json", {})
 
-    first: asyncio.Task[Sender] | None = None
+    building: asyncio.Task[File] | None = None
 
-    async def send(request: Request) -> Response:
-        nonlocal first
-        if first is None:
-            first = asyncio.create_task(asyncio.to_thread(made))
-        return await (await asyncio.shield(first))(request)
+    async def respond(request: Request) -> Response:
+        nonlocal building
+        if building is None:
+            building = asyncio.create_task(asyncio.to_thread(build))
+        return await (await asyncio.shield(building)).respond(request)
 
-    app.add_route(OPENAPI, send, ["GET"], include_in_schema=False)
+    app.router.routes.append(_route(OPENAPI, respond))
 
 
 def files_of(prefix: str, folder: Path) -> tuple[File, ...]:
@@ -133,24 +144,3 @@ def _file(path: str, content: bytes, kind: str, headers: dict[str, str]) -> File
         "ETag": f'"{hashlib.sha256(content).hexdigest()[:20]}"',
     }
     return File(path, content, packed if smaller else None, headers)
-
-
-def _sender(file: File) -> Sender:
-    async def send(request: Request) -> Response:
-        tag = file.headers["ETag"]
-        known = request.headers.get("if-none-match", "")
-        if tag in (each.strip().removeprefix("W/") for each in known.split(",")):
-            return Response(status_code=304, headers=file.headers)
-        if file.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
-            headers = file.headers | {"Content-Encoding": "gzip", "ETag": f"W/{tag}"}
-            return Response(file.packed, headers=headers)
-        return Response(file.content, headers=file.headers)
-
-    return send
-
-
-def _redirect(to: str) -> Sender:
-    async def redirect(_: Request) -> Response:
-        return RedirectResponse(to, 308)
-
-    return redirect

@@ -1,7 +1,6 @@
-"""Long answers, written in slices between which other requests have their turn."""
+"""Long answers, encoded in slices between which other requests have their turn."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -10,10 +9,15 @@ from service.log.replay import Pace
 _encode = msgspec.json.Encoder().encode
 
 
-async def written(content: Mapping[str, Any], long: str) -> bytes:
-    """As JSON. long: the member that is a long list."""
-    pace, items = Pace(), []
-    for item in content[long]:
-        items.append(_encode(item))
-        await pace.keep()
-    return _encode({**content, long: msgspec.Raw(b"[%b]" % b",".join(items))})
+async def encode_in_slices(content: Mapping[str, object]) -> bytes:
+    """As JSON. Its lists may be long: they are encoded item by item."""
+    pace, encoded = Pace(), dict[str, object]()
+    for name, value in content.items():
+        encoded[name] = value
+        if isinstance(value, list):
+            items = []
+            for item in value:
+                items.append(_encode(item))
+                await pace.keep()
+            encoded[name] = msgspec.Raw(b"[%b]" % b",".join(items))
+    return _encode(encoded)

@@ -114,7 +114,7 @@ def test_a_decision_on_many_arms_is_explained_in_another_thread(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few, many = wire.select(policy="lints"), wire.select(policy="lints", arms=inline(300))
-    found = threads_of(monkeypatch, explain, "reasons")
+    found = threads_of(monkeypatch, explain, "attributions")
     wire.get(f"/decisions/{few['id']}")
     answer = wire.get(f"/decisions/{many['id']}").json()
     assert [thread == threading.get_ident() for thread in found] == [True, False]
@@ -157,7 +157,7 @@ def test_the_health_of_a_wide_head_is_looked_at_in_a_thread_and_leaves_the_head_
 ) -> None:
     """A head keeps what it derives: what a thread derived while a reward was folded would be kept
     in place of what holds now."""
-    monkeypatch.setattr("service.serving.admin.WIDE", 1)
+    monkeypatch.setattr("service.serving.overview.WIDE", 1)
     wire.reward(wire.select(policy="linucb"), 1.0)
     state = wire.services.journal.state("shop")
     assert state is not None
