@@ -1,7 +1,7 @@
-"""forage import: give a running service visits that somebody else decided, for a policy to learn
-from."""
+"""forage import: give a running service logged visits of another system."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -49,9 +49,9 @@ def command(
         bool, Option("--skip-bad", help="go on after a line that is refused")
     ] = False,
 ) -> int:
-    """Read visits that somebody else decided, with the chance of what was shown and what came of
-    it, and give them to a running service, which logs them and lets the policy learn. The same file
-    again changes nothing: visits are known by their id. docs/import.md tells the format."""
+    """Read visits that another system decided, with the probability of the shown arm and the
+    reward, and give them to a running service, which logs them and lets the policy learn. The same
+    file again changes nothing: each visit has an id. docs/import.md describes the format."""
     from service.cli.import_files import read
     from service.serving.audit_report import aligned
 
@@ -61,10 +61,10 @@ def command(
         importing = Importing(client, experiment, policy, skip_bad)
         with progress() as say:
             for part in _parts(read(path, importing.types())):
-                going_on = importing.take(part)
+                importing.take(part)
                 if say:
-                    say(f"{importing.taken:,} lines taken")
-                if not going_on:
+                    say(f"{importing.imported + importing.duplicates:,} lines taken")
+                if importing.stopped:
                     break
     counts = importing.imported, importing.duplicates, len(importing.refused)
     head = ["policy", "imported", "duplicates", "refused"]
@@ -85,10 +85,7 @@ class Importing:
         self.imported = self.duplicates = 0
         self.refused: list[tuple[int, str]] = []
         self.stopped = False
-
-    @property
-    def taken(self) -> int:
-        return self.imported + self.duplicates
+        """By a refused line, where the import skips none."""
 
     def types(self) -> dict[str, str]:
         """Features of the context, with their types. Raises ConfigurationError where there is no
@@ -102,62 +99,60 @@ class Importing:
         except (ValueError, LookupError, TypeError) as fault:
             raise ConfigurationError(_problem(answer)) from fault
 
-    def take(self, lines: Sequence["Line"]) -> bool:
-        """Import these; whether to go on. Raises StoreUnavailable where the service does not come
-        back, ConfigurationError for what is wrong with all of them."""
+    def take(self, lines: Sequence["Line"]) -> None:
+        """Import lines until one stops the import. Raises StoreUnavailable where the service does
+        not come back, ConfigurationError for a fault of the whole import."""
         visits: list[NumberedVisit] = []
         for number, visit in lines:
             if isinstance(visit, dict):
                 visits.append((number, visit))
                 continue
-            if not (self._send(visits) and self._refuse(number, visit)):
-                return False
+            self._send(visits)
+            self._refuse(number, visit)
             visits = []
-        return self._send(visits)
+        self._send(visits)
 
-    def _send(self, visits: Sequence[NumberedVisit]) -> bool:
-        if not visits:
-            return True
+    def _send(self, visits: Sequence[NumberedVisit]) -> None:
+        if not visits or self.stopped:
+            return
         body = {"policy": self._policy, "visits": [visit for _, visit in visits]}
         answer = self._ask("POST", f"{self._path}/import", {**body, "skip_refused": self._skip_bad})
         if answer.status_code == 200:
-            return self._count(visits, answer.json()["results"])
-        paths = [fault["path"] for fault in answer.json().get("errors", [])]
-        if len(visits) > 1 and (answer.status_code == 413 or paths == ["visits"]):
+            self._count(visits, answer.json()["results"])
+            return
+        faults = answer.json().get("errors", [])
+        whole = [fault["path"] for fault in faults] == ["visits"]
+        if len(visits) > 1 and (answer.status_code == 413 or whole):
             half = len(visits) // 2  # the service is set to take less at once
-            return self._send(visits[:half]) and self._send(visits[half:])
-        if answer.status_code == 413:
-            return self._refuse(visits[0][0], "is larger than the service takes")
-        if answer.status_code == 422 and (found := _first(answer.json()["errors"])):
-            index, why = found
-            return (
-                self._send(visits[:index])
-                and self._refuse(visits[index][0], why)
-                and self._send(visits[index + 1 :])
-            )
-        raise ConfigurationError(_problem(answer))
+            self._send(visits[:half])
+            self._send(visits[half:])
+        elif answer.status_code == 413:
+            self._refuse(visits[0][0], "is larger than the service takes")
+        elif answer.status_code == 422 and (refused := _first_refused(faults)):
+            index, why = refused
+            self._send(visits[:index])
+            self._refuse(visits[index][0], why)
+            self._send(visits[index + 1 :])
+        else:
+            raise ConfigurationError(_problem(answer))
 
-    def _count(self, visits: Sequence[NumberedVisit], results: Sequence[dict[str, Any]]) -> bool:
-        """What became of them; the results end early where one was refused and nothing skipped."""
+    def _count(self, visits: Sequence[NumberedVisit], results: Sequence[dict[str, Any]]) -> None:
+        """The results end early after a refused visit, where the import skips none."""
         for (number, _), result in zip(visits, results, strict=False):
             if result["status"] != 200:
-                problem = result["problem"]
-                faults = [_worded(fault) for fault in problem["errors"]] or [problem["detail"]]
-                if not self._refuse(number, "; ".join(faults)):
-                    return False
+                self._refuse(number, _worded(result["problem"]))
             elif result["answer"] == "imported":
                 self.imported += 1
             else:
                 self.duplicates += 1
-        return True
 
-    def _refuse(self, number: int, why: str) -> bool:
-        self.refused.append((number, why))
-        self.stopped = not self._skip_bad
-        return self._skip_bad
+    def _refuse(self, number: int, why: str) -> None:
+        if not self.stopped:
+            self.refused.append((number, why))
+            self.stopped = not self._skip_bad
 
     def _ask(self, method: str, path: str, body: dict[str, object] | None = None) -> httpx.Response:
-        """Its answer, once it has one: an import may be repeated."""
+        """The answer of the service, after retries: an import may be repeated."""
         problem = ""
         for _ in range(TRIES):
             try:
@@ -175,7 +170,7 @@ class Importing:
 
 
 def _parts(lines: Iterator["Line"]) -> Iterator[list["Line"]]:
-    """What one request holds."""
+    """The lines of each request."""
     part, size = list["Line"](), 0
     for number, visit in lines:
         try:
@@ -192,27 +187,26 @@ def _parts(lines: Iterator["Line"]) -> Iterator[list["Line"]]:
         yield part
 
 
-def _first(faults: Sequence[dict[str, str]]) -> tuple[int, str] | None:
-    """The first visit of a body that has a fault, and its faults."""
-    by_visit: dict[int, list[str]] = {}
+def _first_refused(faults: Sequence[dict[str, str]]) -> tuple[int, str] | None:
+    """The index of the first visit with a fault, and its faults."""
+    by_visit: dict[int, list[dict[str, str]]] = {}
     for fault in faults:
-        where, _, rest = fault["path"].partition(".")
-        number, _, path = rest.partition(".")
-        if where == "visits" and number.isdecimal():
-            by_visit.setdefault(int(number), []).append(_worded({**fault, "path": path}))
+        if path := re.fullmatch(r"visits\.(\d+)\.?(.*)", fault["path"]):
+            by_visit.setdefault(int(path[1]), []).append({**fault, "path": path[2]})
     if not by_visit:
         return None
     index = min(by_visit)
-    return index, "; ".join(by_visit[index])
+    return index, _worded({"errors": by_visit[index]})
 
 
-def _worded(fault: dict[str, str]) -> str:
-    return f"{fault['path']} {fault['message']}" if fault["path"] else fault["message"]
+def _worded(problem: dict[str, Any]) -> str:
+    """The faults of an RFC 9457 problem, or its detail."""
+    faults = [f"{fault['path']} {fault['message']}".lstrip() for fault in problem["errors"]]
+    return "; ".join(faults) or str(problem["detail"])
 
 
 def _problem(answer: httpx.Response) -> str:
     try:
-        problem = answer.json()
-        return "; ".join([_worded(fault) for fault in problem["errors"]] or [problem["detail"]])
+        return _worded(answer.json())
     except (ValueError, LookupError, TypeError):
         return f"{answer.url} answers {answer.status_code}, not as a Forage service"

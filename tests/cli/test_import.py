@@ -131,13 +131,15 @@ def test_a_service_that_takes_less_at_once_is_given_less() -> None:
         return httpx.Response(200, json={"results": results})
 
     work = importing(answer)
-    assert work.take([(n, {"id": str(n)}) for n in range(8)])
+    work.take([(n, {"id": str(n)}) for n in range(8)])
+    assert not work.stopped
     assert (work.imported, sizes) == (8, [8, 4, 2, 2, 4, 2, 2])
 
 
 def test_one_visit_that_is_too_large_is_refused() -> None:
     work = importing(lambda _: httpx.Response(413, json={"detail": "at most", "errors": []}))
-    assert not work.take([(7, {"id": "a"}), (8, {"id": "b"})])
+    work.take([(7, {"id": "a"}), (8, {"id": "b"})])
+    assert work.stopped
     assert work.refused == [(7, "is larger than the service takes")]
 
 
@@ -158,7 +160,8 @@ def test_a_service_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
         return given
 
     work = importing(answer)
-    assert work.take([(1, {"id": "a"})])
+    work.take([(1, {"id": "a"})])
+    assert not work.stopped
     assert work.duplicates == 1
 
 
