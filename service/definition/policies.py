@@ -1,4 +1,4 @@
-"""What can be set about a policy. One model a kind; a kind is its mix-ins and their defaults.
+"""Settings of policies. One model a kind; a kind is its mix-ins and their defaults.
 
 The defaults are meant for every world: rewards in any range, binary or not, few arms or many.
 """

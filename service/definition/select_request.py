@@ -1,4 +1,4 @@
-"""One request for a decision, as it is asked."""
+"""A request for a decision."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,7 +13,7 @@ Values = Annotated[dict[str, Value], Meta(max_length=256)]
 
 
 class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An arm outside the catalogue, as it is sent."""
+    """An arm outside the catalogue."""
 
     id: Id
     features: Values = {}

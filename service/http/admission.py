@@ -11,7 +11,7 @@ from service.security.access import Caller
 from service.security.profile import cost
 
 AT_THE_DOOR = 1
-"""What every request costs, before anything of its body is known."""
+"""The cost of every request before its body is read."""
 
 
 def expect_short(caller: Caller, length: int) -> None:

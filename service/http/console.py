@@ -1,5 +1,4 @@
-"""What the console reads: figures of the present, of the past hour and week, of arms, and the last
-decisions. For people's eyes, and for whoever wants them as JSON."""
+"""Routes of the console: current figures, history, figures of arms, and the last decisions."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""The route by which a console asks what policies would have earned on the log."""
+"""The route that estimates what policies would have earned on the log."""
 
 from typing import Annotated, Literal
 

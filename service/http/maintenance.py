@@ -18,7 +18,7 @@ router = APIRouter(tags=["operate"])
 
 
 MOST = 2**63 - 1
-"""Of a position or a number of a row, in any store."""
+"""The largest position or row number of any store."""
 
 
 class ErasureAnswer(BaseModel):

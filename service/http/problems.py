@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_SECONDS = 1
 MEDIA_TYPE = "application/problem+json"
 CHARACTERS = 200
-"""Of a path or a message, since the names in them are the caller's."""
+"""Of a path or a message: the names in them are the caller's."""
 
 REFUSALS = {
     400: ("malformed-json", "The body is not JSON"),
@@ -37,7 +37,7 @@ REFUSALS = {
     405: ("method-not-allowed", "The path has no such method"),
     413: ("too-large", "The body is too large"),
 }
-"""What is refused before it comes to a route: slug and title by status."""
+"""Slugs and titles of refusals before a request reaches a route, by status."""
 
 
 def problem(
@@ -56,7 +56,7 @@ def problem(
 
 
 def _bounded(text: str) -> str:
-    """Short, and fit to be sent: a key of the caller's may hold half a surrogate pair."""
+    """Short and encodable: a key of the caller's may hold half a surrogate pair."""
     return text[:CHARACTERS].encode(errors="replace").decode()
 
 
@@ -109,7 +109,7 @@ def validation_problem(error: RequestValidationError) -> Problem:
 
 
 def bug(fault: Exception) -> Response:
-    """Nobody foresaw it."""
+    """The answer to an unexpected exception."""
     REQUEST_ID.set(request_id.current())
     logger.error("a request failed", exc_info=fault)
     return respond(
@@ -118,14 +118,13 @@ def bug(fault: Exception) -> Response:
 
 
 def cut_off() -> Response:
-    """Nobody reads it, but it is no fault of the service."""
+    """The answer to a client that left: nobody reads it, but it counts as no fault of ours."""
     return respond(
         problem(400, "cut-off", "The body is not whole", "the connection ended within it")
     )
 
 
 def answer_to(fault: Exception) -> Response:
-    """What a caller is told of an exception."""
     if isinstance(fault, Refused | StoreUnavailable):
         return refusal(fault)
     if isinstance(fault, RequestValidationError):
@@ -141,7 +140,7 @@ def answer_to(fault: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """Of the path: each route has its own, and Starlette tells those of the first alone."""
+    """Of all routes of the path: Starlette names only those of the first."""
     return {
         method
         for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -154,10 +153,10 @@ def install(app: FastAPI) -> None:
     """Make every error that leaves the app a problem."""
 
     async def answer(request: Request, fault: Exception) -> Response:
-        told = answer_to(fault)
+        response = answer_to(fault)
         if isinstance(fault, HTTPException) and fault.status_code == 405:
-            told.headers["Allow"] = ", ".join(sorted(_methods(request)))
-        return told
+            response.headers["Allow"] = ", ".join(sorted(_methods(request)))
+        return response
 
     refusals = Refused, StoreUnavailable, RequestValidationError, HTTPException, ClientDisconnect
     for kind in (*refusals, Exception):

@@ -1,4 +1,4 @@
-"""Decisions that were made, and how the service is."""
+"""Routes of past decisions, and of the health of the service."""
 
 from typing import Annotated
 

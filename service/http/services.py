@@ -1,4 +1,4 @@
-"""What the routes of one process have at hand."""
+"""The parts of one process that its routes use."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Whose request it is, as far as its address says."""
+"""The client address of a request, behind trusted proxies too."""
 
 import ipaddress
 import logging
@@ -12,20 +12,19 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Headers = Iterable[tuple[bytes, bytes]]
 
 FORWARDED_FOR = re.compile(r'(?:^|[;,])\s*for="?(\[[^\]]*\]|[^";,\s]*)', re.IGNORECASE)
-"""Of the header `Forwarded` (RFC 7239): who asked each proxy."""
+"""The client of each proxy in a `Forwarded` header (RFC 7239)."""
 
 NAMES = (b"x-forwarded-for", b"forwarded")
-"""Headers by which a proxy says whose request it passes on."""
+"""Headers in which a proxy names the client whose request it forwards."""
 
 HOPS = 32
-"""Proxies that a request may have come through."""
+"""The most proxies that a request may pass through."""
 
 
 class Addresses:
-    """Tells one visitor from another by the address of the connection, or by what a proxy says that
-    is trusted to say it.
+    """Tells visitors apart by the address of the connection, or by the word of a trusted proxy.
 
-    trusted   networks of proxies; empty: nobody said that there are any
+    trusted   networks of proxies; empty: none are declared
     """
 
     def __init__(self, trusted: Sequence[IpNetwork] = ()) -> None:
@@ -33,28 +32,27 @@ class Addresses:
         self._warned = False
 
     def of(self, peer: str | None, headers: Headers) -> str | None:
-        """The client's address, of IPv6 its first 64 bits, which one client has all of. None: it
-        cannot be told from others'."""
+        """The client's address, as `client_of` gives it; None where it is not distinguishable."""
         near = _parsed(peer or "")
         if near is None:
             return None
-        told = [(name, value) for name, value in headers if name in NAMES]
+        forwarded = [(name, value) for name, value in headers if name in NAMES]
         if self._is_trusted(near):
-            return self._told(near, told)
-        if told and not self._trusted and not near.is_global:
+            return self._forwarded(near, forwarded)
+        if forwarded and not self._trusted and not near.is_global:
             self._warn(near)
             return None
         return client_of(near)
 
-    def _told(self, near: IpAddress, told: list[tuple[bytes, bytes]]) -> str | None:
-        """Of the hops, nearest first, the first that is not a trusted proxy. Where two headers
-        speak, one is the client's own word: then it is nobody's but the proxy's."""
-        if not told:
+    def _forwarded(self, near: IpAddress, forwarded: list[tuple[bytes, bytes]]) -> str | None:
+        """The nearest hop that is not a trusted proxy. Of two headers, the client may have written
+        one: then the proxy's own address counts."""
+        if not forwarded:
             return None
-        if len({name for name, _ in told}) > 1:
+        if len({name for name, _ in forwarded}) > 1:
             return client_of(near)
-        text = b",".join(value for _, value in told).decode("latin-1")
-        hops = text.split(",") if told[0][0] == NAMES[0] else FORWARDED_FOR.findall(text)
+        text = b",".join(value for _, value in forwarded).decode("latin-1")
+        hops = text.split(",") if forwarded[0][0] == NAMES[0] else FORWARDED_FOR.findall(text)
         for hop in hops[: -HOPS - 1 : -1]:
             found = _parsed(hop)
             if found is None:
@@ -68,7 +66,7 @@ class Addresses:
         return any(address in network for network in self._trusted)
 
     def _warn(self, near: IpAddress) -> None:
-        """Once: a proxy is in front, and all visitors have its address."""
+        """Once: all visitors have the address of an undeclared proxy."""
         if not self._warned:
             self._warned = True
             logger.warning(
@@ -100,7 +98,7 @@ def address_of(text: str) -> IpAddress | None:
 
 
 def client_of(address: IpAddress) -> str:
-    """What one client has: an address, or of IPv6 the 64 bits that all of its addresses share."""
+    """The address, or of IPv6 the 64 bits that all addresses of one client share."""
     if address.version == 4:
         return str(address)
     return str(ipaddress.ip_network((address, 64), strict=False))

@@ -1,4 +1,4 @@
-"""Bits of chance from the system."""
+"""Random bits of the operating system."""
 
 import os
 from random import SystemRandom
@@ -7,8 +7,8 @@ PAGE_BYTES = 4_096
 
 
 class Entropy(SystemRandom):
-    """Fetched a page at a time: a call of the system takes longer than what a decision does with
-    its 191 bits (7 microseconds a decision in place of 1)."""
+    """Reads a page at a time: a system call takes longer than a decision's use of its 191 bits (7
+    microseconds a decision in place of 1)."""
 
     def __init__(self) -> None:
         self._page, self._used = b"", 0

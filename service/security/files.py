@@ -1,4 +1,4 @@
-"""Files that hold what was logged, or a secret: their owner alone may read them."""
+"""Private files, of logs and secrets: only their owner may read them."""
 
 import logging
 import os
@@ -14,21 +14,21 @@ OTHERS: Final = 0o077
 
 
 def create_private(path: Path) -> None:
-    """An empty file, where there is none."""
+    """Create an empty file unless there is one."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
 
 
 def make_private(path: Path) -> None:
-    """See to it that a file is there, and its owner's alone, before a library opens it."""
+    """Ensure that a file exists and is private before a library opens it."""
     create_private(path)
     keep_private(path)
 
 
 def keep_private(path: Path) -> None:
-    """Take from others what they may do with a file, where it is there and ours.
+    """Revoke the permissions of others on a file, where it exists and is ours.
 
-    By its name: to open and close the file of a database would end the locks that SQLite has on it.
+    By its name: to open and close a database's file would release SQLite's locks on it.
     """
     try:
         found = path.stat()

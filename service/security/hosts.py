@@ -1,4 +1,4 @@
-"""Which hosts a service answers for, and which pages may change something there.
+"""The hosts that a service answers for, and the origins of pages that may change something there.
 
 A page of another site can have its visitor's browser send requests to a service on loopback. Such
 a request names the page's `Origin`, and the browser hides the answer. A site that lets its own name
@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 from service.security.addresses import address_of
 
 REMEMBERED: Final = 256
-"""Values of `Host` that are judged once. A client repeats its own."""
+"""Values of `Host` whose verdicts are cached: a client repeats its own."""
 
 WRITTEN: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
 NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]+)*")
 
 FOREIGN: Final = {b"cross-site", b"same-site"}
-"""What a browser says in `Sec-Fetch-Site` of a request by a page of another origin."""
+"""Values of `Sec-Fetch-Site` in a request by a page of another origin."""
 
 
 def host_of(text: str) -> str:
@@ -41,7 +41,7 @@ def host_of(text: str) -> str:
 def origin_of(text: str) -> str:
     """An origin as browsers send it: scheme, host, and a port that is not the scheme's own.
 
-    Raises ValueError for what is none, `*` and `null` among them.
+    Raises ValueError for anything else, `*` and `null` included.
     """
     text = text.strip()
     parts = urlsplit(text)
@@ -86,7 +86,7 @@ class Hosts:
         self._known = lru_cache(REMEMBERED)(self._judge)
 
     def serves(self, hosts: Sequence[bytes]) -> bool:
-        """Whether a request with these values of `Host` is for this service. None of a value: no
+        """Whether a request with these values of `Host` is for this service. Without any it is: no
         browser sends that."""
         if not self.checked or not hosts:
             return True
@@ -95,7 +95,7 @@ class Hosts:
     def is_foreign(
         self, origins: Sequence[bytes], hosts: Sequence[bytes], scheme: str, site: bytes | None
     ) -> bool:
-        """Whether a page of another origin sent a request, by what its browser says.
+        """Whether a page of another origin sent a request, according to its browser.
 
         origins   values of `Origin`; the browser sends one with all but GET and HEAD
         site      value of `Sec-Fetch-Site`
@@ -107,7 +107,7 @@ class Hosts:
         return site in FOREIGN
 
     def _own(self, origins: Sequence[bytes], host: bytes, scheme: str) -> bool:
-        """A proxy may end TLS in front of the service: a page under https is its own as well."""
+        """Whether the service serves the page itself. A proxy may terminate TLS in front of it."""
         host = host.lower()
         own = (b"https://" + host, scheme.encode() + b"://" + host)
         return all(origin in own for origin in origins)

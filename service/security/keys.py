@@ -185,7 +185,7 @@ class KeyFile(BaseModel):
 
 
 def _origin(text: str) -> str:
-    """Raises ValueError for one that is none, or over whose wire anybody could read the key."""
+    """Raises ValueError for no origin, or one to which a key would travel unencrypted."""
     known = origin_of(text)
     parts = urlsplit(known)
     if parts.scheme == "http" and not loopback(parts.hostname or ""):
@@ -213,12 +213,11 @@ class Ring(Generic[Known]):
         self._nobody: tuple[bytes, Known | None] = bytes(32), None
 
     def find(self, text: bytes) -> Known | None:
-        """What is known of a key, None where it is not one.
+        """None for an unknown or wrong key.
 
-        Right, wrong by any of its bytes, unknown or no key at all: one digest of what was sent, one
-        look-up of the id, which is no secret, one comparison that takes the same time wherever
-        two digests differ. Digests of texts that differ in one byte have nothing in common, so
-        not even an uneven comparison would tell of the secret.
+        Every text takes the same work: one digest, one look-up of the id, which is no secret, and
+        one comparison in constant time. Digests of texts that differ in one byte have nothing in
+        common, so not even an uneven comparison would reveal the secret.
         """
         given = digest_of(text[: LONGEST + 1])
         digest, known = self._known.get(text[ID], self._nobody)
@@ -226,7 +225,7 @@ class Ring(Generic[Known]):
 
 
 def loopback(host: str) -> bool:
-    """Whether only this host can reach what listens there."""
+    """Whether only this machine can connect to the host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -234,7 +233,7 @@ def loopback(host: str) -> bool:
 
 
 def read_keys(path: Path) -> list[Key]:
-    """Raises ConfigurationError that says what is wrong where, and never what stands there."""
+    """Raises ConfigurationError with the place of each fault, and never the content."""
     try:
         content = path.read_bytes()
     except FileNotFoundError as fault:
@@ -257,8 +256,8 @@ def read_keys(path: Path) -> list[Key]:
 
 @contextmanager
 def changing(path: Path) -> Iterator[list[Key]]:
-    """The keys of a file, or of a new one, to be changed in place: then the file is replaced whole.
-    Others that change it wait. Raises ConfigurationError."""
+    """The keys of a file, or of a new one, to be changed in place; the file is then replaced whole.
+    Concurrent changes wait. Raises ConfigurationError."""
     try:
         lock = os.open(path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as fault:
@@ -273,7 +272,7 @@ def changing(path: Path) -> Iterator[list[Key]]:
 
 
 def _replace(path: Path, content: str) -> None:
-    """In one step, kept by whoever kept the file before; a new one is its owner's alone."""
+    """In one step. The owner and mode of the old file stay; a new one is private."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         before = path.stat() if path.exists() else None

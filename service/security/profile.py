@@ -83,7 +83,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FREE = Profile()
-"""Nothing but the limits of the service: of a key that is kept secret, unless it says otherwise."""
+"""Of a secret key, unless it says otherwise: only the limits of the service."""
 
 STRICT = Profile(
     inline=False,
@@ -96,9 +96,9 @@ STRICT = Profile(
     address=parse("3000/minute"),
     unit=parse("300/minute"),
 )
-"""Of a key with origins, which everybody can read in a page. A page that shows two rankings and is
-told what came of them costs 14: a visitor would have to open 20 a minute to meet the rate of a
-unit, and 200 visitors who share an address one a minute each."""
+"""Of a key with origins, which everybody can read in a page. A page with two rankings and their
+rewards costs 14: a visitor would have to open 20 a minute to reach the rate of a unit, and 200
+visitors who share an address one a minute each."""
 
 ARMS, RANKED_ARMS, SLOTS, INLINE_ARMS = 100, 12, 10, 15
 """How many arms, arms that are ranked for several slots, such slots, and arms outside the catalogue

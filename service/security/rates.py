@@ -1,4 +1,4 @@
-"""Rates: so much in a window of time that slides, in a memory that is bounded."""
+"""Rates over a sliding window of time, counted in bounded memory."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -7,42 +7,40 @@ from time import monotonic
 from limits import RateLimitItem
 
 MOST, SHARED = 100_000, 4_096
-"""Who is counted by himself in a window of one length, and of how many counters those beyond share
-one: 8 MB a window, of which the last is kept as well. Addresses and units have no end."""
-
+"""Callers with a counter of their own in windows of one length, and the counters that all further
+ones share: 8 MB a window and as much for the previous one. Addresses and units have no end."""
 
 ROUNDING = 1e-6
-"""Of a time in seconds, at most: one of 17 must not become 16.999."""
+"""Seconds, at most: 17 must not become 16.999."""
 
 
 class _Window:
-    """What was counted in the window that runs, and in the one before it."""
+    """The counts of the current window and of the previous one."""
 
     def __init__(self) -> None:
         self.index = 0
-        self.now: dict[int, int] = {}
-        self.before: dict[int, int] = {}
+        self.counts: dict[int, int] = {}
+        self.previous: dict[int, int] = {}
 
     def turn_to(self, index: int) -> None:
         if index != self.index:
-            self.before = self.now if index == self.index + 1 else {}
-            self.now, self.index = {}, index
+            self.previous = self.counts if index == self.index + 1 else {}
+            self.counts, self.index = {}, index
 
 
 class Rates:
-    """Counts costs by who caused them: of the window before, its share that still overlaps the one
-    that slides. In this process: a rate is of one replica, so that no request waits for another
-    host."""
+    """Counts costs by caller; the previous window counts by the share of it that the sliding one
+    still overlaps. Each replica has its own rates, so that no request waits for another host."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
         self._windows: dict[tuple[str, int], _Window] = defaultdict(_Window)
 
     def hit(self, kind: str, rate: RateLimitItem, who: tuple[str, str], cost: int) -> int:
-        """Count a cost, or refuse it and count nothing: then in how many seconds it would pass.
-        Of a cost above all of the rate, the length of its window.
+        """Count a cost and return 0, or count nothing and return the seconds until it would pass:
+        for a cost above the whole rate, the length of the window.
 
-        kind: of those who are counted, which are counted apart from others
+        kind: of the caller; each kind has its own counters
         """
         seconds = rate.get_expiry()
         if cost > rate.amount:
@@ -51,13 +49,13 @@ class Rates:
         window = self._windows[kind, seconds]
         window.turn_to(int(index))
         key = hash(who)
-        if key not in window.now and len(window.now) >= MOST:
+        if key not in window.counts and len(window.counts) >= MOST:
             key %= SHARED
-        now, before = window.now.get(key, 0), window.before.get(key, 0)
+        now, before = window.counts.get(key, 0), window.previous.get(key, 0)
         overlap = 1 - elapsed / seconds
         free = rate.amount - cost - now
         if int(before * overlap) <= free:
-            window.now[key] = now + cost
+            window.counts[key] = now + cost
             return 0
         if free >= 0:  # as soon as less of what was before overlaps
             wait = overlap - (free + 1) / before
@@ -67,5 +65,4 @@ class Rates:
 
     @property
     def counters(self) -> int:
-        """That are kept."""
-        return sum(len(each.now) + len(each.before) for each in self._windows.values())
+        return sum(len(each.counts) + len(each.previous) for each in self._windows.values())
