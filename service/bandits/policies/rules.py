@@ -7,17 +7,15 @@ propensity, the arm is drawn from those shares, and what is logged is what was d
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from random import Random
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from service.bandits.posterior.rows import Rows
+from service.bandits.posterior import win_probabilities
+from service.bandits.posterior.rows import Array, Index, Rows
 from service.bandits.posterior.win_probabilities import TIE as TIE
-
-Array = npt.NDArray[np.float64]
 
 TINY = 1e-300
 """Added to a chance, it changes none but 0, whose log it makes finite."""
@@ -29,8 +27,8 @@ class Scores:
     counts: (U,) arms that are like each, where that is known."""
 
     rows: Array
-    of: npt.NDArray[np.intp]
-    counts: npt.NDArray[np.intp] | None = None
+    of: Index
+    counts: Index | None = None
 
     @property
     def arms(self) -> Array:  # (M, K)
@@ -45,20 +43,18 @@ def probabilities(scores: Scores) -> Array:  # (K,)
     return np.asarray(win_shares(rows, counts)[scores.of])
 
 
-def win_shares(rows: Array, counts: npt.NDArray[np.intp]) -> Array:  # (M, U), (U,) -> (U,)
+def win_shares(rows: Array, counts: Index) -> Array:  # (M, U), (U,) -> (U,)
     """The same by distinct candidates; counts: arms that are like each."""
-    if len(rows) == 1:
+    draws, arms = rows.shape
+    if draws == 1:
         return np.asarray(highest(rows, counts)[0])
-    by_arm = rows.T
-    best = by_arm.max(axis=0)
-    tied = by_arm >= best - TIE * np.abs(best)
-    winners = tied.ravel().nonzero()[0] // len(best)
-    if len(by_arm) == 1 or len(winners) != len(best):
-        return _shared(tied, counts)
-    return _won(winners, counts)
+    if arms == 1:
+        return np.full((draws, 1), 1.0 / counts[0]).mean(axis=0)
+    which, won = win_probabilities.winners(rows.T)
+    return win_probabilities.shares(won, which, counts, draws)
 
 
-def highest(rows: Array, counts: npt.NDArray[np.intp]) -> Array:  # (B, U), (U,) -> (B, U)
+def highest(rows: Array, counts: Index) -> Array:  # (B, U), (U,) -> (B, U)
     """1 shared by the arms of the largest scores of each row; counts: arms that are like each."""
     if len(rows) == 1:  # in half the time
         row, shares = rows[0], np.zeros(rows.shape)
@@ -78,7 +74,7 @@ def highest_exactly(
     scores: npt.NDArray[np.floating],  # (U,)
     margin: float,
     rows: Rows,
-    like: npt.NDArray[np.intp],
+    like: Index,
     exact: Callable[[Array], Array],
 ) -> Array | None:  # (U,)
     """`highest`, where few scores are within a margin of the largest; None: many are.
@@ -91,35 +87,9 @@ def highest_exactly(
     return shares
 
 
-def _shared(tied: npt.NDArray[np.bool_], counts: npt.NDArray[np.intp]) -> Array:  # (U, M) -> (U,)
-    """The share of each, where some tie."""
-    rows = np.ascontiguousarray(tied.T)
-    return np.asarray((rows / (rows @ counts)[:, None]).mean(axis=0))
-
-
-def _won(winners: npt.NDArray[np.intp], counts: npt.NDArray[np.intp]) -> Array:  # (M,) -> (U,)
-    """The same where each draw has one winner: its wins are counted, an eighth of the work. What a
-    mean over the draws would have summed up is looked up, so that the bits are its bits."""
-    arms, draws = len(counts), len(winners)
-    wins = np.bincount(winners, minlength=arms)
-    if counts.max() == 1:
-        return np.asarray(wins / draws)
-    shares = np.empty(arms)
-    for count in set(counts.tolist()):
-        like = counts == count
-        shares[like] = _sums(draws, count)[wins[like]]
-    return np.asarray(shares / draws)
-
-
-@lru_cache(maxsize=256)
-def _sums(draws: int, count: int) -> Array:  # (draws + 1,)
-    """1 / count added up so many times."""
-    return np.concatenate(([0.0], np.cumsum(np.full(draws, 1.0 / count))))
-
-
 def expect_whole(p: Array) -> Array:  # (..., K)
     """The same. Raises FloatingPointError where a row does not sum to 1: its scores were none."""
-    if not abs(p.sum() - p.size // p.shape[-1]) < 0.5:
+    if not abs(p.sum() - p.size // p.shape[-1]) < 1e-6:
         raise FloatingPointError("the probabilities of a decision do not sum to 1")
     return p
 
@@ -147,9 +117,9 @@ def choose(weights: Array, point: float) -> int:
     return index
 
 
-def choose_each(p: Array, points: Sequence[float]) -> npt.NDArray[np.intp]:  # (B, K), (B,) -> (B,)
+def choose_each(p: Array, points: Sequence[float]) -> Index:  # (B, K), (B,) -> (B,)
     """`choose` by row."""
-    index: npt.NDArray[np.intp] = p.argmax(axis=1)
+    index: Index = p.argmax(axis=1)
     open_ = (p[np.arange(len(p)), index] < 1).nonzero()[0]
     if len(open_):
         totals = p[open_].cumsum(axis=1)

@@ -1,39 +1,18 @@
 """Heads: Bayesian, and what else learns from every settlement at once."""
 
-from service.bandits.posterior.base import (
-    KEPT_DRAWS,
-    KEPT_PLACES,
-    NOISE_RATE,
-    NOISE_SHAPE,
-    Array,
-    Bank,
-    Head,
-    Health,
-    Observation,
-    digest,
-)
-from service.bandits.posterior.beta import BetaHead
-from service.bandits.posterior.disjoint import DisjointRidgeHead
-from service.bandits.posterior.ensemble import EnsembleHead
-from service.bandits.posterior.gradient import GradientHead
-from service.bandits.posterior.logistic import LogisticHead
-from service.bandits.posterior.ridge import RidgeHead
-
-__all__ = [
-    "KEPT_DRAWS",
-    "KEPT_PLACES",
-    "NOISE_RATE",
-    "NOISE_SHAPE",
-    "Array",
-    "Bank",
-    "BetaHead",
-    "DisjointRidgeHead",
-    "EnsembleHead",
-    "GradientHead",
-    "Head",
-    "Health",
-    "LogisticHead",
-    "Observation",
-    "RidgeHead",
-    "digest",
-]
+from service.bandits.posterior.base import KEPT_DRAWS as KEPT_DRAWS
+from service.bandits.posterior.base import KEPT_PLACES as KEPT_PLACES
+from service.bandits.posterior.base import NOISE_RATE as NOISE_RATE
+from service.bandits.posterior.base import NOISE_SHAPE as NOISE_SHAPE
+from service.bandits.posterior.base import Array as Array
+from service.bandits.posterior.base import Bank as Bank
+from service.bandits.posterior.base import Head as Head
+from service.bandits.posterior.base import Health as Health
+from service.bandits.posterior.base import Observation as Observation
+from service.bandits.posterior.base import digest as digest
+from service.bandits.posterior.beta import BetaHead as BetaHead
+from service.bandits.posterior.disjoint import DisjointRidgeHead as DisjointRidgeHead
+from service.bandits.posterior.ensemble import EnsembleHead as EnsembleHead
+from service.bandits.posterior.gradient import GradientHead as GradientHead
+from service.bandits.posterior.logistic import LogisticHead as LogisticHead
+from service.bandits.posterior.ridge import RidgeHead as RidgeHead

@@ -28,7 +28,7 @@ FEW = 16
 """Arms with new counts up to which the others' draws are looked at again only where they matter."""
 
 
-class _Won:
+class _WinCache:
     """What was counted last.
 
     shares   (n,) of the draws that each arm won
@@ -50,7 +50,7 @@ class _Won:
     def count(self) -> None:
         assert self.table is not None
         self.best = self.table.max(axis=0)
-        self.pairs = _winners(self.table, self.best)
+        self.pairs = win_probabilities.winners(self.table)
         self._share()
 
     def replace(self, arm: str, drawn: Array) -> npt.NDArray[np.bool_]:  # (M,) -> (M,)
@@ -66,7 +66,7 @@ class _Won:
         draws, (rows, won) = touched.nonzero()[0], self.pairs
         columns = self.table[:, draws]
         self.best[draws] = columns.max(axis=0)
-        fresh, which = _winners(columns, self.best[draws])
+        fresh, which = win_probabilities.winners(columns)
         stay = ~touched[won]
         rows, won = np.concatenate([rows[stay], fresh]), np.concatenate([won[stay], draws[which]])
         order = win_probabilities.by_draw(won)
@@ -79,13 +79,7 @@ class _Won:
         self.shares = win_probabilities.shares(draws, rows, alone, self.bank.draws)
 
 
-def _winners(table: Array, best: Array) -> tuple[Index, Index]:  # (n, M), (M,)
-    """Row and draw of each win, by draw."""
-    draws, rows = (table >= best - TIE * np.abs(best)).T.nonzero()
-    return rows, draws
-
-
-def _met(rows: Index, count: int) -> Index:
+def _distinct(rows: Index, count: int) -> Index:
     """Those of `count` rows that are among these, rising: np.unique without a sort."""
     found = np.zeros(count, bool)
     found[rows] = True
@@ -104,7 +98,7 @@ class BetaHead:
         self._drawn: dict[str, tuple[Bank, Array]] = {}
         self._most = np.full(4, np.nan)  # the largest draw of each arm, where it is known
         self._draws = 0  # of the bank that it is of
-        self._won: _Won | None = None
+        self._won: _WinCache | None = None
         self._changed: set[str] = set()  # arms whose counts changed since
 
     def _beta(self, arm: str) -> Array:  # (2,) alpha, beta
@@ -182,22 +176,20 @@ class BetaHead:
         """Of the draws, kept until a count changes: no context has a part in them."""
         won = self._won
         if won is None or won.arms is not arms or won.bank is not bank:
-            shares = win_probabilities.independent(
-                bank.places(arms), self._quantiles_of(arms, bank)
-            )
-            self._won = won = _Won(arms, bank, shares)
+            self._won = won = _WinCache(arms, bank, self._count(arms, bank))
         elif won.table is not None and len(self._changed) <= FEW:
             self._recount(won)
         elif self._changed:  # the same arms again: from now on only what changes is worked out
             won.table = self._all_draws(arms, bank)
             if won.table is None:
-                won.shares = win_probabilities.independent(
-                    bank.places(arms), self._quantiles_of(arms, bank)
-                )
+                won.shares = self._count(arms, bank)
             else:
                 won.count()
         self._changed.clear()
         return won.shares.copy()
+
+    def _count(self, arms: Sequence[str], bank: Bank) -> Array:  # (n,)
+        return win_probabilities.independent(bank.places(arms), self._quantiles_of(arms, bank))
 
     def _all_draws(self, arms: Sequence[str], bank: Bank) -> Array | None:  # (n, M)
         """By draw; None where these are too many. Quantiles of counts that several arms have are
@@ -211,14 +203,12 @@ class BetaHead:
         quantiles = betaincinv(counts.real[:, None], counts.imag[:, None], bank.uniforms)
         return np.ascontiguousarray(bank.spread(arms, quantiles[of]).T)
 
-    def _recount(self, won: "_Won") -> None:
+    def _recount(self, won: "_WinCache") -> None:
         """After the counts of a few arms changed: draws that none of them won before, or wins now,
         are as they were."""
         touched = np.zeros(won.bank.draws, bool)
         for arm in self._changed & won.row_of.keys():
-            drawn = np.empty(won.bank.draws)
-            drawn[won.bank.places([arm])[0]] = betaincinv(*self._beta(arm), won.bank.uniforms)
-            touched |= won.replace(arm, drawn)
+            touched |= won.replace(arm, self._draw_arm(arm, won.bank))
         if touched.any():
             won.recount(touched)
 
@@ -227,7 +217,7 @@ class BetaHead:
         if self._draws != bank.draws:
             self._draws = bank.draws
             self._most[:] = np.nan
-        met = _met(rows, len(table))
+        met = _distinct(rows, len(table))
         stale = met[np.isnan(self._most[met])]
         if len(stale):
             self._most[stale] = betaincinv(*table[stale].T, uniforms[-1])
@@ -236,7 +226,7 @@ class BetaHead:
             own = rows[active]
             if start == len(uniforms) - 1:
                 return np.asarray(self._most[own][:, None])
-            met = _met(own, len(table))
+            met = _distinct(own, len(table))
             pairs = table[met].view(np.complex128)[:, 0]  # sorted in a third of the time
             counts, of = np.unique(pairs, return_inverse=True)
             quantiles = betaincinv(counts.real[:, None], counts.imag[:, None], uniforms[start:stop])

@@ -12,6 +12,7 @@ from service.bandits.posterior.base import Array, Stored
 from service.bandits.posterior.gradient_rows import (
     Base,
     DistinctRows,
+    Pending,
     Projected,
     Woodbury,
     cholesky,
@@ -129,7 +130,7 @@ class _Primal:
         return np.asarray(np.einsum("np,np->n", lifted[:, :size], lifted[:, size:]))
 
 
-class Full:
+class Full(Pending):
     """Z = lambda I + sum J J^T, exactly (Zhou, Li, Gu 2020, algorithm 1).
 
     The state is the distinct rows and their counts; Z is derived on demand. A *base* holds the
@@ -240,12 +241,6 @@ class Full:
             return Projected(self._layout, self._ridge)
         form = _Primal if self.primal else _Dual
         return form(self._layout, self._ridge, rows, self._made)
-
-    def covariance(self, rows: Array) -> Array:
-        return self._current().covariance(rows)
-
-    def variances(self, rows: Array) -> Array:
-        return self._current().variances(rows)
 
     def spectrum(self) -> tuple[float, float]:
         """Exact up to 1,024 distinct rows (or p of them). Beyond, bounds: lambda, which the

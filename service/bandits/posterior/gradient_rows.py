@@ -3,6 +3,7 @@
 Rows are the factors of `bandits.gradients`, (n, F); J is the (n, p) Jacobian that they stand for.
 """
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import numpy as np
@@ -93,7 +94,7 @@ class DistinctRows:
         index = self._place.setdefault(names(row[None])[0], size)
         if index == size:
             if size == len(self._rows):
-                self._reserve(2 * size)
+                self._reserve(2 * size, self._rows, self._counts)
             self._rows[index], self._counts[index] = row, 0.0
         self._counts[index] += times
         return index
@@ -104,19 +105,16 @@ class DistinctRows:
         if index is not None:
             self._counts[index] = max(self._counts[index] - times, 0.0)
 
-    def _reserve(self, capacity: int) -> None:
-        rows, counts = self.rows, self.counts
-        self._rows, self._counts = np.empty((capacity, rows.shape[1])), np.zeros(capacity)
-        self._rows[: len(rows)], self._counts[: len(counts)] = rows, counts
-
     def scale(self, share: float) -> None:
         self._counts *= share
 
     def replace(self, rows: Array, counts: Array) -> None:
-        capacity = max(8, 2 * len(rows))
-        self._rows, self._counts = np.empty((capacity, rows.shape[1])), np.zeros(capacity)
-        self._rows[: len(rows)], self._counts[: len(rows)] = rows, counts
+        self._reserve(max(8, 2 * len(rows)), rows, counts)
         self._place = {name: index for index, name in enumerate(names(rows))}
+
+    def _reserve(self, capacity: int, rows: Array, counts: Array) -> None:
+        self._rows, self._counts = np.empty((capacity, rows.shape[1])), np.zeros(capacity)
+        self._rows[: len(rows)], self._counts[: len(counts)] = rows, counts
 
 
 class Base(Protocol):
@@ -210,6 +208,19 @@ class Woodbury:
             return np.empty((0, len(lifted)))
         known = self._base.product(self._lifted[: self._size], lifted)
         return solve(self._factor, self._root[:, None] * known)
+
+
+class Pending(ABC):
+    """Reads of a covariance through Woodbury, by pending rows on a base."""
+
+    @abstractmethod
+    def _current(self) -> Woodbury: ...
+
+    def covariance(self, rows: Array) -> Array:
+        return self._current().covariance(rows)
+
+    def variances(self, rows: Array) -> Array:
+        return self._current().variances(rows)
 
 
 def cholesky(matrix: Array, scale: Array | None = None) -> Array:  # (n, n), (n,) -> (n, n) lower

@@ -6,6 +6,7 @@ from service.bandits.gradients import Layout
 from service.bandits.posterior.base import Array, Stored
 from service.bandits.posterior.gradient_rows import (
     DistinctRows,
+    Pending,
     Projected,
     Woodbury,
     cholesky,
@@ -32,14 +33,15 @@ class Diagonal:
         self._sums = np.zeros(layout.parameters)
 
     def observe(self, row: Array, times: float = 1.0) -> None:
-        squares = np.square(self._layout.dense(row[None])[0])
-        squares *= times * np.count_nonzero(squares)
-        self._sums += squares
+        self._sums += self._squares(row, times)
 
     def withdraw(self, row: Array, times: float) -> None:
+        self._sums = np.maximum(self._sums - self._squares(row, times), 0.0)
+
+    def _squares(self, row: Array, times: float) -> Array:  # (F,) -> (p,)
         squares = np.square(self._layout.dense(row[None])[0])
         squares *= times * np.count_nonzero(squares)
-        self._sums = np.maximum(self._sums - squares, 0.0)
+        return squares
 
     def covariance(self, rows: Array) -> Array:
         half = self._half(rows)
@@ -83,7 +85,7 @@ class _Sketched(Projected):
         return solve(self._factor, self._sketch @ self.layout.dense(rows).T).T
 
 
-class LowRank:
+class LowRank(Pending):
     """Z~ = (lambda + alpha) I + B^T B + pending rows: robust frequent directions.
 
     B holds up to k rows, the buffer up to k distinct rows with counts, exact until it is full. Then
@@ -147,12 +149,6 @@ class LowRank:
             self._posterior.follow(self._pending.rows, self._pending.counts)
             self._stale = False
         return self._posterior
-
-    def covariance(self, rows: Array) -> Array:
-        return self._current().covariance(rows)
-
-    def variances(self, rows: Array) -> Array:
-        return self._current().variances(rows)
 
     def decay(self, share: float) -> None:
         self._sketch = np.sqrt(share) * self._sketch

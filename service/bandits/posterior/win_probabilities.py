@@ -45,6 +45,14 @@ def by_draw(draws: Index) -> Index:
     return draws.astype(np.uint16).argsort(kind="stable")
 
 
+def winners(table: Array) -> tuple[Index, Index]:  # (n, M) -> (wins,) twice
+    """Row and draw of each win in a table of scores, by draw."""
+    best = table.max(axis=0)
+    rows, draws = (table >= best - TIE * np.abs(best)).nonzero()
+    order = by_draw(draws)
+    return rows[order], draws[order]
+
+
 @dataclass(frozen=True, slots=True)
 class Weights:
     """Posterior draws of a shared head's weights.
