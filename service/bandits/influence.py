@@ -109,8 +109,8 @@ class Influence:
         return {"squares": np.array(self.squares), "count": np.array([self.count])}
 
     def restore(self, arrays: Mapping[str, Stored]) -> None:
-        """The inverse of `arrays`. A snapshot of an older Forage has none: then what is usual is
-        learned anew."""
+        """The inverse of `arrays`. Snapshots of older versions have none: the usual is learned
+        again."""
         if arrays:
             self.squares, [self.count] = arrays["squares"].tolist(), arrays["count"].tolist()
 

@@ -21,8 +21,8 @@ def inverse_root(precision: Array) -> Array:  # (m, m) -> (m, m) lower
     """R = L^-1 where A = L L^T, so that A^-1 = R^T R: variances are ||R phi||^2.
 
     An inverse of the triangular factor, not of A: every derived quantity (mean, widths, draws) is a
-    product with R, and one `trtri` a head change costs less than a solve a request.
-    Raises NotPositiveDefinite where A is none, even with the largest of JITTERS.
+    product with R, and one `trtri` a change of the head costs less than a solve a request.
+    Raises NotPositiveDefinite if even the largest of JITTERS does not help.
     """
     # LAPACK lets a NaN pass; the sum tells of it in half the time, but may overflow by itself.
     if not isfinite(precision.sum()) and not np.isfinite(precision).all():
@@ -58,12 +58,11 @@ ROUNDING = 10 * np.finfo(float).eps
 
 
 def spectrum(precision: Array, ridge: float) -> tuple[float, float, float]:
-    """Smallest eigenvalue of A = lambda I + sum phi phi^T over the directions that rewards came
-    from (lambda, where there are none), condition number over those, largest eigenvalue.
+    """Smallest eigenvalue of A = lambda I + sum phi phi^T over the directions of the rewards
+    (lambda without any), condition number over those, largest eigenvalue.
 
-    The other directions have lambda for ever: with 20 different rows in 70 dimensions, 50 of them.
-    Where the largest is so large that lambda is lost to its rounding they cannot be told apart:
-    then all of them count, and no eigenvalue is taken to be below lambda.
+    All other directions keep lambda: with 20 different rows in 70 dimensions, 50 of them. If lambda
+    is lost to the rounding of the largest, all directions count, and no eigenvalue is below lambda.
     """
     values = np.linalg.eigvalsh(precision)
     largest = float(values[-1])
@@ -74,7 +73,7 @@ def spectrum(precision: Array, ridge: float) -> tuple[float, float, float]:
 
 
 def dominance(largest: float, ridge: float, n: float, usual: float | None) -> float | None:
-    """The largest eigenvalue of A over what n rows of the usual square could make it: at most 1
-    where rows are of a size. At 100 a few rows outweigh all others a hundred times in a direction,
-    and what others say there moves the head no more. None: the usual square is not known."""
+    """The largest eigenvalue of A over the most that n rows of the usual square could make it: at
+    most 1 for rows of one size. At 100 a few rows outweigh all others a hundred times in a
+    direction."""
     return None if usual is None else largest / (ridge + n * usual)

@@ -17,7 +17,7 @@ class Network:
     has directions that never grow, and the head's smallest eigenvalue with them.
 
     layers      (W, b) each: W (inputs, outputs), b (outputs,)
-    rectified   ReLU after the last layer too, where the net's output is what is wanted of it
+    rectified   ReLU after the last layer too
     """
 
     layers: Sequence[tuple[Array, Array]]

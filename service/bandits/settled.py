@@ -6,10 +6,10 @@ import msgspec
 
 
 class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One shown arm and what came of it.
+    """A shown arm and its reward.
 
     x        base features, context then arm, encoded
-    inline   an arm outside the catalogue: no head of its own is made for it
+    inline   outside the catalogue: it gets no head of its own
     weight   for how much of a settlement it counts (`service.bandits.influence`)
     """
 
@@ -21,15 +21,14 @@ class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def settle(arm: str, reward: float, x: list[float], inline: bool, weight: float) -> Settled:
-    """A settlement that the log writes without its weight where that is 1, as most are."""
+    """The log omits the default weight of 1, which most settlements have."""
     if weight == 1.0:
         return Settled(arm, reward, x, inline)
     return Settled(arm, reward, x, inline, weight)
 
 
 class SettledReward(NamedTuple):
-    """One settled arm; was, since, at_once, withdrawn: as in `Corrected`. was is None where this is
-    the first word on it."""
+    """A settled arm; the other fields as in `Corrected`. was: None at its first reward."""
 
     settled: Settled
     was: float | None = None
@@ -39,5 +38,5 @@ class SettledReward(NamedTuple):
 
     @property
     def learned(self) -> float | None:
-        """The reward that holds from here; None: none does."""
+        """The reward that holds from here on; None after a withdrawal."""
         return None if self.withdrawn else self.settled.reward

@@ -1,4 +1,4 @@
-"""What a net says under dropout masks."""
+"""The output of a net under dropout masks."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -38,7 +38,7 @@ class Dropout:
         self._block = max(1, NUMBERS // (sizes[-1] * min(self._group, len(masks[0]))))
 
     def __call__(self, rows: Array) -> Array:  # (n, inputs) -> (T, n)
-        said = np.empty((len(self._output), len(rows)))
+        outputs = np.empty((len(self._output), len(rows)))
         weight, bias = self._hidden[0]
         for start in range(0, len(rows), self._block):
             block = slice(start, start + self._block)
@@ -46,13 +46,13 @@ class Dropout:
             first += bias
             np.maximum(first, 0.0, out=first)
             if len(self._hidden) == 1:
-                said[:, block] = self._output @ first.T
+                outputs[:, block] = self._output @ first.T
                 continue
-            for begin in range(0, len(said), self._group):
+            for begin in range(0, len(outputs), self._group):
                 own = slice(begin, begin + self._group)
-                said[own, block] = self._second(first, own)
-        said += self._bias
-        return said
+                outputs[own, block] = self._second(first, own)
+        outputs += self._bias
+        return outputs
 
     def _second(self, first: Array, own: slice) -> Array:  # (n, h), masks -> (t, n)
         """From the outputs of the first layer on."""

@@ -1,10 +1,10 @@
-"""What a decision will take, told before it is made: one that takes long is made aside, one that
-takes too much memory is refused.
+"""Estimates of time and memory before a decision: a long one runs apart from the others, one that
+needs too much memory is refused.
 
-Estimated from the numbers of arms, draws, columns and weights, for one core of a small server. Of
-14 kinds of policies with 50 to 10,000 arms, 9 to 1,000 columns and 1 to 100 slots, whatever took
-more than 5 ms took a quarter to four times of its estimate; less where arms are alike, or where the
-head kept what it had made of them; and up to six times where 16,384 draws leave the cache.
+They follow from the numbers of arms, draws, columns and weights, for one core of a small server.
+Over 14 kinds of policies, 50 to 10,000 arms, 9 to 1,000 columns and 1 to 100 slots, decisions of
+more than 5 ms took a quarter to four times of the estimate, less with alike arms or warm caches,
+and up to six times where 16,384 draws leave the cache.
 """
 
 from typing import NamedTuple
@@ -36,13 +36,13 @@ DISJOINT = 600.0
 
 
 class Prices(NamedTuple):
-    """What a version asks of a decision, in nanoseconds and in numbers of 8 bytes.
+    """Costs of a decision under a version, in nanoseconds and in numbers of 8 bytes.
 
     once           of every decision
     arm, slate     of each arm, for one slot and for several
     slot           of each slot, where there are several
     pair, triple   of each two arms, and of each three
-    anew           of each matrix that has to be factorised first
+    factor         of each stale matrix
     cells, wide    numbers held of each arm, for one slot and for several
     """
 
@@ -52,16 +52,16 @@ class Prices(NamedTuple):
     slot: float
     pair: float
     triple: float
-    anew: float
+    factor: float
     cells: float
     wide: float
 
     def ms(self, arms: int, slots: int, stale: int) -> float:
-        """stale: matrices that have to be factorised first."""
+        """stale: matrices to factorise first."""
         each = self.arm if slots == 1 else self.slate
         several = arms * (self.pair + arms * self.triple)
         slate = slots * self.slot if slots > 1 else 0.0
-        return 1e-6 * (self.once + arms * (each + several) + slate + stale * self.anew)
+        return 1e-6 * (self.once + arms * (each + several) + slate + stale * self.factor)
 
     def bytes(self, arms: int, slots: int) -> float:
         pairs = arms * arms if self.pair else 0
@@ -75,24 +75,24 @@ def prices(version: Version, draws: int) -> Prices:
     masks = version.bank.draws if encoder.masks else 0
     arm = ARM + PRODUCT * net * (1 + masks / 4) + CELL / 2 * (2 * width + m)
     slate = arm + CELL / 2 * (2 * width + m) + (RANKED + CELL) * rows
-    once = pair = triple = anew = 0.0
+    once = pair = triple = factor = 0.0
     cells = float(2 * width + m + masks)
     wide = cells + 4 * rows
     match head:
         case GradientHead():
             parameters = encoder.layout.parameters
-            anew = FACTOR * m**3
+            factor = FACTOR * m**3
             row = (4 * CELL + PRODUCT * head.rank) * parameters + PRODUCT * m * m
             arm, slate, cells, wide = arm + row, slate + row, cells + parameters, wide + parameters
             if draws > 1:
                 pair = PRODUCT * (draws + (encoder.layout.width if head.rank else parameters))
                 triple = PRODUCT / 3
         case EnsembleHead():
-            anew = FACTOR * m**3
+            factor = FACTOR * m**3
             row = PRODUCT * m * head.count
             arm, slate = arm + row, slate + row
         case DisjointRidgeHead():
-            anew = 2e4 + FACTOR * m**3
+            factor = 2e4 + FACTOR * m**3
             row = DISJOINT + 4 * CELL * m * m
             arm, slate, cells, wide = arm + row, slate + row, cells + 2 * m * m, wide + 2 * m * m
         case None:
@@ -100,12 +100,12 @@ def prices(version: Version, draws: int) -> Prices:
         case _ if m:
             own = m * (m if draws == 1 else rows)
             once = 2 * CELL * m * m if draws else 0.0
-            anew = FACTOR * m**3 + (PRODUCT / 2 * m * own if draws > 1 else 0.0)
+            factor = FACTOR * m**3 + (PRODUCT / 2 * m * own if draws > 1 else 0.0)
             arm += PRODUCT / 2 * own + CELL / 4 * rows
             slate += PRODUCT * own
     if draws > 1 and (not m or isinstance(head, DisjointRidgeHead)):
         arm, slate = arm + OWN_DRAW / 32 * draws, slate + OWN_DRAW * draws
-    return Prices(once, arm, slate, SLOT + TIED * rows, pair, triple, anew, cells, wide)
+    return Prices(once, arm, slate, SLOT + TIED * rows, pair, triple, factor, cells, wide)
 
 
 def _weights(encoder: Encoder) -> int:

@@ -28,13 +28,13 @@ twice as long."""
 
 
 MANY = 512
-"""Rows from which on single precision is all that is made of those that have no chance."""
+"""Rows from which on those without a chance are made in single precision alone."""
 
 KEPT = 2**22
 """Numbers that are kept with the arms, 32 MB: 16,384 arms under two layers of 128."""
 
 BLOCK = 256
-"""Rows at a time: what is made of them stays in the cache, and costs no pages anew."""
+"""Rows at a time: their products stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ class Encoder:
         np.multiply(rows, self.row_scale, out=phi[:, start:stop])
         phi[:, stop] = 1.0
         if gradient:
-            phi[:, stop + 1 :] = factors(self.layers, self._seen(rows), self.gradient_scale)
+            phi[:, stop + 1 :] = factors(self.layers, self._net_input(rows), self.gradient_scale)
         return phi
 
     def rows(self, design: Design, times: Array) -> Rows:  # (b, view.width) -> (b U, m)
-        """phi of the arms of a design in b contexts: its parts times what is the context's."""
+        """phi of the arms of a design in b contexts."""
         part = design.part
         if len(times) > 1:
             rows = part * times[:, None, :]
@@ -127,12 +127,12 @@ class Encoder:
         return phi
 
     def _roughly(self, design: Design, times: Array) -> Rows:
-        """What the first layers say of the arms alone is kept: it is most of their work."""
+        """Reuses the first layer over the arms' own columns, which is most of the work."""
         assert self.cold is not None
         part, (_, fixed, both) = design.part, design.sides
         nets = [net for net in (self.trained, self.cold) if net is not None]
         weight, bias = self._first
-        made, shift = self._made(design), times[fixed] @ weight[fixed] + bias
+        made, shift = self._arm_layer(design), times[fixed] @ weight[fixed] + bias
         stops = np.cumsum([len(net.layers[0][1]) for net in nets]).tolist()
         deeper = [replace(net, layers=net.layers[1:]) for net in nets]
         single = np.empty((len(part), self.features(part.shape[1])), np.float32)
@@ -169,17 +169,17 @@ class Encoder:
         own, own_bias = self.trained.layers[0]
         return np.hstack([own, weight]), np.concatenate([own_bias, bias])
 
-    def _made(self, design: Design) -> Array:  # (n, h)
-        """By the arms' own columns of the rows; kept with the arms."""
-        if design.made and design.made[0][0] is self:
-            return design.made[0][1]
+    def _arm_layer(self, design: Design) -> Array:  # (n, h)
+        """The first layer over the arms' own columns; kept with the arms."""
+        if design.first_layer and design.first_layer[0][0] is self:
+            return design.first_layer[0][1]
         alone, weight = design.sides[0], self._first[0]
         made = design.part[:, alone] @ weight[alone]
-        design.made[:] = [(self, made)] if design.whole and made.size <= KEPT else []
+        design.first_layer[:] = [(self, made)] if design.whole and made.size <= KEPT else []
         return made
 
-    def _seen(self, rows: Array) -> Array:
-        """What the net of `layers` sees of them."""
+    def _net_input(self, rows: Array) -> Array:
+        """Rows as the net of `layers` takes them."""
         return rows if self.trained else self.cold_scale * rows
 
     def predict(self, phi: Array) -> Array:  # (n, m) -> (n,)
@@ -187,13 +187,13 @@ class Encoder:
         if self.trained is None or self.output is None:
             return np.zeros(len(phi))
         weight, bias = self.output
-        said: Array = (phi[:, : self.trained.width] @ weight + bias)[:, 0]
-        return np.asarray(expit(said)) if self.logistic else said
+        output: Array = (phi[:, : self.trained.width] @ weight + bias)[:, 0]
+        return np.asarray(expit(output)) if self.logistic else output
 
     @cached_property
     def direct(self) -> Array | None:  # (m,)
-        """Weights of phi that say the same, but for a constant; None before the first training, and
-        where `predict` is not linear."""
+        """Weights of phi that give `predict`, but for a constant; None before the first training,
+        and where `predict` is not linear."""
         if self.trained is None or self.output is None or self.logistic or self.cold is None:
             return None
         weight = np.zeros(self.features(len(self.trained.layers[0][0])))
@@ -204,7 +204,7 @@ class Encoder:
         """The same with a gradient whose mean square over these rows, as they are weighted, is that
         of the features, so that a row is as uncertain at first in every form of Z."""
         phi = self(rows)[:, : self.features(rows.shape[1])]
-        squares = self.layout.squares(factors(self.layers, self._seen(rows), 1.0))
+        squares = self.layout.squares(factors(self.layers, self._net_input(rows), 1.0))
         size = float(np.average(squares, weights=weights))
         wanted = float(np.average(np.square(phi).sum(axis=1), weights=weights))
         return replace(self, gradient_scale=np.sqrt(wanted / size) if size else 1.0)

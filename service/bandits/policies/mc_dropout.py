@@ -11,8 +11,8 @@ from service.bandits.posterior import Array
 
 
 class Masks(Rule):
-    """One row a dropout mask, or the mean and the standard deviation over the masks. What came
-    since the training moves all masks alike; before the first, `untrained` decides.
+    """One row a dropout mask, or the mean and the standard deviation over the masks. Rewards since
+    the training move all masks alike; before the first training, `untrained` decides.
 
     bound   None: one mask is drawn
     """

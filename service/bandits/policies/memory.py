@@ -1,4 +1,4 @@
-"""The settlements that a head could be built from anew: what windows and changes forget from."""
+"""Remembered settlements: heads are rebuilt from them under windows and after changes."""
 
 from collections.abc import Collection, Iterator
 from itertools import groupby
@@ -13,9 +13,8 @@ from service.bandits.settled import Settled
 class Memory:
     """Settlements in log order, the latest `limit` of them; None: all.
 
-    An event's settlements are kept or dropped together. Rows beyond the limit are let go once they
-    are an eighth more, so that whoever builds a head from what is left does so every `limit / 8`
-    settlements.
+    The settlements of one event stay or go together. Rows go once the limit is exceeded by an
+    eighth, so that heads are rebuilt every `limit / 8` settlements.
     """
 
     def __init__(self, width: int, limit: int | None = None) -> None:
@@ -56,7 +55,7 @@ class Memory:
         return (key, arm) in self._row_of
 
     def revise(self, key: str, arm: str, reward: float | None) -> None:
-        """What was learned of a settlement that is held is now `reward`; None: it is let go."""
+        """Replace the reward of a settlement; None: remove it."""
         if reward is None:
             self._remove(self._row_of.pop((key, arm)))
         else:

@@ -21,10 +21,10 @@ from service.definition.view import View
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """What is set about a net.
+    """Settings of a net.
 
     hidden, embedding   widths of the ReLU layers, and of the linear one after them
-    gradients           the head looks at the gradient in all parameters
+    gradients           the head takes the gradient in all parameters
     alone               without an untrained twin and the rows beside it, and trained only once
     log_loss            rewards are chances, and the output a logit
     unscaled            the head sees rows as they are
@@ -43,8 +43,7 @@ class Net:
 
     @property
     def rectified(self) -> bool:
-        """Whether its features end in a ReLU: where its own output is all that is looked at, or its
-        gradient."""
+        """Whether its features end in a ReLU: only its output or gradient is used."""
         return self.gradients or self.alone
 
 

@@ -1,8 +1,7 @@
-"""From a head to a distribution over arms, and from the distribution to a choice.
+"""From scores to a distribution over arms, and from the distribution to a choice.
 
-A rule gives a table of scores, one row a posterior draw (one row in all where nothing is drawn).
-Everything after it is the same for every policy: the share of rows that an arm wins is its
-propensity, the arm is drawn from those shares, and what is logged is what was drawn from.
+A rule gives a table of scores, one row a posterior draw (one row in all without draws). The share
+of rows that an arm wins is its propensity; the arm is drawn from those shares, and they are logged.
 """
 
 from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ from service.bandits.posterior.rows import ExactRows, Index, Rows
 Reals = npt.NDArray[np.floating]
 
 MANY = 2**21
-"""Multiplications from which on single precision says first which rows have a chance."""
+"""Multiplications from which on rows are screened in single precision first."""
 
 FIRST_DOUBT, NET_DOUBT = 0.25, 2.0
 """The 1/4 and, with a net, the k of `anytime`."""
@@ -86,7 +86,7 @@ class UpperBound(Rule):
     def _screened(
         self, version: Version, head: RidgeHead, rows: Rows, like: Index
     ) -> Array | None:  # (U,)
-        """Where single precision leaves few rows to be looked at."""
+        """Screens in single precision; None if too many rows stay."""
         posterior, shift = head.posterior, version.shift
         found = posterior.spread_roughly(rows, shift)
         if found is None:

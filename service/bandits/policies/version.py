@@ -30,16 +30,15 @@ class Version:
 
     columns      of the rows that the head sees
     trained_to   log position that the encoder was trained to, and the head rebuilt to
-    rewards      the policy's rewards at that position: what the next training's due count grows
-                 from
-    begins       the head holds no outcome that was settled first before this log position, unless
-                 the memory does: a correction of one has the weight 0
-    settled      settlements folded, which the decays are counted by
+    rewards      the policy's rewards at that position: the next training's due count grows from it
+    begins       log position from which on the head holds settlements; corrections of earlier ones
+                 have the weight 0, unless the memory holds them
+    settled      settlements folded, which count the decays
     decays       log positions of the decays that still matter
-    doubt        by how much more the head errs, in squares, on rows that its net was not fitted to
-    sizes        how many rows were folded, and the sum of their squares, none of them counted for
-                 more than SURPRISE times the mean before it
-    without      decisions that nothing is learned of, whatever is still said of them
+    doubt        factor of the head's squared errors on rows that its net was not fitted to
+    sizes        number of rows folded, and the sum of their squares, each counted for at most
+                 SURPRISE times the mean before it
+    without      decisions whose settlements are ignored
     """
 
     def __init__(
@@ -72,13 +71,12 @@ class Version:
     # -- score ---------------------------------------------------------------------------------
 
     def offset(self, phi: Array) -> Array:  # (n, m) -> (n,)
-        """What the net says by itself, where the head holds what is left of the reward."""
+        """The net's own output, where the head holds the rest of the reward."""
         return self.encoder.predict(phi) if self.predicts else np.zeros(len(phi))
 
     @property
     def shift(self) -> Array | None:  # (m,)
-        """Weights whose product with phi is `offset`, but for what is the same for all rows; None:
-        there is no offset."""
+        """Weights whose product with phi is `offset`, up to one constant for all rows."""
         return self.encoder.direct if self.predicts else None
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
@@ -107,7 +105,7 @@ class Version:
                 self._measure(phi[0], own)
                 self.settled += 1
                 continue
-            left, was = self._left(key, outcome), outcome.was - offset
+            left, was = self._remaining(key, outcome), outcome.was - offset
             weight = own * left
             if weight and outcome.withdrawn:
                 self.head.withdraw(row._replace(reward=was), left)
@@ -126,8 +124,7 @@ class Version:
             self.sizes = count + 1, total + min(square, most)
 
     def copied_head(self) -> Head | None:
-        """Made anew from its sums, for a thread: the fold goes on meanwhile, and a head keeps what
-        it derives from them."""
+        """A copy from the sums, for a thread: the fold goes on, and a head caches."""
         copied = self._make_head(self.encoder)
         if copied is not None and self.head is not None:
             copied.restore(self.head.arrays())
@@ -139,8 +136,8 @@ class Version:
         count, total = self.sizes
         return max(1.0, total / count) if count >= MEASURED else None
 
-    def _left(self, key: str, outcome: SettledReward) -> float:
-        """What share the head still holds of the settlement that a correction is about."""
+    def _remaining(self, key: str, outcome: SettledReward) -> float:
+        """The share of a corrected settlement that the head still holds."""
         settled, since = outcome.settled, outcome.since
         if self.memory is not None and self.memory.holds(key, settled.arm):
             self.memory.revise(key, settled.arm, outcome.learned)
@@ -166,24 +163,24 @@ class Version:
                 self.refold(self.memory, position + 1)
 
     def drop(self, columns: list[int], since: int, position: int) -> None:
-        """The world changed at `since`: forget what was settled before, where it is touched."""
+        """Forget settlements before `since`, where the world changed, in these columns."""
         if self.memory is not None:
             self.memory.drop(columns, since)
             self.refold(self.memory, position + 1)
 
     def forget(self, decisions: Collection[str]) -> None:
-        """What was settled of these decisions leaves the memory; the sums of the head stay."""
+        """Remove the settlements of these decisions from the memory; the head's sums stay."""
         if self.memory is not None:
             self.memory.forget(decisions)
 
     def refold(self, memory: Memory, begins: int, unseen: int | None = None) -> None:
-        """The head from the prior over what is in memory, in log order.
+        """Rebuild the head from the prior over the memory, in log order.
 
-        begins   what was settled before this position counts only if it is in memory
-        unseen   the first row that the net was not fitted to. On rows that it was fitted to a head
-                 in its features errs too little; what it errs on the others, before it learns them,
-                 says what the noise is (with fixed features the two are the same: rr - b^T mu is
-                 the sum of e^2 / (1 + v), Bishop 2006, section 3.5)
+        begins   earlier settlements count only if the memory holds them
+        unseen   the first row that the net was not fitted to. A head in a net's features errs too
+                 little on rows that the net was fitted to; its errors on the others, before it
+                 learns them, give the noise: rr - b^T mu is the sum of e^2 / (1 + v) (Bishop 2006,
+                 section 3.5)
         """
         self.head = self._make_head(self.encoder)
         if self.head is None:
@@ -223,7 +220,7 @@ class Version:
     # -- snapshots -----------------------------------------------------------------------------
 
     def describe(self) -> tuple[Meta, dict[str, Stored]]:
-        """Meta and arrays: what snapshots and the trainer's artifacts hold."""
+        """Meta and arrays of snapshots and of the trainer's artifacts."""
         encoder = self.encoder
         meta = {
             "version": self.number,

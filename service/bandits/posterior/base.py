@@ -69,7 +69,7 @@ class NameIndex:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.by_name = {name: row for row, name in enumerate(names, start=1)}
-        self._asked: tuple[Sequence[str], int, npt.NDArray[np.intp]] | None = None
+        self._latest: tuple[Sequence[str], int, npt.NDArray[np.intp]] | None = None
 
     def __len__(self) -> int:
         """Rows in use, with row 0."""
@@ -79,13 +79,13 @@ class NameIndex:
         return self.by_name.setdefault(name, len(self.by_name) + 1)
 
     def of(self, names: Sequence[str]) -> npt.NDArray[np.intp]:  # (n,)
-        """Kept for the names that were asked for last: 10,000 take a millisecond."""
-        asked = self._asked
-        if asked is None or asked[0] is not names or asked[1] != len(self):
+        """Cached for the latest names: 10,000 take a millisecond."""
+        latest = self._latest
+        if latest is None or latest[0] is not names or latest[1] != len(self):
             get = self.by_name.get
             found = np.array([get(name, 0) for name in names], np.intp)
-            asked = self._asked = names, len(self), found
-        return asked[2]
+            latest = self._latest = names, len(self), found
+        return latest[2]
 
 
 class Bank:

@@ -25,7 +25,7 @@ QUANTILES = 2**17
 """Quantiles that a table of draws may cost: 256 different counts at 512 draws, 30 ms, once."""
 
 FEW = 16
-"""Arms with new counts up to which the others' draws are looked at again only where they matter."""
+"""Changed arms up to which only the draws that they touch are counted again."""
 
 
 class _WinCache:
@@ -87,7 +87,7 @@ def _distinct(rows: Index, count: int) -> Index:
 
 
 class BetaHead:
-    """Clicks and misses of each arm, Beta(1, 1) before the first; the context is not looked at.
+    """Clicks and misses of each arm, Beta(1, 1) before the first; the context has no part.
 
     A reward between 0 and 1 counts as that share of a click.
     """

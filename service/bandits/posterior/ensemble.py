@@ -120,7 +120,7 @@ class EnsembleHead:
         return self._derived
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:  # (n, m) -> (N, n)
-        """One row a member; the bank is not looked at, there are as many draws as members."""
+        """One row a member; the bank has no part in it."""
         return np.asarray(self.members @ phi.T)
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:

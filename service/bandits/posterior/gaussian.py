@@ -17,15 +17,15 @@ USES = 16
 commit, and few between."""
 
 BLOCK = 1_024
-"""Rows at a time: what is made of them stays in the cache, and costs no pages anew."""
+"""Rows at a time: their products stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What single precision says of rows.
+    """Means and variances of rows in single precision.
 
     mean, variance   (n,), the variance in units of the noise
-    error            neither the mean nor the root of the variance is further from the truth
+    error            bounds the error of the mean and of the root of the variance
     """
 
     mean: Single
@@ -35,13 +35,12 @@ class Spread:
 
 @dataclass(slots=True)
 class Gaussian:
-    """What follows from a head's sums; replaced whole when they change.
+    """Derived from a head's sums; replaced whole when they change.
 
     columns   [R^T | mu]: lengths of R phi are the widths, so one product gives widths and means
     drawn     weights w = mu + sigma R^T z, one column a draw of `bank`
-    scaled    the same `scale` times as far from their mean and with what the net says by itself
-              added, as `Weights`
-    spreads   so many rows may win that the others are not worth looking for
+    scaled    the same `scale` times as far from their mean plus a shift, as `Weights`
+    spreads   so many rows may win that a search for the others does not pay
     single    columns in float32
     """
 

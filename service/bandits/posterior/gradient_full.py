@@ -35,9 +35,9 @@ Index = npt.NDArray[np.int64]
 
 
 def _factored(make: Callable[[], Array]) -> Array:  # (n, n), of which the lower triangle is L
-    """Of the matrix that is made, in place. lambda is on its diagonal, so that no jitter is needed
-    but where rows are so large that lambda is lost to rounding: then the smallest of JITTERS, as
-    shares of the diagonal, that will do. Raises NotPositiveDefinite."""
+    """The factor of the matrix that `make` returns, in place. lambda is on the diagonal: only rows
+    so large that lambda is lost to rounding need one of JITTERS, as a share of the diagonal. Raises
+    NotPositiveDefinite."""
     for jitter in JITTERS:
         matrix = make()
         if jitter:
@@ -177,17 +177,17 @@ class Full(Pending):
         self._pending.setdefault(self._seen.add(row, times))
         self._stale = True
         if self.primal != was_primal or len(self._pending) > self._capacity:
-            self._fold(anew=not was_primal)
+            self._fold(rebuild=not was_primal)
 
     def withdraw(self, row: Array, times: float) -> None:
         """A base that holds the row holds it until it is next made."""
         self._seen.take_away(row, times)
         self._stale = True
 
-    def _fold(self, anew: bool) -> None:
+    def _fold(self, rebuild: bool) -> None:
         """Pending rows become the base's: of a new one, or as a block of the inverse's."""
         counts = self._seen.counts
-        if anew or sum(len(rows) for rows, _ in self._blocks) >= len(counts):
+        if rebuild or sum(len(rows) for rows, _ in self._blocks) >= len(counts):
             self._made, self._blocks, self._base = counts.copy(), [], None
         else:
             rows = np.array(list(self._pending), np.int64)

@@ -68,7 +68,7 @@ def distinct(rows: Array) -> tuple[list[int], list[int]]:
 
 
 class DistinctRows:
-    """Distinct rows in the order in which they came, and how often each did."""
+    """Distinct rows in the order of their first sight, and how often each was seen."""
 
     def __init__(self, width: int) -> None:
         self._place: dict[bytes, int] = {}
@@ -118,10 +118,8 @@ class DistinctRows:
 
 
 class Base(Protocol):
-    """Products J Z^-1 J'^T for a Z that stays as it is.
-
-    `lift` is what it costs to bring a row to Z, done once a row; `product` is cheap.
-    """
+    """Products J Z^-1 J'^T for a fixed Z. `lift` brings a row to Z, at a cost, once; `product` is
+    cheap."""
 
     def lift(self, rows: Array) -> Array: ...  # (n, F) -> (n, q)
     def product(self, left: Array, right: Array) -> Array: ...  # (n, q), (k, q) -> (n, k)
@@ -165,7 +163,7 @@ class Woodbury:
     """(Z + sum_s w_s J_s J_s^T)^-1 for a few pending rows s on a base of Z (Woodbury 1950).
 
     J Z^-1 J'^T - H^T H', H = L^-1 W^1/2 J_s Z^-1 J^T, L L^T = I + W^1/2 (J_s Z^-1 J_s^T) W^1/2.
-    Rows are taken in one at a time, so that no bit depends on how many came between two questions.
+    Takes rows in one at a time, so that no bit depends on how many arrive between two reads.
     """
 
     def __init__(self, base: Base, capacity: int) -> None:
@@ -227,12 +225,11 @@ def cholesky(matrix: Array, scale: Array | None = None) -> Array:  # (n, n), (n,
     """L L^T = A for a matrix that is semidefinite by construction, with the smallest of JITTERS (of
     its mean diagonal) that will do.
 
-    scale   of each entry of the diagonal, what it is a difference from: where rows are so large
-            that rounding left nothing of the difference, JITTERS are shares of that
+    scale   minuends of the diagonal's entries: where rounding left nothing of a difference,
+            JITTERS are shares of these
 
-    Silent, unlike `linalg.inverse_root`: covariances of more arms than there are directions
-    are singular, and a share of 1e-12 moves a draw by a millionth of its width.
-    Raises NotPositiveDefinite.
+    Silent, unlike `linalg.inverse_root`: covariances of more arms than directions are singular,
+    and a share of 1e-12 moves a draw by a millionth of its width. Raises NotPositiveDefinite.
     """
     mean = float(np.trace(matrix)) / len(matrix)
     for jitter in JITTERS if np.isfinite(mean) else ():
@@ -257,7 +254,7 @@ def _factor_scaled(matrix: Array, scale: Array) -> Array:  # (n, n), (n,) -> (n,
 
 
 def solve(factor: Array, right: Array) -> Array:  # (n, n) lower, (n, k) -> (n, k)
-    """L^-1 B; nothing above the diagonal of L is looked at."""
+    """L^-1 B; nothing above the diagonal of L is read."""
     if not right.size:  # which LAPACK complains about
         return right
     solution, _ = lapack.dtrtrs(factor, right, lower=1)
