@@ -78,7 +78,7 @@ def test_each_head_of_its_own_that_changed_counts() -> None:
         settled = [Settled(str(number), 1.0, [0.0] * 200)]
         event = Rewarded(at=0.0, decision="", policy="policy", schema_version=1, settled=settled)
         policy.fold(number + 1, event)
-    assert policy.effort_ms(10, 1) - before == pytest.approx(3 * policy.prices.anew / 1e6)
+    assert policy.effort_ms(10, 1) - before == pytest.approx(3 * policy.prices.factor / 1e6)
 
 
 def test_all_parameters_of_a_net_are_always_looked_at_aside() -> None:

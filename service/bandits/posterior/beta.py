@@ -208,7 +208,9 @@ class BetaHead:
         are as they were."""
         touched = np.zeros(won.bank.draws, bool)
         for arm in self._changed & won.row_of.keys():
-            touched |= won.replace(arm, self._draw_arm(arm, won.bank))
+            drawn = np.empty(won.bank.draws)
+            drawn[won.bank.places([arm])[0]] = betaincinv(*self._beta(arm), won.bank.uniforms)
+            touched |= won.replace(arm, drawn)
         if touched.any():
             won.recount(touched)
 
