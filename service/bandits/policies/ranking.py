@@ -13,9 +13,9 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from service.bandits.policies.rules import TIE, Array, Scores, Slate
+from service.bandits.policies.rules import TIE, Scores, Slate
+from service.bandits.posterior.rows import Array, Index
 
-Index = npt.NDArray[np.intp]
 Holds = Callable[[Array, Array], npt.NDArray[np.bool_]]
 """(scores of groups, what they are held against), of one shape."""
 

@@ -48,7 +48,7 @@ def win_shares(rows: Array, counts: Index) -> Array:  # (M, U), (U,) -> (U,)
     if draws == 1:
         return np.asarray(highest(rows, counts)[0])
     if arms == 1:
-        return np.full((draws, 1), 1.0 / counts[0]).mean(axis=0)
+        return np.asarray(np.full((draws, 1), 1.0 / counts[0]).mean(axis=0))
     which, won = win_probabilities.winners(rows.T)
     return win_probabilities.shares(won, which, counts, draws)
 

@@ -41,7 +41,7 @@ class Diagonal:
     def _squares(self, row: Array, times: float) -> Array:  # (F,) -> (p,)
         squares = np.square(self._layout.dense(row[None])[0])
         squares *= times * np.count_nonzero(squares)
-        return squares
+        return np.asarray(squares)
 
     def covariance(self, rows: Array) -> Array:
         half = self._half(rows)
