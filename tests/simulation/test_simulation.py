@@ -62,8 +62,11 @@ Service.TestCase.settings = settings(
 TestService = pytest.mark.timeout(600)(Service.TestCase)  # making it small takes minutes
 
 
-def test_worlds_by_seed_keep_every_promise() -> None:
-    for seed in range(FEW_SEEDS):
+@pytest.mark.parametrize(
+    "seeds", [range(4), pytest.param(range(4, FEW_SEEDS), marks=pytest.mark.slow)]
+)
+def test_worlds_by_seed_keep_every_promise(seeds: range) -> None:
+    for seed in seeds:
         run(seed, FEW_STEPS)
 
 

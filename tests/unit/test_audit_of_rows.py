@@ -9,6 +9,7 @@ import pytest
 
 from service.bandits.policies import ranking
 from service.log.stores.memory import MemoryStore
+from service.serving.audit_report import Discrepancy
 from service.serving.rederive import drawn_arm
 from service.state.events import Decision, encode_decision
 from tests.unit.audited import (
@@ -61,53 +62,71 @@ def field(**changes: Any) -> Callable[[Decision], Decision]:
     return lambda decision: msgspec.structs.replace(decision, **changes)
 
 
+CHANGES: list[tuple[Pick, Callable[[Decision], Decision], str, str]] = [
+    (single("lints_disjoint"), other_probability, "probabilities", "probability of"),
+    (single("random"), other_probability, "probabilities", "probability of"),
+    (single("random"), seed, "choice", "shown arm"),
+    (slate("random"), seed, "choice", "slate"),
+    (single("random"), swapped, "choice", "shown arm"),
+    (slate("watcher"), turned, "choice", ""),
+    (single("linucb"), lambda d: with_shown(d, propensity=0.123), "choice", "propensity of"),
+    (single("linucb"), field(slate=0.123), "choice", "propensity of"),
+    (slate("windowed"), field(slate=0.123), "probabilities", "chances of the slots"),
+    (single("neural"), last_x, "features", "x["),
+    (single("neural"), lambda d: with_shown(d, x=[]), "features", "columns of x"),
+    (
+        single("linucb"),
+        lambda d: with_shown(d, inline=not d.shown[0].inline),
+        "features",
+        "out",
+    ),
+    (single("linucb"), field(context={"pet": "bird"}), "features", "context.pet"),
+    (single("linucb"), field(context={}), "features", "context.pet is missing"),
+    (single("watcher"), field(bank=1), "fields", "bank"),
+    (single("watcher"), field(schema_version=9), "fields", "schema_version"),
+    (single("watcher"), field(assignment=0.125), "fields", "assignment"),
+    (single("watcher"), lambda d: field(at=d.at + 0.5)(d), "fields", "reward_by"),
+    (single("watcher"), field(accept_until=0.0), "fields", "accept_until"),
+    (single("watcher"), field(policy="nobody"), "fields", "no policy nobody"),
+    (single("neural"), field(model_version="neural/9@40"), "fields", "model_version"),
+    (single("neural"), field(model_version="neural/0@99999"), "fields", "does not have"),
+    (single("neural"), field(model_version="neural/0@0"), "fields", "does not have"),
+    (single("neural"), field(model_version="neural"), "unreadable", "do not fit together"),
+    (single("neural"), field(shown=[]), "unreadable", "do not fit together"),
+    (single("neural"), field(probabilities=[1.0]), "unreadable", "do not fit together"),
+    (single("linucb"), field(context={"pet": ["cat"]}), "features", "context.pet"),
+]
+"""Which row, its change, and what an audit says of it: the kind, and a part of what differs."""
+
+
+@pytest.fixture(scope="module")
+def told(played: MemoryStore) -> list[list[Discrepancy]]:
+    """What an audit says of the row, by change. An audit tells of as many
+    changes as there are rows for, and of no other row."""
+    changed: list[dict[str, bytes]] = []
+    places = []
+    for pick, change, *_ in CHANGES:
+        decision = row(played, pick)
+        other = change(decision)
+        assert other != decision
+        place = next((n for n, rows in enumerate(changed) if decision.id not in rows), len(changed))
+        if place == len(changed):
+            changed.append({})
+        changed[place][decision.id] = encode_decision(other)
+        places.append((place, decision.id))
+    found = [audited(Changed(played, {**rows})) for rows in changed]
+    for report, rows in zip(found, changed, strict=True):
+        assert not report.clean
+        assert {each.id for each in report.kept} == rows.keys()
+    return [[each for each in found[place].kept if each.id == name] for place, name in places]
+
+
 @pytest.mark.parametrize(
-    ("pick", "change", "kind", "what"),
-    [
-        (single("lints_disjoint"), other_probability, "probabilities", "probability of"),
-        (single("random"), other_probability, "probabilities", "probability of"),
-        (single("random"), seed, "choice", "shown arm"),
-        (slate("random"), seed, "choice", "slate"),
-        (single("random"), swapped, "choice", "shown arm"),
-        (slate("watcher"), turned, "choice", ""),
-        (single("linucb"), lambda d: with_shown(d, propensity=0.123), "choice", "propensity of"),
-        (single("linucb"), field(slate=0.123), "choice", "propensity of"),
-        (slate("windowed"), field(slate=0.123), "probabilities", "chances of the slots"),
-        (single("neural"), last_x, "features", "x["),
-        (single("neural"), lambda d: with_shown(d, x=[]), "features", "columns of x"),
-        (
-            single("linucb"),
-            lambda d: with_shown(d, inline=not d.shown[0].inline),
-            "features",
-            "out",
-        ),
-        (single("linucb"), field(context={"pet": "bird"}), "features", "context.pet"),
-        (single("linucb"), field(context={}), "features", "context.pet is missing"),
-        (single("watcher"), field(bank=1), "fields", "bank"),
-        (single("watcher"), field(schema_version=9), "fields", "schema_version"),
-        (single("watcher"), field(assignment=0.125), "fields", "assignment"),
-        (single("watcher"), lambda d: field(at=d.at + 0.5)(d), "fields", "reward_by"),
-        (single("watcher"), field(accept_until=0.0), "fields", "accept_until"),
-        (single("watcher"), field(policy="nobody"), "fields", "no policy nobody"),
-        (single("neural"), field(model_version="neural/9@40"), "fields", "model_version"),
-        (single("neural"), field(model_version="neural/0@99999"), "fields", "does not have"),
-        (single("neural"), field(model_version="neural/0@0"), "fields", "does not have"),
-        (single("neural"), field(model_version="neural"), "unreadable", "do not fit together"),
-        (single("neural"), field(shown=[]), "unreadable", "do not fit together"),
-        (single("neural"), field(probabilities=[1.0]), "unreadable", "do not fit together"),
-        (single("linucb"), field(context={"pet": ["cat"]}), "features", "context.pet"),
-    ],
+    "number", range(len(CHANGES)), ids=[f"{kind}-{what}" for _, _, kind, what in CHANGES]
 )
-def test_a_row_that_was_changed_is_named(
-    played: MemoryStore, pick: Pick, change: Callable[[Decision], Decision], kind: str, what: str
-) -> None:
-    decision = row(played, pick)
-    changed = change(decision)
-    assert changed != decision
-    found = audited(Changed(played, {decision.id: encode_decision(changed)}))
-    assert not found.clean
-    assert {each.id for each in found.kept} == {decision.id}
-    assert any(each.kind == kind and what in each.what for each in found.kept), found.kept
+def test_a_row_that_was_changed_is_named(told: list[list[Discrepancy]], number: int) -> None:
+    _, _, kind, what = CHANGES[number]
+    assert any(each.kind == kind and what in each.what for each in told[number]), told[number]
 
 
 def test_a_bit_of_an_arms_features_is_found_where_it_was_shown(played: MemoryStore) -> None:
