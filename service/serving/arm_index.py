@@ -132,10 +132,10 @@ class _InvertedFile:
 
 class ArmIndex:
     """The arms of one catalogue as one view's vectors, numbered without a gap: when an arm goes,
-    the last takes its number. One thread changes it; `nearest` and the build may run in others.
+    the last takes its number. One thread changes it; `scan` and the build may run in others.
 
     A thread may see an arm that changes at that moment as neither old nor new. A build repeats
-    what changed meanwhile; a search may return such an arm, or miss it.
+    what changed meanwhile; a scan may return such an arm, or miss it.
     """
 
     def __init__(self, view: View, *, scanned: int = SCANNED) -> None:
@@ -269,14 +269,19 @@ class ArmIndex:
 
     def nearest(self, weights: Array, count: int) -> Index:
         """Numbers of the `count` best for each column."""
+        if self._file is None:
+            return self.scan(weights, count)
+        queries = self._products.queries(weights)
+        numbers = self._file.search(queries, count)
+        if not self._file.overlong:
+            return numbers
+        numbers = np.union1d(numbers, [*self._file.overlong]).astype(np.intp)
+        return numbers[_best(queries @ self._vectors[:, numbers], count)]
+
+    def scan(self, weights: Array, count: int) -> Index:
+        """The same by comparing every arm, in any thread."""
         queries, vectors = self._products.queries(weights), self._vectors[:, : len(self._ids)]
-        if self._file is not None:
-            numbers = self._file.search(queries, count)
-            if not self._file.overlong:
-                return numbers
-            numbers = np.union1d(numbers, [*self._file.overlong]).astype(np.intp)
-            return numbers[_best(queries @ vectors[:, numbers], count)]
-        starts = range(0, len(self._ids), CHUNK)
+        starts = range(0, vectors.shape[1], CHUNK)
         chunks = [vectors[:, start : start + CHUNK] for start in starts]
         bests = [_best(queries @ chunk, count) for chunk in chunks]
         numbers = np.concatenate([start + best for start, best in zip(starts, bests, strict=True)])

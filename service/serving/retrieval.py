@@ -101,7 +101,7 @@ class Retrieval:
             catalogue = await self._load(state, learner)
         index, query = catalogue.index, _query(learner, context, seed)
         if index.slow:
-            numbers = await asyncio.to_thread(index.nearest, *query)
+            numbers = await asyncio.to_thread(index.scan, *query)
         else:
             numbers = index.nearest(*query)
         ids = index.ids(numbers, _uniform(learner), seed)
