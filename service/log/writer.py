@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.25
 
-
 Committed = tuple[Pending, CommitResult]
 
 
@@ -56,7 +55,8 @@ class Writer:
         self._store, self._follower = store, follower
         self._background, self._gate = background, gate
         self._patience_seconds = settings.select_log_seconds
-        self._append_seconds, self._degraded = telemetry.append_seconds, telemetry.degraded
+        self._append_seconds = telemetry.append_seconds
+        self._degraded_gauge = telemetry.degraded
         self._queue: list[Pending] = []
         self._wake = asyncio.Event()
         self._buffer = Buffer(settings.buffer_decisions, settings.select_log_seconds, telemetry)
@@ -103,14 +103,14 @@ class Writer:
         if not isinstance(event, Skipped):
             self._follower.state(entry.experiment)
         self._expect_log()
-        result = await self._submit(entry, event).answer
+        result = await self._enqueue(entry, event).answer
         assert isinstance(result, Appended | Known)
         return result
 
     async def append_all(self, entries: Sequence[tuple[Append, AnyEvent]]) -> None:
         """`append` of each, in one commit. Raises StoreUnavailable."""
         self._expect_log()
-        answers = [self._submit(entry, event).answer for entry, event in entries]
+        answers = [self._enqueue(entry, event).answer for entry, event in entries]
         for result in await asyncio.gather(*answers, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
@@ -118,13 +118,13 @@ class Writer:
     async def activate(self, entry: Activation) -> bool:
         """Whether it was the first. Raises StoreUnavailable: nothing is acknowledged."""
         self._expect_log()
-        return isinstance(await self._submit(entry).answer, Kept)
+        return isinstance(await self._enqueue(entry).answer, Kept)
 
     def _expect_log(self) -> None:
         if self.degraded:
             raise StoreUnavailable("the log cannot be written at present")
 
-    def _submit(
+    def _enqueue(
         self,
         entry: Entry,
         event: AnyEvent | None = None,
@@ -158,11 +158,11 @@ class Writer:
     def submit(self, row: DecisionRow, *, required: bool, answer: LogAnswer) -> None:
         """As `keep`; the result resolves `answer`."""
         if required:
-            self._submit(row, None, None, answer)
+            self._enqueue(row, None, None, answer)
         elif self.degraded or (self._buffer.slow and self._buffer.full) or self._closing:
             answer.set_result(self._buffer.answer(row))
         else:
-            pending = self._submit(row, None, row, answer)
+            pending = self._enqueue(row, None, row, answer)
             if self._buffer.slow:
                 answer.set_result(self._buffer.answer(row, may_be_logged=True))
             else:
@@ -315,7 +315,7 @@ class Writer:
             bug = None if isinstance(fault, StoreError) else fault
             logger.error("the log cannot be written or folded: %s", fault, exc_info=bug)
             self.degraded = True
-            self._degraded.set(1)
+            self._degraded_gauge.set(1)
             self._background.spawn(self._restore(str(fault)))
 
     async def _restore(self, last_fault: str) -> None:
@@ -332,7 +332,7 @@ class Writer:
                 continue
             if not self._buffer:
                 self.degraded = False
-                self._degraded.set(0)
+                self._degraded_gauge.set(0)
                 logger.warning("the log can be written again")
 
     async def _commit_buffered(self, count: int) -> None:
