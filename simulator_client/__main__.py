@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from simulator_client.arguments import DEFAULT_URL, OUT, parser
-from simulator_client.asking import asked_run, resumed_run, run_folder
 from simulator_client.client import Client
 from simulator_client.comparison import comparison
 from simulator_client.comparison import rows as compared_rows
@@ -19,6 +18,7 @@ from simulator_client.course import Results, load
 from simulator_client.errors import SimulatorError, UsageError
 from simulator_client.journal import write_whole
 from simulator_client.replay import new_run_id, play
+from simulator_client.run_request import requested_run, resumed_run, run_folder
 from simulator_client.showdown import check, showdown
 from simulator_client.summary import rows, summary, summary_text, table
 
@@ -49,7 +49,8 @@ def _replay(options: argparse.Namespace) -> int:
     fresh = options.resume is None
     if fresh:
         run_id = new_run_id()
-        run, folder = asked_run(options, run_id, options.experiment), options.out or OUT / run_id
+        run = requested_run(options, run_id, options.experiment)
+        folder = options.out or OUT / run_id
         if (folder / "run.json").exists():
             raise UsageError(f"{folder} holds a run already; --resume it, or give another --out")
     else:
@@ -83,17 +84,17 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _showdown(options: argparse.Namespace) -> int:
     run_id = new_run_id()
-    asked = asked_run(options, run_id)
+    run = requested_run(options, run_id)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     out: Path = options.out or OUT / f"showdown-{run_id}"
-    check(out, asked, seeds)
+    check(out, run, seeds)
 
     runs: dict[int, Results] = {}
 
     async def played(client: Client) -> None:
         patience_s = options.training_patience
         runs.update(
-            await showdown(client, asked, seeds, out, keep=options.keep, patience_s=patience_s)
+            await showdown(client, run, seeds, out, keep=options.keep, patience_s=patience_s)
         )
 
     again = ["forage-sim", "showdown", *_repeated(options), "--out", str(out)]
@@ -101,7 +102,7 @@ def _showdown(options: argparse.Namespace) -> int:
         return INTERRUPTED
     compared = comparison(runs)
     _write(out / "showdown.json", options.json, json.dumps(compared, indent=2) + "\n")
-    print(f"\n{asked.world}, world seed {asked.world_seed}, {len(seeds)} stream seeds\n")
+    print(f"\n{run.world}, world seed {run.world_seed}, {len(seeds)} stream seeds\n")
     print(table(compared_rows(compared)))
     from simulator_client.comparison_report import write_comparison
 

@@ -161,7 +161,7 @@ class Client:
         retries = lost = 0
         while True:
             url = self.urls[(first + retries) % len(self.urls)]
-            asked_after_s = 0.0
+            requested_pause_s = 0.0
             began = time.perf_counter()
             try:
                 within_s = max(0.01, min(ATTEMPT_S, deadline - time.monotonic()))
@@ -179,8 +179,8 @@ class Client:
                 if response.status_code not in RETRYABLE:
                     raise problem
                 fault = str(problem)
-                asked_after_s = retry_after_s(response)
-            pause_s = max(asked_after_s, self._backoff_s(retries))
+                requested_pause_s = retry_after_s(response)
+            pause_s = max(requested_pause_s, self._backoff_s(retries))
             if time.monotonic() + pause_s > deadline:
                 tries = f"{retries + 1} tries within {self._bound_s:.0f} s"
                 raise Unreachable(f"{method} {path} at {url}: {fault} ({tries})")

@@ -58,7 +58,9 @@ def comparison(runs: Mapping[int, Results]) -> dict[str, Any]:
 
 
 def _over_seeds(seeds: Mapping[int, Figures]) -> dict[str, Any]:
-    told: dict[str, Any] = {"mean": {}, "interval": {}, "worst": {}}
+    means: Figures = {}
+    intervals: dict[str, list[float] | None] = {}
+    worsts: Figures = {}
     for name in next(iter(seeds.values())):
         values = [of_seed[name] for of_seed in seeds.values()]
         mean = interval = worst = None
@@ -67,8 +69,9 @@ def _over_seeds(seeds: Mapping[int, Figures]) -> dict[str, Any]:
             worst = min(values) if name in MORE_IS_BETTER else max(values)
             half = float(half_width(np.array(values, float)[:, None])[0])
             interval = [mean - half, mean + half] if np.isfinite(half) else None
-        told["mean"][name], told["interval"][name], told["worst"][name] = mean, interval, worst
-    return told | {"seeds": {str(seed): of_seed for seed, of_seed in seeds.items()}}
+        means[name], intervals[name], worsts[name] = mean, interval, worst
+    by_seed = {str(seed): of_seed for seed, of_seed in seeds.items()}
+    return {"mean": means, "interval": intervals, "worst": worsts, "seeds": by_seed}
 
 
 def half_width(values: Array) -> Array:  # (seeds, n) -> (n,)
@@ -102,7 +105,7 @@ UNKNOWN_TRUTH: Final = {False: "ctr", True: "expected_ctr"}
 def rows(compared: Mapping[str, Any]) -> list[list[str]]:
     """The table's cells: a heading, the policies by expected CTR. A worst value names its seed."""
     policies: dict[str, dict[str, Any]] = compared["policies"]
-    shown = [name for name in COLUMNS if _is_told(name, compared)]
+    shown = [name for name in COLUMNS if _has_values(name, compared)]
     heading = ["policy"]
     for name in shown:
         heading += [COLUMNS[name][0], "worst (seed)"]
@@ -122,9 +125,9 @@ def rows(compared: Mapping[str, Any]) -> list[list[str]]:
     return [heading, *body, *bounds]
 
 
-def _is_told(name: str, compared: Mapping[str, Any]) -> bool:
+def _has_values(name: str, compared: Mapping[str, Any]) -> bool:
     """Whether a column has anything to say."""
-    of_seeds = [f for told in compared["policies"].values() for f in told["seeds"].values()]
+    of_seeds = [f for figures in compared["policies"].values() for f in figures["seeds"].values()]
     if name == "matched_visits":
         return any(of_seed["matched_visits"] < of_seed["visits"] for of_seed in of_seeds)
     if name == "recovery_visits":  # that none ever recovered is worth a column
@@ -134,18 +137,18 @@ def _is_told(name: str, compared: Mapping[str, Any]) -> bool:
     return any(of_seed[name] is not None for of_seed in of_seeds)
 
 
-def _cells(name: str, told: Mapping[str, Any]) -> Sequence[str]:
+def _cells(name: str, figures: Mapping[str, Any]) -> Sequence[str]:
     """Mean with interval, and the worst seed; of a figure not known in a seed, in how many."""
     _, form, unit = COLUMNS[name]
-    seeds: dict[str, Figures] = told["seeds"]
+    seeds: dict[str, Figures] = figures["seeds"]
     missing = [seed for seed, of_seed in seeds.items() if of_seed[name] is None]
     if missing:
         word = "never" if name == "recovery_visits" else "unknown"
         return f"{word} in {len(missing)} of {len(seeds)}", f"{word} ({missing[0]})"
-    mean = form.format(told["mean"][name] * unit)
-    if interval := told["interval"][name]:
+    mean = form.format(figures["mean"][name] * unit)
+    if interval := figures["interval"][name]:
         mean += f" ±{form.format((interval[1] - interval[0]) / 2 * unit)}"
-    worst = told["worst"][name]
+    worst = figures["worst"][name]
     seed = next(seed for seed, of_seed in seeds.items() if of_seed[name] == worst)
     return mean, f"{form.format(worst * unit)} ({seed})"
 

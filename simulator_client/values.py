@@ -1,7 +1,8 @@
-"""What the text of an option means; argparse tells a fault beside the option's name."""
+"""Parsers of option values; argparse reports a fault beside the option's name."""
 
 import argparse
 import re
+from math import isfinite
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -39,21 +40,23 @@ def _number(text: str, least: int) -> int:
 
 def seconds(text: str) -> float:
     """Seconds, from 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0.0 <= number < float("inf"):
+    number = _finite(text)
+    if number is None or number < 0.0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return number
 
 
 def above_zero(text: str) -> float:
     """A number above 0."""
+    number = _finite(text)
+    if number is None or number <= 0.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def _finite(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
-        number = 0.0
-    if not 0.0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
+        return None
+    return number if isfinite(number) else None

@@ -12,19 +12,19 @@ from simulator_client.reporting import ALL, check, implied
 from simulator_client.worlds.policies import read_policies
 
 
-def asked_run(options: argparse.Namespace, run_id: str, experiment: str | None = None) -> Run:
+def requested_run(options: argparse.Namespace, run_id: str, experiment: str | None = None) -> Run:
     """The run that the options describe, on an experiment named after it if it names none.
 
     Raises UsageError for what does not fit together.
     """
     given = _given(options)
-    asked: dict[str, Any] = DEFAULTS | implied(given) | given
+    fields: dict[str, Any] = DEFAULTS | implied(given) | given
     own = read_policies(options.policy_file) if options.policy_file else {}
     if own and options.policies is None:
-        asked["policies"] = tuple(own)
-    asked["own"] = {name: own[name] for name in asked["policies"] if name in own}
-    name = experiment or f"{asked['world']}-{run_id}"
-    run = Run(run=run_id, experiment=name, **asked)
+        fields["policies"] = tuple(own)
+    fields["own"] = {name: own[name] for name in fields["policies"] if name in own}
+    name = experiment or f"{fields['world']}-{run_id}"
+    run = Run(run=run_id, experiment=name, **fields)
     if len(set(run.policies)) != len(run.policies):
         raise UsageError("a policy is named twice")
     check(run)
@@ -55,17 +55,17 @@ def resumed_run(options: argparse.Namespace) -> tuple[Run, Path]:
         raise UsageError(
             "--out, --experiment, --continue and --policy-file are for a new run, not for --resume"
         )
-    for name, asked in _given(options).items():
-        if asked == getattr(run, name):
+    for name, value in _given(options).items():
+        if value == getattr(run, name):
             continue
         if name != "visits":
             raise UsageError(
                 f"the run has {name.replace('_', '-')} {getattr(run, name)}; "
                 "that cannot change on --resume"
             )
-        if asked < run.visits:
+        if value < run.visits:
             raise UsageError(f"the run has {run.visits:,} visits; --visits can only add to them")
-        run = replace(run, visits=asked)
+        run = replace(run, visits=value)
     longest = world_of(run).longest
     if longest is not None and run.visits > longest:
         raise UsageError(f"{run.data} has {longest:,} rows; --visits is more")
