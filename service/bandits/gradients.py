@@ -19,9 +19,8 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from service.bandits.linalg import Array as Array
 
 
 def factors(

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from service.bandits.linalg import Array as Array
 
 
 @dataclass(frozen=True, slots=True)

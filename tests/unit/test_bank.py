@@ -13,14 +13,14 @@ names = st.text(max_size=8)
 
 @given(draws, st.text(max_size=8), names)
 def test_a_column_is_a_pure_function_of_key_and_name(m: int, key: str, name: str) -> None:
-    assert np.array_equal(Bank(m, key).column(name), Bank(m, key).column(name))
+    assert np.array_equal(Bank(m, key).columns([name])[:, 0], Bank(m, key).columns([name])[:, 0])
 
 
 @given(draws, names)
 def test_a_column_is_stratified_with_mean_0_and_variance_1(m: int, name: str) -> None:
     """One draw in each of M strata of equal chance: sorted, every column is the same."""
-    column = Bank(m, "key").column(name)
-    assert np.array_equal(np.sort(column), np.sort(Bank(m, "other").column("first")))
+    column = Bank(m, "key").columns([name])[:, 0]
+    assert np.array_equal(np.sort(column), np.sort(Bank(m, "other").columns(["first"])[:, 0]))
     assert column.mean() == pytest.approx(0.0, abs=1e-12)
     assert column.var() == pytest.approx(1.0, rel=1e-12)
     uniform = np.sort(Bank(m, "key").uniform(name))
@@ -42,10 +42,10 @@ def test_a_wider_matrix_begins_with_the_narrower() -> None:
 
 
 def test_another_key_and_another_column_order_the_draws_otherwise() -> None:
-    first = Bank(512, "zoo\0lints\0000\0000").column("0")
+    first = Bank(512, "zoo\0lints\0000\0000").columns(["0"])[:, 0]
     for other in (
-        Bank(512, "zoo\0lints\0001\0000").column("0"),
-        Bank(512, "zoo\0lints\0000\0000").column("1"),
+        Bank(512, "zoo\0lints\0001\0000").columns(["0"])[:, 0],
+        Bank(512, "zoo\0lints\0000\0000").columns(["1"])[:, 0],
     ):
         assert not np.array_equal(first, other)
         assert abs(np.corrcoef(first, other)[0, 1]) < 0.15
@@ -53,7 +53,7 @@ def test_another_key_and_another_column_order_the_draws_otherwise() -> None:
 
 def test_the_first_of_512_draws_is_pinned() -> None:
     """Logged probabilities follow from it: a change of the bank is a change of the log."""
-    column = Bank(512, "key").column("0")
+    column = Bank(512, "key").columns(["0"])[:, 0]
     assert column[:4].tolist() == pytest.approx(PINNED, rel=1e-12)
 
 
@@ -63,12 +63,12 @@ PINNED = [-1.6681600362890157, 2.468891307337159, -0.15006956542661012, -1.41292
 def test_columns_of_callers_arms_are_not_kept_without_end() -> None:
     """16,384 draws: 1,024 columns fit, 1,500 are asked for, and each is still the same."""
     bank = Bank(16_384, "key")
-    first = bank.column("arm0").copy()
+    first = bank.columns(["arm0"])[:, 0].copy()
     head = BetaHead()
     for number in range(1_500):
-        bank.column(f"arm{number}")
+        bank.columns([f"arm{number}"])[:, 0]
         if number < 300:
             head.draw(np.zeros((1, 0)), [f"arm{number}"], bank)
     assert len(bank._places) * bank.draws <= KEPT_PLACES
     assert len(head._drawn) * bank.draws <= KEPT_DRAWS
-    assert np.array_equal(bank.column("arm0"), first)
+    assert np.array_equal(bank.columns(["arm0"])[:, 0], first)

@@ -28,7 +28,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-Array = npt.NDArray[np.float64]
+from service.bandits.linalg import Array as Array
+from service.bandits.linalg import Index
+
 Stored = npt.NDArray[Any]
 """An array of a snapshot."""
 Meta = dict[str, Any]
@@ -69,7 +71,7 @@ class NameIndex:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.by_name = {name: row for row, name in enumerate(names, start=1)}
-        self._latest: tuple[Sequence[str], int, npt.NDArray[np.intp]] | None = None
+        self._latest: tuple[Sequence[str], int, Index] | None = None
 
     def __len__(self) -> int:
         """Rows in use, with row 0."""
@@ -78,7 +80,7 @@ class NameIndex:
     def add(self, name: str) -> int:
         return self.by_name.setdefault(name, len(self.by_name) + 1)
 
-    def of(self, names: Sequence[str]) -> npt.NDArray[np.intp]:  # (n,)
+    def of(self, names: Sequence[str]) -> Index:  # (n,)
         """Cached for the latest names: 10,000 take a millisecond."""
         latest = self._latest
         if latest is None or latest[0] is not names or latest[1] != len(self):
@@ -111,13 +113,10 @@ class Bank:
         normals = ndtri(self.uniforms)
         return np.asarray(normals / normals.std())
 
-    def _order(self, name: str) -> npt.NDArray[np.intp]:
+    def _order(self, name: str) -> Index:
         digest = hashlib.blake2b(f"{self._key}\0{name}".encode(), digest_size=16).digest()
         generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "big")))
         return generator.permutation(self.draws)
-
-    def column(self, name: str) -> Array:  # (M,)
-        return np.asarray(self.columns([name])[:, 0])
 
     def columns(self, names: Sequence[str]) -> Array:  # (M, len(names))
         return self.spread(names, np.broadcast_to(self.quantiles, (len(names), self.draws)))

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import blas, lapack
 
 from service.bandits.gradients import Layout
-from service.bandits.linalg import JITTERS
+from service.bandits.linalg import JITTERS, Index
 from service.bandits.posterior.base import Array, Stored
 from service.bandits.posterior.gradient_rows import (
     Base,
@@ -30,8 +29,6 @@ EXACT_SPECTRUM = 1024
 """Rows whose eigenvalues are computed for the health: 0.3 s. Beyond, bounds are reported."""
 CHUNK = 256
 """Rows whose dense gradients are held at once: 20 MB at p = 9,601."""
-
-Index = npt.NDArray[np.int64]
 
 
 def _factored(make: Callable[[], Array]) -> Array:  # (n, n), of which the lower triangle is L

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
-Single = npt.NDArray[np.float32]
-Index = npt.NDArray[np.intp]
+from service.bandits.linalg import Array as Array
+from service.bandits.linalg import Index as Index
+from service.bandits.linalg import Single as Single
 
 ROUNDING = 2.0**-24
 """Of a float32, relatively."""
