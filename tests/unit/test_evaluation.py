@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from service.http.services import Services
 from service.log.stores.base import Cut
 from service.log.stores.memory import MemoryStore
 from service.maintenance.importing import Visit as Imported
+from service.serving import engine, traffic
 from service.serving.settlement import RewardRequest
 from service.state.events import decode_decision
 from tests.unit.audited import CAT, DOG, a_log, define, live, state_of
@@ -84,7 +86,13 @@ def walked(
 
 @pytest.fixture(scope="module")
 def log() -> MemoryStore:
-    return played(visits(240))
+    """The same in each run: a few of its 40 newest decisions decide what is refused."""
+    chance = Random(1)
+    with (
+        mock.patch.object(engine, "_entropy", chance),
+        mock.patch.object(traffic, "_entropy", chance),
+    ):
+        return played(visits(240))
 
 
 # -- what is estimated ---------------------------------------------------------------------------
