@@ -1,7 +1,7 @@
 """The service over HTTP: python -m benchmarks.http [--rounds N] [--seconds S] [--cases A,B].
 
 Server on core 0, client on core 1, 64 connections. In each round every case has its turn; a figure
-is the median over the rounds. Then selects fall due at 70 percent of a case's own median, and a
+is the median over the rounds. Then selects fall due at half of a case's own median, and a
 latency counts from when one was due. Writes benchmarks/results/http.json, from which
 `python -m benchmarks.http.document` writes docs/performance.md.
 """

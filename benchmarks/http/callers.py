@@ -111,9 +111,16 @@ def _server_us(server: Server, asked: Plan) -> float:
     return round(1e6 * used_s / sum(tally.seconds["select"]), 1)
 
 
-def rows(found: Json) -> list[list[str]]:
+def rows(kept: Json) -> list[list[str]]:
     """Medians, and the echo's share of them."""
-    cells = [["case", *(f"{caller}, us" for caller in CALLERS), *(f"echo / {c}" for c in CALLERS)]]
+    found = kept["server_us"]
+    cells = [
+        [
+            "case",
+            *(f"{caller}, µs" for caller in CALLERS),
+            *(f"echo / {caller}" for caller in CALLERS),
+        ]
+    ]
     echo = {caller: median(found[ECHO][caller]) for caller in CALLERS}
     for name, callers in found.items():
         medians = {caller: median(figures) for caller, figures in callers.items()}
@@ -135,8 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.sched_setaffinity(0, {CLIENT_CORE})
     with tempfile.TemporaryDirectory() as folder:
         found = measured(asked.rounds, asked.seconds, Path(folder))
-    print(table(rows(found)))
-    keep({"machine": machine(), "rounds": asked.rounds, "server_us": found}, asked.out)
+    kept = {"machine": machine(), "rounds": asked.rounds, "server_us": found}
+    print(table(rows(kept)))
+    keep(kept, asked.out)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from PIL import Image
 
 from benchmarks.command import RESULTS, Json
 from benchmarks.growth import axes
-from benchmarks.http import catalogue, replicas, steady, training
+from benchmarks.http import callers, catalogue, replicas, steady, training
 from benchmarks.http.cases import CASES
 from benchmarks.parts import tables
 
@@ -25,6 +25,7 @@ ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "performance.md"
 PICTURES: Final = ROOT / "docs" / "pictures"
 QUESTIONS: Final[dict[str, Callable[[Json], list[list[str]]]]] = {
+    "callers": callers.rows,
     "steady": steady.rows,
     "training": training.rows,
     "replicas": replicas.rows,

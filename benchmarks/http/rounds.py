@@ -14,7 +14,7 @@ from simulator_client.load_progress import Silent
 from simulator_client.load_summary import latency_ms
 from simulator_client.load_tally import Tally
 
-SHARE_OF_SATURATION: Final = 0.7
+SHARE_OF_SATURATION: Final = 0.5
 CLIENT_BUSY: Final = 0.9  # of its core: then the server may be faster than what was measured
 
 
@@ -62,7 +62,7 @@ def due(
     seconds: float,
     folder: Path,
 ) -> list[Json]:
-    """Latency of selects that fall due at 70 percent of each case's median rate, into `found`; and
+    """Latency of selects that fall due at half of each case's median rate, into `found`; and
     what the disk took by itself before each round, which no durable answer can be faster than.
 
     folder: on the disk of the log

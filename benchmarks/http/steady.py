@@ -21,7 +21,7 @@ from typing import Final
 
 from benchmarks.command import Json, keep, out_option, parser_of, say
 from benchmarks.http.cases import CASES, ECHO, Case, plan
-from benchmarks.http.rounds import CLIENT_BUSY, SHARE_OF_SATURATION, saturated
+from benchmarks.http.rounds import CLIENT_BUSY, saturated
 from benchmarks.http.servers import CLIENT_CORE, Server, started
 from benchmarks.http.turns import added, cell, expect_two_cores, figures, turn
 from benchmarks.machine import disk, machine, told_ms
@@ -30,6 +30,7 @@ from simulator_client.load_tally import Latencies, Tally
 from simulator_client.summary import table
 
 OURS: Final = "sqlite-linucb"
+SHARE_OF_SATURATION: Final = 0.7
 LOOKS: Final = 10
 WARMUP_S: Final = 1.0  # of each part and turn, not counted: connections are made
 SHOWN: Final = {"p50 ms": "p50", "p99 ms": "p99", "p99.9 ms": "p99_9", "max ms": "max"}
