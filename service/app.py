@@ -11,6 +11,7 @@ from service.errors import ConfigurationError, Conflict, Invalid, StoreUnavailab
 from service.evaluation.running import Evaluations
 from service.http.connection import limits_of
 from service.http.connections import Connections
+from service.http.load_shedding import LoadShedding
 from service.http.services import Services
 from service.log.commit_gate import CommitGate
 from service.log.journal import Journal
@@ -130,6 +131,7 @@ def assemble(settings: Settings, store: Store, secrets: Sequence[bytes]) -> Serv
             keys=settings.keys is not None,
         ),
         connections,
+        LoadShedding(telemetry),
         Addresses(settings.trusted_proxies),
         history,
         Overview(journal, store, telemetry, history),

@@ -76,6 +76,7 @@ async def serve(settings: Settings) -> int:
                 http=protocol(services.connections),  # type: ignore[arg-type]  # any that makes one
             )
             server = _server(config)
+            services.journal.spawn(services.shedding.run())
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, setattr, server, "should_exit", True)

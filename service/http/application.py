@@ -52,6 +52,7 @@ class Application(FastAPI):
             services.telemetry,
             Authentication(services.access, services.hosts, services.addresses),
             pacing,
+            services.shedding,
             body_bytes=settings.max_body_bytes,
             artifact_bytes=settings.max_artifact_bytes,
         )

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.errors import Refused
 from service.http import request_id
 from service.http.access import Authentication
+from service.http.load_shedding import LoadShedding, refuse
 from service.http.pacing import Pacing
 from service.http.problems import REFUSALS, problem, refusal, respond
 from service.http.scope import CALLER, declared_length
@@ -24,6 +25,11 @@ VERSIONS: Final = re.compile(r"/experiments/[^/]+/policies/[^/]+/versions")
 METHODS: Final = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 REFUSED: Final = "refused"
 """The name under which all refused requests take their turns."""
+
+
+def method_of(scope: Scope) -> str:
+    method: str = scope["method"]
+    return method if method in METHODS else "other"
 
 
 class _Exchange:
@@ -69,12 +75,13 @@ class RequestMiddleware:
         telemetry: Telemetry,
         authentication: Authentication,
         pacing: Pacing,
+        shedding: LoadShedding,
         *,
         body_bytes: int,
         artifact_bytes: int,
     ) -> None:
         self._app, self._telemetry = app, telemetry
-        self._authentication, self._pacing = authentication, pacing
+        self._authentication, self._pacing, self._shedding = authentication, pacing, shedding
         self._body_bytes, self._artifact_bytes = body_bytes, artifact_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,6 +92,10 @@ class RequestMiddleware:
         start, name = perf_counter(), request_id.of(scope)
         REQUEST_ID.set(name)  # for the server too: it logs a bug in the same task
         exchange = _Exchange(receive, send, name, self._limit(scope["path"]))
+        if self._shedding.refuses(scope["path"]):
+            self._telemetry.requests.labels(scope["path"], method_of(scope), "503").inc()
+            await refuse(exchange.send, name)
+            return
         try:
             await self._serve(scope, exchange)
         finally:
@@ -112,8 +123,7 @@ class RequestMiddleware:
 
     def _count(self, scope: Scope, status: int, start: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
-        method = scope["method"] if scope["method"] in METHODS else "other"
-        self._telemetry.requests.labels(route, method, str(status)).inc()
+        self._telemetry.requests.labels(route, method_of(scope), str(status)).inc()
         probe = route == "/readyz"  # asked every second, and not ready for a reason
         level = logging.WARNING if status >= 500 and not probe else logging.DEBUG
         if logger.isEnabledFor(level):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from service.evaluation.running import Evaluations
 from service.http.connections import Connections
+from service.http.load_shedding import LoadShedding
 from service.log.commit_gate import CommitGate
 from service.log.journal import Journal
 from service.log.stores import Store
@@ -40,6 +41,7 @@ class Services:
     access: Access
     hosts: Hosts
     connections: Connections
+    shedding: LoadShedding
     addresses: Addresses
     history: History
     overview: Overview

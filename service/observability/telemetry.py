@@ -165,6 +165,15 @@ class Telemetry:
         self.requests = counts(
             "forage_http_requests_total", "Requests answered.", ["route", "method", "status"]
         )
+        self.shed = counts(
+            "forage_shed_requests_total",
+            "Requests refused with 503 because the process was overloaded.",
+            ["route"],
+        )
+        self.loop_delay = gauge(
+            "forage_event_loop_delay_seconds",
+            "Smallest delay of the event loop in the last tenth of a second.",
+        )
         self.stages = timings(
             "forage_stage_seconds", "Time spent in a stage of answering.", ["stage"]
         )
