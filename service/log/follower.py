@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from math import inf
@@ -19,7 +20,16 @@ from service.errors import (
     StoreUnavailable,
 )
 from service.log.background import Background
-from service.log.replay import Pace, pages, read_event, replay, skipped_positions, take_anchor
+from service.log.replay import (
+    Pace,
+    anchor_of,
+    pages,
+    read_event,
+    record_at,
+    replay,
+    skipped_positions,
+    take_anchor,
+)
 from service.log.stores import Store
 from service.log.stores.base import Record
 from service.observability.telemetry import Telemetry
@@ -30,12 +40,16 @@ from service.state.learner import Learner, Staged
 logger = logging.getLogger(__name__)
 
 
+ANCHORS = 4_096
+"""Folded events of which this process can tell whether the log still holds them."""
+
+
 @dataclass
 class Live:
     """An experiment and the lock under which it is folded.
 
     recovered      it has been folded to the log's end once
-    last           the last folded event, None before the first of this process
+    anchors        `anchor_of` the last folded events, the newest last
     caught_up_at   by the loop's clock: all events appended before then are folded
     skips          positions of events that must not be folded
     quarantine     why it is neither folded any further nor served
@@ -43,12 +57,17 @@ class Live:
 
     state: State
     recovered: bool = False
-    last: AnyEvent | None = None
+    anchors: deque[bytes] = field(default_factory=lambda: deque(maxlen=ANCHORS))
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     snapshot_position: int = 0
     caught_up_at: float = -inf
     skips: frozenset[int] = frozenset()
     quarantine: Quarantined | None = None
+
+    @property
+    def anchor(self) -> bytes:
+        """`anchor_of` the last folded event; empty where it is not known."""
+        return self.anchors[-1] if self.anchors else self.state.anchor
 
 
 class Observer:
@@ -56,6 +75,9 @@ class Observer:
 
     def recovered(self, live: Live) -> None:
         """Snapshot and tail were folded, at first or anew."""
+
+    def lost(self, live: Live) -> None:
+        """The log had lost folded events; the state is what it holds now."""
 
     def folding(self, live: Live, event: AnyEvent) -> None:
         """This event comes next."""
@@ -168,7 +190,8 @@ class Follower:
 
     async def _recover(self, live: Live) -> None:
         """Fold snapshot and tail; the caller holds the lock."""
-        live.state, live.last, live.quarantine = State(live.state.name), None, None
+        live.state, live.quarantine = State(live.state.name), None
+        live.anchors.clear()
         live.recovered, live.snapshot_position = False, 0
         live.skips = await skipped_positions(self._store, live.state.name)
         await self._restore_newest(live)
@@ -214,16 +237,26 @@ class Follower:
             else:
                 if any(one <= state.position and one not in state.skips for one in live.skips):
                     continue  # it holds what has been skipped since
-                live.state, live.last, live.snapshot_position = state, None, snapshot.position
+                if not await self._holds(state, state.anchor):
+                    logger.error(
+                        "experiment %s: the snapshot at position %d is passed over: the log does "
+                        "not hold its last event",
+                        name,
+                        snapshot.position,
+                    )
+                    continue
+                live.state, live.snapshot_position = state, snapshot.position
+                live.anchors.clear()
                 return True
         return False
 
     async def fold_to_end(self, live: Live) -> None:
         """Fold the log up to its end or an event that cannot be folded; the caller holds the lock.
 
-        Raises LogLost where the log no longer holds the last folded event: a Redis host may come
-        back without its last writes, and give their numbers again. Raises LogGap where the log
-        begins later, or with what was erased, and no snapshot does.
+        Where the log no longer holds the last folded event, the state is folded anew: a Redis host
+        may come back without its last writes, and give their numbers again. Raises LogLost where
+        such a log is empty, LogGap where the log begins later, or with what was erased, and no
+        snapshot does.
         """
         while live.quarantine is None:
             began = asyncio.get_running_loop().time()
@@ -231,8 +264,8 @@ class Follower:
                 await self._fold_pages(live)
                 live.caught_up_at = began
                 return
-            except LogLost:
-                raise
+            except LogLost as fault:
+                await self.recover_lost(live, fault)
             except FoldedBeforeSkipped as fault:
                 logger.warning("%s: the log is folded anew", fault)
                 await self._recover(live)
@@ -252,38 +285,69 @@ class Follower:
         logger.error("%s", live.quarantine, exc_info=fault.__cause__)
 
     async def _fold_pages(self, live: Live) -> None:
-        anchored, pace = live.last is not None, Pace()
+        anchored, pace = bool(live.anchor), Pace()
         after = live.state.position - anchored
         async for page in pages(self._store, live.state.name, after):
             if anchored:
-                await self._expect_last(live, take_anchor(page, live.state.position))
+                await self._expect_anchor(live, take_anchor(page, live.state.position))
                 anchored = False
             for record in page:
-                await self.fold(live, record.position, _read(record, live.skips))
+                event = _read(record, live.skips)
+                await self.fold(live, record.position, event, record.payload)
                 await pace.keep()
         if anchored:
-            await self._expect_last(live, None)
+            await self._expect_anchor(live, None)
 
-    async def _expect_last(self, live: Live, anchor: Record | None) -> None:
-        """The last folded event is in the log as it was folded, or erased since, or an origin
-        stands for it. anchor: what the log holds in its place. Raises LogLost."""
-        name, position = live.state.name, live.state.position
-        if anchor is not None:
-            event = _read(anchor, live.skips)
-            found = event == live.last or isinstance(event, Tombstone)
-        else:
-            kept = await self._store.snapshots(name)
-            found = any(one.origin and one.position >= position for one in kept)
-            live.last = None if found else live.last
-        if not found:
+    async def _expect_anchor(self, live: Live, record: Record | None) -> None:
+        """record: what the log holds in place of the last folded event. Raises LogLost."""
+        if not await self._holds(live.state, live.anchor, record):
             raise LogLost(
-                f"experiment {name}: the log has lost events up to position {position}, which are "
-                "folded: start this process again"
+                f"experiment {live.state.name}: the log has lost events up to position "
+                f"{live.state.position}, which are folded"
             )
 
-    async def fold(self, live: Live, position: int, event: AnyEvent) -> None:
+    async def _holds(self, state: State, anchor: bytes, record: Record | None = None) -> bool:
+        """Whether the last event of a state is in the log as it was folded, or erased since, or
+        trimmed."""
+        record = record or await record_at(self._store, state.name, state.position)
+        if record is None:
+            return (await self._store.describe(state.name, whole=False)).position >= state.position
+        if anchor in (b"", anchor_of(record.payload)):
+            return True
+        return isinstance(_read(record, frozenset()), Tombstone)
+
+    def has_folded(self, live: Live, position: int, payload: bytes) -> bool:
+        """Whether the event that an append has just put at a position at or below the state's is
+        the one that was folded there: it was read from the log meanwhile."""
+        back = live.state.position - position
+        return back < len(live.anchors) and live.anchors[-1 - back] == anchor_of(payload)
+
+    async def recover_lost(self, live: Live, fault: LogLost) -> None:
+        """Go on with what the log holds; the caller holds the lock. Raises LogLost where that is
+        nothing: then its operator has to say whether a backup is to be restored."""
+        name, position = live.state.name, live.state.position
+        if (await self._store.describe(name, whole=False)).position == 0:
+            raise LogLost(
+                f"experiment {name}: the log is empty, and {position} events of it were folded: "
+                "restore a backup, or start this process again to begin anew"
+            )
+        logger.error("%s: the state is folded anew", fault)
+        self._telemetry.log_losses.labels(name).inc()
+        await self._recover(live)
+        logger.error("experiment %s: the log holds %d events", name, live.state.position)
+        if self.live.get(name) is live:
+            self._tell_recovered(live)
+            for observer in self._observers:
+                observer.lost(live)
+
+    async def fold(
+        self, live: Live, position: int, event: AnyEvent, payload: bytes | None = None
+    ) -> None:
         """Apply one event; the caller holds the lock. Raises FoldFailed: the state may then hold a
-        part of it."""
+        part of it.
+
+        payload   as the log has it; left out by readers, which fold each event once
+        """
         state, artifact = live.state, None
         for observer in self._observers:
             observer.folding(live, event)
@@ -299,7 +363,8 @@ class Follower:
             raise
         except Exception as fault:
             raise FoldFailed(position, fault) from fault
-        live.last = event
+        if payload is not None:
+            live.anchors.append(anchor_of(payload))
         for observer in self._observers:
             observer.folded(live, event)
 

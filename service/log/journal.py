@@ -14,7 +14,7 @@ from service.errors import Conflict, NotFound, Quarantined, StoreError
 from service.log.background import Background
 from service.log.commit_gate import CommitGate
 from service.log.follower import Follower
-from service.log.observers import Changes, Snapshots, Versions
+from service.log.observers import Changes, Losses, Snapshots, Versions
 from service.log.presence import Presence
 from service.log.replay import skip_mark, skipped_positions
 from service.log.stores import Store
@@ -53,6 +53,7 @@ class Journal:
         follower.subscribe(Versions(follower, writer, self.presence, background))
         follower.subscribe(Changes(writer, background, telemetry))
         follower.subscribe(self._snapshots)
+        follower.subscribe(Losses(writer, background))
 
         self.live = follower.live
         self.state, self.discover = follower.state, follower.discover

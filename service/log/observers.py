@@ -66,7 +66,7 @@ class Snapshots(Observer):
                 await self._follower.fold_to_end(live)  # raises where the state is ahead of its log
                 if live.state.staging or live.quarantine is not None:
                     return
-                make = live.state.capture()
+                make = live.state.capture(live.anchor)
             await self._write(live, await asyncio.to_thread(make))
         finally:
             self._under_way.discard(live.state.name)
@@ -88,7 +88,7 @@ class Snapshots(Observer):
             self._follower.state(live.state.name)  # raises where it is quarantined
             if live.state.staging:
                 return None
-            make = live.state.capture()
+            make = live.state.capture(live.anchor)
         snapshot = replace(await asyncio.to_thread(make), origin=True)
         await self._write(live, snapshot)
         return snapshot.position
@@ -182,4 +182,24 @@ class Changes(Observer):
                     event.stratum,
                     event.since,
                 )
+            return
+
+
+class Losses(Observer):
+    """Appends again what this process had appended to a log that lost its tail."""
+
+    def __init__(self, writer: Writer, background: Background) -> None:
+        self._writer, self._background = writer, background
+
+    def lost(self, live: Live) -> None:
+        self._background.spawn(self._append_again(live.state.name))
+
+    async def _append_again(self, name: str) -> None:
+        while True:
+            try:
+                found = await self._writer.append_again(name)
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            logger.error("experiment %s: %d lost rewards were appended again", name, found)
             return

@@ -11,6 +11,7 @@ in advance. A skipped event is read as a `Skipped` that names its own position.
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -98,6 +99,11 @@ async def record_at(store: Store, experiment: str, position: int) -> Record | No
     """The event at a position. None: it was trimmed, or has yet to come."""
     found = await store.read(experiment, position - 1, 1)
     return found[0] if found and found[0].position == position else None
+
+
+def anchor_of(payload: bytes) -> bytes:
+    """A digest of an event, by which the log is known again."""
+    return hashlib.blake2b(payload, digest_size=16).digest()
 
 
 def take_anchor(records: list[Record], position: int) -> Record | None:

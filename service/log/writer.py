@@ -4,11 +4,12 @@ took, then answers. Where the log is gone or slow, decisions wait in memory.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from time import perf_counter
 
-from service.errors import FoldFailed, StoreError, StoreUnavailable
+from service.errors import FoldFailed, LogLost, StoreError, StoreUnavailable
 from service.log.background import Background
 from service.log.buffer import Buffer, LogAnswer, Pending, StoredDecision
 from service.log.commit_gate import APART_SECONDS, ENOUGH, SOME, CommitGate
@@ -27,12 +28,16 @@ from service.log.stores.base import (
 )
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.state.events import AnyEvent, Skipped
+from service.state.events import AnyEvent, Learned, Skipped
 from service.state.fold import State
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.25
+
+RECENT = 16_384
+"""Entries of a shared log that are remembered, in case that it loses its tail: at least those of
+the last two seconds, which Redis with `everysec` may lose."""
 
 Committed = tuple[Pending, CommitResult]
 
@@ -62,6 +67,7 @@ class Writer:
         self._buffer = Buffer(settings.buffer_decisions, settings.select_log_seconds, telemetry)
         self._folding: set[asyncio.Task[None]] = set()
         self._writing: asyncio.Task[None] | None = None
+        self._recent: deque[tuple[Entry, AnyEvent | None]] = deque(maxlen=RECENT)
         self._closing = False
         self.degraded = False
 
@@ -141,6 +147,25 @@ class Writer:
                 self._gate.hurry()
         return pending
 
+    async def append_again(self, experiment: str) -> int:
+        """Append the recent decisions and rewards of an experiment that its log has lost; their
+        number. Identities tell which those are. Raises StoreUnavailable.
+
+        Versions, definitions and the like are not appended again: they depend on the lost events.
+        """
+        entries = [
+            (entry, event)
+            for entry, event in self._recent
+            if entry.experiment == experiment and (event is None or isinstance(event, Learned))
+        ]
+        lost = 0
+        for start in range(0, len(entries), PAGE):
+            self._expect_log()
+            pending = [self._submit(*each) for each in entries[start : start + PAGE]]
+            results = await asyncio.gather(*(each.answer for each in pending))
+            lost += sum(isinstance(result, Appended) for result in results)
+        return lost
+
     # -- decisions -----------------------------------------------------------------------------
 
     async def keep(self, row: DecisionRow, *, required: bool) -> StoredDecision:
@@ -213,6 +238,8 @@ class Writer:
             finally:
                 self._buffer.slow = False
             self._append_seconds.observe(perf_counter() - start)
+            if self._store.shared:
+                self._recent.extend((pending.entry, pending.event) for pending in batch)
             committed = list(zip(batch, results, strict=True))
         except Exception as fault:  # whatever it is: no request may wait for ever
             self.degrade(fault)
@@ -272,16 +299,20 @@ class Writer:
         for pending, result in own:
             if live.quarantine is not None:
                 return
-            if pending.event is None or not isinstance(result, Appended):
+            entry, event = pending.entry, pending.event
+            if event is None or not isinstance(entry, Append) or not isinstance(result, Appended):
                 continue
             if result.position == live.state.position + 1:
                 try:
-                    await self._follower.fold(live, result.position, pending.event)
+                    await self._follower.fold(live, result.position, event, entry.payload)
                 except FoldFailed as fault:
                     self._follower.quarantine(live, fault)
                 live.caught_up_at = max(live.caught_up_at, began)
             elif result.position > live.state.position:
                 await self._follower.fold_to_end(live)
+            elif not self._follower.has_folded(live, result.position, entry.payload):
+                came_again = f"experiment {live.state.name}: position {result.position} came again"
+                await self._follower.recover_lost(live, LogLost(came_again))
             await pace.keep()
 
     def _answer(self, pending: Pending, result: CommitResult) -> None:

@@ -216,6 +216,11 @@ class Telemetry:
             "forage_keys_stale",
             "1 while the file of keys cannot be read and the keys of before hold.",
         )
+        self.log_losses = counter(
+            "forage_log_losses_total",
+            "Times that a log had lost folded events, and was folded anew.",
+            ["experiment"],
+        )
         self.damaged = counter(
             "forage_damaged_snapshots_total",
             "Snapshots passed over because they could not be read.",

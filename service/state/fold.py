@@ -60,6 +60,7 @@ class State:
     selections   named subsets of a catalogue that is too large to use as a whole
     skips        positions of events that were passed over
     influence    how large rows usually are
+    anchor       of a state that was restored: digest of its snapshot's last event, if that has one
     """
 
     def __init__(self, name: str) -> None:
@@ -81,6 +82,7 @@ class State:
         self._candidates: Candidates | None = None
         self.selections = Selections()
         self.skips: list[int] = []
+        self.anchor = b""
 
     # -- the fold ------------------------------------------------------------------------------
 
@@ -278,9 +280,9 @@ class State:
         """Not while a version is staged, which has not folded all rewards yet."""
         return self.capture()()
 
-    def capture(self) -> Callable[[], Snapshot]:
+    def capture(self, anchor: bytes = b"") -> Callable[[], Snapshot]:
         """A function that makes a snapshot of the present state, in a thread while the fold goes
-        on."""
+        on. anchor: digest of the last event, by which its log is known again."""
         arrays: dict[str, Stored] = {}
         learners = {}
         for index, (name, learner) in enumerate(self.learners.items()):
@@ -301,6 +303,8 @@ class State:
             "tallies": {name: vars(tally) for name, tally in self.reward_sums.items()},
             "skips": self.skips,
         }
+        if anchor:
+            meta["anchor"] = anchor.hex()
         text, arms, position = codec.text_of(SNAPSHOT_SCHEMA, meta), dict(self.arms), self.position
         own = {name: array.copy(order="K") for name, array in arrays.items()}
         return lambda: Snapshot(position, codec.seal(codec.with_member(text, "arms", arms), own))
@@ -331,6 +335,7 @@ class State:
         state.position, state.revision = meta["position"], meta["revision"]
         state.schema_version = meta["schema_version"]
         state.skips = list(meta.get("skips", []))  # an older snapshot has none
+        state.anchor = bytes.fromhex(meta.get("anchor", ""))
         return state
 
 

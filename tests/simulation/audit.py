@@ -79,8 +79,8 @@ class Audit:
                 continue
             if snapshot.payload not in self._snapshots:
                 self._snapshots.add(snapshot.payload)
-                found = hashlib.sha256(snapshot.payload).hexdigest()
-                assert found == self._digests[snapshot.position], (
+                state = State.restore(snapshot)
+                assert digest(state) == self._digests[snapshot.position], (
                     f"the snapshot at {snapshot.position} holds another fold"
                 )
 
