@@ -131,7 +131,7 @@ def assemble(settings: Settings, store: Store, secrets: Sequence[bytes]) -> Serv
             keys=settings.keys is not None,
         ),
         connections,
-        LoadShedding(telemetry),
+        LoadShedding(telemetry, gate),
         Addresses(settings.trusted_proxies),
         history,
         Overview(journal, store, telemetry, history),

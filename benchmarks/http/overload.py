@@ -82,6 +82,7 @@ def measured(seconds: float, folder: Path) -> Json:
         "capacity": round(capacity), "offered": round(2 * capacity), "goodput": round(good),
         "refused": round(shed), "of_capacity_left": round(good / left, 3),
         "latency_ms": latency_ms(tally.latencies["select"]),
+        "sent_late_ms": latency_ms(tally.late),
         "healthz_ms_p99": round(health[int(0.99 * len(health))], 1),
         "healthz_ms_max": round(health[-1], 1),
         "errors": {f"{kind} {what}": count for (kind, what), count in tally.errors.items()},

@@ -27,6 +27,10 @@ SWITCH_SECONDS = 0.0002
 """How long a thread that waits for the interpreter waits at most. The log's writer thread comes
 back from the disk some ten times a commit; Python's own 5 ms would make each a pause."""
 
+LISTENERS = 16
+"""Of one socket. libuv accepts one connection a listener in each turn of the event loop: under load
+a turn takes tens of milliseconds, and new clients would wait for seconds."""
+
 COLLECTIONS = (20_000, 20, 20)
 """A decision makes some fifty objects that a collector counts and none that it frees: Python's own
 700 would look through the young ones every fourteen requests."""
@@ -91,7 +95,7 @@ async def serve(settings: Settings) -> int:
                 settings.store.partition("://")[0],
             )
             trainer = asyncio.create_task(_keep_training(settings, port, services.access))
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=[listener.dup() for _ in range(LISTENERS)])
             trainer.cancel()
             await asyncio.gather(trainer, return_exceptions=True)
     return 0

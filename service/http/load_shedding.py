@@ -1,9 +1,10 @@
-"""Refuses a part of the decisions and rewards while the process is overloaded.
+"""Refuses decisions and rewards beyond a bounded number while the process is overloaded.
 
-Beyond its capacity a process would queue requests until every answer came too late. The delay of
-the event loop is the length of that queue: it grows with work, and not with a log that is slow.
-Where its minimum over an interval stays above a target (CoDel: Nichols and Jacobson 2012), more
-requests are refused, at the price of parsing their head; where it falls below, fewer.
+Beyond its capacity a process would queue requests until every answer came too late. It is
+overloaded while the event loop is late without a pause: the minimum of its delay over an interval
+tells a standing queue from a single long turn (CoDel: Nichols and Jacobson 2012), and a log that is
+slow does not delay the loop. Then as many requests are under way as are answered in `WAIT_SECONDS`,
+and others are refused at the price of parsing their head.
 """
 
 import asyncio
@@ -14,18 +15,25 @@ from typing import Final
 from starlette.types import Send
 
 from service.http.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, problem
+from service.http.request_id import NAME
+from service.log.commit_gate import CommitGate
 from service.observability.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 0.01
-INTERVAL_SECONDS: Final = 0.1
-TARGET_SECONDS: Final = 0.02
-STEP, MOST = 0.08, 0.95
-"""Change of the refused share in one interval, and its bound: some requests always pass."""
-PARTS: Final = {"/select": 1.0, "/select/batch": 1.0, "/reward": 2.0, "/reward/batch": 2.0}
-"""Rewards are refused only once more than half of the decisions are: what they teach is lost where
-their sender does not repeat them."""
+LOOK_SECONDS: Final = 0.005
+INTERVAL_SECONDS: Final = 0.05
+LATE_SECONDS: Final = 0.003
+CALM_SECONDS: Final = 0.5
+"""An overload ends after so long without a late interval."""
+WAIT_SECONDS: Final = 0.05
+LEAST: Final = 32
+"""Requests that are always under way."""
+SMOOTHING: Final = 0.2
+"""Weight of the newest interval in the rate of answers."""
+PARTS: Final = {"/select": 1, "/select/batch": 1, "/reward": 2, "/reward/batch": 2}
+"""The bound of each route, as a multiple: what rewards teach is lost where their sender does not
+repeat them."""
 
 _PLACE: Final = "request-id"
 _PROBLEM = problem(503, "overloaded", "The service is overloaded", "nothing was changed: try again")
@@ -34,22 +42,22 @@ _BEFORE, _AFTER = _PROBLEM.model_dump_json().encode().split(_PLACE.encode())
 
 
 class LoadShedding:
-    """share   of the decisions that are refused at present"""
+    """overloaded   at present
+    bound        requests under way beyond which decisions are refused in an overload
+    """
 
-    def __init__(self, telemetry: Telemetry) -> None:
-        self._telemetry = telemetry
-        self._debts = dict.fromkeys(PARTS, 0.0)
+    def __init__(self, telemetry: Telemetry, gate: CommitGate) -> None:
+        self._gate, self._delay = gate, telemetry.loop_delay
         self._shed = {path: telemetry.shed.labels(path) for path in PARTS}
-        self._least, self._interval_ends = inf, 0.0
-        self.share = 0.0
+        self._least, self._interval_began, self._answered = inf, -inf, 0
+        self._late_until, self._rate = -inf, 0.0
+        self.overloaded, self.bound = False, LEAST
 
     def refuses(self, path: str) -> bool:
-        """Whether the next request for this path is refused: evenly, without chance."""
-        if not self.share or path not in PARTS:
+        """Whether the next request for this path is refused."""
+        if not self.overloaded or path not in PARTS:
             return False
-        debt = self._debts[path] + max(0.0, 1 - PARTS[path] * (1 - self.share))
-        refused = debt >= 1
-        self._debts[path] = debt - refused
+        refused = self._gate.waiting >= PARTS[path] * self.bound
         if refused:
             self._shed[path].inc()
         return refused
@@ -63,30 +71,34 @@ class LoadShedding:
             self.observe(loop.time(), loop.time() - due)
 
     def observe(self, now: float, delay: float) -> None:
-        """delay: in seconds, of what was due before `now`."""
+        """delay: of the event loop, in seconds."""
         self._least = min(self._least, delay)
-        if now < self._interval_ends:
+        took = now - self._interval_began
+        if took < INTERVAL_SECONDS:
             return
-        self._adjust(self._least)
-        self._least, self._interval_ends = inf, now + INTERVAL_SECONDS
+        rate = (self._gate.answered - self._answered) / took
+        self._rate += SMOOTHING * (rate - self._rate)
+        self.bound = max(LEAST, round(self._rate * WAIT_SECONDS))
+        if self._least > LATE_SECONDS:
+            self._late_until = now + CALM_SECONDS
+        self._delay.set(self._least)
+        self._turn(overloaded=now < self._late_until)
+        self._least, self._interval_began, self._answered = inf, now, self._gate.answered
 
-    def _adjust(self, delay: float) -> None:
-        before = self.share
-        change = STEP if delay > TARGET_SECONDS else -STEP / 2
-        self.share = min(MOST, max(0.0, before + change))
-        self._telemetry.loop_delay.set(delay)
-        if self.share and not before:
-            logger.warning(
-                "overloaded: the event loop is %.0f ms late, and requests are refused", 1e3 * delay
-            )
-        elif before and not self.share:
-            logger.warning("no longer overloaded: every request is served")
+    def _turn(self, *, overloaded: bool) -> None:
+        if overloaded and not self.overloaded:
+            logger.warning("overloaded: the event loop is %.0f ms late", 1e3 * self._least)
+        elif self.overloaded and not overloaded:
+            logger.warning("no longer overloaded")
+        self.overloaded = overloaded
 
 
 async def refuse(send: Send, request_id: str) -> None:
     """Answer 503 as `problems.respond` would, in a tenth of the time."""
-    body = b"".join((_BEFORE, request_id.encode(), _AFTER))
+    name = request_id.encode()
+    body = b"".join((_BEFORE, name, _AFTER))
     headers = [
+        (NAME, name),
         (b"content-type", MEDIA_TYPE.encode()),
         (b"content-length", b"%d" % len(body)),
         (b"retry-after", b"%d" % RETRY_AFTER_SECONDS),

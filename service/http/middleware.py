@@ -89,13 +89,15 @@ class RequestMiddleware:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        start, name = perf_counter(), request_id.of(scope)
-        REQUEST_ID.set(name)  # for the server too: it logs a bug in the same task
-        exchange = _Exchange(receive, send, name, self._limit(scope["path"]))
-        if self._shedding.refuses(scope["path"]):
-            self._telemetry.requests.labels(scope["path"], method_of(scope), "503").inc()
-            await refuse(exchange.send, name)
+        path: str = scope["path"]
+        name = request_id.of(scope)
+        if self._shedding.overloaded and self._shedding.refuses(path):
+            self._telemetry.requests.labels(path, method_of(scope), "503").inc()
+            await refuse(send, name)
             return
+        start = perf_counter()
+        REQUEST_ID.set(name)  # for the server too: it logs a bug in the same task
+        exchange = _Exchange(receive, send, name, self._limit(path))
         try:
             await self._serve(scope, exchange)
         finally:

@@ -9,12 +9,16 @@ once ENOUGH entries wait: a commit costs as much as three decisions, whatever it
 
 
 class CommitGate:
-    """committing   a commit, or the pause after it, is under way"""
+    """committing   a commit, or the pause after it, is under way
+    waiting      requests that wait for their answers
+    answered     requests that have one
+    """
 
     def __init__(self, connections: Sized = ()) -> None:
         """connections: the open ones, of which each sends one request at a time."""
         self.committing = False
-        self._connections, self._waiting = connections, 0
+        self._connections = connections
+        self.waiting = self.answered = 0
         self._hurry = asyncio.Event()
         self._subscribers: list[Callable[[], None]] = []
 
@@ -26,12 +30,13 @@ class CommitGate:
 
     def enter(self) -> None:
         """A request waits for its answer. The last possible one ends the pause."""
-        self._waiting += 1
-        if self._waiting >= len(self._connections):
+        self.waiting += 1
+        if self.waiting >= len(self._connections):
             self._hurry.set()
 
     def leave(self) -> None:
-        self._waiting -= 1
+        self.waiting -= 1
+        self.answered += 1
 
     # -- the writer ----------------------------------------------------------------------------
 
@@ -50,7 +55,7 @@ class CommitGate:
     async def pause(self, until: float) -> None:
         """Wait for more entries, up to a time of the loop's clock. No wait where every open
         connection waits for its answer: no further request can come."""
-        if 0 < self._waiting >= len(self._connections):
+        if 0 < self.waiting >= len(self._connections):
             return
         self._hurry.clear()
         timer = asyncio.get_running_loop().call_at(until, self.hurry)

@@ -53,6 +53,7 @@ class Live:
     caught_up_at   by the loop's clock: all events appended before then are folded
     skips          positions of events that must not be folded
     quarantine     why it is neither folded any further nor served
+    losses         times that the log had lost folded events
     """
 
     state: State
@@ -63,6 +64,7 @@ class Live:
     caught_up_at: float = -inf
     skips: frozenset[int] = frozenset()
     quarantine: Quarantined | None = None
+    losses: int = 0
 
     @property
     def anchor(self) -> bytes:
@@ -332,7 +334,7 @@ class Follower:
                 "restore a backup, or start this process again to begin anew"
             )
         logger.error("%s: the state is folded anew", fault)
-        self._telemetry.log_losses.labels(name).inc()
+        live.losses += 1
         await self._recover(live)
         logger.error("experiment %s: the log holds %d events", name, live.state.position)
         if self.live.get(name) is live:

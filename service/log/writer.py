@@ -161,7 +161,7 @@ class Writer:
         lost = 0
         for start in range(0, len(entries), PAGE):
             self._expect_log()
-            pending = [self._submit(*each) for each in entries[start : start + PAGE]]
+            pending = [self._enqueue(*each) for each in entries[start : start + PAGE]]
             results = await asyncio.gather(*(each.answer for each in pending))
             lost += sum(isinstance(result, Appended) for result in results)
         return lost
@@ -210,7 +210,10 @@ class Writer:
         return None
 
     def forget_unlogged(self, experiment: str, words: Sequence[str]) -> list[bytes]:
-        """Drop the decisions in memory that hold one of these words; their payloads."""
+        """Drop the decisions in memory that hold one of these words; the payloads of those that
+        were not logged."""
+        kept = (each for each in self._recent if each[0].experiment != experiment)
+        self._recent = deque(kept, maxlen=RECENT)
         return self._buffer.forget(experiment, words)
 
     # -- commits -------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ class Telemetry:
         )
         self.loop_delay = gauge(
             "forage_event_loop_delay_seconds",
-            "Smallest delay of the event loop in the last tenth of a second.",
+            "Smallest delay of the event loop in the last twentieth of a second.",
         )
         self.stages = timings(
             "forage_stage_seconds", "Time spent in a stage of answering.", ["stage"]
@@ -215,11 +215,6 @@ class Telemetry:
         self.keys_stale = gauge(
             "forage_keys_stale",
             "1 while the file of keys cannot be read and the keys of before hold.",
-        )
-        self.log_losses = counter(
-            "forage_log_losses_total",
-            "Times that a log had lost folded events, and was folded anew.",
-            ["experiment"],
         )
         self.damaged = counter(
             "forage_damaged_snapshots_total",

@@ -21,6 +21,7 @@ PROCESS = {
 }
 EXPERIMENT = {
     "forage_log_position": "Events folded.",
+    "forage_log_losses_total": "Times that the log had lost folded events, and was folded anew.",
     "forage_quarantined": "1 while an event that cannot be folded stops the experiment.",
     "forage_snapshot_age_seconds": "Since the last snapshot.",
     "forage_experiment_memory_bytes": "Estimated memory of its heads, nets and arms.",
@@ -78,6 +79,7 @@ class MetricsCollector:
         quarantined = self._journal.quarantined
         for name in {**states, **quarantined}:
             yield "forage_quarantined", (name,), float(name in quarantined)
+            yield "forage_log_losses_total", (name,), float(self._journal.live[name].losses)
         for name, state in states.items():
             yield "forage_log_position", (name,), float(state.position)
             taken = sum(footprint_of(state).values())

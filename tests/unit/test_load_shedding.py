@@ -3,77 +3,90 @@
 import pytest
 
 from service.http.load_shedding import (
-    INTERVAL_SECONDS,
+    CALM_SECONDS,
+    LATE_SECONDS,
+    LEAST,
     LOOK_SECONDS,
-    MOST,
-    TARGET_SECONDS,
     LoadShedding,
 )
+from service.log.commit_gate import CommitGate
 from service.observability.telemetry import Telemetry
 
-LATE = 2 * TARGET_SECONDS
+LATE = 2 * LATE_SECONDS
+OTHERS = range(1_000)  # connections: more than requests
+
+
+class Loop:
+    """An event loop whose delays are given."""
+
+    def __init__(self) -> None:
+        self.gate = CommitGate(OTHERS)
+        self.shedding = LoadShedding(Telemetry(), self.gate)
+        self.now = 0.0
+
+    def run(self, seconds: float, delay: float, answers_per_second: float = 0.0) -> None:
+        owed = 0.0
+        for _ in range(round(seconds / LOOK_SECONDS)):
+            self.now += LOOK_SECONDS
+            owed += answers_per_second * LOOK_SECONDS
+            for _ in range(int(owed)):
+                self.gate.enter()
+                self.gate.leave()
+            owed -= int(owed)
+            self.shedding.observe(self.now, delay)
+
+    def accepted(self, path: str, requests: int = 1_000) -> int:
+        """Of requests that arrive at once, and wait."""
+        passed = 0
+        for _ in range(requests):
+            if not self.shedding.refuses(path):
+                self.gate.enter()
+                passed += 1
+        return passed
 
 
 @pytest.fixture
-def shedding() -> LoadShedding:
-    return LoadShedding(Telemetry())
+def loop() -> Loop:
+    return Loop()
 
 
-def watch(shedding: LoadShedding, delays: list[float], start: float = 0.0) -> float:
-    """The loop's delay at each look; the time after the last."""
-    for number, delay in enumerate(delays, 1):
-        shedding.observe(start + number * LOOK_SECONDS, delay)
-    return start + len(delays) * LOOK_SECONDS
+def test_a_loop_in_time_has_nothing_refused(loop: Loop) -> None:
+    loop.run(2.0, delay=0.0005)
+    assert loop.accepted("/select") == 1_000
 
 
-def refused(shedding: LoadShedding, path: str, requests: int = 100) -> int:
-    return sum(shedding.refuses(path) for _ in range(requests))
+def test_one_long_turn_is_no_overload(loop: Loop) -> None:
+    loop.run(0.5, delay=0.0005)
+    loop.run(LOOK_SECONDS, delay=0.5)
+    loop.run(0.5, delay=0.0005)
+    assert loop.accepted("/select") == 1_000
 
 
-def test_a_loop_in_time_has_nothing_refused(shedding: LoadShedding) -> None:
-    watch(shedding, [0.001] * 100)
-    assert refused(shedding, "/select") == 0
+def test_as_many_are_under_way_as_are_answered_in_a_twentieth_of_a_second(loop: Loop) -> None:
+    loop.run(5.0, delay=LATE, answers_per_second=4_000)
+    assert loop.accepted("/select") == pytest.approx(4_000 / 20, rel=0.05)
 
 
-def test_one_long_turn_is_no_overload(shedding: LoadShedding) -> None:
-    watch(shedding, [0.001] * 20 + [0.5] + [0.001] * 20)
-    assert shedding.share == 0
+def test_some_requests_always_pass(loop: Loop) -> None:
+    loop.run(5.0, delay=LATE)
+    assert loop.accepted("/select") == LEAST
 
 
-def test_the_share_grows_while_the_loop_is_late_and_some_requests_always_pass(
-    shedding: LoadShedding,
-) -> None:
-    shares = []
-    now = 0.0
-    for _ in range(40):
-        now = watch(shedding, [LATE] * round(INTERVAL_SECONDS / LOOK_SECONDS), now)
-        shares.append(shedding.share)
-    assert shares == sorted(shares)
-    assert shares[-1] == MOST
-    assert refused(shedding, "/select") == pytest.approx(100 * MOST, abs=1)
+def test_rewards_have_twice_the_room_of_decisions(loop: Loop) -> None:
+    loop.run(5.0, delay=LATE)
+    assert loop.accepted("/select") == LEAST
+    assert loop.accepted("/reward") == LEAST
 
 
-def test_it_ends_once_the_loop_is_in_time_again(shedding: LoadShedding) -> None:
-    now = watch(shedding, [LATE] * 100)
-    assert shedding.share > 0
-    watch(shedding, [0.0] * 300, now)
-    assert shedding.share == 0
+def test_an_overload_ends_after_a_calm_time(loop: Loop) -> None:
+    loop.run(1.0, delay=LATE)
+    loop.run(CALM_SECONDS / 2, delay=0.0)
+    assert loop.shedding.overloaded
+    loop.run(CALM_SECONDS, delay=0.0)
+    assert not loop.shedding.overloaded
 
 
-def test_refusals_are_spread_evenly(shedding: LoadShedding) -> None:
-    shedding.share = 0.25
-    assert [shedding.refuses("/select") for _ in range(8)] == [False, False, False, True] * 2
-
-
-def test_rewards_are_refused_once_more_than_half_of_the_decisions_are(
-    shedding: LoadShedding,
-) -> None:
-    shedding.share = 0.5
-    assert refused(shedding, "/reward") == 0
-    shedding.share = 0.75
-    assert refused(shedding, "/reward") == 50
-
-
-def test_other_routes_are_never_refused(shedding: LoadShedding) -> None:
-    shedding.share = MOST
-    assert refused(shedding, "/healthz") == refused(shedding, "/experiments") == 0
+def test_other_routes_are_never_refused(loop: Loop) -> None:
+    loop.run(1.0, delay=LATE)
+    assert loop.accepted("/select") == LEAST
+    assert loop.accepted("/healthz") == loop.accepted("/experiments") == 1_000
