@@ -17,7 +17,8 @@ from service.definition.features import Array
 from service.errors import Invalid, LogGap, NotFound
 from service.evaluation.rows import EARLIER, UNREADABLE, Chosen
 from service.evaluation.targets import Added, frozen, guesses
-from service.log.follower import Follower, Live
+from service.log.follower import Follower
+from service.log.live import Live
 from service.log.reading import SILENT, Progress
 from service.log.replay import RowsByPosition, origin_of, steps
 from service.log.stores import Store

@@ -27,7 +27,7 @@ LATE_SECONDS: Final = 0.003
 CALM_SECONDS: Final = 0.5
 """An overload ends after so long without a late interval."""
 WAIT_SECONDS: Final = 0.05
-LEAST: Final = 32
+LEAST: Final = 128
 """Requests that are always under way."""
 SMOOTHING: Final = 0.2
 """Weight of the newest interval in the rate of answers."""

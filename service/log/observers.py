@@ -8,7 +8,8 @@ from time import time
 from service.bandits.policies.candidates import LARGE
 from service.errors import LogGap, StoreError, StoreUnavailable
 from service.log.background import Background
-from service.log.follower import Follower, Live, Observer
+from service.log.follower import Follower
+from service.log.live import Live, Observer
 from service.log.presence import Presence
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended, Snapshot

@@ -13,7 +13,8 @@ from service.errors import FoldFailed, LogLost, StoreError, StoreUnavailable
 from service.log.background import Background
 from service.log.buffer import Buffer, LogAnswer, Pending, StoredDecision
 from service.log.commit_gate import APART_SECONDS, ENOUGH, SOME, CommitGate
-from service.log.follower import Follower, Live
+from service.log.follower import Follower
+from service.log.live import Live
 from service.log.replay import PAGE, Pace
 from service.log.stores import Store
 from service.log.stores.base import (

@@ -13,7 +13,8 @@ from contextlib import suppress
 from math import inf
 
 from service.errors import Damaged, LogGap, StoreError, StoreUnavailable
-from service.log.follower import Follower, Live
+from service.log.follower import Follower
+from service.log.live import Live
 from service.log.reading import Progress, Say, experiments_of, reading
 from service.log.replay import RowsByPosition, Step, origin_of, row_pages, steps
 from service.log.stores import Store

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from time import time
 
 from service.errors import Damaged, Quarantined, StoreUnavailable
-from service.log.follower import Live
 from service.log.journal import Journal
+from service.log.live import Live
 from service.log.replay import Pace, replay, row_pages
 from service.log.stores import Store
 from service.log.stores.base import Activation, Append, Erasure

@@ -12,8 +12,8 @@ from time import time
 
 from service.definition.policies import Static
 from service.errors import Damaged, StoreError, StoreUnavailable
-from service.log.follower import Live
 from service.log.journal import Journal
+from service.log.live import Live
 from service.log.replay import Pace, read_event, record_at, replay, row_pages
 from service.log.stores import Store
 from service.log.stores.base import Cut, Erasure, Snapshot, Taken

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from unittest import mock
 
-from service.log.follower import Live
+from service.log.live import Live
 from service.log.observers import Snapshots
 from service.log.stores.base import Append, Appended, CommitResult, Entry, Known, Mark, Snapshot
 from service.log.writer import Committed, Writer
