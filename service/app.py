@@ -58,14 +58,14 @@ def check_exposure(settings: Settings) -> None:
         return
     if settings.open:
         logger.warning(
-            "FORAGE_OPEN: no keys are asked for, and whoever reaches %s:%d may define experiments, "
-            "read the log and erase it",
+            "FORAGE_OPEN: requests need no key, and anyone who reaches %s:%d may define "
+            "experiments, read the log and erase it",
             settings.host,
             settings.port,
         )
     elif loopback(settings.host):
         logger.warning(
-            "no keys are asked for: whoever can connect from this host may define experiments, "
+            "requests need no key: anyone who can connect from this host may define experiments, "
             "read the log and erase it (docs/keys.md)"
         )
     else:

@@ -96,7 +96,7 @@ class Rewards:
 
 UNREADABLE = "their rows are damaged"
 OPEN = "their reward may still come, or one before them is waited for"
-UNKNOWN = "nothing is known of what came of them (no reward, no default, or never shown)"
+UNKNOWN = "their outcome is unknown (no reward, no default, or never shown)"
 CANDIDATES = "imported without the arms that could have been shown"
 EARLIER = "made before the log's origin, of which the events were trimmed"
 

@@ -6,7 +6,7 @@ from typing import Final
 from starlette.types import Scope
 
 CALLER: Final = "forage.caller"
-"""Under which a route finds who asks, in the scope of its request."""
+"""Key of the scope under which a route finds its caller."""
 
 PROBES: Final = {"/healthz", "/readyz"}
 """What a balancer asks, under any name of the service: answered for any host, without the names of

@@ -26,7 +26,7 @@ from service.errors import (
 )
 from service.observability.telemetry import Count, Telemetry
 from service.security.addresses import Headers
-from service.security.keys import Key, KeyScope, Ring, digest_of, mint, now, rate_of, read_keys
+from service.security.keys import Key, KeyRing, KeyScope, digest_of, mint, now, rate_of, read_keys
 from service.security.profile import FREE, Profile
 from service.security.rates import Rates
 
@@ -108,7 +108,7 @@ class Access:
         self._refused = {reason: telemetry.refused.labels(reason) for reason in REASONS}
         self._stale = telemetry.keys_stale
         self._lent: list[tuple[Key, Grant]] = []
-        self._ring: Ring[Grant] = Ring([])
+        self._ring: KeyRing[Grant] = KeyRing([])
         self._file: list[tuple[Key, Grant]] = []
         self._seen: tuple[int, ...] | None = None
         self._next_look = -math.inf
@@ -192,7 +192,7 @@ class Access:
         digest = digest_of(text.encode()).hex()
         key = Key(id=key_id, name=name, digest=digest, scopes=(scope,), created=now())
         self._lent.append((key, self._grant_of(key)))
-        self._ring = Ring([*self._file, *self._lent])
+        self._ring = KeyRing([*self._file, *self._lent])
         return text
 
     def _credential(self, headers: Headers) -> tuple[bytes, list[bytes]]:
@@ -250,7 +250,7 @@ class Access:
 
     def _take(self, keys: list[Key]) -> None:
         self._file = [(key, self._grant_of(key)) for key in keys]
-        self._ring = Ring([*self._file, *self._lent])
+        self._ring = KeyRing([*self._file, *self._lent])
 
     def _grant_of(self, key: Key) -> Grant:
         return Grant(

@@ -203,7 +203,7 @@ def digest_of(text: bytes) -> bytes:
     return sha256(text).digest()
 
 
-class Ring(Generic[Known]):
+class KeyRing(Generic[Known]):
     """Finds what belongs to a key by its text."""
 
     def __init__(self, known: Iterable[tuple[Key, Known]]) -> None:

@@ -19,7 +19,7 @@ takes a mean per feature."""
 MOST_FEATURES = 6
 
 
-class Moved(TypedDict):
+class MovedFeature(TypedDict):
     feature: str
     contribution: float
 
@@ -37,7 +37,7 @@ class Attribution(TypedDict, total=False):
     width: float
     bonus: float
     draw_share: float
-    moved: list[Moved]
+    moved: list[MovedFeature]
 
 
 def attributions(
@@ -66,7 +66,9 @@ def attributions(
     return found
 
 
-def _moved(learner: Learner, context: Array, candidates: Candidates, index: int) -> list[Moved]:
+def _moved(
+    learner: Learner, context: Array, candidates: Candidates, index: int
+) -> list[MovedFeature]:
     """The mean less the mean with a feature's columns at 0 (a number: at its center). For a linear
     head that is the feature's sum of x_i w_i; for a net the change of its output."""
     version, view = learner.active, learner.view
@@ -84,7 +86,7 @@ def _moved(learner: Learner, context: Array, candidates: Candidates, index: int)
     means = version.mean(version.encoder(rows), [candidates.ids[index]] * len(rows))
     parts = means[-1] - means[:-1]
     order = np.argsort(-np.abs(parts), kind="stable")[:MOST_FEATURES].tolist()
-    moved: list[Moved] = []
+    moved: list[MovedFeature] = []
     for place in order:
         name, columns = groups[place]
         label = _label(learner, name, columns, row)

@@ -150,14 +150,14 @@ def test_a_service_does_not_start_on_keys_that_it_cannot_read(tmp_path: Path) ->
 
 def test_on_loopback_it_warns(tmp_path: Path) -> None:
     with serving(tmp_path, "--store", "memory://") as running:
-        assert "no keys are asked for" in running.said
+        assert "requests need no key" in running.said
         assert running.client.get("/experiments").status_code == 200
 
 
 def test_what_is_open_is_said_to_be(tmp_path: Path) -> None:
     options = ("--store", "memory://", "--host", "0.0.0.0")  # noqa: S104
     with serving(tmp_path, *options, FORAGE_OPEN="true") as running:
-        assert "FORAGE_OPEN: no keys are asked for, and whoever reaches" in running.said
+        assert "FORAGE_OPEN: requests need no key, and anyone who reaches" in running.said
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.bandits.posterior import Health, RidgeHead
+from service.bandits.posterior import HeadHealth, RidgeHead
 from service.definition.select_request import InlineArm, SelectRequest
 from service.serving import batcher, engine, explain
 from tests.support.service import Wire, expect_problem, paths, serving
@@ -164,7 +164,7 @@ def test_the_health_of_a_wide_head_is_looked_at_in_a_thread_and_leaves_the_head_
     live, looked_at = state.learners["linucb"].active.head, list[tuple[object, bool]]()
     health = RidgeHead.health
 
-    def seen(self: RidgeHead, usual: float | None = None) -> Health:
+    def seen(self: RidgeHead, usual: float | None = None) -> HeadHealth:
         looked_at.append((self, threading.current_thread() is threading.main_thread()))
         return health(self, usual)
 

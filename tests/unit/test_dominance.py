@@ -7,12 +7,12 @@ import pytest
 
 from service.bandits.linalg import dominance, spectrum
 from service.bandits.policies.version import MEASURED
-from service.bandits.posterior.base import Health
+from service.bandits.posterior.base import HeadHealth
 from service.state.fold import State
 from tests.unit.test_influence import HEADS, Log, head, learn, log_of, row
 
 
-def health(log: Log, policy: str) -> Health:
+def health(log: Log, policy: str) -> HeadHealth:
     version = log.state.learners[policy].active
     assert version.head is not None
     return version.head.health(version.usual)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 import service.security.keys
 from service.errors import ConfigurationError
-from service.security.keys import Key, Ring, changing, digest_of, loopback, mint, now, read_keys
+from service.security.keys import Key, KeyRing, changing, digest_of, loopback, mint, now, read_keys
 
 BASE = {"id": "0" * 16, "name": "n", "digest": "0" * 64, "scopes": ["select"], "created": now()}
 
@@ -48,7 +48,7 @@ def test_the_file_of_a_key_does_not_hold_it(tmp_path: Path) -> None:
 
 def test_only_the_whole_key_is_found() -> None:
     (one, text), (other, second) = made(), made()
-    ring = Ring([(one, "one"), (other, "other")])
+    ring = KeyRing([(one, "one"), (other, "other")])
     assert ring.find(text.encode()) == "one"
     assert ring.find(second.encode()) == "other"
     for at in range(len(text)):
@@ -74,7 +74,7 @@ def test_every_wrong_key_takes_the_same_path(monkeypatch: pytest.MonkeyPatch) ->
         return hmac.compare_digest(one, other)
 
     key, text = made()
-    ring = Ring([(key, "known")])
+    ring = KeyRing([(key, "known")])
     monkeypatch.setattr(service.security.keys, "digest_of", digest)
     monkeypatch.setattr(service.security.keys, "compare_digest", compare)
     wrong = [text[:at] + "x" + text[at + 1 :] for at in range(len(text))]
@@ -91,7 +91,7 @@ def test_the_time_of_a_wrong_key_does_not_depend_on_its_prefix() -> None:
     the 10th percentile of 400 interleaved blocks of 100 each. The same key under two names says
     what the machine adds."""
     key, text = made()
-    ring = Ring([(key, "known")] + [(made()[0], "other") for _ in range(100)])
+    ring = KeyRing([(key, "known")] + [(made()[0], "other") for _ in range(100)])
     secret = text.rindex("_") + 1
     early = (text[:secret] + "x" * 64).encode()
     late = (text[:-1] + ("0" if text[-1] != "0" else "1")).encode()

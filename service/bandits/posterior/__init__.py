@@ -7,7 +7,7 @@ from service.bandits.posterior.base import NOISE_SHAPE as NOISE_SHAPE
 from service.bandits.posterior.base import Array as Array
 from service.bandits.posterior.base import Bank as Bank
 from service.bandits.posterior.base import Head as Head
-from service.bandits.posterior.base import Health as Health
+from service.bandits.posterior.base import HeadHealth as HeadHealth
 from service.bandits.posterior.base import Observation as Observation
 from service.bandits.posterior.base import digest as digest
 from service.bandits.posterior.beta import BetaHead as BetaHead

@@ -181,7 +181,7 @@ class Bank:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class HeadHealth:
     """smallest_eigenvalue, condition_number: of A, over the directions that rewards came from;
     effective_count: settlements held; noise: of a reward; dominance: `linalg.dominance`."""
 
@@ -267,7 +267,7 @@ class Head(Protocol):
         """Multiply the unexplained squares by `factor`: the noise was learned from residuals of a
         net that had seen these very rewards. Does nothing where no noise is learned."""
 
-    def health(self, usual: float | None = None) -> Health:
+    def health(self, usual: float | None = None) -> HeadHealth:
         """usual: the usual square of a row, where it is known."""
 
     def arrays(self) -> dict[str, Stored]:

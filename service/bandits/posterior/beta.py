@@ -12,7 +12,7 @@ from service.bandits.posterior.base import (
     KEPT_DRAWS,
     Array,
     Bank,
-    Health,
+    HeadHealth,
     NameIndex,
     Observation,
     pack_names,
@@ -241,14 +241,14 @@ class BetaHead:
     def distrust(self, factor: float) -> None:
         """There is no noise to be learned."""
 
-    def health(self, usual: float | None = None) -> Health:
+    def health(self, usual: float | None = None) -> HeadHealth:
         """No row weighs more than another."""
         totals = self._counts.sum(axis=1)
         if not len(totals):
             totals = np.array([2.0])
         held = float(totals.sum()) - 2 * len(totals)
         least, most = float(totals.min()), float(totals.max())
-        return Health(least, most / least, max(held, 0.0), 0.0)
+        return HeadHealth(least, most / least, max(held, 0.0), 0.0)
 
     def arrays(self) -> dict[str, Array]:
         return {"arms": pack_names(self._rows.by_name), "counts": self._counts.copy()}

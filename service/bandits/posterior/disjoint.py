@@ -9,7 +9,7 @@ from service.bandits.posterior import win_probabilities
 from service.bandits.posterior.base import (
     Array,
     Bank,
-    Health,
+    HeadHealth,
     Observation,
     fewer,
     pack_names,
@@ -164,7 +164,7 @@ class DisjointRidgeHead:
 
         return win_probabilities.independent(bank.places(arms), value)
 
-    def health(self, usual: float | None = None) -> Health:
+    def health(self, usual: float | None = None) -> HeadHealth:
         """The smallest of all arms' that have rewards, the largest of their condition numbers and
         dominances."""
         rows = len(self._rows)
@@ -176,7 +176,7 @@ class DisjointRidgeHead:
             for (_, _, largest), n in zip(ends, self.n[:rows].tolist(), strict=True)
         ]
         share = None if usual is None else max(shares, default=0.0)
-        return Health(smallest, condition, float(self.n[:rows].sum()), self.noise, share)
+        return HeadHealth(smallest, condition, float(self.n[:rows].sum()), self.noise, share)
 
     def arrays(self) -> dict[str, Array]:
         rows = len(self._rows)

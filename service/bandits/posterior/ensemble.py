@@ -6,7 +6,7 @@ from math import e, factorial
 
 import numpy as np
 
-from service.bandits.posterior.base import Array, Bank, Health, Observation, part, removable
+from service.bandits.posterior.base import Array, Bank, HeadHealth, Observation, part, removable
 from service.bandits.posterior.ridge import RidgeHead, solution, weighted
 
 POISSON = np.cumsum([1 / (e * factorial(count)) for count in range(20)])
@@ -133,7 +133,7 @@ class EnsembleHead:
     def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
         return self._once.evidence(arms)
 
-    def health(self, usual: float | None = None) -> Health:
+    def health(self, usual: float | None = None) -> HeadHealth:
         """Of the ridge head that counts every settlement once."""
         return self._once.health(usual)
 

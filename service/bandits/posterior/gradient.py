@@ -5,7 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.bandits.gradients import Layout
-from service.bandits.posterior.base import Array, Bank, Health, Observation, Stored, part, removable
+from service.bandits.posterior.base import (
+    Array,
+    Bank,
+    HeadHealth,
+    Observation,
+    Stored,
+    part,
+    removable,
+)
 from service.bandits.posterior.gradient_full import Full
 from service.bandits.posterior.gradient_rows import Covariance, cholesky, distinct
 from service.bandits.posterior.gradient_sketch import Diagonal, LowRank
@@ -102,12 +110,12 @@ class GradientHead:
     def distrust(self, factor: float) -> None:
         self._ridge_head.distrust(factor)
 
-    def health(self, usual: float | None = None) -> Health:
+    def health(self, usual: float | None = None) -> HeadHealth:
         """Eigenvalues of Z over the directions that rewards were seen in; the others have lambda
         for ever. dominance: of the last layer, which has the means."""
         smallest, largest = self._covariance.spectrum()
         last = self._ridge_head.health(usual)
-        return Health(
+        return HeadHealth(
             smallest, largest / smallest, last.effective_count, last.noise, last.dominance
         )
 

@@ -11,7 +11,7 @@ from service.bandits.posterior.base import Array, Stored
 from service.bandits.posterior.gradient_rows import (
     Base,
     DistinctRows,
-    Pending,
+    PendingRows,
     Projected,
     Woodbury,
     cholesky,
@@ -127,7 +127,7 @@ class _Primal:
         return np.asarray(np.einsum("np,np->n", lifted[:, :size], lifted[:, size:]))
 
 
-class Full(Pending):
+class Full(PendingRows):
     """Z = lambda I + sum J J^T, exactly (Zhou, Li, Gu 2020, algorithm 1).
 
     The state is the distinct rows and their counts; Z is derived on demand. A *base* holds the

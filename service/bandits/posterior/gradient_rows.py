@@ -208,7 +208,7 @@ class Woodbury:
         return solve(self._factor, self._root[:, None] * known)
 
 
-class Pending(ABC):
+class PendingRows(ABC):
     """Reads of a covariance through Woodbury, by pending rows on a base."""
 
     @abstractmethod

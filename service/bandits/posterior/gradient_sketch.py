@@ -6,7 +6,7 @@ from service.bandits.gradients import Layout
 from service.bandits.posterior.base import Array, Stored
 from service.bandits.posterior.gradient_rows import (
     DistinctRows,
-    Pending,
+    PendingRows,
     Projected,
     Woodbury,
     cholesky,
@@ -85,7 +85,7 @@ class _Sketched(Projected):
         return solve(self._factor, self._sketch @ self.layout.dense(rows).T).T
 
 
-class LowRank(Pending):
+class LowRank(PendingRows):
     """Z~ = (lambda + alpha) I + B^T B + pending rows: robust frequent directions.
 
     B holds up to k rows, the buffer up to k distinct rows with counts, exact until it is full. Then
