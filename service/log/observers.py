@@ -19,6 +19,7 @@ from service.settings import Settings
 from service.state.events import (
     AnyEvent,
     ChangeDetected,
+    Erased,
     Learned,
     VersionActivated,
     VersionStaged,
@@ -191,6 +192,10 @@ class Losses(Observer):
 
     def __init__(self, writer: Writer, background: Background) -> None:
         self._writer, self._background = writer, background
+
+    def folded(self, live: Live, event: AnyEvent) -> None:
+        if isinstance(event, Erased):  # by any replica: what was erased must not come back
+            self._writer.forget_recent(live.state.name)
 
     def lost(self, live: Live) -> None:
         self._background.spawn(self._append_again(live.state.name))

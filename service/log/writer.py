@@ -36,9 +36,10 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.25
 
-RECENT = 16_384
-"""Entries of a shared log that are remembered, in case that it loses its tail: at least those of
-the last two seconds, which Redis with `everysec` may lose."""
+RECENT, RECENT_SECONDS = 16_384, 60.0
+"""Entries of a shared log that are remembered, and how long, in case that it loses its tail: Redis
+with `everysec` may lose two seconds. A much older entry may have lost its mark to retention, and
+would count twice."""
 
 Committed = tuple[Pending, CommitResult]
 
@@ -68,7 +69,7 @@ class Writer:
         self._buffer = Buffer(settings.buffer_decisions, settings.select_log_seconds, telemetry)
         self._folding: set[asyncio.Task[None]] = set()
         self._writing: asyncio.Task[None] | None = None
-        self._recent: deque[tuple[Entry, AnyEvent | None]] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[float, Entry, AnyEvent | None]] = deque(maxlen=RECENT)
         self._closing = False
         self.degraded = False
 
@@ -154,10 +155,13 @@ class Writer:
 
         Versions, definitions and the like are not appended again: they depend on the lost events.
         """
+        since = asyncio.get_running_loop().time() - RECENT_SECONDS
         entries = [
             (entry, event)
-            for entry, event in self._recent
-            if entry.experiment == experiment and (event is None or isinstance(event, Learned))
+            for at, entry, event in self._recent
+            if at >= since
+            and entry.experiment == experiment
+            and (event is None or isinstance(event, Learned))
         ]
         lost = 0
         for start in range(0, len(entries), PAGE):
@@ -166,6 +170,11 @@ class Writer:
             results = await asyncio.gather(*(each.answer for each in pending))
             lost += sum(isinstance(result, Appended) for result in results)
         return lost
+
+    def forget_recent(self, experiment: str) -> None:
+        """Append none of an experiment's recent entries again."""
+        kept = (each for each in self._recent if each[1].experiment != experiment)
+        self._recent = deque(kept, maxlen=RECENT)
 
     # -- decisions -----------------------------------------------------------------------------
 
@@ -211,10 +220,7 @@ class Writer:
         return None
 
     def forget_unlogged(self, experiment: str, words: Sequence[str]) -> list[bytes]:
-        """Drop the decisions in memory that hold one of these words; the payloads of those that
-        were not logged."""
-        kept = (each for each in self._recent if each[0].experiment != experiment)
-        self._recent = deque(kept, maxlen=RECENT)
+        """Drop the decisions in memory that hold one of these words; their payloads."""
         return self._buffer.forget(experiment, words)
 
     # -- commits -------------------------------------------------------------------------------
@@ -243,7 +249,7 @@ class Writer:
                 self._buffer.slow = False
             self._append_seconds.observe(perf_counter() - start)
             if self._store.shared:
-                self._recent.extend((pending.entry, pending.event) for pending in batch)
+                self._recent.extend((began, pending.entry, pending.event) for pending in batch)
             committed = list(zip(batch, results, strict=True))
         except Exception as fault:  # whatever it is: no request may wait for ever
             self.degrade(fault)

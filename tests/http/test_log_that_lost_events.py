@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from service.errors import StoreUnavailable
+from service.log import writer
 from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.log.writer import RETRY_SECONDS
@@ -71,6 +72,31 @@ def test_rewards_that_a_log_lost_are_appended_again_and_learned_once(
         assert learned(wire) == 4 + further
     with serving(store) as wire:
         assert learned(wire) == 4 + further
+
+
+def test_an_entry_that_is_not_recent_is_not_appended_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Retention may have forgotten its mark, and it would be learned twice."""
+    monkeypatch.setattr(writer, "RECENT_SECONDS", 0.0)
+    store = Forgetful()
+    with serving(store) as wire:
+        teach(wire, 3)
+        wire.sleep(0.01)
+        store.lose("shop", 2)
+        wire.until(lambda: wire.metrics().get(LOSSES) == 1)
+        wire.sleep(0.1)
+        assert learned(wire) == 1
+
+
+def test_what_was_erased_is_not_appended_again() -> None:
+    store = Forgetful()
+    with serving(store) as wire:
+        decision = wire.select(policy="linucb", unit="ann")
+        wire.reward(decision, 1.0)
+        assert wire.delete("/units/ann").json()["erased"]["shop"]["decisions"] == 1
+        assert wire.run(wire.services.journal._writer.append_again("shop")) == 0
+        assert wire.get(f"/decisions/{decision['id']}").status_code == 404
 
 
 def test_a_snapshot_beyond_the_end_of_the_log_is_not_served(
