@@ -86,7 +86,12 @@ class _Copy:
             await target.put(name, Part(due=dict(part)))
         for snapshot in reversed(snapshots):
             await target.save_snapshot(name, snapshot)
-        last = Part(counts=instant.counts, removed=instant.removed, position=instant.position)
+        last = Part(
+            counts=instant.counts,
+            removed=instant.removed,
+            position=instant.position,
+            checksum=instant.checksum,
+        )
         await target.put(name, last)
         await self._expect_nothing_removed(instant)
         return copied_of(name, replace(instant, due=due))

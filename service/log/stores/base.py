@@ -61,7 +61,10 @@ class Mark(Struct, frozen=True):
 
 
 class Appended(Struct, frozen=True):
+    """checksum: of the log up to this event"""
+
     position: int
+    checksum: str
 
 
 class Known(Struct, frozen=True):
@@ -174,6 +177,7 @@ class Instant:
     """An experiment at one moment.
 
     position, row   of the last event and the last row
+    checksum        of the log up to that event (stores/checksum.py)
     due             unix seconds by decision (None: settled before its row came); empty on request
     counts          decision rows ever kept, by policy
     """
@@ -184,6 +188,7 @@ class Instant:
     counts: Mapping[str, int]
     removed: Removed
     readers: Mapping[str, Taken] = field(default_factory=dict)
+    checksum: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +198,7 @@ class Part:
     events, rows, due, counts, removed   of a copy, into an empty store; events and rows in order
     position   of the last event ever appended, with the last part of a copy: earlier events than
                those loaded may have been trimmed
+    checksum   of the log up to `position`
     marks      replace those of their identities
     blobs      by key; an earlier one stays
     readers    None: the reader is gone
@@ -206,6 +212,7 @@ class Part:
     counts: Mapping[str, int] = field(default_factory=dict)
     removed: Removed = Removed()
     position: int | None = None
+    checksum: str = ""
     snapshots: Sequence[Snapshot] = field(default=(), repr=False)
     blobs: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     readers: Mapping[str, Taken | None] = field(default_factory=dict)

@@ -30,6 +30,7 @@ from service.log.stores.base import (
     Snapshot,
     Taken,
 )
+from service.log.stores.checksum import begin, extend
 from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Store, Values
 
 
@@ -38,6 +39,7 @@ class _Experiment:
     """events: by position, those that are kept."""
 
     position: int = 0
+    checksum: str = begin(0)
     events: dict[int, bytes] = field(default_factory=dict)
     marks: dict[str, Mark] = field(default_factory=dict)
     keep_until: dict[str, float] = field(default_factory=dict)
@@ -61,9 +63,10 @@ class _Experiment:
             return Known(known)
         self.position += 1
         self.events[self.position] = entry.payload
+        self.checksum = extend(self.checksum, entry.payload)
         self._mark(entry.marks, self.position, entry.keep_until)
         self._settle(entry.settles)
-        return Appended(self.position)
+        return Appended(self.position, self.checksum)
 
     def _mark(self, marks: Mapping[str, str], position: int, keep_until: float | None) -> None:
         self.marks |= {i: Mark(value, position) for i, value in marks.items()}
@@ -190,13 +193,15 @@ class _Experiment:
     def describe(self) -> Instant:
         due = {**dict.fromkeys(self.settled - self.decisions.keys()), **self.waiting}
         counts, readers = dict(self.counts), dict(self.readers)
-        return Instant(self.position, self.rows, due, counts, self.removed, readers)
+        return Instant(self.position, self.rows, due, counts, self.removed, readers, self.checksum)
 
     def put(self, part: Part) -> None:
         for record in part.events:
             self.events[record.position] = record.payload
             self.position = record.position
         self.position = max(self.position, part.position or 0)
+        if part.position is not None:
+            self.checksum = part.checksum or begin(self.position)
         for row in part.rows:
             self.rows += 1
             self.decisions[row.id], self.numbers[row.id] = row.payload, self.rows

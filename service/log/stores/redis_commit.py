@@ -20,7 +20,7 @@ from service.log.stores.base import (
 from service.log.stores.redis_scripts import CLOCK_SKEW_S, COMMIT, Command, key_of, keys_of
 
 COMMIT_DIGEST = sha1(COMMIT.encode(), usedforsecurity=False).hexdigest()
-KEYS = ("events", "decisions", "decision_at", "decision_counts", "due", "settled")
+KEYS = ("events", "decisions", "decision_at", "decision_counts", "due", "settled", "checksum")
 
 
 def mark(text: str) -> Mark:
@@ -44,8 +44,11 @@ def results(entries: Iterable[Entry], reply: Sequence[bytes]) -> Iterator[Commit
     for entry, answer in zip(entries, msgspec.msgpack.decode(reply[0]), strict=True):
         if isinstance(entry, DecisionRow):
             yield Kept(reply[answer] if answer else None)
+        elif isinstance(answer, str):
+            position, _, checksum = answer.partition(" ")
+            yield Appended(int(position), checksum)
         elif isinstance(answer, int):
-            yield Appended(answer) if isinstance(entry, Append) else Kept()
+            yield Kept()
         else:
             known = zip(_marks(entry), answer, strict=True)
             yield Known({identity: mark(text) for identity, text in known if text})

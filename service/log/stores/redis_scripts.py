@@ -3,6 +3,7 @@
 Of one experiment, all in one hash slot (`forage:{zooplus}:...`):
 
     events            stream; the entry id is `0-<position>`, numbered by Redis itself (XADD 0-*)
+    checksum          string: position and checksum of the last event
     mark:<identity>   string `<position> <value>`; Redis forgets it some time after keep_until
     decisions         stream of decision rows, in their order: payload `p`, id `i`
     decision_at       hash: decision -> its entry id in `decisions`
@@ -48,12 +49,14 @@ def script(text: str, keys: Sequence[str], *arguments: object) -> Command:
 # One call for a batch, its arguments and reply packed: this takes 15 us of the event loop for each
 # entry of a batch of 64. A call for each entry took 55.
 COMMIT = """
--- KEYS events, decisions, decision_at, decision_counts, due, settled, then marks in order of use
+-- KEYS events, decisions, decision_at, decision_counts, due, settled, checksum, then marks in order
+--      of use
 -- ARGV the entries {'event', decision settled or '', unix ms to keep the marks to or '', values of
 --      the marks}, {'row', id, policy, due or ''} and {'activation', decision, unix ms to keep its
 --      mark to or '', due or ''}; then their payloads
-local events, decisions, decision_at, decision_counts, due, settled = unpack(KEYS, 1, 6)
-local marks = 6
+local events, decisions, decision_at, decision_counts, due, settled, checksum = unpack(KEYS, 1, 7)
+local marks = 7
+local position, since, digest  -- of the last event appended here, and the checksum up to it
 local earlier = {''}  -- the replies, packed, then payloads that rows' ids had already
 
 local function settle(decision)
@@ -71,6 +74,18 @@ local function set(key, value, keep_until)
   end
 end
 
+-- As stores/checksum.py; it begins anew where an older Forage appended last.
+local function sum(payload)
+  if not since then
+    local before = string.format('%d', position - 1)
+    local last = redis.call('GET', checksum) or ''
+    since, digest = string.match(last, '^' .. before .. ' (%d+):(%x*)$')
+    if not since then since, digest = before, '' end
+  end
+  digest = string.sub(redis.sha1hex(digest .. payload), 1, 16)
+  return position .. ' ' .. since .. ':' .. digest
+end
+
 local function append(payload, settles, keep_until, values)
   local first = marks
   marks = marks + #values
@@ -82,12 +97,12 @@ local function append(payload, settles, keep_until, values)
   if count == #values then settle(settles) end
   if count > 0 then return known end
   -- If Redis refuses to write (memory), it refuses the first write, and nothing has changed.
-  local position = string.sub(redis.call('XADD', events, '0-*', 'p', payload), 3)
+  position = string.sub(redis.call('XADD', events, '0-*', 'p', payload), 3)
   for i = 1, #values do
     set(KEYS[first + i], position .. ' ' .. values[i], keep_until)
   end
   settle(settles)
-  return tonumber(position)
+  return sum(payload)
 end
 
 local function keep(payload, id, policy, due_at)
@@ -120,6 +135,7 @@ local replies = {}
 for i, entry in ipairs(cmsgpack.unpack(ARGV[1])) do
   replies[i] = apply[entry[1]](ARGV[i + 1], entry[2], entry[3], entry[4])
 end
+if since then redis.call('SET', checksum, position .. ' ' .. since .. ':' .. digest) end
 earlier[1] = cmsgpack.pack(replies)
 return earlier
 """

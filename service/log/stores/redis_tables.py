@@ -17,6 +17,7 @@ from service.log.stores.base import (
     Snapshot,
     Taken,
 )
+from service.log.stores.checksum import begin
 from service.log.stores.redis_commit import mark, milliseconds
 from service.log.stores.redis_connection import RedisConnection, pattern_of
 from service.log.stores.redis_scripts import (
@@ -158,7 +159,10 @@ async def due(redis: RedisConnection, experiment: str, now: float, limit: int) -
 
 
 async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> Instant:
-    commands: list[Command] = [script(LAST, keys_of(experiment, "events", "decisions"))]
+    commands: list[Command] = [
+        script(LAST, keys_of(experiment, "events", "decisions")),
+        ("GET", key_of(experiment, "checksum")),
+    ]
     commands += [
         ("HGETALL", key) for key in keys_of(experiment, "decision_counts", "removed", "readers")
     ]
@@ -168,7 +172,8 @@ async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> I
             ("SMEMBERS", key_of(experiment, "settled")),
         ]
     replies = await redis.all(commands, transaction=True)
-    (position, row), counts, removed, readers, *waiting = replies
+    (position, row), summed, counts, removed, readers, *waiting = replies
+    at, _, checksum = (summed or b"").decode().partition(" ")
     scores, settled = waiting or ([], [])
     waits: dict[str, float | None] = dict.fromkeys(decision.decode() for decision in settled)
     pairs = zip(scores[::2], scores[1::2], strict=True)
@@ -180,6 +185,7 @@ async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> I
         {policy.decode(): int(count) for policy, count in counts.items()},
         Removed(**{name.decode(): int(count) for name, count in removed.items()}),
         {name.decode(): Taken(*map(int, taken.split())) for name, taken in readers.items()},
+        checksum if at == position.decode() else begin(int(position)),
     )
 
 
@@ -195,6 +201,8 @@ def write_commands(experiment: str, part: Part) -> Iterator[Command]:
         yield "XADD", events, f"0-{record.position}", "p", record.payload
     if part.position is not None:
         yield script(MOVE_TO, [events], part.position)
+        if part.checksum:
+            yield "SET", key_of(experiment, "checksum"), f"{part.position} {part.checksum}"
     yield from _table_commands(experiment, part)
     for snapshot in part.snapshots:
         values = snapshot.position, snapshot.payload, int(snapshot.origin)

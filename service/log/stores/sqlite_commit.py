@@ -15,8 +15,9 @@ from service.log.stores.base import (
     Known,
     Mark,
 )
+from service.log.stores.checksum import extend
 from service.log.stores.sqlite_file import LAYOUT, transaction
-from service.log.stores.sqlite_tables import ROWS, head, look_up, run
+from service.log.stores.sqlite_tables import ROWS, checksum, head, look_up, run
 
 Identity = tuple[str, str]
 """Of a mark or a decision: the experiment, and its own name."""
@@ -69,7 +70,7 @@ class _Batch:
         self, db: sqlite3.Connection, known: dict[Identity, Mark], kept: dict[Identity, bytes]
     ) -> None:
         self._db, self._known, self._kept = db, known, kept
-        self._heads: dict[str, int] = {}
+        self._heads: dict[str, tuple[int, str]] = {}  # position and checksum
         self._decisions: list[tuple[str, str, bytes]] = []
         self._events: list[tuple[str, int, bytes]] = []
         self._marks: list[tuple[str, str, str, int, float | None]] = []
@@ -105,16 +106,18 @@ class _Batch:
         if known:
             return Known(known)
         if experiment not in self._heads:
-            self._heads[experiment] = head(self._db, experiment)
-        self._heads[experiment] += 1
-        position = self._heads[experiment]
+            position = head(self._db, experiment)
+            self._heads[experiment] = position, checksum(self._db, experiment, position)
+        position, summed = self._heads[experiment]
+        position, summed = position + 1, extend(summed, entry.payload)
+        self._heads[experiment] = position, summed
         self._events.append((experiment, position, entry.payload))
         for identity, value in entry.marks.items():
             marks[experiment, identity] = Mark(value, position)
             self._marks.append((experiment, identity, value, position, entry.keep_until))
         if entry.settles is not None:
             self._settled.append((experiment, entry.settles))
-        return Appended(position)
+        return Appended(position, summed)
 
     def keep(self, row: DecisionRow) -> CommitResult:
         key = row.experiment, row.id
@@ -137,7 +140,9 @@ class _Batch:
             raise _SomeAreKept
         run(db, "INSERT INTO events VALUES {}", self._events)
         run(db, "INSERT INTO marks VALUES {}", self._marks)
-        run(db, "INSERT OR REPLACE INTO experiments VALUES {}", [*self._heads.items()])
+        heads = [(name, *head) for name, head in self._heads.items()]
+        run(db, "INSERT OR REPLACE INTO experiments VALUES {}", [one[:2] for one in heads])
+        run(db, "INSERT OR REPLACE INTO checksums VALUES {}", heads)
         run(db, "INSERT OR IGNORE INTO due VALUES {}", self._due)
         self._settle()
         run(

@@ -99,6 +99,13 @@ CREATE {0} TABLE removed (
 """
 """New in layout 2. A reader of an older file has them empty, as temporary tables."""
 
+CHECKSUMS = """
+CREATE {0} TABLE IF NOT EXISTS checksums (
+    experiment TEXT PRIMARY KEY, position INTEGER NOT NULL, checksum TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+"""Of each log. An older Forage does not mind the table."""
+
 UPGRADE = f"""
 BEGIN IMMEDIATE;
 {SINCE_LAYOUT_1.format("")}
@@ -193,6 +200,7 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
             db.executescript(TABLES)
         if _layout(db, path) == 1:
             db.executescript(UPGRADE)
+        db.executescript(CHECKSUMS.format(""))
         if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise ConfigurationError(f"FORAGE_STORE: {path} lies on a file system without WAL")
         db.execute("PRAGMA synchronous = FULL")
@@ -222,6 +230,8 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
             raise StoreUnavailable(f"{path} has no tables yet: the service creates them")
         if layout == 1:
             db.executescript(SINCE_LAYOUT_1.format("TEMP"))
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'checksums'").fetchone():
+            db.executescript(CHECKSUMS.format("TEMP"))
         return db
 
 

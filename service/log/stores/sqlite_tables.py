@@ -21,6 +21,7 @@ from service.log.stores.base import (
     Snapshot,
     Taken,
 )
+from service.log.stores.checksum import begin
 from service.log.stores.sqlite_file import BUSY_S, transaction
 from service.log.stores.store import START, Cursor, Keyed, Ordered, Page, Values
 
@@ -122,6 +123,13 @@ def head(db: sqlite3.Connection, experiment: str) -> int:
     return _number(db, "SELECT position FROM experiments WHERE name = ?", experiment)
 
 
+def checksum(db: sqlite3.Connection, experiment: str, position: int) -> str:
+    """Of the log up to its last event; it begins anew where an older Forage appended that."""
+    query = "SELECT checksum FROM checksums WHERE experiment = ? AND position = ?"
+    (found,) = db.execute(query, (experiment, position)).fetchone() or (begin(position),)
+    return str(found)
+
+
 def _number(db: sqlite3.Connection, query: str, *values: object) -> int:
     """0 where no row is found."""
     (number,) = db.execute(query, values).fetchone() or (0,)
@@ -174,6 +182,7 @@ def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant
     db.execute("BEGIN")  # all of one commit
     try:
         position = head(db, experiment)
+        summed = checksum(db, experiment, position)
         row = _number(db, LAST_ROW, experiment)
         waiting = rows(WAITING) if whole else []
         counts = rows("SELECT policy, decisions FROM decision_counts WHERE experiment = ?")
@@ -188,6 +197,7 @@ def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant
         dict(counts),
         Removed(*removed[0]) if removed else Removed(),
         {reader: Taken(*taken) for reader, *taken in readers},
+        summed,
     )
 
 
@@ -206,6 +216,8 @@ def put(db: sqlite3.Connection, experiment: str, part: Part) -> None:
                 "SET position = max(position, excluded.position)",
                 [(last,)],
             )
+        if part.checksum:
+            write("INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)", [(last, part.checksum)])
         write(
             "INSERT INTO events VALUES (?, ?, ?)",
             [(record.position, record.payload) for record in part.events],
