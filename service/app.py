@@ -13,6 +13,7 @@ from service.http.connection import limits_of
 from service.http.connections import Connections
 from service.http.load_shedding import LoadShedding
 from service.http.services import Services
+from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
 from service.log.journal import Journal
 from service.log.stores import Store, open_store
@@ -107,7 +108,7 @@ def assemble(settings: Settings, store: Store, secrets: Sequence[bytes]) -> Serv
     telemetry, sealer = Telemetry(), TokenSealer(secrets)
     connections = Connections(limits_of(settings), settings.trusted_proxies, telemetry)
     gate = CommitGate(connections)
-    journal = Journal(store, settings, telemetry, gate)
+    journal = Journal(store, settings, telemetry, gate, LogClock())
     engine = Engine(journal, sealer, settings, telemetry)
     history = History(lambda: journal.states, telemetry)
     return Services(

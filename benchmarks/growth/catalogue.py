@@ -15,6 +15,7 @@ from benchmarks.medians import Turn, medians_us, turn_of
 from benchmarks.retrieval import WIDTH, decided, policy, vectors
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
+from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
 from service.log.journal import Journal
 from service.log.stores.memory import MemoryStore
@@ -65,7 +66,7 @@ def shop(arms: int) -> State:
 def engine() -> Engine:
     """What answers, without a log."""
     settings, telemetry = Settings(store="memory://"), Telemetry()
-    journal = Journal(MemoryStore(), settings, telemetry, CommitGate())
+    journal = Journal(MemoryStore(), settings, telemetry, CommitGate(), LogClock())
     return Engine(journal, TokenSealer([bytes(32)]), settings, telemetry)
 
 

@@ -8,10 +8,10 @@ newest snapshot.
 import asyncio
 import logging
 from math import inf
-from time import time
 
 from service.errors import Conflict, NotFound, Quarantined, StoreError
 from service.log.background import Background
+from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
 from service.log.follower import Follower
 from service.log.observers import Changes, Losses, Snapshots, Versions
@@ -42,7 +42,12 @@ class Journal:
     """Composes follower, writer and observers over an open store."""
 
     def __init__(
-        self, store: Store, settings: Settings, telemetry: Telemetry, gate: CommitGate
+        self,
+        store: Store,
+        settings: Settings,
+        telemetry: Telemetry,
+        gate: CommitGate,
+        clock: LogClock,
     ) -> None:
         self._store = store
         self._background = background = Background()
@@ -50,12 +55,12 @@ class Journal:
         self._follower = follower = Follower(store, telemetry, background)
         self._writer = writer = Writer(store, follower, background, gate, settings, telemetry)
         self._snapshots = Snapshots(store, follower, background, settings, telemetry)
-        follower.subscribe(Versions(follower, writer, self.presence, background))
-        follower.subscribe(Changes(writer, background, telemetry))
+        follower.subscribe(Versions(follower, writer, self.presence, background, clock))
+        follower.subscribe(Changes(writer, background, telemetry, clock))
         follower.subscribe(self._snapshots)
         follower.subscribe(Losses(writer, background))
 
-        self.live = follower.live
+        self.live, self.now = follower.live, clock.now
         self.state, self.discover = follower.state, follower.discover
         self.follow, self.erasures = follower.follow, follower.erasures
         self.append, self.append_all = writer.append, writer.append_all
@@ -141,7 +146,7 @@ class Journal:
         if stopped is None or stopped.position != position:
             raise Conflict("the experiment is not quarantined for an event at this position")
         mark = skip_mark(len(await skipped_positions(self._store, name)))
-        event = Skipped(at=time(), position=position, reason=stopped.reason)
+        event = Skipped(at=self.now(live.state), position=position, reason=stopped.reason)
         await self.append(Append(name, encode_event(event), {mark: str(position)}), event)
         if not await self._follower.lift(name):
             logger.warning("experiment %s: another event cannot be folded", name)

@@ -8,6 +8,7 @@ from time import time
 from service.bandits.policies.candidates import LARGE
 from service.errors import LogGap, StoreError, StoreUnavailable
 from service.log.background import Background
+from service.log.clock import LogClock
 from service.log.follower import Follower
 from service.log.live import Live, Observer
 from service.log.presence import Presence
@@ -106,10 +107,15 @@ class Versions(Observer):
     """Catches staged versions up with the log, and activates them once every process has."""
 
     def __init__(
-        self, follower: Follower, writer: Writer, presence: Presence, background: Background
+        self,
+        follower: Follower,
+        writer: Writer,
+        presence: Presence,
+        background: Background,
+        clock: LogClock,
     ) -> None:
         self._follower, self._writer = follower, writer
-        self._presence, self._background = presence, background
+        self._presence, self._background, self._clock = presence, background, clock
 
     def recovered(self, live: Live) -> None:
         for learner in live.state.learners.values():
@@ -133,7 +139,10 @@ class Versions(Observer):
                 if learner.staged is not staged:
                     continue
                 event = VersionActivated(
-                    at=time(), policy=learner.name, born=learner.born, version=number
+                    at=self._clock.now(live.state),
+                    policy=learner.name,
+                    born=learner.born,
+                    version=number,
                 )
                 entry = Append(live.state.name, encode_event(event), {mark: ""})
                 await self._writer.append(entry, event)
@@ -149,12 +158,15 @@ class Versions(Observer):
 class Changes(Observer):
     """Logs changes of the world that the fold has detected, each once; measures drift."""
 
-    def __init__(self, writer: Writer, background: Background, telemetry: Telemetry) -> None:
-        self._writer, self._background, self._drift = writer, background, telemetry.drift
+    def __init__(
+        self, writer: Writer, background: Background, telemetry: Telemetry, clock: LogClock
+    ) -> None:
+        self._writer, self._background = writer, background
+        self._drift, self._clock = telemetry.drift, clock
         self._seen: set[tuple[str, str]] = set()
 
     def recovered(self, live: Live) -> None:
-        for event in changes_due(live.state, time()):
+        for event in changes_due(live.state, self._clock.now(live.state)):
             mark = f"change/{event.policy}/{event.born}/{event.number}"
             if (live.state.name, mark) not in self._seen:
                 self._seen.add((live.state.name, mark))

@@ -19,7 +19,6 @@ import logging
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from time import time
 
 from service.errors import Damaged, Quarantined, StoreUnavailable
 from service.log.journal import Journal
@@ -89,18 +88,19 @@ class Eraser:
         live, total = self._journal.live.get(name), ErasedCount(0, 0)
         if live is None:
             return total
-        await self._close(name, await self._unlogged(name, hashes))
+        await self._close(live, await self._unlogged(live, hashes))
         while found := await self._rows(name, hashes):
             gone = await self._erase_decisions(live, found)
             total = ErasedCount(total.decisions + gone.decisions, total.events + gone.events)
         await self._store.scrub()  # also after an earlier call that broke off
         return total
 
-    async def _unlogged(self, name: str, hashes: list[str]) -> list[Decision]:
+    async def _unlogged(self, live: Live, hashes: list[str]) -> list[Decision]:
         """The unit's decisions in memory, which will not be logged any more."""
-        mark = f"erasing/{secrets.token_hex(16)}"
+        name, mark = live.state.name, f"erasing/{secrets.token_hex(16)}"
         # Decisions submitted before it are in the log when it is, or back in memory.
-        await self._journal.activate(Activation(name, "", mark, keep_until=time()))
+        now = self._journal.now(live.state)
+        await self._journal.activate(Activation(name, "", mark, keep_until=now))
         rows = map(decode_decision, self._journal.forget_unlogged(name, hashes))
         return [row for row in rows if row.unit in hashes]
 
@@ -130,9 +130,11 @@ class Eraser:
         self, live: Live, rows: Mapping[str, Decision | None]
     ) -> ErasedCount:
         name, store = live.state.name, self._store
-        await self._close(name, [row for row in rows.values() if row is not None])
+        await self._close(live, [row for row in rows.values() if row is not None])
         tombstones, artifacts = await self._events_of(name, rows)
-        event = Erased(at=time(), decisions=list(rows), positions=list(tombstones))
+        event = Erased(
+            at=self._journal.now(live.state), decisions=list(rows), positions=list(tombstones)
+        )
         mark = f"erased/{secrets.token_hex(16)}"
         await self._journal.append(Append(name, encode_event(event), {mark: ""}), event)
         origin = await self._origin(live)
@@ -150,10 +152,11 @@ class Eraser:
         )
         return ErasedCount(len(rows), len(tombstones))
 
-    async def _close(self, name: str, rows: Iterable[Decision]) -> None:
+    async def _close(self, live: Live, rows: Iterable[Decision]) -> None:
         """Take every link of the shown arms, and some after them: a settlement that runs right now
         may already know of one that we have not seen."""
-        keep_until, arms = time(), set[tuple[str, str]]()
+        name, arms = live.state.name, set[tuple[str, str]]()
+        keep_until = self._journal.now(live.state)
         for row in rows:
             keep_until = max(keep_until, row.accept_until)
             arms |= {(row.id, shown.arm) for shown in row.shown}

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import isclose
-from time import time
 from typing import Literal
 
 from service.definition.select_request import InlineArm, Values
@@ -119,7 +118,7 @@ class Importer:
 
     def _row(self, state: State, policy: str, visit: Visit) -> Decision:
         """Raises Invalid."""
-        if visit.at > time():
+        if visit.at > self._journal.now(state):
             raise Invalid("lies in the future", path="at")
         low, high = state.definition.reward.range
         if visit.reward is not None and not low <= visit.reward <= high:
@@ -178,7 +177,7 @@ class Importer:
         [shown] = row.shown
         weight = weight_of(state, row.schema_version, shown.x)
         event = Rewarded(
-            at=time(),
+            at=self._journal.now(state),
             decision=row.id,
             policy=row.policy,
             schema_version=row.schema_version,

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
-from time import time
 
 from service.definition.policies import Static
 from service.errors import Damaged, StoreError, StoreUnavailable
@@ -30,7 +29,8 @@ STEP = 500
 
 PAUSE_SECONDS = 0.02
 MARGIN_S = 600.0
-"""Marks are kept so much longer than they must be: clocks differ."""
+"""Marks are kept so much longer than they must be: a process may settle a decision a moment before
+it folds the event that took log time past the decision's `accept_until`."""
 
 
 @dataclass
@@ -68,18 +68,23 @@ class Retention:
                 logger.error("nothing can be trimmed: %s", fault)
 
     async def trim_all(self) -> int:
-        """Trim every experiment; returns how many rows, events and marks. Raises StoreError."""
-        if self._settings.retention_days is None:
-            return 0
-        horizon = time() - self._settings.retention_days * DAY_S
-        served = [live for live in self._journal.live.values() if live.quarantine is None]
-        return sum([await self._trim(live, horizon) for live in served])
+        """Trim every experiment; returns how many rows, events and marks. Raises StoreError.
 
-    async def _trim(self, live: Live, horizon: float) -> int:
+        Marks go without a retention, too. They go by log time, which is durable: a clock that ran
+        ahead and then back would let go of marks whose tokens it accepts again.
+        """
+        served = [live for live in self._journal.live.values() if live.quarantine is None]
+        return sum([await self._delete(live, await self._cut(live)) for live in served])
+
+    async def _cut(self, live: Live) -> Cut:
+        marks_before = live.state.log_time - MARGIN_S
+        if self._settings.retention_days is None:
+            return Cut(0, 0, marks_before)
+        horizon = self._journal.now(live.state) - self._settings.retention_days * DAY_S
         store, name = self._store, live.state.name
         walked = self._walked.setdefault(name, _Walked())
         taken = list((await store.describe(name)).readers.values())
-        await self._walk_rows(name, walked, horizon, taken)
+        await self._walk_rows(live, walked, horizon, taken)
         await self._walk_events(live, walked, horizon, taken)
         walked.row = min([walked.row, *(one.row for one in taken)])  # one may have come since
         walked.position = min([walked.position, *(one.position for one in taken)])
@@ -91,9 +96,11 @@ class Retention:
         if walked.damaged:  # they would be due for ever
             await store.erase(name, Erasure(walked.damaged))
             walked.damaged = []
-        cut = Cut(position, walked.row, time() - MARGIN_S, settles)
-        total = 0
-        while count := await store.trim(name, cut, STEP):
+        return Cut(position, walked.row, marks_before, settles)
+
+    async def _delete(self, live: Live, cut: Cut) -> int:
+        name, total = live.state.name, 0
+        while count := await self._store.trim(name, cut, STEP):
             total += count
             await asyncio.sleep(PAUSE_SECONDS)
         if total:
@@ -109,11 +116,11 @@ class Retention:
     # -- how far -------------------------------------------------------------------------------
 
     async def _walk_rows(
-        self, name: str, walked: _Walked, horizon: float, taken: list[Taken]
+        self, live: Live, walked: _Walked, horizon: float, taken: list[Taken]
     ) -> None:
         """Past closed decisions from before the horizon, as far as every reader has their rows."""
-        now, pace = time(), Pace()
-        async for page in row_pages(self._store, name, walked.row):
+        now, pace = self._journal.now(live.state), Pace()
+        async for page in row_pages(self._store, live.state.name, walked.row):
             for row in page:
                 if any(row.number > one.row for one in taken):
                     return

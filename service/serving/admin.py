@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
-from time import time
 
 import numpy as np
 
@@ -72,7 +71,8 @@ class Admin:
         self._check_revision(state, if_match)
         expect_room(self._memory_bytes, state, definition, len(definition.arms))
         same = not created and state.definition.features == definition.features
-        event = _defined(state, definition, state.schema_version + (not same))
+        version = state.schema_version + (not same)
+        event = _defined(state, definition, version, self._journal.now(state))
         await asyncio.to_thread(_expect_foldable, name, event)
         await self._append_revision(state, event)
         return await self._journal.discover(name), created
@@ -90,11 +90,12 @@ class Admin:
             raise Invalid("at least one policy needs a share above 0", path="share")
         changed = {"policies": policies, "arms": state.arms}
         definition = state.definition.model_copy(update=changed)
-        await self._append_revision(state, _defined(state, definition, state.schema_version))
+        event = _defined(state, definition, state.schema_version, self._journal.now(state))
+        await self._append_revision(state, event)
 
     async def delete(self, state: State, if_match: int | None = None) -> None:
         self._check_revision(state, if_match)
-        event = ExperimentDeleted(at=time(), revision=state.revision + 1)
+        event = ExperimentDeleted(at=self._journal.now(state), revision=state.revision + 1)
         await self._append_revision(state, event)
 
     async def reset(self, state: State, policy: str, if_match: int | None = None) -> None:
@@ -104,7 +105,7 @@ class Admin:
         """
         find(state, policy)
         self._check_revision(state, if_match)
-        event = PolicyReset(at=time(), policy=policy, revision=state.revision + 1)
+        event = PolicyReset(at=self._journal.now(state), policy=policy, revision=state.revision + 1)
         await self._append_revision(state, event)
 
     async def _append_revision(
@@ -155,9 +156,10 @@ class Admin:
             count = len(state.arms) + new
             expect_room(self._memory_bytes, state, state.definition, count)
         pace, entries, own = Pace(), list[tuple[Append, AnyEvent]](), secrets.token_hex(16)
+        now = self._journal.now(state)
         for number, (arm, features) in enumerate(arms.items()):
             state.schema.encode_arm(features, f"arms.{arm}")
-            event = ArmUpserted(at=time(), arm=arm, features=dict(features))
+            event = ArmUpserted(at=now, arm=arm, features=dict(features))
             marks = {f"admin/{own}/{number}": ""}
             entries.append((Append(state.name, encode_event(event), marks), event))
             await pace.keep()
@@ -167,7 +169,7 @@ class Admin:
         """No longer chosen; what was shown of it can still be rewarded. Raises NotFound."""
         if arm not in state.arms:
             raise NotFound("the catalogue has no such arm", path="arm")
-        event = ArmRemoved(at=time(), arm=arm)
+        event = ArmRemoved(at=self._journal.now(state), arm=arm)
         marks = {f"admin/{secrets.token_hex(16)}": ""}
         await self._journal.append(Append(state.name, encode_event(event), marks), event)
 
@@ -203,7 +205,7 @@ class Admin:
         digest = hashlib.sha256(artifact).hexdigest()
         await self._store.put_blob(state.name, digest, artifact)
         event = VersionStaged(
-            at=time(),
+            at=self._journal.now(state),
             policy=policy,
             born=learner.born,
             version=version.number,
@@ -220,9 +222,11 @@ class Admin:
         return version.number
 
 
-def _defined(state: State, definition: Definition, schema_version: int) -> ExperimentDefined:
+def _defined(
+    state: State, definition: Definition, schema_version: int, at: float
+) -> ExperimentDefined:
     return ExperimentDefined(
-        at=time(),
+        at=at,
         revision=state.revision + 1,
         schema_version=schema_version,
         definition=definition.model_dump(mode="json"),

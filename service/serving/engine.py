@@ -52,7 +52,7 @@ class Engine:
         self._traffic = Traffic()
         self._retrieval = Retrieval()
         self._bounds = Bounds(settings)
-        self._recorder = Recorder(sealer, self._bounds)
+        self._recorder = Recorder(sealer, self._bounds, journal.now)
         self.record = self._recorder.record
         self._append = telemetry.stages.labels("append")
 

@@ -1,5 +1,6 @@
 """Token and row of a decision."""
 
+from collections.abc import Callable
 from time import time
 
 import msgspec
@@ -59,8 +60,10 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recorder:
-    def __init__(self, sealer: TokenSealer, bounds: Bounds) -> None:
-        self._sealer, self._bounds = sealer, bounds
+    """now: the log time that a decision gets"""
+
+    def __init__(self, sealer: TokenSealer, bounds: Bounds, now: Callable[[State], float]) -> None:
+        self._sealer, self._bounds, self._now = sealer, bounds, now
 
     def record(self, lookup: Lookup, p: Array, slate: rules.Slate) -> Recorded:
         """Token and row of a decision. Raises Invalid where the row is too long.
@@ -69,7 +72,7 @@ class Recorder:
         """
         state, request, learner = lookup.state, lookup.request, lookup.learner
         candidates, inline, reward = lookup.candidates, lookup.inline, state.definition.reward
-        now, ids = time(), candidates.ids
+        now, ids = self._now(state), candidates.ids
         reward_by = now + reward.wait_seconds
         context = lookup.context.tolist()
         xs = [context + candidates.x[index].tolist() for index in slate.arms]

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from time import time
 from typing import Literal
 from weakref import WeakValueDictionary
 
@@ -74,7 +73,7 @@ class Settlements:
         if state.deleted:
             raise Gone("the experiment of this decision was deleted")
         rewards = _rewards(request, [arm.arm for arm in shown], state.definition.reward)
-        if time() > ticket.accept_until:
+        if self._journal.now(state) > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")
         if ticket.deferred:
             mark = activation_mark(ticket.id)
@@ -108,7 +107,7 @@ class Settlements:
             row = decode_decision(held.payload)
             if not row.deferred:
                 raise Conflict("this decision was not deferred: it counts as shown")
-            if time() > row.accept_until:
+            if self._journal.now(state) > row.accept_until:
                 raise Gone("this decision could be activated until its `accept_until`")
             defaults = state.definition.reward.default is not None
             due = row.reward_by if defaults else None
@@ -172,7 +171,7 @@ class Settlements:
         for arm in settlement.arms:
             if arm.was is None:
                 arm.weight = weight_of(state, settlement.schema_version, arm.shown.x)
-        now = time()
+        now = self._journal.now(state)
         event = settlement.event(now)
         closed = settlement.decision if settlement.closes else None
         keep_until, marks = settlement.keep_until_at(now), settlement.marks()
@@ -224,7 +223,7 @@ class Settlements:
         for state in self._journal.states.values():
             if state.definition.reward.default is None:
                 continue  # they stay open, for a default that is set again
-            due = await self._store.due(state.name, time(), limit)
+            due = await self._store.due(state.name, self._journal.now(state), limit)
             rows = [row for row in map(self._read, due) if row is not None]
             await asyncio.gather(*(self.expire(state, row) for row in rows))  # in shared commits
             count += len(rows)

@@ -35,7 +35,7 @@ LEFT = 5
 class Event(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
 ):
-    """at: unix seconds of writing, for people; no fold reads it."""
+    """at: unix seconds of writing; the largest is the log time of the experiment."""
 
     at: float
 

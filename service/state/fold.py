@@ -59,6 +59,7 @@ class State:
     changed      the last of these, in order
     selections   named subsets of a catalogue that is too large to use as a whole
     skips        positions of events that were passed over
+    log_time     the largest `at` of an event, unix seconds
     influence    how large rows usually are
     anchor       of a state that was restored: digest of its snapshot's last event, if that has one
     """
@@ -66,6 +67,7 @@ class State:
     def __init__(self, name: str) -> None:
         self.name = name
         self.position = 0
+        self.log_time = 0.0
         self.revision = 0
         self.schema_version = 0
         self.deleted = True
@@ -107,6 +109,7 @@ class State:
             if learner.staged and learner.staged.folded_to == position - 1:
                 learner.staged.folded_to = position
         self.position = position
+        self.log_time = max(self.log_time, event.at)
 
     def catch_up(self, learner: Learner, position: int, event: AnyEvent) -> None:
         """Fold an event that the state already holds into a staged version.
@@ -302,6 +305,7 @@ class State:
             "learners": learners,
             "tallies": {name: vars(tally) for name, tally in self.reward_sums.items()},
             "skips": self.skips,
+            "log_time": self.log_time,
         }
         if anchor:
             meta["anchor"] = anchor.hex()
@@ -335,6 +339,7 @@ class State:
         state.position, state.revision = meta["position"], meta["revision"]
         state.schema_version = meta["schema_version"]
         state.skips = list(meta.get("skips", []))  # an older snapshot has none
+        state.log_time = meta.get("log_time", 0.0)  # an older one begins with what follows it
         state.anchor = bytes.fromhex(meta.get("anchor", ""))
         return state
 

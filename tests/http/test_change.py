@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
 from service.log.journal import Journal
 from service.log.stores import Store
@@ -103,7 +104,8 @@ def test_two_services_on_one_log_say_a_change_once_and_fold_it_alike() -> None:
 
     async def play() -> None:
         journals = [
-            Journal(store, Settings(store="memory://"), Telemetry(), CommitGate()) for _ in range(2)
+            Journal(store, Settings(store="memory://"), Telemetry(), CommitGate(), LogClock())
+            for _ in range(2)
         ]
         for journal in journals:
             await journal.open()
@@ -130,7 +132,7 @@ def test_a_change_that_was_due_when_the_process_ended_is_said_by_the_next() -> N
     async def written() -> None:
         appends = [Append("shop", encode_event(e), {f"{n}": ""}) for n, e in enumerate(events)]
         await store.commit(appends)
-        journal = Journal(store, Settings(store="memory://"), Telemetry(), CommitGate())
+        journal = Journal(store, Settings(store="memory://"), Telemetry(), CommitGate(), LogClock())
         await journal.open()
         await eventually(lambda: journal.states["shop"].learners["p"].changes == 1)
         await journal.close()

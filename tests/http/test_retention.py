@@ -7,7 +7,6 @@ from unittest import mock
 
 import pytest
 
-import service.maintenance.retention
 from service.log.stores.base import Record
 from service.log.stores.memory import MemoryStore
 from tests.support.service import Json, Wire, expect_problem, serving
@@ -15,14 +14,6 @@ from tests.support.wall import Wall
 
 DAY_S = 86_400.0
 SHORT = {"wait_seconds": 60.0, "accept_seconds": 600.0}
-
-
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How many seconds trimming believes to be later than it is."""
-    real, ahead = service.maintenance.retention.time, [0.0]
-    monkeypatch.setattr(service.maintenance.retention, "time", lambda: real() + ahead[-1])
-    return ahead
 
 
 def teach(wire: Wire, visits: int, policy: str = "linucb") -> list[Json]:
@@ -52,16 +43,16 @@ def digest_of(wire: Wire) -> Any:
     return wire.policy("linucb")["head"]["digest"]
 
 
-def test_without_a_retention_nothing_goes(later: list[float]) -> None:
+def test_without_a_retention_nothing_goes(wall: Wall) -> None:
     store = MemoryStore()
     with serving(store) as wire:
         teach(wire, 5)
-        later.append(1e9)
+        wall.skip(1e9)
         assert trim(wire) == 0
         assert kept(store)[1] == 5
 
 
-def test_what_is_old_goes_up_to_the_older_of_two_snapshots(later: list[float]) -> None:
+def test_what_is_old_goes_up_to_the_older_of_two_snapshots(wall: Wall) -> None:
     """Rows, marks and events: as far as the state can still be built twice from what is left."""
     store = MemoryStore()
     with serving(store, retention_days=1.0) as wire:
@@ -69,7 +60,7 @@ def test_what_is_old_goes_up_to_the_older_of_two_snapshots(later: list[float]) -
         old = teach(wire, 10)
         first = snapshot(wire)
         teach(wire, 10)
-        later.append(DAY_S + 3_600.0)
+        wall.skip(DAY_S + 3_600.0)
         assert trim(wire) > 0
         assert kept(store) == (list(range(1, 23)), 0)  # one snapshot alone: no event may go
         second = wire.services.journal.live["shop"].snapshot_position  # which was taken for that
@@ -88,7 +79,7 @@ def test_what_is_old_goes_up_to_the_older_of_two_snapshots(later: list[float]) -
         teach(wire, 1)
 
 
-def test_open_decisions_and_those_after_them_stay(later: list[float]) -> None:
+def test_open_decisions_and_those_after_them_stay(wall: Wall) -> None:
     store = MemoryStore()
     with serving(store, retention_days=0.001) as wire:
         teach(wire, 3)
@@ -96,7 +87,7 @@ def test_open_decisions_and_those_after_them_stay(later: list[float]) -> None:
         still_open = wire.select(policy="linucb")
         wire.redefine(reward=SHORT)
         teach(wire, 3)
-        later.append(8 * DAY_S)
+        wall.skip(8 * DAY_S)
         trim(wire)
         assert kept(store)[1] == 4
         assert wire.reward(still_open, 1.0) == "accepted"
@@ -115,7 +106,7 @@ def test_a_decision_whose_default_reward_is_due_stays_until_it_is_settled(wall: 
         assert kept(store)[1] == 0
 
 
-def test_a_reader_is_waited_for(later: list[float]) -> None:
+def test_a_reader_is_waited_for(wall: Wall) -> None:
     store = MemoryStore()
     with serving(store, retention_days=1.0) as wire:
         wire.redefine(reward=SHORT)
@@ -125,7 +116,7 @@ def test_a_reader_is_waited_for(later: list[float]) -> None:
         snapshot(wire)
         teach(wire, 5)
         snapshot(wire)
-        later.append(2 * DAY_S)
+        wall.skip(2 * DAY_S)
         trim(wire)
         assert kept(store) == (list(range(5, 13)), 7)
         found = wire.get("/experiments/shop/readers").json()
@@ -151,7 +142,7 @@ def test_a_reader_that_comes_late_is_waited_for_from_then_on(wall: Wall) -> None
         assert kept(store)[1] == 6
 
 
-def test_a_log_that_was_trimmed_to_its_end_is_looked_at_after_a_start(later: list[float]) -> None:
+def test_a_log_that_was_trimmed_to_its_end_is_looked_at_after_a_start(wall: Wall) -> None:
     """Its end became the origin, as an erasure makes it, and nothing came since: there is nothing
     to walk over."""
     store = MemoryStore()
@@ -159,7 +150,7 @@ def test_a_log_that_was_trimmed_to_its_end_is_looked_at_after_a_start(later: lis
         wire.redefine(reward=SHORT)
         teach(wire, 3)
         wire.run(wire.services.journal.save_origin(wire.services.journal.live["shop"]))
-        later.append(2 * DAY_S)
+        wall.skip(2 * DAY_S)
         trim(wire)
         assert kept(store) == ([], 0)
         before = digest_of(wire)
@@ -180,7 +171,7 @@ async def _yielding(store: MemoryStore, work: Awaitable[int]) -> int:
         return await work
 
 
-def test_rows_that_can_never_settle_do_not_hold_trimming_up(later: list[float]) -> None:
+def test_rows_that_can_never_settle_do_not_hold_trimming_up(wall: Wall) -> None:
     """Their default was taken back."""
     store = MemoryStore()
     with serving(store, retention_days=1.0) as wire:
@@ -189,12 +180,12 @@ def test_rows_that_can_never_settle_do_not_hold_trimming_up(later: list[float]) 
             wire.select(policy="linucb")
         wire.redefine(reward={**SHORT, "default": None})
         teach(wire, 2)
-        later.append(2 * DAY_S)
+        wall.skip(2 * DAY_S)
         trim(wire)
         assert kept(store)[1] == 0
 
 
-def test_a_damaged_row_does_not_hold_trimming_up(later: list[float]) -> None:
+def test_a_damaged_row_does_not_hold_trimming_up(wall: Wall) -> None:
     store = MemoryStore()
     with serving(store, retention_days=1.0) as wire:
         wire.redefine(reward=SHORT)
@@ -203,7 +194,7 @@ def test_a_damaged_row_does_not_hold_trimming_up(later: list[float]) -> None:
         first = next(iter(rows))
         rows[first] = rows[first].replace(b"linucb", b"linux!", 1)
         teach(wire, 2)
-        later.append(2 * DAY_S)
+        wall.skip(2 * DAY_S)
         trim(wire)
         assert kept(store)[1] == 0
 
@@ -216,7 +207,7 @@ def test_what_a_reader_has_taken_is_a_number_that_fits(number: Any) -> None:
         assert problem["errors"][0]["path"] == "position"
 
 
-def test_what_a_training_reads_stays(later: list[float]) -> None:
+def test_what_a_training_reads_stays(wall: Wall) -> None:
     """A policy with a net is trained on all rewards since its head was born."""
     store = MemoryStore()
     net = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "share": 0.0}
@@ -228,14 +219,14 @@ def test_what_a_training_reads_stays(later: list[float]) -> None:
         for _ in range(2):
             teach(wire, 4)
             snapshot(wire)
-        later.append(2 * DAY_S)
+        wall.skip(2 * DAY_S)
         trim(wire)
         positions, rows = kept(store)
         assert (positions[0], rows) == (born, 0)
 
 
 def test_a_snapshot_that_cannot_be_read_does_not_become_the_origin(
-    later: list[float], caplog: pytest.LogCaptureFixture
+    wall: Wall, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MemoryStore()
     with serving(store, retention_days=1.0) as wire:
@@ -246,7 +237,7 @@ def test_a_snapshot_that_cannot_be_read_does_not_become_the_origin(
         snapshot(wire)
         kept_ones = store._experiments["shop"].snapshots
         kept_ones[first] = type(kept_ones[first])(first, b"damaged")
-        later.append(2 * DAY_S)
+        wall.skip(2 * DAY_S)
         trim(wire)
         assert kept(store) == (list(range(1, 9)), 0)
         assert "events are not trimmed: the checksum does not match" in caplog.text

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Protocol
 from unittest import mock
 
+import service.log.clock
 import service.log.presence
 import service.log.replay
 import service.log.writer
@@ -117,6 +118,7 @@ def injected(clock: Clock, rng: Random) -> Iterator[None]:
         stack.enter_context(mock.patch.object(asyncio, "to_thread", at_once))
         for module in _with_clocks():
             stack.enter_context(mock.patch.object(module, "time", clock.time))
+        stack.enter_context(mock.patch.object(service.log.clock, "steady", clock.true))
         for module in (service.log.replay, service.log.writer):
             stack.enter_context(mock.patch.object(module, "perf_counter", stopwatch))
         for module in (

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-import service.serving.recorder
-import service.serving.settlement
+import service.log.clock
 from service.app import assemble
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
@@ -25,10 +24,10 @@ LATE_S = WAIT_S + ACCEPT_S + 1_000.0
 
 @pytest.fixture
 def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Wall clocks that stand, until all is late."""
+    """Clocks that stand, until all is late."""
     now = [EPOCH]
-    for module in (service.serving.recorder, service.serving.settlement):
-        monkeypatch.setattr(module, "time", lambda: now[0])
+    for name in ("time", "steady"):
+        monkeypatch.setattr(service.log.clock, name, lambda: now[0])
     return lambda: now.append(now.pop() + LATE_S)
 
 
@@ -36,7 +35,7 @@ def settled(scenario: Callable[[Services, State], Awaitable[None]]) -> list[tupl
     """The arms that the log settles, each with whether it was settled before."""
 
     async def run() -> list[tuple[str, bool]]:
-        disk = Disk(shared=False, now=lambda: service.serving.settlement.time())
+        disk = Disk(shared=False, now=lambda: service.log.clock.time())
         services = assemble(Settings(store="memory://"), Line(disk, Random(0)), [bytes(32)])
         await services.journal.open()
         state, _ = await services.admin.define(NAME, definition_of("first"))

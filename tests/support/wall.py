@@ -1,4 +1,4 @@
-"""A wall clock that a test puts forward, for a service in its process."""
+"""Clocks that a test puts forward, for a service in its process."""
 
 import sys
 import time
@@ -6,20 +6,31 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
+import service.log.clock
 from tests.support.service import Wire
 
 
 class Wall:
-    """Unix seconds. Nothing is due by it but where it is put forward: real seconds are few."""
+    """Unix seconds. Nothing is due by it but where it is put forward: real seconds are few.
+
+    jump   the wall clock alone: somebody set it, and no time has passed
+    """
 
     def __init__(self) -> None:
-        self._real, self._ahead_s = time.time, 0.0
+        self._real, self._steady = time.time, service.log.clock.steady
+        self._passed_s = self._jumped_s = 0.0
 
     def __call__(self) -> float:
-        return self._real() + self._ahead_s
+        return self._real() + self._passed_s + self._jumped_s
+
+    def steady(self) -> float:
+        return self._steady() + self._passed_s
 
     def skip(self, seconds: float) -> None:
-        self._ahead_s += seconds
+        self._passed_s += seconds
+
+    def jump(self, seconds: float) -> None:
+        self._jumped_s += seconds
 
     def pass_by(self, wire: Wire, seconds: float) -> None:
         """And the service looks for rewards that did not come."""
@@ -36,4 +47,5 @@ def wall_clock() -> Iterator[Wall]:
         for name, module in list(sys.modules.items()):
             if name.startswith("service.") and getattr(module, "time", None) is real:
                 stack.enter_context(mock.patch.object(module, "time", wall))
+        stack.enter_context(mock.patch.object(service.log.clock, "steady", wall.steady))
         yield wall

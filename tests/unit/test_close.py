@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from service.log.clock import LogClock
 from service.log.commit_gate import SOME, CommitGate
 from service.log.journal import Journal
 from service.log.stores import open_store
@@ -30,7 +31,11 @@ def test_close_ends_also_where_a_cancellation_is_swallowed() -> None:
 
     async def run() -> None:
         journal = Journal(
-            open_store("memory://"), Settings(store="memory://"), Telemetry(), CommitGate()
+            open_store("memory://"),
+            Settings(store="memory://"),
+            Telemetry(),
+            CommitGate(),
+            LogClock(),
         )
         await journal.open()
         journal.spawn(stubborn())
@@ -62,7 +67,7 @@ def test_close_does_not_wait_for_the_pause_after_a_commit(
 
     async def run() -> None:
         store = Gated()
-        journal = Journal(store, Settings(store="memory://"), Telemetry(), CommitGate())
+        journal = Journal(store, Settings(store="memory://"), Telemetry(), CommitGate(), LogClock())
         await journal.open()
         rows = [DecisionRow("shop", f"{number}", "linucb", b"{}") for number in range(SOME)]
         kept = [asyncio.create_task(journal.keep(row, required=True)) for row in rows]

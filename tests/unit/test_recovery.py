@@ -6,6 +6,7 @@ import logging
 import pytest
 
 import service.log.replay
+from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
 from service.log.journal import Journal
 from service.log.stores.base import Append, Record
@@ -44,7 +45,7 @@ def test_a_snapshot_that_falls_due_while_a_log_is_recovered_waits_for_its_end(
             ]
         )
         settings = Settings(store="memory://", snapshot_every_events=5)
-        journal = Journal(store, settings, Telemetry(), CommitGate())
+        journal = Journal(store, settings, Telemetry(), CommitGate(), LogClock())
         with caplog.at_level(logging.ERROR):
             await journal.open()
             async with asyncio.timeout(30):

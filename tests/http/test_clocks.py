@@ -1,0 +1,90 @@
+"""Clocks that are set while rewards are accepted: each counts once, whatever they say."""
+
+import pytest
+
+from service.log.stores.memory import MemoryStore
+from tests.support.service import Json, Wire, serving
+from tests.support.wall import Wall
+
+HOUR_S = 3_600.0
+REWARD = {"wait_seconds": 60.0, "accept_seconds": 2 * HOUR_S}
+VISITS = 5
+
+
+def taught(wire: Wire) -> list[Json]:
+    wire.redefine(reward=REWARD)
+    decisions = [wire.select(policy="linucb") for _ in range(VISITS)]
+    for decision in decisions:
+        assert wire.reward(decision, 1.0) == "accepted"
+    return decisions
+
+
+def trim(wire: Wire) -> None:
+    wire.run(wire.services.retention.trim_all())
+
+
+def count(wire: Wire) -> int:
+    settled: int = wire.policy("linucb")["rewards"]
+    return settled
+
+
+@pytest.mark.parametrize("retention_days", [1.0, None])
+def test_a_clock_that_jumps_ahead_and_back_lets_no_reward_count_again(
+    wall: Wall, retention_days: float | None
+) -> None:
+    """55 hours: a retention of a day deletes what is old meanwhile."""
+    with serving(MemoryStore(), retention_days=retention_days) as wire:
+        decisions = taught(wire)
+        wall.jump(55 * HOUR_S)
+        trim(wire)
+        wall.jump(-55 * HOUR_S)
+        assert {wire.reward(each, 1.0) for each in decisions} == {"duplicate"}
+        assert count(wire) == VISITS
+
+
+def test_a_process_that_starts_ahead_lets_no_reward_count_again_at_the_next(wall: Wall) -> None:
+    store = MemoryStore()
+    with serving(store) as wire:
+        decisions = taught(wire)
+    wall.jump(55 * HOUR_S)
+    with serving(store, retention_days=1.0) as wire:
+        trim(wire)
+    wall.jump(-55 * HOUR_S)
+    with serving(store) as wire:
+        assert {wire.reward(each, 1.0) for each in decisions} == {"duplicate"}
+        assert count(wire) == VISITS
+
+
+def test_what_was_forgotten_by_the_log_s_time_is_refused_after_the_clock_went_back(
+    wall: Wall,
+) -> None:
+    """An event of the time ahead is in the log: marks go by it, and tokens expire by it."""
+    store = MemoryStore()
+    with serving(store) as wire:
+        decisions = taught(wire)
+    wall.jump(55 * HOUR_S)
+    with serving(store, retention_days=1.0) as wire:
+        taught(wire)
+        trim(wire)
+        assert not any(own.startswith(decisions[0]["id"]) for own in _marks(store))
+    wall.jump(-55 * HOUR_S)
+    with serving(store) as wire:
+        for each in decisions:
+            body = {"decision_id": each["decision_id"], "reward": 1.0}
+            assert wire.post("/reward", body).status_code == 410
+        assert count(wire) == 2 * VISITS
+
+
+def test_marks_are_forgotten_without_a_retention(wall: Wall) -> None:
+    store = MemoryStore()
+    with serving(store) as wire:
+        decisions = taught(wire)
+        wall.skip(3 * HOUR_S)
+        taught(wire)
+        trim(wire)
+        assert not any(own.startswith(decisions[0]["id"]) for own in _marks(store))
+        assert len(store._experiments["shop"].decisions) == 2 * VISITS
+
+
+def _marks(store: MemoryStore) -> list[str]:
+    return list(store._experiments["shop"].marks)
