@@ -50,8 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, help="so long in all, instead of counts")
-    parser.add_argument("--kills", type=int, default=200, help="at least so many (200)")
-    parser.add_argument("--redis-faults", type=int, default=50, help="at least so many (50)")
+    parser.add_argument("--kills", type=int, default=300, help="at least so many (300)")
+    parser.add_argument("--redis-faults", type=int, default=100, help="at least so many (100)")
+    parser.add_argument(
+        "--rewards", type=int, default=200_000, help="acknowledged, at least so many (200000)"
+    )
     parser.add_argument("--seed", type=int, help="of what is killed when (random)")
     parser.add_argument("--out", type=Path, default=Path("out/chaos.json"), help="the summary")
     parser.add_argument(
@@ -75,9 +78,13 @@ def _goals(options: argparse.Namespace) -> tuple[Goal, Goal]:
     if options.seconds is not None:
         left_s = max(options.seconds - OVERHEAD_S, 5.0)
         return Goal(own * left_s), Goal(other * left_s)
-    kills = round(own * options.kills)
-    rest = options.kills if options.only else options.kills - kills
-    return Goal(kills=kills), Goal(kills=rest, redis_faults=options.redis_faults)
+    kills, rewards = round(own * options.kills), round(own * options.rewards)
+    rest = (options.kills, options.rewards)
+    if not options.only:
+        rest = rest[0] - kills, rest[1] - rewards
+    return Goal(kills=kills, rewards=rewards), Goal(
+        kills=rest[0], redis_faults=options.redis_faults, rewards=rest[1]
+    )
 
 
 async def _run(folder: Path, options: argparse.Namespace, seed: int) -> dict[str, Any]:

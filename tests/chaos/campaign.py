@@ -14,13 +14,15 @@ import httpx
 
 from service.errors import ForageError
 from tests.chaos.hosts import Mode
+from tests.chaos.judge import Cut, audit
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import Load
 from tests.chaos.processes import LOOK_S, NotReady, Process, Replica
-from tests.chaos.verdict import Standing, audit, end, read_log, saved, settle_down
+from tests.chaos.verdict import Standing, read_log, saved, settle_down
 
-PROGRESS: Final = 10
-"""Rewards that are acknowledged between two kills: a service that never serves proves nothing."""
+PROGRESS: Final = 200
+"""Rewards that are acknowledged between two kills, at least: a service that never serves proves
+nothing."""
 PROGRESS_S: Final = 90.0
 """Above two starts, where a machine that has other work took 30 s for one under faults."""
 FINISH_S: Final = 60.0
@@ -42,16 +44,22 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True)
 class Goal:
-    """When faults end: after `seconds`, or with these counts reached."""
+    """When faults end: after `seconds` under load, or with these counts reached."""
 
     seconds: float | None = None
     kills: int = 0
     redis_faults: int = 0
+    rewards: int = 0
 
     def __str__(self) -> str:
         if self.seconds is not None:
             return f"{self.seconds:.0f} s of faults"
-        return f"{self.kills} kills, {self.redis_faults} Redis faults"
+        return f"{self.kills} kills, {self.redis_faults} Redis faults, {self.rewards} rewards"
+
+    @property
+    def progress(self) -> int:
+        """Rewards between two kills, so that both counts are reached at about the same time."""
+        return max(PROGRESS, self.rewards // max(self.kills, 1))
 
 
 @dataclass
@@ -71,6 +79,8 @@ class Result:
     slowest_stop_seconds: float = 0.0
     redis_faults: Counter[str] = field(default_factory=Counter)
     network_faults: Counter[str] = field(default_factory=Counter)
+    selects: int = 0
+    rows: int = 0
     acknowledged: int = 0
     corrected: int = 0
     events: int = 0
@@ -79,13 +89,16 @@ class Result:
     doubled: int = 0
     heads_equal: bool = False
     answers: dict[str, int] = field(default_factory=dict)
+    ledger: dict[str, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
 
     def reached(self, goal: Goal, since: float) -> bool:
         if goal.seconds is not None:
             return monotonic() - since >= goal.seconds
         return (
-            self.kills.total() >= goal.kills and self.redis_faults.total() >= goal.redis_faults
+            self.kills.total() >= goal.kills
+            and self.redis_faults.total() >= goal.redis_faults
+            and self.acknowledged >= goal.rewards
         ) or monotonic() - since >= LIMIT_S
 
 
@@ -107,6 +120,8 @@ class Campaign:
         self.result = Result(name)
         self.replicas, self.rng, self._store, self._trainer = replicas, rng, store, trainer
         self._ledger = Ledger(folder / "ledger.jsonl")
+        self.cut = Cut()
+        self._progress = PROGRESS
         self.load = Load([replica.url for replica in replicas], self._ledger, rng)
         self._http = httpx.AsyncClient(timeout=10)
 
@@ -117,12 +132,12 @@ class Campaign:
         works   may count in `result`, and add to its violations; cancelled at the end, wherever
                 they are then
         """
-        began, result = monotonic(), self.result
+        began, result, self._progress = monotonic(), self.result, goal.progress
         async with self._kept():
             try:
                 await asyncio.gather(*(replica.ready(self._http) for replica in self.replicas))
                 self.load.start()
-                await self._under(works, goal, began)
+                await self._under(works, goal, monotonic())
                 if goal.seconds is None and monotonic() - began >= LIMIT_S:
                     result.violations.append("time was out before the goal was reached")
                 await self._judge()
@@ -135,6 +150,7 @@ class Campaign:
         tasks = [asyncio.create_task(self._again(work)) for work in works]
         try:
             while not self.result.reached(goal, began):
+                self.result.acknowledged = self._ledger.acknowledged
                 await asyncio.sleep(0.1)
                 for task in tasks:
                     if task.done():
@@ -178,8 +194,10 @@ class Campaign:
             await asyncio.sleep(self.rng.uniform(0.1, 1.5))
             victim = self.rng.choice(self.replicas)
         else:
-            if not await self.load.progress(PROGRESS, PROGRESS_S):
-                few = f"not even {PROGRESS} rewards were acknowledged within {PROGRESS_S:.0f} s"
+            if not await self.load.progress(self._progress, PROGRESS_S):
+                few = (
+                    f"not even {self._progress} rewards were acknowledged within {PROGRESS_S:.0f} s"
+                )
                 self._ledger.surprise(few)
             await asyncio.sleep(self.rng.expovariate(1 / 0.3))
             victim = await self._ready()
@@ -189,7 +207,9 @@ class Campaign:
     async def stop(self) -> None:
         """One SIGTERM of a service that is ready; a kill may come before it has ended."""
         await asyncio.sleep(self.rng.uniform(*STOPS_S))
-        await self.load.progress(PROGRESS, PROGRESS_S)  # else it is always one that just came up
+        await self.load.progress(
+            self._progress, PROGRESS_S
+        )  # else it is always one that just came up
         await self._stopped([await self._ready()])
 
     async def _stopped(self, victims: Sequence[Replica]) -> None:
@@ -241,16 +261,18 @@ class Campaign:
             standing = await self._started_twice()
         except (NotReady, TimeoutError) as fault:
             result.violations.append(str(fault) or "the replicas did not come to rest")
-            log, _ = await read_log(self._store)
+            log = await read_log(self._store)
         else:
             log, unequal = standing.log, standing.unequal()
             result.versions, result.heads_equal = standing.versions, not unequal
             result.violations += unequal
         result.answers = dict(sorted(self.load.counts.items()))
-        found = audit(ledger.claims, log)
+        found = audit(ledger, log, self.cut)
         result.acknowledged, result.corrected = found.acknowledged, found.corrected
         result.lost, result.doubled = len(found.lost), len(found.doubled)
-        result.events = len(log)
+        result.events = log.end
+        result.selects, result.rows = ledger.counts["selects"], len(log.rankings)
+        result.ledger = dict(sorted(ledger.counts.items()))
         result.violations += found.lost + found.doubled + found.strange + ledger.surprises
         self._judge_ends()
 
@@ -260,12 +282,12 @@ class Campaign:
         first = await settle_down(self.replicas, self._store, self._http)
         await self._stopped(self.replicas)
         wrong, position = first.unequal(), await saved(self._store)
-        if position != end(first.log):
-            line = f"after a stop the snapshot is of {position}, the log's end is {end(first.log)}"
+        if position != first.log.end:
+            line = f"after a stop the snapshot is of {position}, the log's end is {first.log.end}"
             wrong.append(line)
         await asyncio.gather(*(replica.ready(self._http) for replica in self.replicas))
         again = await settle_down(self.replicas, self._store, self._http)
-        if again.log[: len(first.log)] != first.log:
+        if first.log.checksums != again.log.checksums[: first.log.end + 1]:
             wrong.append("after a stop the log is another")
         self.result.violations += wrong
         return again

@@ -12,10 +12,11 @@ from typing import Any, Final, Literal
 
 import httpx
 
+from tests.chaos.judge import audit
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import Load
 from tests.chaos.processes import NAME, Replica
-from tests.chaos.verdict import audit, settle_down
+from tests.chaos.verdict import settle_down
 
 DISK_MIB: Final = 48
 QUESTION: Final = {"experiment": NAME, "context": {"persona": "cat"}}
@@ -79,7 +80,7 @@ async def _fill(folder: Path, disk: Path, rng: Random) -> list[str]:
             wrong.append(f"{len(missing)} of {len(unlogged)} decisions never came into the log")
         await load.finish(FULL_S)
         standing = await settle_down([replica], store, http)
-        found = audit(ledger.claims, standing.log)
+        found = audit(ledger, standing.log)
         wrong += found.lost + found.doubled + found.strange + standing.unequal()
         return wrong + ledger.surprises + [f"ended: {status}" for status in replica.ended]
     except TimeoutError:

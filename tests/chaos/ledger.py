@@ -1,12 +1,19 @@
 """What the clients were told, kept apart from the service: a line before a call, one after."""
 
-import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+encode = msgspec.json.Encoder().encode
+
 Key = tuple[str, str]
-"""A decision's short id and the arm that it showed."""
+"""A decision's short id and an arm that it showed."""
+Ranking = tuple[tuple[str, float], ...]
+"""The arms of a decision, each with its propensity."""
 
 
 @dataclass(slots=True)
@@ -15,39 +22,89 @@ class Claim:
 
     answers   200s, whatever they said: from the first on the reward is acknowledged
     counted   200s that said accepted or corrected: one at most
+    other     another value that was given later, which is refused
     """
 
-    decision: str
-    arm: str
-    policy: str
     reward: float
+    other: float | None = None
     answers: int = 0
     counted: int = 0
 
 
 class Ledger:
-    """A file of lines, whole even where the run itself is killed, and the claims they add up to."""
+    """A file of lines, whole even where the run itself is killed, and what they add up to.
+
+    rankings      of decisions that were said to be logged
+    keyed         of decisions with an Idempotency-Key, by that key, once one was said to be logged
+    other         ids of decisions whose key was answered with another ranking later
+    inactive      deferred decisions that no client has tried to activate
+    contradicted  rewards of which two values were acknowledged
+    """
 
     def __init__(self, path: Path) -> None:
         self.claims: dict[Key, Claim] = {}
+        self.rankings: dict[str, Ranking] = {}
+        self.keyed: dict[str, tuple[str, Ranking]] = {}
+        self.other: list[str] = []
+        self.inactive: set[str] = set()
+        self.contradicted: list[Key] = []
+        self.counts: Counter[str] = Counter()
         self.surprises: list[str] = []
         self.acknowledged = 0
-        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self._file = path.open("ab", buffering=0)
 
-    def ask(self, decision: str, arm: str, policy: str, reward: float) -> Key:
-        """Before a reward is given for the first time."""
-        key = decision, arm
-        self.claims[key] = Claim(decision, arm, policy, reward)
-        self._write(asked=decision, arm=arm, policy=policy, reward=reward)
-        return key
+    # -- decisions -----------------------------------------------------------------------------
 
-    def tell(self, key: Key, status: str) -> None:
-        """After each 200 answer to it."""
-        claim = self.claims[key]
-        self.acknowledged += not claim.answers
-        claim.answers += 1
-        claim.counted += status != "duplicate"
-        self._write(told=claim.decision, arm=claim.arm, status=status)
+    def select(self, decision: Mapping[str, Any], key: str | None = None) -> None:
+        """After a 200 answer."""
+        decision_id, logged = decision["id"], decision["logged"]
+        self.counts["selects"] += 1
+        self.counts["unlogged"] += not logged
+        self.counts["slates"] += len(decision["ranking"]) > 1
+        if not logged:
+            return
+        ranking = tuple((each["arm"], each["propensity"]) for each in decision["ranking"])
+        self.rankings[decision_id] = ranking
+        if key is not None:
+            self.counts["keyed"] += 1
+            first = self.keyed.setdefault(key, (decision_id, ranking))
+            if first != (decision_id, ranking):
+                self.other.append(decision_id)
+        self._write(logged=decision_id, ranking=ranking)
+
+    def defer(self, id: str) -> None:
+        self.counts["deferred"] += 1
+        self.inactive.add(id)
+
+    def activate(self, id: str) -> None:
+        """Before it is tried for the first time."""
+        self.counts["activations"] += 1
+        self.inactive.discard(id)
+
+    # -- rewards -------------------------------------------------------------------------------
+
+    def ask(self, id: str, rewards: Mapping[str, float]) -> None:
+        """Before rewards of a decision, by arm, are given for the first time."""
+        for arm, reward in rewards.items():
+            self.claims[id, arm] = Claim(reward)
+        self._write(asked=id, rewards=rewards)
+
+    def tell(self, id: str, arms: Iterable[str], status: str) -> None:
+        """After each 200 answer to them."""
+        for arm in arms:
+            claim = self.claims[id, arm]
+            self.acknowledged += not claim.answers
+            claim.answers += 1
+            claim.counted += status != "duplicate"
+        self.counts[status] += 1
+        self._write(told=id, status=status)
+
+    def contradict(self, id: str, others: Mapping[str, float]) -> None:
+        """Before another value of what is acknowledged is given."""
+        self.counts["contradictions"] += 1
+        for arm, other in others.items():
+            self.claims[id, arm].other = other
+        self._write(contradicted=id, rewards=others)
 
     def surprise(self, what: str) -> None:
         """An answer that no fault explains."""
@@ -63,4 +120,4 @@ class Ledger:
         self._file.close()
 
     def _write(self, **line: Any) -> None:
-        self._file.write(json.dumps(line) + "\n")
+        self._file.write(encode(line) + b"\n")

@@ -1,45 +1,70 @@
 """Clients that select and reward, at replicas in turn, and go on until they are told."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 from time import monotonic
 from typing import Any, Final
 
-import httpx
+import msgspec
 
-from tests.chaos.ledger import Key, Ledger
+from tests.chaos.ledger import Ledger
+from tests.chaos.lines import Answer, Lines, NoAnswer, NobodyThere
 from tests.chaos.processes import NAME
 
 ATTEMPT_S: Final = 8.0  # above what a service waits for its Redis
-CONNECT_S: Final = 2.0  # then the next replica: the line of this one is down
 PAUSE_S: Final = 0.05
 AGAIN_S: Final = (0.05, 0.3)
 LATE_S: Final = (2.0, 9.0)  # around and beyond wait_seconds and a search for what is due
 NEVER, LATE, TWICE, AT_ONCE, OTHER = 0.1, 0.2, 0.2, 0.1, 0.05
 """Chances of a decision without a reward, of a late one, of the same reward again (afterwards; at
 another replica at the same time), and of another value under the same identity."""
+KEYED, SLATE, DEFERRED = 0.3, 0.2, 0.1
+"""Chances of an Idempotency-Key (then the same request goes to another replica, too), of two arms
+in place of one, and of a decision that is activated later or never."""
+BATCHES, BATCH, RARELY = 4, 32, 0.04
+"""Clients that ask for a batch at a time, its size, and the chance of a late reward or of none."""
+ROUTE: Final = re.compile(r"/decisions/[^/]*/|\?.*")
 EXPECTED: Final = frozenset({200, 409, 503})
 
 Json = Mapping[str, Any]
+Rewards = tuple[Json, dict[str, float]]
+"""A decision as its client knows it, and what it gives for each arm."""
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder().decode
 
 
 class Load:
-    """`start`, then `finish`: every reward that was begun is repeated until its answer is known."""
+    """`start`, then `finish`: every reward that was begun is repeated until its answer is known.
 
-    def __init__(self, urls: Sequence[str], ledger: Ledger, rng: Random, clients: int = 6) -> None:
+    forgiving   the log has lost its tail in this run: a reward may meet what is left of it
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        ledger: Ledger,
+        rng: Random,
+        clients: int = 6,
+        batches: int = BATCHES,
+    ) -> None:
         self.counts: Counter[str] = Counter()
+        self.forgiving = False
         self._urls, self._ledger, self._rng = urls, ledger, rng
-        self._turn = 0
+        self._turn = self._keys = 0
         self._stopping = asyncio.Event()
-        self._http = httpx.AsyncClient(timeout=httpx.Timeout(ATTEMPT_S, connect=CONNECT_S))
+        self._lines = Lines(ATTEMPT_S)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._clients = clients
+        self._clients, self._batches = clients, batches
 
     def start(self) -> None:
         for _ in range(self._clients):
             self._spawn(self._client())
+        for _ in range(self._batches):
+            self._spawn(self._batch_client())
 
     async def finish(self, within_s: float) -> None:
         """Select no more and hear every reward out; what is unknown after `within_s` stays so."""
@@ -56,7 +81,7 @@ class Load:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._http.aclose()
+        self._lines.close()
 
     async def progress(self, rewards: int, within_s: float) -> bool:
         """Whether so many more rewards are acknowledged before time is out."""
@@ -67,23 +92,25 @@ class Load:
             await asyncio.sleep(0.02)
         return True
 
-    async def post(self, path: str, body: Json) -> httpx.Response | None:
+    async def post(self, path: str, body: object, key: str | None = None) -> Answer | None:
         """One attempt, at the next replica that takes connections. None where no answer came."""
+        content, head = encode(body), "" if key is None else f"idempotency-key: {key}\r\n"
         for _ in self._urls:
             self._turn += 1
             url = self._urls[self._turn % len(self._urls)]
             try:
-                answer = await self._http.post(url + path, json=body)
-            except (httpx.ConnectError, httpx.ConnectTimeout):
+                answer = await self._lines.post(url, path, content, head)
+            except NobodyThere:
                 continue
-            except httpx.TransportError:
+            except NoAnswer:
                 self.counts["without an answer"] += 1
                 return None
-            self.counts[f"{path} {answer.status_code}"] += 1
-            if answer.status_code not in EXPECTED:
-                self._ledger.surprise(f"{path}: {answer.status_code} {answer.text[:200]}")
+            self.counts[f"{ROUTE.sub('', path)} {answer.status}"] += 1
+            if answer.status not in EXPECTED:
+                self._ledger.surprise(f"{path}: {answer.status} {answer.content[:200]!r}")
             return answer
         self.counts["nobody there"] += 1
+        await asyncio.sleep(PAUSE_S)
         return None
 
     def _spawn(self, work: Any) -> None:
@@ -96,65 +123,164 @@ class Load:
         if not task.cancelled() and (fault := task.exception()):
             self._ledger.surprise(f"a client failed: {fault!r}")
 
+    def _question(self) -> dict[str, Any]:
+        context = {"persona": self._rng.choice(["cat", "dog"]), "age": self._rng.randrange(30)}
+        return {"experiment": NAME, "context": context}
+
+    def _values(self, decision: Json) -> dict[str, float]:
+        """Hardly two alike: one cannot stand for another."""
+        return {each["arm"]: round(self._rng.random(), 6) for each in decision["ranking"]}
+
+    # -- batches -------------------------------------------------------------------------------
+
+    async def _batch_client(self) -> None:
+        while not self._stopping.is_set():
+            body = {"requests": [self._question() for _ in range(BATCH)]}
+            answer = await self.post("/select/batch", body)
+            if answer is None or answer.status != 200:
+                await asyncio.sleep(self._rng.uniform(*AGAIN_S))
+                continue
+            now = list[Rewards]()
+            for item in decode(answer.content)["results"]:
+                if (decision := item["answer"]) is None:
+                    continue
+                self._ledger.select(decision)
+                chance = self._rng.random()
+                if chance < RARELY:
+                    self._spawn(self._later(decision))
+                elif chance > RARELY * 2:
+                    now.append((decision, self._values(decision)))
+            await self._settle_all(now)
+            if now and self._rng.random() < TWICE:
+                self._spawn(self._settle(now[:8]))
+
+    async def _settle_all(self, items: list[Rewards]) -> None:
+        for decision, rewards in items:
+            self._ledger.ask(decision["id"], rewards)
+        await self._settle(items)
+
+    # -- one at a time -------------------------------------------------------------------------
+
     async def _client(self) -> None:
         while not self._stopping.is_set():
             await asyncio.sleep(PAUSE_S * self._rng.uniform(0.5, 1.5))
-            context = {"persona": self._rng.choice(["cat", "dog"]), "age": self._rng.randrange(30)}
-            answer = await self.post("/select", {"experiment": NAME, "context": context})
-            if answer is None or answer.status_code != 200:
+            body, key = self._question(), None
+            if self._rng.random() < SLATE:
+                body["top_k"] = 2
+            if self._rng.random() < KEYED:
+                self._keys += 1
+                key = f"key-{self._keys}"
+            elif self._rng.random() < DEFERRED:
+                body["deferred"] = True
+            decision = await self._select(body, key)
+            if decision is None:
                 continue
-            decision = answer.json()
-            self.counts["unlogged"] += not decision["logged"]
-            await self._reward(decision)
+            if key is not None:
+                self._spawn(self._select_again(body, key))
+            if not body.get("deferred"):
+                await self._reward(decision)
+            else:
+                self._ledger.defer(decision["id"])
+                if self._rng.random() < 0.5:
+                    self._ledger.activate(decision["id"])
+                    await self._activate(decision["id"])
+                    await self._reward(decision)
+
+    async def _select(self, body: Json, key: str | None) -> Json | None:
+        answer = await self.post("/select", body, key)
+        if answer is None or answer.status != 200:
+            return None
+        decision: Json = decode(answer.content)
+        self._ledger.select(decision, key)
+        return decision
+
+    async def _select_again(self, body: Json, key: str) -> None:
+        """Also after a kill."""
+        await asyncio.sleep(self._rng.choice([0.0, 0.0, 0.3, 4.0]))
+        await self._select(body, key)
+
+    async def _activate(self, id: str) -> None:
+        """Until it is known to be active."""
+        while True:
+            answer = await self.post(f"/decisions/{id}/activate?experiment={NAME}", {})
+            if answer is not None and answer.status == 200:
+                return
+            await asyncio.sleep(self._rng.uniform(*AGAIN_S))
 
     async def _reward(self, decision: Json) -> None:
         chance = self._rng.random()
         if chance < NEVER:
             return
-        reward = round(self._rng.random(), 6)  # hardly two alike: one cannot stand for another
         if chance < NEVER + LATE:
-            self._spawn(self._later(decision, reward))
+            self._spawn(self._later(decision))
             return
-        key = self._ask(decision, reward)
+        given = decision, self._values(decision)
+        self._ledger.ask(decision["id"], given[1])
         if chance < NEVER + LATE + AT_ONCE:
-            await asyncio.gather(*(self._settle(decision, key) for _ in range(3)))
+            await asyncio.gather(*(self._settle([given]) for _ in range(3)))
         else:
-            await self._settle(decision, key)
+            await self._settle([given])
         if chance > 1 - TWICE:
-            self._spawn(self._settle(decision, key))
+            self._spawn(self._settle([given]))
         if chance > 1 - OTHER:
-            self._spawn(self._contradict(decision, (reward + 0.5) % 1.0))
+            self._spawn(self._contradict(*given))
 
-    def _ask(self, decision: Json, reward: float) -> Key:
-        return self._ledger.ask(decision["id"], decision["arm"], decision["policy"], reward)
-
-    async def _later(self, decision: Json, reward: float) -> None:
+    async def _later(self, decision: Json) -> None:
         await asyncio.sleep(self._rng.uniform(*LATE_S))
-        await self._settle(decision, self._ask(decision, reward))
+        await self._settle_all([(decision, self._values(decision))])
 
-    async def _settle(self, decision: Json, key: Key) -> None:
-        """Until it is known what became of it."""
-        reward = self._ledger.claims[key].reward
-        body = {"decision_id": decision["decision_id"], "reward": reward}
-        while True:
-            answer = await self.post("/reward", body)
-            if answer is not None and answer.status_code == 200:
-                status = answer.json()["status"]
-                self.counts[status] += 1
-                self._ledger.tell(key, status)
-                return
-            if answer is not None and answer.status_code == 409:
-                self._ledger.surprise(f"the service knows another reward of {key}")
-                return
-            await asyncio.sleep(self._rng.uniform(*AGAIN_S))
+    async def _settle(self, items: list[Rewards]) -> None:
+        """Until it is known what became of each."""
+        while items:
+            bodies = [_body(decision, rewards) for decision, rewards in items]
+            if len(bodies) == 1:
+                answer = await self.post("/reward", bodies[0])
+                results = [] if answer is None else [(answer.status, answer.content)]
+            else:
+                answer = await self.post("/reward/batch", {"requests": bodies})
+                results = []
+                if answer is not None and answer.status == 200:
+                    found = decode(answer.content)["results"]
+                    results = [(each["status"], each) for each in found]
+            left = list[Rewards]()
+            for index, item in enumerate(items):
+                if index >= len(results) or not await self._heard(item, *results[index]):
+                    left.append(item)
+            if items := left:
+                await asyncio.sleep(self._rng.uniform(*AGAIN_S))
 
-    async def _contradict(self, decision: Json, reward: float) -> None:
+    async def _heard(self, item: Rewards, status: int, content: bytes | Json) -> bool:
+        """Whether the answer to a reward is final."""
+        decision, rewards = item
+        told = decode(content) if isinstance(content, bytes) else content
+        if status == 200:
+            told = told.get("answer", told)
+            self._ledger.tell(decision["id"], rewards, told["status"])
+        elif status == 409 and "deferred" in str(told):
+            if not self.forgiving:
+                self._ledger.surprise(f"{decision['id']} is not active, though it was made so")
+            await self._activate(decision["id"])
+            return False
+        elif status == 409:
+            self._ledger.surprise(f"the service knows another reward of {decision['id']}: {told}")
+        elif status != 503:
+            self._ledger.surprise(f"a reward of {decision['id']}: {told}")
+        return status != 503
+
+    async def _contradict(self, decision: Json, rewards: dict[str, float]) -> None:
         """Another value for what is acknowledged: refused, and never in the log."""
-        body = {"decision_id": decision["decision_id"], "reward": reward}
+        other = {arm: (reward + 0.5) % 1.0 for arm, reward in rewards.items()}
+        self._ledger.contradict(decision["id"], other)
         while True:
-            answer = await self.post("/reward", body)
-            if answer is not None and answer.status_code == 200:
-                self._ledger.surprise(f"two values of one reward were taken: {decision['id']}")
-            if answer is not None and answer.status_code != 503:
+            answer = await self.post("/reward", _body(decision, other))
+            if answer is not None and answer.status == 200:
+                self._ledger.contradicted += [(decision["id"], arm) for arm in other]
+            if answer is not None and answer.status != 503:
                 return
             await asyncio.sleep(self._rng.uniform(*AGAIN_S))
+
+
+def _body(decision: Json, rewards: Mapping[str, float]) -> Json:
+    if len(rewards) == 1:
+        return {"decision_id": decision["decision_id"], "reward": next(iter(rewards.values()))}
+    return {"decision_id": decision["decision_id"], "rewards": rewards}

@@ -12,6 +12,8 @@ SHOWN = 20
 COUNTS = {
     "events in the log": "events",
     "versions activated": "versions",
+    "selects answered": "selects",
+    "decision rows": "rows",
     "rewards acknowledged": "acknowledged",
     "corrections": "corrected",
     "lost": "lost",
@@ -29,6 +31,7 @@ def summary(
         "stops": sum(each.stops for each in results),
         "redis_faults": sum(each.redis_faults.total() for each in results),
         "network_faults": sum(each.network_faults.total() for each in results),
+        "selects": sum(each.selects for each in results),
         "acknowledged": sum(each.acknowledged for each in results),
         "lost": sum(each.lost for each in results),
         "doubled": sum(each.doubled for each in results),

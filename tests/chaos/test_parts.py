@@ -1,7 +1,9 @@
 """The parts of chaos: a proxy that does what it says, a verdict that finds what is wrong."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -9,9 +11,9 @@ from typing import Any
 import pytest
 
 from service.state.events import AnyEvent, Corrected, Expired, Rewarded, Settled
+from tests.chaos.judge import Audit, Cut, Log, audit
 from tests.chaos.ledger import Ledger
 from tests.chaos.proxy import Kind, Proxy
-from tests.chaos.verdict import Audit, Log, audit
 
 COMMON: dict[str, Any] = {"at": 0.0, "policy": "linucb", "schema_version": 1}
 
@@ -173,16 +175,35 @@ def corrected(decision: str, reward: float, was: float) -> Corrected:
     return Corrected(decision=decision, settled=settled, was=[was], since=[1], **COMMON)
 
 
-def judged(folder: Path, log: list[AnyEvent], *told: str) -> Audit:
-    """A ledger in which `one` was given 0.5, and `two` 0.25 after its default; answers to each."""
+ROWS = {"one": 0.5, "two": 0.25}
+
+
+def decided(name: str, arm: str, propensity: float) -> dict[str, Any]:
+    return {"id": name, "logged": True, "ranking": [{"arm": arm, "propensity": propensity}]}
+
+
+def judged(
+    folder: Path,
+    log: list[AnyEvent],
+    *told: str,
+    rows: Mapping[str, float] = ROWS,
+    cut: Cut | None = None,
+) -> Audit:
+    """A ledger in which `one` was given 0.5, and `two` 0.25 after its default; answers to each.
+    `three` is deferred. rows: their propensities."""
     ledger = Ledger(folder / "ledger.jsonl")
-    one, two = ledger.ask("one", "a", "linucb", 0.5), ledger.ask("two", "a", "linucb", 0.25)
+    for name, propensity in ROWS.items():
+        ledger.select(decided(name, "a", propensity), key=f"key-{name}")
+    ledger.ask("one", {"a": 0.5})
+    ledger.ask("two", {"a": 0.25})
     for status in told or ("accepted", "duplicate"):
-        ledger.tell(one, status)
-    ledger.tell(two, "corrected")
+        ledger.tell("one", ["a"], status)
+    ledger.tell("two", ["a"], "corrected")
+    ledger.defer("three")
     ledger.close()
-    numbered: Log = list(enumerate(log, start=1))
-    return audit(ledger.claims, numbered)
+    read = Log(enumerate(log, start=1))
+    read.rankings = {name: (("a", propensity),) for name, propensity in rows.items()}
+    return audit(ledger, read, cut)
 
 
 SOUND: list[AnyEvent] = [rewarded("one", 0.5), expired("two"), corrected("two", 0.25, 0.0)]
@@ -193,7 +214,7 @@ def wrong(found: Audit) -> tuple[int, int, int]:
 
 
 def test_a_sound_log_is_found_sound(tmp_path: Path) -> None:
-    found = judged(tmp_path, [*SOUND, expired("three")])
+    found = judged(tmp_path, [*SOUND, expired("four")])
     assert wrong(found) == (0, 0, 0)
     assert (found.acknowledged, found.corrected) == (2, 1)
 
@@ -217,15 +238,43 @@ def test_a_reward_that_is_said_to_count_twice_is_found(tmp_path: Path) -> None:
 
 
 def test_a_missing_position_is_found(tmp_path: Path) -> None:
-    assert wrong(audit({}, [(1, expired("one")), (3, expired("two"))])) == (0, 0, 1)
+    log = Log([(1, expired("one")), (3, expired("two"))])
+    with closing(Ledger(tmp_path / "ledger.jsonl")) as ledger:
+        assert wrong(audit(ledger, log)) == (0, 0, 1)
+
+
+def test_a_decision_that_was_logged_has_its_row(tmp_path: Path) -> None:
+    assert wrong(judged(tmp_path, SOUND, rows={"one": 0.5})) == (1, 0, 0)
+    assert wrong(judged(tmp_path, SOUND, rows={"one": 0.5, "two": 0.75})) == (1, 0, 0)
+
+
+def test_what_went_with_a_tail_that_was_cut_is_counted_apart(tmp_path: Path) -> None:
+    settled, rows = Counter({("one", "a"): 1}), {"two"}
+    found = judged(tmp_path, SOUND[1:], rows={"one": 0.5}, cut=Cut(settled, rows))
+    assert (wrong(found), found.gone) == ((0, 0, 0), 2)
+    again = judged(tmp_path, SOUND, "accepted", "accepted", cut=Cut(settled))
+    assert wrong(again) == (0, 0, 0)  # it was given again
+
+
+def test_a_decision_that_was_never_activated_is_not_learned(tmp_path: Path) -> None:
+    assert wrong(judged(tmp_path, [*SOUND, expired("three")])) == (0, 0, 1)
+
+
+def test_a_key_that_is_answered_with_two_decisions_is_found(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "ledger.jsonl")) as ledger:
+        for arm in ("a", "b"):
+            ledger.select(decided("one", arm, 0.5), key="key")
+        log = Log()
+        log.rankings["one"] = (("b", 0.5),)
+        assert wrong(audit(ledger, log)) == (0, 0, 1)
 
 
 def test_the_ledger_lies_on_disk_before_the_answer(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    key = ledger.ask("one", "a", "linucb", 0.5)
-    assert (ledger.acknowledged, ledger.unknown) == (0, 1)
-    assert '"asked": "one"' in (tmp_path / "ledger.jsonl").read_text()
-    ledger.tell(key, "accepted")
-    ledger.tell(key, "duplicate")
-    assert (ledger.acknowledged, ledger.unknown) == (1, 0)
+    ledger.ask("one", {"a": 0.5, "b": 0.25})
+    assert (ledger.acknowledged, ledger.unknown) == (0, 2)
+    assert '"asked":"one"' in (tmp_path / "ledger.jsonl").read_text()
+    ledger.tell("one", ["a", "b"], "accepted")
+    ledger.tell("one", ["a", "b"], "duplicate")
+    assert (ledger.acknowledged, ledger.unknown) == (2, 0)
     ledger.close()
