@@ -112,6 +112,11 @@ class Journal:
             return None
         return max(asyncio.get_running_loop().time() - self._follower.caught_up_at, 0.0)
 
+    @property
+    def clock_skew_seconds(self) -> float | None:
+        """By so much is our clock ahead of the store's, if that has one."""
+        return self._store.clock_skew_seconds
+
     async def open(self) -> None:
         """Recover every experiment. Raises StoreError where the log cannot be read or trusted."""
         for name in await self._store.experiments():

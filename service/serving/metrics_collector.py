@@ -18,6 +18,7 @@ PROCESS = {
     "forage_log_queue_entries": "Entries in the queue of the log writer.",
     "forage_buffered_decisions": "Answered decisions in memory that the log lacks.",
     "forage_follow_lag_seconds": "Since this process last read a shared log to its end.",
+    "forage_store_clock_skew_seconds": "Clock of this host less that of Redis, at the last commit.",
 }
 EXPERIMENT = {
     "forage_log_position": "Events folded.",
@@ -74,6 +75,7 @@ class MetricsCollector:
         yield "forage_log_queue_entries", (), float(journal.queued)
         yield "forage_buffered_decisions", (), float(journal.buffered)
         yield "forage_follow_lag_seconds", (), journal.lag_seconds or 0.0
+        yield "forage_store_clock_skew_seconds", (), journal.clock_skew_seconds or 0.0
 
     def _experiments(self, states: dict[str, State]) -> Iterator[Row]:
         quarantined = self._journal.quarantined

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.support.redis_server import RedisServer, redis_server
 from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
 from service.log.stores import Store, open_store, redis, redis_fitness
-from service.log.stores.base import Append, Appended, Entry, Known, Mark
+from service.log.stores.base import Append, Appended, Cut, Entry, Erasure, Known, Mark
 from service.log.stores.redis_connection import Patience
 from tests.support.stores import Backend, Scenario, decision, event, expect_dense, stores_at
 
@@ -175,14 +175,52 @@ def test_a_forgotten_script_is_taught_again(server: RedisServer) -> None:
     run(server, scenario)
 
 
-def test_redis_forgets_a_mark_after_keep_until_and_not_before(server: RedisServer) -> None:
+def test_the_clock_of_redis_forgets_no_mark(server: RedisServer) -> None:
+    """Only a trim does, once log time has passed `keep_until`; marks of an older Forage, which went
+    by that clock, are listed with the time that they were to be kept until."""
+
     async def scenario(store: Store) -> None:
-        await store.commit([event("a", keep_until=4e9), event("b"), event("c", keep_until=1.0)])
-        expires_ms = server.command("PEXPIRETIME", "forage:{zoo}:mark:a")
-        assert isinstance(expires_ms, int)
-        assert 4e12 <= expires_ms <= 4e12 + 600_000
-        assert server.command("PEXPIRETIME", "forage:{zoo}:mark:b") == -1
-        assert set(await store.marks("zoo", ["a", "b", "c"])) == {"a", "b"}
+        await store.commit([event("a", keep_until=5.0), event("b"), event("c", keep_until=9.5)])
+        await store.overwrite_marks("zoo", {"c": "null"}, keep_until=10.0)
+        server.command("SET", "forage:{zoo}:mark:old", "7 1.0", "PXAT", 4_000_000_300_000)
+        assert [server.command("PTTL", f"forage:{{zoo}}:mark:{own}") for own in "abc"] == [-1] * 3
+        listed, _ = await store.list_marks("zoo", "", 1_000)
+        kept = {mark.identity: mark.keep_until for mark in listed}
+        assert kept == {"a": 5.0, "b": None, "c": 10.0, "old": 4e9}
+        assert await store.trim("zoo", Cut(0, 0, marks_before=5.0), 100) == 0
+        assert await store.trim("zoo", Cut(0, 0, marks_before=10.0), 100) == 1
+        assert set(await store.marks("zoo", ["a", "b", "c", "old"])) == {"b", "c", "old"}
+        assert server.command("ZCARD", "forage:{zoo}:mark_ages") == 1
+
+    run(server, scenario)
+
+
+def test_erased_marks_leave_no_age(server: RedisServer) -> None:
+    async def scenario(store: Store) -> None:
+        await store.commit([event("a#0/x", keep_until=5.0), event("b#0/x", keep_until=5.0)])
+        await store.erase("zoo", Erasure(forget=["a#"]))
+        assert server.command("ZRANGE", "forage:{zoo}:mark_ages", 0, -1) == [b"b#0/x"]
+
+    run(server, scenario)
+
+
+@pytest.mark.parametrize("ahead_s", [-9_000.0, 70.0])
+def test_a_service_whose_clock_differs_from_that_of_redis_writes_nothing(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    """Neither a commit nor the probe by which a service finds its log again."""
+
+    async def scenario(store: Store) -> None:
+        await store.commit([event("a")])
+        assert store.clock_skew_seconds == pytest.approx(0.0, abs=30.0)
+        monkeypatch.setattr(redis, "time", lambda: time.time() + ahead_s)
+        for entries in ([event("b"), decision("d")], []):
+            with pytest.raises(StoreUnavailable, match="the clock of this service differs by"):
+                await store.commit(entries)
+        assert store.clock_skew_seconds == pytest.approx(ahead_s, abs=30.0)
+        monkeypatch.setattr(redis, "time", time.time)
+        assert await store.commit([event("b")]) == [Appended(2, ANY)]
+        assert await store.decision("zoo", "d") is None
 
     run(server, scenario)
 

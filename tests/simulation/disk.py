@@ -137,6 +137,7 @@ class Line:
 
     def __init__(self, disk: Disk, rng: Random) -> None:
         self.shared, self.durability = disk.shared, disk.durability
+        self.clock_skew_seconds = disk.clock_skew_seconds
         self.faults: deque[Fault] = deque()
         self.down = self.slow = 0.0
         self._disk, self._rng = disk, rng

@@ -6,7 +6,8 @@ A commit is one round trip; for each experiment in it Redis runs one script, alo
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from time import time
 from typing import Self
 
 from service.errors import LogTooNew, StoreError, StoreUnavailable
@@ -15,7 +16,15 @@ from service.log.stores import redis_tables as tables
 from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Part, Removal
 from service.log.stores.redis_connection import Patience, RedisConnection
 from service.log.stores.redis_fitness import durability, unfit
-from service.log.stores.redis_scripts import EXPERIMENTS, LAYOUT, PRESENT, PROCESSES, key_of, script
+from service.log.stores.redis_scripts import (
+    EXPERIMENTS,
+    LAYOUT,
+    MOST_SKEW_S,
+    PRESENT,
+    PROCESSES,
+    key_of,
+    script,
+)
 from service.log.stores.store import Cursor, Keyed, Ordered, Page, Store, Values
 
 logger = logging.getLogger(__name__)
@@ -80,19 +89,29 @@ class RedisStore(Store):
 
     async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         if not entries:
-            await self._redis.keep([("SET", "forage:probe", 1)])  # a write, of what nobody reads
+            await self._probe()
             return []
         batch: dict[str, list[Entry]] = {}
         for entry in entries:
             batch.setdefault(entry.experiment, []).append(entry)
         # The names first: one without an event is skipped, an event without one would be lost.
         names = ("SADD", EXPERIMENTS, *batch)
-        _, *replies = await self._redis.keep([names, *redis_commit.commands(batch)])
-        decided = {
-            name: redis_commit.results(batch[name], reply)
-            for name, reply in zip(batch, replies, strict=True)
-        }
+        _, *replies = await self._redis.keep([names, *redis_commit.commands(batch, time())])
+        decided = dict[str, Iterator[CommitResult]]()
+        for name, reply in zip(batch, replies, strict=True):
+            decided[name], self.clock_skew_seconds = redis_commit.results(batch[name], reply)
         return [next(decided[entry.experiment]) for entry in entries]
+
+    async def _probe(self) -> None:
+        """Whether a commit could write. Raises StoreUnavailable."""
+        seconds, micros = await self._redis.do("TIME")
+        self.clock_skew_seconds = skew = time() - int(seconds) - int(micros) / 1e6
+        if abs(skew) > MOST_SKEW_S:
+            raise StoreUnavailable(
+                f"{self._redis.name}: the clock of this service differs by {skew:.0f} s from that "
+                f"of Redis, at most {MOST_SKEW_S:.0f} are allowed: nothing is written"
+            )
+        await self._redis.keep([("SET", "forage:probe", 1)])  # a write, of what nobody reads
 
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
         loop = asyncio.get_running_loop()

@@ -1,8 +1,8 @@
 """A commit of the shared store: one script for each experiment, its arguments and its reply."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha1
+from typing import Any
 
 import msgspec
 
@@ -17,10 +17,19 @@ from service.log.stores.base import (
     Known,
     Mark,
 )
-from service.log.stores.redis_scripts import CLOCK_SKEW_S, COMMIT, Command, key_of, keys_of
+from service.log.stores.redis_scripts import COMMIT, Command, key_of, keys_of
 
 COMMIT_DIGEST = sha1(COMMIT.encode(), usedforsecurity=False).hexdigest()
-KEYS = ("events", "decisions", "decision_at", "decision_counts", "due", "settled", "checksum")
+KEYS = (
+    "events",
+    "decisions",
+    "decision_at",
+    "decision_counts",
+    "due",
+    "settled",
+    "checksum",
+    "mark_ages",
+)
 
 
 def mark(text: str) -> Mark:
@@ -28,20 +37,30 @@ def mark(text: str) -> Mark:
     return Mark(value, int(position))
 
 
-def commands(batch: Mapping[str, Sequence[Entry]]) -> Iterator[Command]:
+def commands(batch: Mapping[str, Sequence[Entry]], now: float) -> Iterator[Command]:
     """One call for each experiment. The first carries the script's text, as Redis may have
     restarted since the last batch; the others name it."""
     call = ("EVAL", COMMIT)
     for experiment, entries in batch.items():
         keys = keys_of(experiment, *KEYS)
         keys += [key_of(experiment, "mark", one) for entry in entries for one in _marks(entry)]
-        packed = msgspec.msgpack.encode([_packed(entry) for entry in entries])
+        packed = msgspec.msgpack.encode((now, [_packed(entry) for entry in entries]))
         yield (*call, len(keys), *keys, packed, *map(_payload, entries))
         call = ("EVALSHA", COMMIT_DIGEST)
 
 
-def results(entries: Iterable[Entry], reply: Sequence[bytes]) -> Iterator[CommitResult]:
-    for entry, answer in zip(entries, msgspec.msgpack.decode(reply[0]), strict=True):
+def results(
+    entries: Iterable[Entry], reply: Sequence[bytes]
+) -> tuple[Iterator[CommitResult], float]:
+    """And the seconds by which the caller's clock is ahead of that of Redis."""
+    answers, skew = msgspec.msgpack.decode(reply[0])
+    return _results(entries, answers, reply), skew
+
+
+def _results(
+    entries: Iterable[Entry], answers: Sequence[Any], reply: Sequence[bytes]
+) -> Iterator[CommitResult]:
+    for entry, answer in zip(entries, answers, strict=True):
         if isinstance(entry, DecisionRow):
             yield Kept(reply[answer] if answer else None)
         elif isinstance(answer, str):
@@ -66,20 +85,13 @@ def _payload(entry: Entry) -> bytes:
 
 
 def _packed(entry: Entry) -> tuple[str | list[str], ...]:
-    """Numbers go as text: Lua would write a large one as 4e+12."""
+    """Times go as text: Lua would write 14 digits of them."""
     if isinstance(entry, DecisionRow):
         return "row", entry.id, entry.policy, _time(entry.due)
-    keep_ms = ""
-    if entry.keep_until is not None:
-        keep_ms = str(milliseconds(entry.keep_until))
+    keep_until = _time(entry.keep_until)
     if isinstance(entry, Activation):
-        return "activation", entry.decision, keep_ms, _time(entry.due)
-    return "event", entry.settles or "", keep_ms, list(entry.marks.values())
-
-
-def milliseconds(keep_until: float) -> int:
-    """By the clock of Redis, when it may forget a mark."""
-    return max(1, math.ceil(1000 * (keep_until + CLOCK_SKEW_S)))
+        return "activation", entry.decision, keep_until, _time(entry.due)
+    return "event", entry.settles or "", keep_until, list(entry.marks.values())
 
 
 def _time(seconds: float | None) -> str:

@@ -4,7 +4,8 @@ Of one experiment, all in one hash slot (`forage:{zooplus}:...`):
 
     events            stream; the entry id is `0-<position>`, numbered by Redis itself (XADD 0-*)
     checksum          string: position and checksum of the last event
-    mark:<identity>   string `<position> <value>`; Redis forgets it some time after keep_until
+    mark:<identity>   string `<position> <value>`; those of an older Forage expire by themselves
+    mark_ages         sorted set: identity -> keep_until, of marks that may be forgotten
     decisions         stream of decision rows, in their order: payload `p`, id `i`
     decision_at       hash: decision -> its entry id in `decisions`
     decision_counts   hash: policy -> decision rows ever kept
@@ -29,7 +30,10 @@ Command = tuple[object, ...]
 
 LAYOUT = 2
 """Of the keys above. Raised when an older Forage could not use them."""
-CLOCK_SKEW_S = 300.0  # Redis forgets marks by its own clock, which may be ahead of ours
+MOST_SKEW_S = 60.0
+"""Between the clock of a service and that of Redis, by which marks of an older Forage expire."""
+OLD_MARGIN_S = 300.0
+"""An older Forage let its marks expire so long after `keep_until`."""
 EXPERIMENTS = "forage:experiments"
 PROCESSES = ("forage:processes", "forage:doing")
 
@@ -49,13 +53,22 @@ def script(text: str, keys: Sequence[str], *arguments: object) -> Command:
 # One call for a batch, its arguments and reply packed: this takes 15 us of the event loop for each
 # entry of a batch of 64. A call for each entry took 55.
 COMMIT = """
--- KEYS events, decisions, decision_at, decision_counts, due, settled, checksum, then marks in order
---      of use
--- ARGV the entries {'event', decision settled or '', unix ms to keep the marks to or '', values of
---      the marks}, {'row', id, policy, due or ''} and {'activation', decision, unix ms to keep its
---      mark to or '', due or ''}; then their payloads
-local events, decisions, decision_at, decision_counts, due, settled, checksum = unpack(KEYS, 1, 7)
-local marks = 7
+-- KEYS events, decisions, decision_at, decision_counts, due, settled, checksum, mark_ages, then
+--      marks in order of use
+-- ARGV packed: unix seconds of the caller; the entries {'event', decision settled or '', keep_until
+--      of the marks or '', values of the marks}, {'row', id, policy, due or ''} and {'activation',
+--      decision, keep_until of its mark or '', due or ''}; then their payloads
+local events, decisions, decision_at, decision_counts, due, settled, checksum, ages =
+  unpack(KEYS, 1, 8)
+local marks = 8
+local identity = #ages - 3  -- where it begins in the key of its mark
+local now, entries = unpack(cmsgpack.unpack(ARGV[1]))
+local time = redis.call('TIME')
+local skew = now - time[1] - time[2] / 1000000
+if math.abs(skew) > MOST_SKEW_S then
+  return redis.error_reply(string.format('the clock of this service differs by %.0f s from that of '
+    .. 'Redis (%s), at most MOST_SKEW_S are allowed: nothing is written', skew, time[1]))
+end
 local position, since, digest  -- of the last event appended here, and the checksum up to it
 local earlier = {''}  -- the replies, packed, then payloads that rows' ids had already
 
@@ -66,12 +79,14 @@ local function settle(decision)
   end
 end
 
-local function set(key, value, keep_until)
-  if keep_until == '' then
-    redis.call('SET', key, value)
-  else
-    redis.call('SET', key, value, 'PXAT', keep_until)
+local function age(first, last, keep_until)  -- of KEYS
+  if keep_until == '' then return end
+  local aged = {}
+  for i = first, last do
+    aged[#aged + 1] = keep_until
+    aged[#aged + 1] = string.sub(KEYS[i], identity)
   end
+  redis.call('ZADD', ages, unpack(aged))
 end
 
 -- As stores/checksum.py; it begins anew where an older Forage appended last.
@@ -99,8 +114,9 @@ local function append(payload, settles, keep_until, values)
   -- If Redis refuses to write (memory), it refuses the first write, and nothing has changed.
   position = string.sub(redis.call('XADD', events, '0-*', 'p', payload), 3)
   for i = 1, #values do
-    set(KEYS[first + i], position .. ' ' .. values[i], keep_until)
+    redis.call('SET', KEYS[first + i], position .. ' ' .. values[i])
   end
+  age(first + 1, marks, keep_until)
   settle(settles)
   return sum(payload)
 end
@@ -123,7 +139,8 @@ local function activate(_, decision, keep_until, due_at)
   marks = marks + 1
   local known = redis.call('GET', KEYS[marks])
   if known then return {known} end
-  set(KEYS[marks], '0 ', keep_until)
+  redis.call('SET', KEYS[marks], '0 ')
+  age(marks, marks, keep_until)
   if due_at ~= '' and redis.call('SISMEMBER', settled, decision) == 0 then
     redis.call('ZADD', due, due_at, decision)
   end
@@ -132,13 +149,13 @@ end
 
 local apply = {event = append, row = keep, activation = activate}
 local replies = {}
-for i, entry in ipairs(cmsgpack.unpack(ARGV[1])) do
+for i, entry in ipairs(entries) do
   replies[i] = apply[entry[1]](ARGV[i + 1], entry[2], entry[3], entry[4])
 end
 if since then redis.call('SET', checksum, position .. ' ' .. since .. ':' .. digest) end
-earlier[1] = cmsgpack.pack(replies)
+earlier[1] = cmsgpack.pack({replies, skew})
 return earlier
-"""
+""".replace("MOST_SKEW_S", str(MOST_SKEW_S))
 
 SAVE_SNAPSHOT = """
 -- KEYS snapshots, origin
@@ -242,6 +259,21 @@ if rows > 0 then redis.call('HINCRBY', KEYS[8], 'trimmed', rows) end
 return count + rows
 """
 )
+
+FORGET = """
+-- KEYS mark_ages, then marks
+-- ARGV unix seconds, then the identities of the marks; those kept longer than that stay
+local count = 0
+for i = 2, #KEYS do
+  local keep_until = redis.call('ZSCORE', KEYS[1], ARGV[i])
+  if keep_until and tonumber(keep_until) < tonumber(ARGV[1]) then
+    redis.call('DEL', KEYS[i])
+    redis.call('ZREM', KEYS[1], ARGV[i])
+    count = count + 1
+  end
+end
+return count
+"""
 
 ERASE = (
     CHECK_ORIGIN

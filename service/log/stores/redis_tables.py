@@ -18,14 +18,15 @@ from service.log.stores.base import (
     Taken,
 )
 from service.log.stores.checksum import begin
-from service.log.stores.redis_commit import mark, milliseconds
+from service.log.stores.redis_commit import mark
 from service.log.stores.redis_connection import RedisConnection, pattern_of
 from service.log.stores.redis_scripts import (
-    CLOCK_SKEW_S,
     ERASE,
     EXPERIMENTS,
+    FORGET,
     LAST,
     MOVE_TO,
+    OLD_MARGIN_S,
     SAVE_SNAPSHOT,
     TRIM,
     Command,
@@ -98,13 +99,22 @@ async def _marks(
     prefix = key_of(experiment, "mark", "")
     pattern = pattern_of(prefix)
     following, keys = await redis.do("SCAN", cursor or "0", "MATCH", pattern, "COUNT", limit)
-    replies = await redis.all([(name, key) for key in keys for name in ("GET", "PEXPIRETIME")])
+    if not keys:
+        return [], str(int(following)) if int(following) else START
+    identities = [key.decode().removeprefix(prefix) for key in keys]
+    commands: list[Command] = [("ZMSCORE", key_of(experiment, "mark_ages"), *identities)]
+    commands += [(name, key) for key in keys for name in ("GET", "PEXPIRETIME")]
+    ages, *replies = await redis.all(commands)
     found = []
-    for key, text, expires_ms in zip(keys, replies[::2], replies[1::2], strict=True):
+    for identity, age, text, expires_ms in zip(
+        identities, ages, replies[::2], replies[1::2], strict=True
+    ):
         if text is not None:
-            known = mark(text.decode())
-            keep_until = expires_ms / 1000 - CLOCK_SKEW_S if expires_ms > 0 else None
-            identity = key.decode().removeprefix(prefix)
+            known, keep_until = mark(text.decode()), None
+            if age is not None:
+                keep_until = float(age)
+            elif expires_ms > 0:
+                keep_until = expires_ms / 1000 - OLD_MARGIN_S
             found.append(KeptMark(identity, known.value, known.position, keep_until))
     return found, str(int(following)) if int(following) else START
 
@@ -212,12 +222,14 @@ def write_commands(experiment: str, part: Part) -> Iterator[Command]:
 
 
 def _table_commands(experiment: str, part: Part) -> Iterator[Command]:
+    ages = key_of(experiment, "mark_ages")
     for kept in part.marks:
-        until: Command = ()
-        if kept.keep_until is not None:
-            until = "PXAT", milliseconds(kept.keep_until)
+        if kept.keep_until is None:
+            yield "ZREM", ages, kept.identity
+        else:
+            yield "ZADD", ages, repr(kept.keep_until), kept.identity
         key = key_of(experiment, "mark", kept.identity)
-        yield "SET", key, f"{kept.position} {kept.value}", *until
+        yield "SET", key, f"{kept.position} {kept.value}"
     for decision, at in part.due.items():
         if at is None:
             yield "SADD", key_of(experiment, "settled"), decision
@@ -250,10 +262,15 @@ async def trim(redis: RedisConnection, experiment: str, cut: Cut, limit: int) ->
     names = ("events", "tombstones", "stones", "decisions", "decision_at", "due", "removed")
     keys = keys_of(experiment, "origin", *names)
     limits = limit, min(limit, ROWS_AT_ONCE)
-    count: int = await redis.do(
-        *script(TRIM, keys, cut.position, cut.row, *limits, int(cut.settles))
-    )
-    return count
+    ages, before = key_of(experiment, "mark_ages"), repr(cut.marks_before)
+    old = "ZRANGE", ages, "-inf", f"({before}", "BYSCORE", "LIMIT", 0, limit
+    trimmed = script(TRIM, keys, cut.position, cut.row, *limits, int(cut.settles))
+    count, identities = await redis.all([trimmed, old])
+    if identities:
+        marks = [key_of(experiment, "mark", identity.decode()) for identity in identities]
+        count += await redis.do(*script(FORGET, [ages, *marks], before, *identities))
+    total: int = count
+    return total
 
 
 async def erase(redis: RedisConnection, name: str, erasure: Erasure) -> None:
@@ -272,9 +289,11 @@ async def erase(redis: RedisConnection, name: str, erasure: Erasure) -> None:
     await redis.keep(commands)
     if not erasure.forget:
         return
-    prefixes = {key_of(name, "mark", prefix) for prefix in erasure.forget}
+    prefixes, marks = set(erasure.forget), key_of(name, "mark", "")
     lengths = {len(prefix) for prefix in prefixes}  # many prefixes have a few lengths
-    async for marks in redis.keys(key_of(name, "mark", "")):
-        gone = [key for key in marks if any(key[:length] in prefixes for length in lengths)]
+    async for keys in redis.keys(marks):
+        identities = [key.removeprefix(marks) for key in keys]
+        gone = [own for own in identities if any(own[:length] in prefixes for length in lengths)]
         if gone:
-            await redis.keep([("UNLINK", *gone)])
+            ages = "ZREM", key_of(name, "mark_ages"), *gone
+            await redis.keep([("UNLINK", *(marks + own for own in gone)), ages])

@@ -56,10 +56,13 @@ class Backend(Protocol):
 
     shared       other processes may append: whoever folds must also follow the log
     durability   one sentence: what an acknowledged write survives
+    clock_skew_seconds   by so much is our clock ahead of the store's, as of the last commit; None
+                         where the store has no clock of its own. Beyond a bound it refuses commits.
     """
 
     shared: bool
     durability: str
+    clock_skew_seconds: float | None = None
 
     @abstractmethod
     async def open(self) -> None: ...

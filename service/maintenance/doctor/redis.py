@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from service.log.stores.redis_fitness import durability, unfit
-from service.log.stores.redis_scripts import CLOCK_SKEW_S, EXPERIMENTS, LAYOUT, PROCESSES, key_of
+from service.log.stores.redis_scripts import EXPERIMENTS, LAYOUT, MOST_SKEW_S, PROCESSES, key_of
 from service.maintenance.doctor.checks import Check, fault, ok, size, warning
 from service.maintenance.doctor.sqlite import tail
 from service.settings import Settings
@@ -141,8 +141,8 @@ async def _clock(client: Redis) -> Check:
     seconds, micros = await client.time()
     after = time.time()
     skew = (before + after) / 2 - (seconds + micros / 1e6)
-    if abs(skew) > CLOCK_SKEW_S:
-        say = f"{skew:+.0f} s from that of Redis: marks of rewards are forgotten too early"
+    if abs(skew) > MOST_SKEW_S:
+        say = f"{skew:+.0f} s from that of Redis: services refuse to write"
         return fault("clock", say, "run NTP on both")
     if abs(skew) > SKEW_S + (after - before):
         return warning("clock", f"{skew:+.1f} s from that of Redis", "run NTP on both")
