@@ -19,6 +19,7 @@ from service.log.reading import Progress, Say, experiments_of, reading
 from service.log.replay import RowsByPosition, Step, origin_of, row_pages, steps
 from service.log.stores import Store
 from service.log.stores.base import KeptRow, Mark
+from service.maintenance.exactly_once import Settled
 from service.observability.telemetry import Telemetry
 from service.serving.audit_report import AuditReport, Discrepancy, Kind
 from service.serving.chain import link_mark, read_link
@@ -67,6 +68,7 @@ class Audit:
         self._missing: set[str] = set()
         self._oldest_closed = inf
         self._unexplained: set[int] = set()  # tombstones that no erasure has named yet
+        self._settled = Settled(store, experiment)
         self._broken, self._begins = False, 0
         self._derived = 0
 
@@ -89,6 +91,10 @@ class Audit:
         await self._derive(rows, None)
         for position in sorted(self._unexplained):
             self._add("log", f"position {position}", "a tombstone that no erasure tells of")
+        async for fault in self._settled.twice():
+            found.add(fault)
+        async for fault in self._settled.misplaced():
+            found.add(fault)
         known = found.decisions + len(self._missing) + found.trimmed + found.erased
         if (lost := counted - known) > 0:
             what = f"{lost} more rows were kept once than are there now"
@@ -166,6 +172,14 @@ class Audit:
             self._break(position, str(step.fault))
         if event is not None or (step.fault is not None and not isinstance(step.fault, LogGap)):
             self._found.events += 1
+        if event is not None:
+            await self._check(position, event)
+            if step.origin is None:
+                await self._fold(position, event)
+
+    async def _check(self, position: int, event: AnyEvent) -> None:
+        for fault in self._settled.take(position, event):
+            self._found.add(fault)
         if isinstance(event, Learned):
             await self._check_event(position, event)
         elif isinstance(event, Tombstone):
@@ -173,8 +187,6 @@ class Audit:
             self._unexplained.add(position)
         elif isinstance(event, Erased):
             self._unexplained -= set(event.positions)
-        if event is not None and step.origin is None:
-            await self._fold(position, event)
 
     async def _fold(self, position: int, event: AnyEvent) -> None:
         if self._live is None:

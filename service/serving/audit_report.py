@@ -7,7 +7,17 @@ from math import ceil
 from typing import Literal
 
 Kind = Literal[
-    "choice", "probabilities", "tie", "features", "fields", "missing", "unreadable", "log"
+    "choice",
+    "probabilities",
+    "tie",
+    "features",
+    "fields",
+    "missing",
+    "unreadable",
+    "log",
+    "double",
+    "identity",
+    "time",
 ]
 
 KEPT = 1_000
@@ -28,6 +38,9 @@ COLUMNS: dict[str, tuple[Kind, ...]] = {
     "missing": ("missing",),
     "unreadable": ("unreadable",),
     "log": ("log",),
+    "doubles": ("double",),
+    "identities": ("identity",),
+    "times": ("time",),
 }
 """Columns of the table, and the kinds that each counts."""
 
@@ -44,6 +57,9 @@ class Discrepancy:
     missing         the log refers to a row that is not there
     unreadable      a row is no decision
     log             an event is missing, unreadable, or cannot be folded
+    double          an arm of a decision is learned of twice, or out of order
+    identity        a mark stands at the event of another decision
+    time            an event is much older than the one before it
 
     id   the decision's, or `position 7` of an event, or `row 7` where the id is not known
     """

@@ -253,8 +253,21 @@ def test_the_table_counts_and_names_the_first() -> None:
     found.add(Discrepancy("log", "position 4", "the log goes on at position 6"))
     lines = table([found, AuditReport("zoo")]).splitlines()
     assert lines[0].split()[:4] == ["experiment", "decisions", "events", "choices"]
-    assert lines[1].split() == ["shop", "12,345", "7", "23", "0", "0", "0", "0", "0", "0", "1"]
-    assert lines[2].split() == ["zoo", *["0"] * 10]
+    assert lines[1].split() == [
+        "shop",
+        "12,345",
+        "7",
+        "23",
+        "0",
+        "0",
+        "0",
+        "0",
+        "0",
+        "0",
+        "1",
+        *"000",
+    ]
+    assert lines[2].split() == ["zoo", *["0"] * 13]
     assert lines[3:5] == ["", "shop:"]
     assert lines[5] == "  choice        d0  shown arm: logged ball, derived mouse"
     assert lines[-1] == "  and 4 more"

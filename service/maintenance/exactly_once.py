@@ -1,0 +1,120 @@
+"""Whether a log settles each arm of a decision once, and its marks stand at their own events.
+
+An audit gives every event to `Settled`, which keeps 48 bytes of each settled arm, and compares them
+at the end: marks that were forgotten too early cannot tell of what was settled twice.
+"""
+
+import re
+from array import array
+from collections.abc import AsyncIterator, Iterator
+from math import nan
+
+import numpy as np
+
+from service.log.replay import record_at
+from service.log.stores import Store
+from service.log.stores.store import START
+from service.serving.audit_report import Discrepancy
+from service.state.events import (
+    AnyEvent,
+    Expired,
+    Learned,
+    SettledReward,
+    Skipped,
+    Tombstone,
+    decode_event,
+    outcomes,
+)
+
+APART_S = 300.0
+"""An event may be so much older than the one before it: clocks of replicas differ, and events wait
+for their commit."""
+
+MARKS = 1_000
+"""Listed at a time."""
+
+IDENTITY = re.compile(r"([^#=/]+)(#\d+/|=\d+/)")
+"""Of a link or a contribution (serving/chain.py), which begins with the decision."""
+
+
+class Settled:
+    """What the events of one experiment settle."""
+
+    def __init__(self, store: Store, experiment: str) -> None:
+        self._store, self._name = store, experiment
+        self._positions, self._decisions = array("q"), array("q")  # of events that can be read
+        self._keys, self._places = array("q"), array("q")  # of settled arms: hash, position
+        self._was, self._learned = array("d"), array("d")
+        self._at = 0.0
+
+    def take(self, position: int, event: AnyEvent) -> Iterator[Discrepancy]:
+        """An event, in log order. What is wrong with its time."""
+        if isinstance(event, Skipped | Tombstone):
+            return
+        if event.at < self._at - APART_S:
+            what = "is older than the event before it, in unix seconds"
+            yield Discrepancy("time", f"position {position}", what, event.at, self._at)
+        self._at = event.at
+        self._positions.append(position)
+        self._decisions.append(hash(event.decision) if isinstance(event, Learned) else 0)
+        if isinstance(event, Learned):
+            for outcome in outcomes(event):
+                self._keys.append(_key(event, outcome))
+                self._places.append(position)
+                self._was.append(_number(outcome.was))
+                self._learned.append(_number(outcome.learned))
+
+    async def twice(self) -> AsyncIterator[Discrepancy]:
+        """Arms that are learned of without regard to what had been learned of them before."""
+        keys, places = np.asarray(self._keys), np.asarray(self._places)
+        was, learned = np.asarray(self._was), np.asarray(self._learned)
+        order = np.lexsort((places, keys))
+        before, after = order[:-1], order[1:]
+        same = (was[after] == learned[before]) | (np.isnan(was[after]) & np.isnan(learned[before]))
+        for wrong in np.flatnonzero((keys[before] == keys[after]) & ~same):
+            first, second = before[wrong], after[wrong]
+            found = await self._find(int(places[second]), int(keys[second]))
+            if found is not None:
+                event, outcome = found
+                kind = "default reward" if isinstance(event, Expired) else "reward"
+                what = (
+                    f"a {kind} of {outcome.settled.arm} at position {places[second]} does not go "
+                    f"on from the one at position {places[first]}; reward before"
+                )
+                yield Discrepancy("double", event.decision, what, outcome.was, learned[first])
+
+    async def _find(self, position: int, key: int) -> tuple[Learned, SettledReward] | None:
+        """None: it was trimmed or erased meanwhile."""
+        record = await record_at(self._store, self._name, position)
+        event = None if record is None else decode_event(record.payload)
+        if isinstance(event, Learned):
+            for outcome in outcomes(event):
+                if _key(event, outcome) == key:
+                    return event, outcome
+        return None
+
+    async def misplaced(self) -> AsyncIterator[Discrepancy]:
+        """Marks at whose position another decision is settled, or none."""
+        positions, decisions = np.asarray(self._positions), np.asarray(self._decisions)
+        cursor = START
+        while positions.size:
+            marks, cursor = await self._store.list_marks(self._name, cursor, MARKS)
+            for mark in marks:
+                own = IDENTITY.match(mark.identity)
+                row = int(np.searchsorted(positions, mark.position))
+                if own is None or row == len(positions) or positions[row] != mark.position:
+                    continue
+                if decisions[row] != hash(own[1]):
+                    what = f"its mark {mark.identity} stands at position {mark.position}, which "
+                    what += "holds the event of another"
+                    yield Discrepancy("identity", own[1], what)
+            if cursor == START:
+                return
+
+
+def _key(event: Learned, outcome: SettledReward) -> int:
+    return hash((event.decision, outcome.settled.arm))
+
+
+def _number(reward: float | None) -> float:
+    return nan if reward is None else reward
