@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from time import perf_counter
 
 from service.errors import FoldFailed, LogLost, StoreError, StoreUnavailable
@@ -61,7 +60,6 @@ class Writer:
     ) -> None:
         self._store, self._follower = store, follower
         self._background, self._gate = background, gate
-        self._patience_seconds = settings.select_log_seconds
         self._append_seconds = telemetry.append_seconds
         self._degraded_gauge = telemetry.degraded
         self._queue: list[Pending] = []
@@ -192,7 +190,9 @@ class Writer:
 
     def submit(self, row: DecisionRow, *, required: bool, answer: LogAnswer) -> None:
         """As `keep`; the result resolves `answer`."""
-        if required:
+        if required and self.degraded:
+            answer.set_exception(StoreUnavailable("the log cannot be written at present"))
+        elif required:
             self._enqueue(row, None, None, answer)
         elif self.degraded or (self._buffer.slow and self._buffer.full) or self._closing:
             answer.set_result(self._buffer.answer(row))
@@ -203,21 +203,14 @@ class Writer:
             else:
                 self._buffer.set_deadline(pending)
 
-    async def decision(self, experiment: str, id: str) -> StoredDecision | None:
-        """Raises StoreUnavailable."""
-        if (buffered := self._buffer.find(experiment, id)) is not None:
-            return buffered
-        payload = await self._store.decision(experiment, id)
-        return None if payload is None else StoredDecision(payload, logged=True)
-
-    async def decision_in_time(self, experiment: str, id: str) -> StoredDecision | None:
-        """The same; where the log is gone or slow, as far as this process has it in memory."""
-        if self.degraded or self._buffer.slow:
-            return self._buffer.find(experiment, id)
-        with suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(self._patience_seconds):
-                return await self.decision(experiment, id)
-        return None
+    async def decision(self, experiment: str, *ids: str) -> StoredDecision | None:
+        """The decision of the first id that has one. Raises StoreUnavailable."""
+        for own in ids:
+            if (buffered := self._buffer.find(experiment, own)) is not None:
+                return buffered
+        found = await self._store.get(experiment, "decisions", ids)
+        payloads = (found[own] for own in ids if own in found)
+        return next((StoredDecision(each, logged=True) for each in payloads), None)
 
     def forget_unlogged(self, experiment: str, words: Sequence[str]) -> list[bytes]:
         """Drop the decisions in memory that hold one of these words; their payloads."""

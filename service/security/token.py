@@ -70,6 +70,8 @@ class TokenSealer:
     """Seals and opens tickets. The first secret seals, every one opens.
 
     Not forgeable, not readable, and open to every process that shares a secret.
+
+    rotated   an older secret is still known
     """
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
@@ -81,7 +83,10 @@ class TokenSealer:
         self._own = _cipher(first, self._prefix[5:])
         self._counter = itertools.count()
         self._unit_keys = [hashlib.sha256(b"forage unit" + secret).digest() for secret in secrets]
-        self._request_key = hashlib.sha256(b"forage request" + first).digest()
+        self._request_keys = [
+            hashlib.sha256(b"forage request" + secret).digest() for secret in secrets
+        ]
+        self.rotated = len(secrets) > 1
 
     def seal(self, ticket: Ticket) -> str:
         """At most LIMIT characters where what was shown is short enough or left out."""
@@ -113,9 +118,10 @@ class TokenSealer:
         """The same under each secret: what rows may hold that were written when it sealed."""
         return [_keyed(key, unit) for key in self._unit_keys]
 
-    def request_id(self, experiment: str, key: str) -> str:
-        """The id of the decision that a client's idempotency key stands for, on every process."""
-        return _keyed(self._request_key, f"{experiment}\0{key}")
+    def request_ids(self, experiment: str, key: str) -> list[str]:
+        """The id of the decision that a client's idempotency key stands for, on every process; then
+        the ids that it had under the other secrets."""
+        return [_keyed(own, f"{experiment}\0{key}") for own in self._request_keys]
 
 
 def _keyed(key: bytes, text: str) -> str:

@@ -54,6 +54,7 @@ class Engine:
         self._bounds = Bounds(settings)
         self._recorder = Recorder(sealer, self._bounds, journal.now)
         self.record = self._recorder.record
+        self.rotated = sealer.rotated
         self._append = telemetry.stages.labels("append")
 
     def resolve(self, name: str | None) -> str:
@@ -84,12 +85,11 @@ class Engine:
         return state
 
     async def select(self, request: SelectRequest) -> Answer:
-        """Decide, log, answer. Raises Refused, or StoreUnavailable where features are too many
-        for the token and the log cannot hold them."""
+        """Decide, log, answer. Raises Refused, or StoreUnavailable where the decision has to be
+        logged and cannot be."""
         state = await self.experiment(request.experiment)
-        own = self._recorder.request_id(state.name, request)
-        if own is not None:
-            stored = await self._journal.decision_in_time(state.name, own)
+        if ids := self._recorder.request_ids(state.name, request):
+            stored = await self._journal.decision(state.name, *ids)
             if stored is not None:
                 return self._repeat(state, request, stored)
         return await self._decide(state, request)
@@ -146,12 +146,12 @@ class Engine:
 
     async def _log(self, lookup: Lookup, recorded: Recorded) -> Answer:
         sealed = perf_counter()
-        stored = await self._journal.keep(recorded.row, required=not recorded.whole)
+        stored = await self._journal.keep(recorded.row, required=recorded.required)
         return self.answer(lookup, recorded, stored, sealed)
 
     def submit(self, recorded: Recorded, stored: LogAnswer) -> None:
         """Hand a decision to the log, which resolves `stored`."""
-        self._journal.submit(recorded.row, required=not recorded.whole, answer=stored)
+        self._journal.submit(recorded.row, required=recorded.required, answer=stored)
 
     def look_up(
         self, state: State, request: SelectRequest, found: arms.Found | None = None
@@ -180,10 +180,10 @@ class Engine:
             ms += self._bounds.expect_fitting(
                 learner, candidates, request.top_k, request.arms, len(inline)
             )
-        id_ = self._recorder.request_id(state.name, request) or new_id()
+        ids = self._recorder.request_ids(state.name, request)
         return Lookup(
-            state, request, learner, assignment, candidates, inline, context, id_, seed, ms,
-            shortlist,
+            state, request, learner, assignment, candidates, inline, context,
+            ids[0] if ids else new_id(), seed, ms, shortlist,
         )  # fmt: skip
 
     async def _retrieve(self, lookup: Lookup) -> Lookup:

@@ -48,13 +48,14 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
 class Recorded(msgspec.Struct, frozen=True, gc=False):
     """A decision that is neither logged nor answered yet.
 
-    whole     the token holds the shown arms; else the row alone does
-    entropy   of the choice, in nats
+    required   the answer is worth nothing without its row: the row alone holds the shown arms, or
+               another process could answer the same key with other arms
+    entropy    of the choice, in nats
     """
 
     decision: Draft
     token: str
-    whole: bool
+    required: bool
     row: DecisionRow
     entropy: float
 
@@ -109,17 +110,21 @@ class Recorder:
             raise self._bounds.too_long
         row = DecisionRow(state.name, lookup.id, learner.name, payload, due)
         first = slate.propensities[0]
-        return Recorded(decision, token, whole, row, 0.0 if first == 1.0 else rules.entropy(p))
+        entropy = 0.0 if first == 1.0 else rules.entropy(p)
+        return Recorded(decision, token, not whole or request.key is not None, row, entropy)
 
-    def request_id(self, experiment: str, request: SelectRequest) -> str | None:
-        """The id of the decision that the request's key stands for; None where it has no key."""
-        return None if request.key is None else self._sealer.request_id(experiment, request.key)
+    def request_ids(self, experiment: str, request: SelectRequest) -> list[str]:
+        """The ids that the decision of the request's key may have, that of a new one first; none
+        where it has no key."""
+        return [] if request.key is None else self._sealer.request_ids(experiment, request.key)
 
     def repeats(self, request: SelectRequest, decision: Decision) -> bool:
         """Whether the request asks for this decision, as far as it says."""
-        unit = None if request.unit is None else self._sealer.unit_hash(request.unit)
-        asked = request.context, unit, request.top_k, request.deferred
-        if asked != (decision.context, decision.unit, len(decision.shown), decision.deferred):
+        units = [None] if request.unit is None else self._sealer.unit_hashes(request.unit)
+        asked = request.context, request.top_k, request.deferred
+        if asked != (decision.context, len(decision.shown), decision.deferred):
+            return False
+        if decision.unit not in units:
             return False
         if request.policy not in (None, decision.policy):
             return False

@@ -1,12 +1,14 @@
 """Idempotency-Key: a request that is repeated gets the decision that was made."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 
 from service.log.stores.memory import MemoryStore
+from service.log.stores.store import Keyed, Values
 from tests.http.test_log_gone import Disk
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 
@@ -106,8 +108,8 @@ def test_another_process_that_was_first_is_followed() -> None:
     class Late(MemoryStore):
         blind = False
 
-        async def decision(self, experiment: str, decision: str) -> bytes | None:
-            return None if self.blind else await super().decision(experiment, decision)
+        async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+            return {} if self.blind else await super().get(experiment, table, keys)
 
     store = Late()
     with serving(store) as wire:
@@ -124,20 +126,60 @@ def test_a_key_holds_over_a_restart() -> None:
         expect_same(first, asked(wire, "k"))
 
 
-def test_while_the_log_is_gone_a_key_holds_in_the_process_and_later_in_the_log() -> None:
+def test_two_processes_do_not_answer_a_key_with_two_decisions_while_the_log_is_gone() -> None:
+    """Each would keep its own in memory, and the log the first that comes: perhaps not the one that
+    was rewarded."""
     disk = Disk()
-    with serving(disk, buffer_decisions=3) as wire:
-        before = asked(wire, "before")
+    with serving(disk) as one, serving(disk) as other:
+        before = asked(one, "before")
         disk.full = True
-        first, again = (asked(wire, "k") for _ in range(2))
-        expect_same(first, again)
-        assert (first["logged"], again["logged"]) == (False, False)
+        for wire in (one, other, one):
+            assert wire.select()["logged"] is False  # without a key
+            expect_problem(ask(wire, "k"), 503)
         disk.full = False
-        wire.until(lambda: not wire.services.journal.degraded)
-        later = asked(wire, "k")
-        expect_same(first, later)
-        assert later["logged"] is True
-        expect_same(before, asked(wire, "before"))
+        for wire in (one, other):
+            wire.until(lambda: not wire.services.journal.degraded)  # noqa: B023
+        decisions = [asked(wire, "k") for wire in (one, other)]
+        expect_same(*decisions)
+        assert [each["logged"] for each in decisions] == [True, True]
+        expect_same(before, asked(other, "before"))
+
+
+OLD, NEW, NEWER = b"the old secret" * 2, b"the new secret" * 2, b"the newest one" * 2
+
+
+@pytest.mark.parametrize("question", [{}, QUESTION], ids=["least", "most"])
+def test_a_key_holds_over_rotations_of_the_secret(question: Json) -> None:
+    store = MemoryStore()
+    with serving(store, token_keys=[OLD]) as wire:
+        old = asked(wire, "k", **question)
+    with serving(store, token_keys=[NEW, OLD]) as wire:
+        expect_same(old, asked(wire, "k", **question))
+        new = asked(wire, "l", **question)
+        expect_problem(ask(wire, "k", **{**question, "context": {"persona": "dog"}}), 409)
+    with serving(store, token_keys=[NEWER, NEW, OLD]) as wire:
+        expect_same(old, asked(wire, "k", **question))
+        expect_same(new, asked(wire, "l", **question))
+    assert len(asyncio.run(store.decisions("shop", 0, 9))) == 2
+
+
+def test_older_secrets_cost_one_call_of_the_store_and_only_a_key() -> None:
+    calls = list[int]()
+
+    class Counting(MemoryStore):
+        async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+            if table == "decisions":
+                calls.append(len(keys))
+            return await super().get(experiment, table, keys)
+
+    with serving(Counting(), token_keys=[NEW]) as wire:
+        asked(wire, "k")
+        assert calls == []
+    with serving(Counting(), token_keys=[NEWER, NEW, OLD]) as wire:
+        wire.select()
+        assert calls == []
+        asked(wire, "k")
+        assert calls == [3]
 
 
 def test_a_key_is_of_its_experiment(wire: Wire) -> None:
