@@ -1,10 +1,11 @@
 """A real redis-server on a free port, with a disk of its own: for tests, killed at the end."""
 
+import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -21,7 +22,10 @@ START_S = 60.0
 class RedisServer:
     """Keeps everything it acknowledges (appendfsync always), so it may be killed and restarted."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(
+        self, folder: Path, *options: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """environment: further variables of its process."""
         program = shutil.which("redis-server")
         if program is None:
             raise RuntimeError("these tests need redis-server: apt-get install redis-server")
@@ -31,10 +35,13 @@ class RedisServer:
         self._command = [program, "--bind", "127.0.0.1", "--port", str(self.port)]
         self._command += ["--dir", str(folder), "--logfile", str(self._log), "--save", ""]
         self._command += ["--appendonly", "yes", "--appendfsync", "always", *options]
+        self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            self._command, env=self._environment, stdout=subprocess.DEVNULL
+        )
         deadline = time.monotonic() + START_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
