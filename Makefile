@@ -22,7 +22,7 @@ INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all install demo test sdk slow check fix serve openapi reference swagger-ui attack bench learning statistics chaos e2e pictures alerts drills clean help
+.PHONY: all install demo test sdk slow check fix serve openapi reference swagger-ui attack bench learning statistics chaos mutants e2e pictures alerts drills clean help
 
 all: check test  ## Check and test (the default)
 
@@ -61,6 +61,11 @@ statistics: install  ## Run the slow statistical tests
 chaos: install  ## Kill, cut and fill under load (ten minutes or more; ARGS='--seconds 120' is short)
 	@sh .ci/redis
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+mutants: install  ## Plant bugs, one at a time: the tests or chaos must find each (hours; ARGS='--only WAIT')
+	@sh .ci/redis
+	@sh .ci/node
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 e2e: install  ## Drive demo and console in a real Chromium (ten minutes; out/screenshots/)
 	@for browser in chromium chromium-browser google-chrome google-chrome-stable; do \

@@ -1,0 +1,284 @@
+# ruff: noqa: E501 - lines of the service as they are
+"""Bugs to plant in the service, one at a time: each breaks a promise as code under time pressure
+might. A text of the source, which is there once, is replaced by another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+STORES: Final = "service/log/stores"
+
+
+class NotThere(Exception):
+    """The text to replace is not in its file, or more than once: the source has changed."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    file: str
+    old: str
+    new: str
+
+    def plant(self, tree: Path) -> None:
+        """Raises NotThere."""
+        path = tree / self.file
+        text = path.read_text(encoding="utf-8")
+        if (count := text.count(self.old)) != 1:
+            raise NotThere(f"{self.file}: {self.old!r} is there {count} times")
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """tests: files or folders that are concerned, the fastest first
+    campaign: of chaos, the one where it would show"""
+
+    name: str
+    edits: Sequence[Edit]
+    tests: Sequence[str]
+    campaign: str = "sqlite"
+
+    def plant(self, tree: Path) -> None:
+        for edit in self.edits:
+            edit.plant(tree)
+
+
+MUTANTS: Final = (
+    Mutant(
+        "a reward is acknowledged before its commit",
+        [
+            Edit(
+                "service/serving/settlement.py",
+                "        result = await self._journal.append(entry, event)\n"
+                "        if isinstance(result, Appended):\n            return True\n",
+                "        self._journal.spawn(self._journal.append(entry, event))\n        return True\n",
+            )
+        ],
+        ["tests/unit/test_settlement.py", "tests/http/test_reward.py"],
+    ),
+    Mutant(
+        "no de-duplication",
+        [
+            Edit(
+                f"{STORES}/redis_scripts.py",
+                "  if count > 0 then return known end\n",
+                "",
+            )
+        ],
+        ["tests/contract/test_stores.py", "tests/contract/test_decision_rows.py"],
+        "redis",
+    ),
+    Mutant(
+        "recovery skips the first event after a snapshot",
+        [
+            Edit(
+                "service/log/follower.py",
+                "            state.apply(position, event, artifact)\n",
+                "            if live.recovered or position != live.snapshot_position + 1 or position == 1:\n"
+                "                state.apply(position, event, artifact)\n"
+                "            state.position = position\n",
+            )
+        ],
+        ["tests/unit/test_recovery.py", "tests/http/test_erasure.py"],
+    ),
+    Mutant(
+        "another replica's events are not read",
+        [
+            Edit(
+                "service/log/writer.py",
+                "                await self._follower.fold_to_end(live)\n            elif not",
+                "                live.state.position = result.position - 1\n"
+                "                await self._follower.fold(live, result.position, event, entry.payload)\n"
+                "            elif not",
+            )
+        ],
+        ["tests/unit/test_writer.py", "tests/http/test_behind.py", "tests/simulation"],
+        "redis",
+    ),
+    Mutant(
+        "synchronous=OFF",
+        [
+            Edit(
+                f"{STORES}/sqlite_file.py",
+                'db.execute("PRAGMA synchronous = FULL")\n        db.execute("PRAGMA secure',
+                'db.execute("PRAGMA synchronous = OFF")\n        db.execute("PRAGMA secure',
+            )
+        ],
+        ["tests/chaos/test_power.py"],
+    ),
+    Mutant(
+        "appendfsync is ignored in what is promised",
+        [
+            Edit(
+                f"{STORES}/redis_fitness.py",
+                'match configuration.get("appendfsync"):',
+                'match configuration and "always":',
+            )
+        ],
+        ["tests/contract/test_redis_store.py"],
+        "redis",
+    ),
+    Mutant(
+        "waiting decisions are dropped before their commit",
+        [
+            Edit(
+                "service/log/writer.py",
+                "        await self._store.commit(rows)\n"
+                "        for row in rows:\n            self._buffer.drop(row)\n",
+                "        for row in rows:\n            self._buffer.drop(row)\n"
+                "        await self._store.commit(rows)\n",
+            )
+        ],
+        ["tests/unit/test_writer.py", "tests/http/test_log_gone.py"],
+        "redis",
+    ),
+    Mutant(
+        "SIGTERM drops the waiting decisions",
+        [
+            Edit(
+                "service/log/journal.py",
+                "            await self._writer.flush()\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_close.py", "tests/http/test_log_gone.py"],
+        "redis",
+    ),
+    Mutant(
+        "lost events go unnoticed",
+        [
+            Edit(
+                "service/log/follower.py",
+                "        if not await self._holds(live.state, live.anchor, record):\n            raise LogLost(",
+                "        if False:\n            raise LogLost(",
+            )
+        ],
+        ["tests/unit/test_recovery.py", "tests/http/test_log_that_lost_events.py"],
+        "redis",
+    ),
+    Mutant(
+        "the checksum of a snapshot is ignored",
+        [
+            Edit(
+                "service/state/codec.py",
+                "if head != MAGIC or hashlib.sha256(content).digest() != digest:",
+                "if head != MAGIC:",
+            )
+        ],
+        ["tests/unit/test_codec.py", "tests/unit/test_fold.py"],
+    ),
+    Mutant(
+        "a time-out of the log is acknowledged",
+        [
+            Edit(
+                "service/serving/settlement.py",
+                "        result = await self._journal.append(entry, event)\n",
+                "        try:\n            result = await self._journal.append(entry, event)\n"
+                "        except StoreError as fault:\n"
+                '            if "imeout" in str(fault):\n                return True\n'
+                "            raise\n",
+            ),
+            Edit(
+                "service/serving/settlement.py",
+                "from service.errors import Conflict, ",
+                "from service.errors import StoreError, Conflict, ",
+            ),
+        ],
+        ["tests/contract/test_redis_store.py", "tests/http/test_log_slow.py"],
+        "redis",
+    ),
+    Mutant(
+        "WAIT is ignored",
+        [
+            Edit(
+                f"{STORES}/redis_connection.py",
+                "        if held < self.replicas:\n",
+                "        if held < 0:\n",
+            )
+        ],
+        ["tests/contract/test_redis_store.py"],
+        "redis",
+    ),
+    Mutant(
+        "the archive advances before its file exists",
+        [
+            Edit(
+                "service/maintenance/archive/archiver.py",
+                "            self._folder.put(drafts)\n"
+                "        cursor = replace(self.cursor, row=number, id=last_id)\n"
+                "        self._index.archived(self._positions, cursor, self._drafts.newest)\n",
+                "        cursor = replace(self.cursor, row=number, id=last_id)\n"
+                "        self._index.archived(self._positions, cursor, self._drafts.newest)\n"
+                "        if drafts:\n            self._folder.put(drafts)\n",
+            )
+        ],
+        ["tests/unit/test_archive_crashes.py"],
+    ),
+    Mutant(
+        "a part of the decisions is acknowledged and not stored",
+        [
+            Edit(
+                f"{STORES}/sqlite_commit.py",
+                "        self._decisions.append((*key, row.payload))\n",
+                "        if len(self._decisions) < 8:\n"
+                "            self._decisions.append((*key, row.payload))\n",
+            )
+        ],
+        ["tests/contract/test_stores.py", "tests/contract/test_decision_rows.py"],
+    ),
+    Mutant(
+        "the log is trimmed without an origin",
+        [
+            Edit(
+                "service/maintenance/retention.py",
+                "                await self._store.save_snapshot(name, replace(snapshot, origin=True))\n",
+                "",
+            ),
+            Edit(
+                f"{STORES}/sqlite_tables.py",
+                "    if position > origin:\n",
+                "    if position > origin and False:\n",
+            ),
+            Edit(
+                f"{STORES}/redis_scripts.py", "  if position > origin then\n", "  if false then\n"
+            ),
+        ],
+        ["tests/contract/test_keeping.py", "tests/http/test_retention.py"],
+    ),
+    Mutant(
+        "a mark expires early",
+        [
+            Edit(
+                "service/maintenance/retention.py",
+                "marks_before = live.state.log_time - MARGIN_S",
+                "marks_before = live.state.log_time + 3_600",
+            )
+        ],
+        ["tests/http/test_clocks.py", "tests/http/test_retention.py"],
+        "redis",
+    ),
+    Mutant(
+        "an erasure leaves the events of a unit",
+        [
+            Edit(
+                f"{STORES}/redis_scripts.py",
+                "  redis.call('XDEL', KEYS[2], '0-' .. position)\n",
+                "",
+            )
+        ],
+        ["tests/contract/test_keeping.py", "tests/http/test_erasure.py"],
+        "redis",
+    ),
+    Mutant(
+        "a deferred decision is learned before it is shown",
+        [
+            Edit(
+                "service/serving/settlement.py",
+                "        if ticket.deferred:\n",
+                "        if ticket.deferred and False:\n",
+            )
+        ],
+        ["tests/http/test_deferred.py"],
+    ),
+)
