@@ -10,6 +10,7 @@ ForageError
 |  |- NotFound          404
 |  |- Conflict          409     the same identity with another value
 |  |- Busy              409     one of its kind is at work
+|  |- UnknownSecret     409     the log has units that were hashed under another secret
 |  |- Exhausted         409     nothing more can be learned of this arm
 |  |- Gone              410     too late
 |  |- PreconditionFailed 412    another revision than If-Match named
@@ -104,6 +105,12 @@ class Busy(Refused):
     status = 409
     slug = "busy"
     title = "Another one is at work"
+
+
+class UnknownSecret(Refused):
+    status = 409
+    slug = "unknown-secret"
+    title = "The log has units of a secret that this process does not know"
 
 
 class Exhausted(Refused):

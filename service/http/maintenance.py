@@ -34,7 +34,7 @@ class ReaderList(BaseModel):
     readers: dict[str, Reader]
 
 
-@router.delete("/units/{unit:path}", responses=problems(404, 503))
+@router.delete("/units/{unit:path}", responses=problems(404, 409, 503))
 async def delete_unit(
     unit: Annotated[str, Path(min_length=1, max_length=256)],
     services: ServicesDep,
@@ -43,7 +43,8 @@ async def delete_unit(
     experiment: Annotated[Name | None, Query(description="From this one alone (all).")] = None,
 ) -> ErasureAnswer:
     """Erase all that the log holds of a unit: its decisions and what came of them. Answered once it
-    is gone; the same call again is safe. What policies have learned from all units together
+    is gone; the same call again is safe. 409: rows are left that may be the unit's, under a secret
+    that the service does not know. What policies have learned from all units together
     stays."""
     if unknown := sorted(request.query_params.keys() - {"experiment"}):  # a typo would erase all
         raise Invalid("is no parameter of this route", path=unknown[0])

@@ -16,11 +16,12 @@ What a head has learned is a sum over all units, and stays: an aggregate.
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from service.errors import Damaged, Quarantined, StoreUnavailable
+from service.errors import Damaged, Quarantined, StoreUnavailable, UnknownSecret
 from service.log.journal import Journal
 from service.log.live import Live
 from service.log.replay import Pace, replay, row_pages
@@ -45,6 +46,10 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 1_000
 """Decisions erased in one round: a unit that visits daily has a few hundred."""
 
+_UNIT = re.compile(rb'"unit":(?:null|"([\w-]*)")')
+"""Of a decision's JSON; the first is the field, which is never left out and comes before anything
+that a caller names."""
+
 RACING = 8
 """Settlements of one arm that may run at once."""
 
@@ -68,7 +73,8 @@ class Eraser:
     async def erase(self, unit: str, experiment: str | None = None) -> dict[str, ErasedCount]:
         """Erase a unit from one experiment, or from all, deleted ones too; the counts of each.
 
-        Raises StoreUnavailable: then the same call again is safe, and needed.
+        Raises StoreUnavailable: then the same call again is safe, and needed; and UnknownSecret
+        where rows are left that may be the unit's, after it has erased what it could find.
         """
         store = self._store
         hashes = self._sealer.unit_hashes(unit)
@@ -77,7 +83,7 @@ class Eraser:
         for name in names:
             try:
                 gone[name] = await self._erase_from(name, hashes)
-            except Quarantined as fault:  # others need not wait for its repair
+            except (Quarantined, UnknownSecret) as fault:  # others need not wait for its repair
                 stopped = fault
         if stopped is not None:
             raise stopped
@@ -89,10 +95,19 @@ class Eraser:
         if live is None:
             return total
         await self._close(live, await self._unlogged(live, hashes))
-        while found := await self._rows(name, hashes):
+        found, foreign = await self._rows(name, hashes)
+        while found:
             gone = await self._erase_decisions(live, found)
             total = ErasedCount(total.decisions + gone.decisions, total.events + gone.events)
+            found, foreign = await self._rows(name, hashes)
         await self._store.scrub()  # also after an earlier call that broke off
+        if foreign:
+            raise UnknownSecret(
+                f"experiment {name}: {foreign} decisions have units that were hashed under a "
+                "secret that this service does not know, and may be this unit's; "
+                f"{total.decisions} others were erased. Append the older secret to "
+                "FORAGE_TOKEN_KEYS and erase again"
+            )
         return total
 
     async def _unlogged(self, live: Live, hashes: list[str]) -> list[Decision]:
@@ -104,13 +119,16 @@ class Eraser:
         rows = map(decode_decision, self._journal.forget_unlogged(name, hashes))
         return [row for row in rows if row.unit in hashes]
 
-    async def _rows(self, name: str, hashes: list[str]) -> dict[str, Decision | None]:
-        """The unit's decisions by id, some of them where they are many. None: a damaged row that
-        holds the unit's hash."""
-        wanted, pace = [one.encode() for one in hashes], Pace()
+    async def _rows(self, name: str, hashes: list[str]) -> tuple[dict[str, Decision | None], int]:
+        """The unit's decisions by id, some of them where they are many; and how many rows have a
+        unit under an unknown secret. None: a damaged row that holds the unit's hash."""
+        wanted, pace, foreign = [one.encode() for one in hashes], Pace(), 0
         found = dict[str, Decision | None]()
         async for page in row_pages(self._store, name):
             for row in page:
+                unit = _UNIT.search(row.payload)
+                if unit and unit[1] and not self._sealer.knows_secret_of(unit[1].decode()):
+                    foreign += 1
                 if not any(one in row.payload for one in wanted):
                     continue
                 try:
@@ -124,7 +142,7 @@ class Eraser:
             if len(found) >= AT_ONCE:
                 break
         found.pop("", None)  # damaged, and of an older Forage: its id is unknown
-        return found
+        return found, foreign
 
     async def _erase_decisions(
         self, live: Live, rows: Mapping[str, Decision | None]

@@ -28,6 +28,9 @@ FORMAT = b"\x01"
 LIMIT = 1_024
 """Characters of a token; what was shown stays in the decision row where it would not fit."""
 
+UNIT_HASH = 28
+"""Characters; an older Forage left out the first six, which tell the secret."""
+
 _HEADER = 1 + 4 + 16 + 8
 _URLSAFE, _STANDARD = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 
@@ -82,7 +85,11 @@ class TokenSealer:
         self._prefix = FORMAT + _fingerprint(first) + os.urandom(16)
         self._own = _cipher(first, self._prefix[5:])
         self._counter = itertools.count()
-        self._unit_keys = [hashlib.sha256(b"forage unit" + secret).digest() for secret in secrets]
+        self._unit_keys = {
+            text_of(mark): hashlib.sha256(b"forage unit" + secret).digest()
+            for mark, secret in self._secrets.items()
+        }
+        self._unit_key = next(iter(self._unit_keys.items()))
         self._request_keys = [
             hashlib.sha256(b"forage request" + secret).digest() for secret in secrets
         ]
@@ -112,11 +119,19 @@ class TokenSealer:
 
     def unit_hash(self, unit: str) -> str:
         """A unit as the log may hold it: keyed, so that it cannot be guessed back."""
-        return _keyed(self._unit_keys[0], unit)
+        mark, key = self._unit_key
+        return mark + _keyed(key, unit)
 
     def unit_hashes(self, unit: str) -> list[str]:
-        """The same under each secret: what rows may hold that were written when it sealed."""
-        return [_keyed(key, unit) for key in self._unit_keys]
+        """The same under each secret: what rows may hold that were written when it sealed, and
+        those that an older Forage wrote."""
+        hashes = {mark: _keyed(key, unit) for mark, key in self._unit_keys.items()}
+        return [*(mark + own for mark, own in hashes.items()), *hashes.values()]
+
+    def knows_secret_of(self, unit_hash: str) -> bool:
+        """Whether a unit would be found that was hashed with the same secret. True also where an
+        older Forage hashed it: nobody can tell."""
+        return len(unit_hash) < UNIT_HASH or unit_hash[:6] in self._unit_keys
 
     def request_ids(self, experiment: str, key: str) -> list[str]:
         """The id of the decision that a client's idempotency key stands for, on every process; then

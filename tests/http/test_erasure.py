@@ -70,6 +70,42 @@ def test_the_units_decisions_go_and_the_heads_sums_stay() -> None:
     assert [e.decisions for e in events(store) if isinstance(e, Erased)] == [[d["id"] for d in own]]
 
 
+OLD, NEW = b"the old secret" * 2, b"the new secret" * 2
+
+
+def test_an_erasure_under_an_unknown_secret_is_refused_until_the_secret_is_given() -> None:
+    """The unit's rows of before cannot be told from others': `0 decisions` would be a lie."""
+    store = MemoryStore()
+    named = {"context": {"persona": "cat"}, "policy": "linucb"}
+    with serving(store, token_keys=[OLD]) as wire:
+        old = visit(wire, "ann")
+        visit(wire, None)
+    with serving(store, token_keys=[NEW]) as wire:
+        new = wire.select(unit="ann", **named)
+        problem = expect_problem(wire.delete("/units/ann"), 409)
+        assert problem["type"].endswith("/unknown-secret")
+        assert "1 decisions have units" in problem["detail"]
+        assert "1 others were erased" in problem["detail"]
+        assert "FORAGE_TOKEN_KEYS" in problem["detail"]
+        expect_problem(wire.get(f"/decisions/{new['id']}"), 404)
+        assert wire.get(f"/decisions/{old['id']}").status_code == 200
+    with serving(store, token_keys=[NEW, OLD]) as wire:
+        assert erase(wire, "ann")["shop"] == {"decisions": 1, "events": 1}
+    with serving(store, token_keys=[NEW]) as wire:  # nothing is left under the older secret
+        assert erase(wire, "ann")["shop"] == {"decisions": 0, "events": 0}
+
+
+def test_rows_of_an_older_forage_are_found_by_their_shorter_hash() -> None:
+    store = MemoryStore()
+    with serving(store, token_keys=[OLD]) as wire:
+        sealer = wire.services.engine._recorder._sealer
+        shorter = sealer.unit_hash("ann")[6:]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sealer, "unit_hash", lambda unit: shorter)
+            visit(wire, "ann")
+        assert erase(wire, "ann")["shop"] == {"decisions": 1, "events": 1}
+
+
 def test_a_parameter_that_is_not_known_is_refused() -> None:
     """A typo in `experiment` would erase from all of them."""
     with serving() as wire:

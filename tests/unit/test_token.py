@@ -127,9 +127,18 @@ def test_a_secret_under_16_bytes_or_none_is_refused() -> None:
             TokenSealer(secrets)
 
 
-def test_a_unit_is_hashed_under_the_first_secret_to_22_characters() -> None:
+def test_a_unit_is_hashed_under_the_first_secret_to_28_characters() -> None:
     sealer = TokenSealer([SECRET, OTHER])
     assert sealer.unit_hash("user-1") == TokenSealer([SECRET]).unit_hash("user-1")
-    assert len(sealer.unit_hash("user-1")) == 22
+    assert len(sealer.unit_hash("user-1")) == 28
     assert sealer.unit_hash("user-1") != sealer.unit_hash("user-2")
     assert sealer.unit_hash("user-1") != TokenSealer([OTHER]).unit_hash("user-1")
+
+
+def test_a_hash_of_a_unit_tells_whether_its_secret_is_known() -> None:
+    hashed = TokenSealer([SECRET]).unit_hash("user-1")
+    assert hashed in TokenSealer([OTHER, SECRET]).unit_hashes("user-1")
+    assert TokenSealer([OTHER, SECRET]).knows_secret_of(hashed)
+    assert not TokenSealer([OTHER]).knows_secret_of(hashed)
+    assert TokenSealer([OTHER]).knows_secret_of(hashed[6:])  # of an older Forage
+    assert hashed[6:] in TokenSealer([SECRET]).unit_hashes("user-1")
