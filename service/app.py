@@ -117,6 +117,7 @@ def assemble(settings: Settings, store: Store, secrets: Sequence[bytes]) -> Serv
         store,
         journal,
         gate,
+        sealer,
         engine,
         SelectBatcher(engine, gate, telemetry),
         Settlements(journal, store, sealer, telemetry),

@@ -1,10 +1,11 @@
-"""Settings of a process: from the environment (prefix FORAGE_), overridden by options."""
+"""Settings of a process: from a file of variables, the environment (prefix FORAGE_) and options."""
 
 import base64
 import binascii
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -12,11 +13,14 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    PrivateAttr,
     SecretStr,
+    ValidationError,
     field_validator,
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.errors import ConfigurationError
 from service.security.addresses import IpNetwork, network_of
 from service.security.hosts import host_of, origin_of
 
@@ -164,6 +168,30 @@ class Settings(BaseSettings):
         "*.forage.example. Without keys any other is refused (421) but loopback and the address "
         "listened on; with keys, where this is set.",
     )
+
+    _options: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> Self:
+        """From options, the environment, and the file that FORAGE_ENV_FILE names: the first that
+        has a setting holds. Raises ConfigurationError."""
+        file = os.environ.get("FORAGE_ENV_FILE") or None
+        if file is not None and not os.access(file, os.R_OK):
+            raise ConfigurationError(f"FORAGE_ENV_FILE: {file} cannot be read")
+        try:
+            settings = cls(_env_file=file, **options)
+        except ValidationError as error:
+            from service.definition.faults import faults_of
+
+            faults = faults_of(error.errors(), dict.fromkeys(cls.model_fields))
+            lines = [f"FORAGE_{fault.path.upper()}: {fault.message}" for fault in faults]
+            raise ConfigurationError("\n".join(lines)) from error
+        settings._options = dict(options)
+        return settings
+
+    def read_again(self) -> Self:
+        """As they are now, with the same options. Raises ConfigurationError."""
+        return self.read(self._options)
 
     @field_validator("keys", "key", mode="before")
     @classmethod

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from inspect import Parameter
 from typing import Annotated
 
-from pydantic import ValidationError
 from typer import Context, Exit, Option, Typer, TyperException
 from typer.main import get_command
 
@@ -34,7 +33,7 @@ from service.cli.help import WIDTH, Group, styled
 from service.cli.interrupts import at_once
 from service.cli.options import setting_option
 from service.cli.running import Command
-from service.errors import ConfigurationError, ForageError
+from service.errors import ForageError
 from service.settings import Settings
 
 COMMANDS = {
@@ -178,13 +177,7 @@ def _callback(command: Command) -> Callable[..., int | None]:
 def _settings(options: dict[str, object]) -> Settings:
     """Settings from options and environment, which also configure the log."""
     with at_once():
-        from service.definition.faults import faults_of
         from service.observability.logs import log_to_stderr
-    try:
-        settings = Settings.model_validate(options)
-    except ValidationError as error:
-        faults = faults_of(error.errors(), dict.fromkeys(Settings.model_fields))
-        lines = [f"FORAGE_{fault.path.upper()}: {fault.message}" for fault in faults]
-        raise ConfigurationError("\n".join(lines)) from error
+    settings = Settings.read(options)
     log_to_stderr(settings.log_level, settings.log_format, settings.token_keys)
     return settings

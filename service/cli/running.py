@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -13,6 +14,7 @@ import uvloop
 from typer.core import TyperCommand
 
 from service.cli.help import Leaf
+from service.cli.interrupts import INTERRUPTED
 from service.errors import ConfigurationError
 
 
@@ -38,12 +40,19 @@ class Command:
 
 
 def run_until_stopped(work: Coroutine[object, object, int]) -> int:
-    """Its status; 0 where an interrupt ended it in order. Further ones change nothing."""
+    """Its status; 0 where an interrupt ended it in order. A second one ends it at once."""
 
     async def until_stopped() -> int:
         working = asyncio.ensure_future(work)
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, lambda: working.cancelling() or working.cancel())
+
+        def interrupt() -> None:
+            if working.cancelling():
+                print("forage: interrupted again: it ends at once", file=sys.stderr, flush=True)
+                os._exit(INTERRUPTED)
+            working.cancel()
+
+        loop.add_signal_handler(signal.SIGINT, interrupt)
         with contextlib.suppress(asyncio.CancelledError):
             return await working
         return 0

@@ -5,7 +5,6 @@ import contextlib
 import gc
 import logging
 import os
-import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -39,7 +38,8 @@ COLLECTIONS = (20_000, 20, 20)
 @partial(
     Command,
     summary="answer /select and /reward over HTTP",
-    epilog="Exit status: 0 when it was stopped, 1 when it could not start.",
+    epilog="Exit status: 0 when it was stopped, 1 when it could not start, 130 or 143 when it was "
+    "stopped twice.",
     example="forage serve                                 # the example, on http://127.0.0.1:8000\n"
     "forage serve --experiment shop.toml --port 8080\n"
     "forage serve --store redis://redis:6379/0    # any number of these may share the log",
@@ -47,7 +47,8 @@ COLLECTIONS = (20_000, 20, 20)
 )
 def command(settings: Settings) -> int:
     """Answer /select and /reward until SIGTERM or an interrupt; then finish what was asked, save
-    the state, and end. With nothing given it serves the Zooplus example from forage.db in this
+    the state, and end; a second one ends it at once. SIGHUP has it read keys and settings again.
+    With nothing given it serves the Zooplus example from forage.db in this
     folder, with a trainer beside it; /docs describes every route."""
     return run_until_stopped(serve(settings))
 
@@ -58,6 +59,7 @@ async def serve(settings: Settings) -> int:
 
     from service.app import check_exposure, open_services
     from service.cli.allocator import keep_freed_memory
+    from service.cli.signals import Signals
     from service.http.application import create_app
     from service.http.bounded import protocol
 
@@ -81,9 +83,7 @@ async def serve(settings: Settings) -> int:
             )
             server = _server(config)
             services.journal.spawn(services.shedding.run())
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, setattr, server, "should_exit", True)
+            Signals(server, services, settings).listen()
             gc.collect()
             gc.freeze()  # what is there now stays: no collection need look at it again
             gc.set_threshold(*COLLECTIONS)

@@ -16,6 +16,7 @@ from service.observability.telemetry import Telemetry
 from service.security.access import Access
 from service.security.addresses import Addresses
 from service.security.hosts import Hosts
+from service.security.token import TokenSealer
 from service.serving.admin import Admin
 from service.serving.batcher import SelectBatcher
 from service.serving.engine import Engine
@@ -31,6 +32,7 @@ class Services:
     store: Store
     journal: Journal
     gate: CommitGate
+    sealer: TokenSealer
     engine: Engine
     batcher: SelectBatcher
     settlements: Settlements

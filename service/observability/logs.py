@@ -44,6 +44,16 @@ def log_to_stderr(
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
+def log_as(
+    level: str, form: Literal["auto", "console", "json"], token_keys: Iterable[bytes] = ()
+) -> None:
+    """Change what `log_to_stderr` has set."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    for handler in root.handlers:
+        handler.setFormatter(formatter(form, sys.stderr, token_keys))
+
+
 REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID")
 """Of the current request."""
 

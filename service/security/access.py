@@ -128,7 +128,7 @@ class Access:
         Raises Unauthorized, or Forbidden where the key lacks the scope.
         """
         if monotonic() >= self._next_look:
-            self._look()
+            self.look()
         text, origins = self._credential(headers)
         grant = self._ring.find(text)
         if grant is None:
@@ -229,7 +229,7 @@ class Access:
         reason = "rate" if kind == "key" else f"rate_{kind}"
         raise self._counted(reason, TooManyRequests(detail, seconds))
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Read the file again where it has changed; a broken one changes nothing."""
         self._next_look = monotonic() + LOOK_SECONDS
         path, seen = self.path, self._seen

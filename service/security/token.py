@@ -78,6 +78,10 @@ class TokenSealer:
     """
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
+        self.use(secrets)
+
+    def use(self, secrets: Sequence[bytes]) -> None:
+        """These from now on. Raises ValueError."""
         if not secrets or any(len(secret) < 16 for secret in secrets):
             raise ValueError("a token secret has at least 16 bytes")
         self._secrets = {_fingerprint(secret): secret for secret in secrets}

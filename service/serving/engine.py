@@ -54,8 +54,13 @@ class Engine:
         self._bounds = Bounds(settings)
         self._recorder = Recorder(sealer, self._bounds, journal.now)
         self.record = self._recorder.record
-        self.rotated = sealer.rotated
+        self._sealer = sealer
         self._append = telemetry.stages.labels("append")
+
+    @property
+    def rotated(self) -> bool:
+        """A key may stand for a decision that was made under an older secret."""
+        return self._sealer.rotated
 
     def resolve(self, name: str | None) -> str:
         """The name of an experiment, or of the only one. Raises Invalid where a name is needed."""

@@ -111,10 +111,17 @@ class Serving:
     def said(self) -> str:
         return self._log.read_text()
 
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """The exit status."""
+        return self._process.wait(STOP_S)
+
     def stop(self) -> int:
         """As service managers do it; the exit status."""
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(STOP_S)
+        self.signal(signal.SIGTERM)
+        return self.wait()
 
     def close(self) -> None:
         if self.url:

@@ -94,14 +94,11 @@ def test_a_service_that_starts_is_interrupted(tmp_path: Path, after_s: float) ->
 def test_a_trainer_that_starts_is_interrupted_with_its_service(
     tmp_path: Path, after_s: float
 ) -> None:
-    """Also where the interrupt is repeated while the service puts its state in order."""
     with running(tmp_path, "serve", "--port", "0", "--trainer", "on") as service:
         service.wait_until(lambda: service.children != [])
         [trainer] = service.children
         time.sleep(after_s)
-        for _ in range(3):
-            service.interrupt()
-            time.sleep(0.02)
+        service.interrupt()
         assert service.end() == 0
         assert "Traceback" not in service.said
         assert not Path(f"/proc/{trainer}").exists()

@@ -1,14 +1,18 @@
 """forage serve: start, what a process costs, stop, and the reasons not to start."""
 
+import base64
 import re
+import signal
+import socket
 import sqlite3
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.forage import Serving, expect_refusal, forage, serving, started
+from tests.cli.forage import START_S, Serving, expect_refusal, forage, serving, started
 
 SHOP = Path(__file__).parents[1] / "http" / "shop.toml"
 
@@ -115,6 +119,86 @@ def test_several_experiments_are_served_from_files(tmp_path: Path) -> None:
     with serving(tmp_path, *options) as running:
         served = [each["name"] for each in running.get("/experiments")["experiments"]]
         assert served == ["shop", "coins"]
+
+
+# -- signals ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def half_asked(tmp_path: Path) -> Iterator[Serving]:
+    """It has half of a request, for which a stop waits."""
+    with serving(tmp_path, "--experiment", str(SHOP), "--store", "memory://") as running:
+        host, port = running.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(
+                b"POST /select HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{"
+            )
+            wait_until(lambda: 'state="body"} 1' in running.client.get("/metrics").text)
+            yield running
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + START_S
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "status"),
+    [(signal.SIGTERM, signal.SIGTERM, 143), (signal.SIGTERM, signal.SIGINT, 130)],
+)
+def test_a_second_signal_ends_it_at_once(
+    half_asked: Serving, first: int, second: int, status: int
+) -> None:
+    half_asked.signal(first)
+    wait_until(lambda: "another signal ends it" in half_asked.said)
+    half_asked.signal(second)
+    assert half_asked.wait() == status
+    assert "does not wait for 1 requests" in half_asked.said
+    assert "Traceback" not in half_asked.said
+
+
+OLD, NEW = (
+    base64.b64encode(secret * 2).decode() for secret in (b"the old secret", b"another one!")
+)
+
+
+def test_a_hangup_has_settings_and_keys_read_again(tmp_path: Path) -> None:
+    """A decision of before is rewarded under the new secret, and one of the new not without it."""
+    settings = tmp_path / "forage.env"
+    settings.write_text(f"FORAGE_TOKEN_KEYS={OLD}\nFORAGE_MAX_BATCH=7\n")
+    options = ["--experiment", str(SHOP), "--store", "memory://"]
+    with serving(tmp_path, *options, FORAGE_ENV_FILE=str(settings)) as running:
+        question = {"context": {"persona": "cat"}}
+
+        def reward(decision: dict[str, str]) -> int:
+            body = {"decision_id": decision["decision_id"], "reward": 1.0}
+            return running.client.post("/reward", json=body).status_code
+
+        old = running.post("/select", question)
+        settings.write_text(
+            f"FORAGE_TOKEN_KEYS={NEW},{OLD}\nFORAGE_MAX_BATCH=8\nFORAGE_LOG_LEVEL=debug\n"
+        )
+        running.signal(signal.SIGHUP)
+        wait_until(lambda: "need a restart: FORAGE_MAX_BATCH" in running.said)
+        assert "changed: FORAGE_LOG_LEVEL, FORAGE_TOKEN_KEYS" in running.said
+        assert reward(old) == 200
+        new = running.post("/select", question)
+        settings.write_text(f"FORAGE_TOKEN_KEYS={OLD}\n")
+        running.signal(signal.SIGHUP)
+        wait_until(lambda: running.said.count("settings read again") == 2)
+        assert reward(new) == 422
+        settings.write_text("FORAGE_TOKEN_KEYS=short\n")
+        running.signal(signal.SIGHUP)
+        wait_until(lambda: "the settings of before still hold: FORAGE_TOKEN_KEYS" in running.said)
+        assert running.get("/readyz")["ready"] is True
+        assert running.stop() == 0
+
+
+def test_a_file_of_settings_that_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
+    line = expect_refusal(forage("serve", folder=tmp_path, FORAGE_ENV_FILE="none.env"))
+    assert "FORAGE_ENV_FILE: none.env cannot be read" in line
 
 
 # -- stop and start again --------------------------------------------------------------------------

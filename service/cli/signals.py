@@ -1,0 +1,82 @@
+"""What signals do to a service: SIGTERM and SIGINT stop it, SIGHUP has it read settings again."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from service.errors import ConfigurationError
+from service.http.services import Services
+from service.observability.logs import log_as
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    import uvicorn
+
+logger = logging.getLogger("forage")
+
+CHANGEABLE = frozenset({"log_level", "log_format", "token_keys"})
+"""Settings that hold from a SIGHUP on; the others need a restart."""
+
+
+class Signals:
+    """Of a service that serves."""
+
+    def __init__(self, server: "uvicorn.Server", services: Services, settings: Settings) -> None:
+        self._server, self._services, self._settings = server, services, settings
+
+    def listen(self) -> None:
+        """A terminal that is closed sends SIGHUP, too: then nobody reads on."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, partial(self.stop, number))
+        if sys.stderr.isatty():
+            loop.add_signal_handler(signal.SIGHUP, partial(self.stop, signal.SIGHUP))
+        else:
+            loop.add_signal_handler(signal.SIGHUP, self.reload)
+
+    def stop(self, number: int) -> None:
+        """In order; at the second signal at once, with the status of a program that a signal ended.
+        The log holds what was acknowledged."""
+        if not self._server.should_exit:
+            logger.info("stopping: pending requests have 10 s; another signal ends it at once")
+            self._server.should_exit = True
+            return
+        logger.error(
+            "stopped again: it ends at once, without its last snapshot, and does not wait for %d "
+            "requests and for %d decisions that are not in the log",
+            self._services.gate.waiting,
+            self._services.journal.buffered,
+        )
+        os._exit(128 + number)
+
+    def reload(self) -> None:
+        """Keys, and the settings that may change; where they are wrong, those of before hold."""
+        self._services.access.look()
+        old = self._settings
+        try:
+            new = old.read_again()
+            if bool(new.token_keys) != bool(old.token_keys):
+                raise ConfigurationError("FORAGE_TOKEN_KEYS: set or left out, it needs a restart")
+        except ConfigurationError as fault:
+            logger.error("SIGHUP: the settings of before still hold: %s", fault)
+            return
+        changed = {
+            name for name in Settings.model_fields if getattr(new, name) != getattr(old, name)
+        }
+        if new.token_keys:
+            self._services.sealer.use(new.token_keys)
+        log_as(new.log_level, new.log_format, {*old.token_keys, *new.token_keys})
+        self._settings = new.model_copy(
+            update={name: getattr(old, name) for name in changed - CHANGEABLE}
+        )
+        logger.info("SIGHUP: settings read again, changed: %s", _names(changed & CHANGEABLE))
+        if changed - CHANGEABLE:
+            logger.warning("SIGHUP: these need a restart: %s", _names(changed - CHANGEABLE))
+
+
+def _names(settings: set[str]) -> str:
+    return ", ".join(f"FORAGE_{name.upper()}" for name in sorted(settings)) or "none"
