@@ -52,6 +52,17 @@ def test_without_a_retention_nothing_goes(wall: Wall) -> None:
         assert kept(store)[1] == 5
 
 
+def test_a_reward_counts_once_as_long_as_it_is_accepted(wall: Wall) -> None:
+    with serving(MemoryStore(), retention_days=0.001) as wire:
+        wire.redefine(reward=SHORT)
+        [decision] = teach(wire, 1)
+        for _ in range(2):
+            wall.skip(300.0)
+            teach(wire, 1)  # brings the log's time on
+            trim(wire)
+            assert wire.reward(decision, 1.0) == "duplicate"
+
+
 def test_what_is_old_goes_up_to_the_older_of_two_snapshots(wall: Wall) -> None:
     """Rows, marks and events: as far as the state can still be built twice from what is left."""
     store = MemoryStore()

@@ -80,7 +80,7 @@ MUTANTS: Final = (
                 "            state.position = position\n",
             )
         ],
-        ["tests/unit/test_recovery.py", "tests/http/test_erasure.py"],
+        ["tests/http/test_erasure.py"],
     ),
     Mutant(
         "another replica's events are not read",
@@ -93,7 +93,7 @@ MUTANTS: Final = (
                 "            elif not",
             )
         ],
-        ["tests/unit/test_writer.py", "tests/http/test_behind.py", "tests/simulation"],
+        ["tests/unit/test_replicas.py"],
         "redis",
     ),
     Mutant(
@@ -130,7 +130,7 @@ MUTANTS: Final = (
                 "        await self._store.commit(rows)\n",
             )
         ],
-        ["tests/unit/test_writer.py", "tests/http/test_log_gone.py"],
+        ["tests/unit/test_writer.py"],
         "redis",
     ),
     Mutant(
@@ -142,7 +142,7 @@ MUTANTS: Final = (
                 "",
             )
         ],
-        ["tests/unit/test_close.py", "tests/http/test_log_gone.py"],
+        ["tests/http/test_log_gone.py"],
         "redis",
     ),
     Mutant(
@@ -154,7 +154,7 @@ MUTANTS: Final = (
                 "        if False:\n            raise LogLost(",
             )
         ],
-        ["tests/unit/test_recovery.py", "tests/http/test_log_that_lost_events.py"],
+        ["tests/http/test_log_that_lost_events.py"],
         "redis",
     ),
     Mutant(
@@ -185,7 +185,7 @@ MUTANTS: Final = (
                 "from service.errors import StoreError, Conflict, ",
             ),
         ],
-        ["tests/contract/test_redis_store.py", "tests/http/test_log_slow.py"],
+        ["tests/unit/test_writer.py"],
         "redis",
     ),
     Mutant(
@@ -255,7 +255,7 @@ MUTANTS: Final = (
                 "marks_before = live.state.log_time + 3_600",
             )
         ],
-        ["tests/http/test_clocks.py", "tests/http/test_retention.py"],
+        ["tests/http/test_retention.py"],
         "redis",
     ),
     Mutant(

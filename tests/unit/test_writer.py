@@ -178,3 +178,44 @@ def test_a_held_lock_does_not_delay_the_end_of_a_failure() -> None:
         await until(lambda: rewards(services, "slow") == 1)
 
     run(scenario, Failing())
+
+
+class TimingOut(Gated):
+    """Its first commits fail once `failures` is set."""
+
+    failures = 0
+
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("redis://log:6379/0: Timeout reading from log:6379")
+        return await super().commit(entries)
+
+
+def test_a_reward_whose_commit_timed_out_is_not_acknowledged() -> None:
+    store = TimingOut()
+
+    async def scenario(services: Services, _: Gated) -> None:
+        decision = await token(services, "quick")
+        store.failures = 1
+        with pytest.raises(StoreUnavailable):
+            await settle(services, decision)
+        assert rewards(services, "quick") == 0
+
+    run(scenario, store)
+
+
+def test_decisions_that_wait_outlive_commits_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.log.writer.RETRY_SECONDS", 0.001)
+    store = TimingOut()
+
+    async def scenario(services: Services, _: Gated) -> None:
+        store.failures = 3  # of the decision, and twice of what waits
+        question = SelectRequest({"pet": "cat"}, experiment="quick")
+        answer = await services.engine.select(question)
+        assert (answer.logged, services.journal.buffered) == (False, 1)
+        while services.journal.buffered:  # noqa: ASYNC110 - the writer tells nobody
+            await asyncio.sleep(0.001)
+        assert await store.decision("quick", answer.decision.id) is not None
+
+    run(scenario, store)
