@@ -17,6 +17,7 @@ from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
 from service.log.journal import Journal
 from service.log.stores import Store, open_store
+from service.log.witness import Witness, witness_of
 from service.maintenance.erasure import Eraser
 from service.maintenance.importing import Importer
 from service.maintenance.retention import Retention
@@ -108,7 +109,8 @@ def assemble(settings: Settings, store: Store, secrets: Sequence[bytes]) -> Serv
     telemetry, sealer = Telemetry(), TokenSealer(secrets)
     connections = Connections(limits_of(settings), settings.trusted_proxies, telemetry)
     gate = CommitGate(connections)
-    journal = Journal(store, settings, telemetry, gate, LogClock())
+    witness = Witness(witness_of(settings.store, settings.witness))
+    journal = Journal(store, settings, telemetry, gate, LogClock(), witness)
     engine = Engine(journal, sealer, settings, telemetry)
     history = History(lambda: journal.states, telemetry)
     return Services(

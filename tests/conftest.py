@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("FORAGE_WITNESS", "off")  # two tests may have a store at the same port
 
 import pytest
 

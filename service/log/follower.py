@@ -1,9 +1,7 @@
 """Follower: states folded from a log that is read and not written."""
 
 import asyncio
-import hashlib
 import logging
-from collections.abc import AsyncIterator
 from math import inf
 
 from service.errors import (
@@ -18,23 +16,23 @@ from service.errors import (
     StoreUnavailable,
 )
 from service.log.background import Background
-from service.log.live import Live, Observer
+from service.log.live import End, Live, Loss, Observer
 from service.log.replay import (
     Pace,
-    anchor_of,
+    checksum_at,
     pages,
     read_event,
     record_at,
-    replay,
     skipped_positions,
     take_anchor,
 )
+from service.log.staged_versions import StagedVersions
 from service.log.stores import Store
 from service.log.stores.base import Record
 from service.observability.telemetry import Telemetry
-from service.state.events import AnyEvent, Erased, Tombstone, VersionActivated, VersionStaged
+from service.state.checksum import since
+from service.state.events import AnyEvent, Tombstone, VersionActivated, VersionStaged
 from service.state.fold import State
-from service.state.learner import Learner, Staged
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +50,7 @@ class Follower:
     ) -> None:
         self._store, self._telemetry = store, telemetry
         self._background = background or Background()
+        self.versions = StagedVersions(store)
         self._observers: list[Observer] = []
         self._delayed: set[str] = set()
         self.live: dict[str, Live] = {}
@@ -144,12 +143,25 @@ class Follower:
 
     async def _recover(self, live: Live) -> None:
         """Fold snapshot and tail; the caller holds the lock."""
-        live.state, live.quarantine = State(live.state.name), None
-        live.anchors.clear()
-        live.recovered, live.snapshot_position = False, 0
+        live.quarantine, live.recovered = None, False
         live.skips = await skipped_positions(self._store, live.state.name)
-        await self._restore_newest(live)
-        await self.fold_to_end(live)
+        before: float = inf
+        while before:
+            live.go_on_from(State(live.state.name))
+            await self._restore_newest(live, before)
+            before = live.snapshot_position = live.state.position
+            await self.fold_to_end(live)
+            found = await self._store.describe(live.state.name)
+            if found.position != live.state.position or live.agrees(found.checksum):
+                break  # one that has grown meanwhile tells at the next commit
+            logger.error(
+                "experiment %s: the log has another checksum than what was folded from position %d "
+                "on: it was changed, or the snapshot is of another log",
+                live.state.name,
+                before,
+            )
+        else:
+            live.adopt(found.checksum)
         live.recovered = True
 
     async def lift(self, name: str) -> bool:
@@ -168,11 +180,13 @@ class Follower:
             for observer in self._observers:
                 observer.recovered(live)
 
-    async def _restore_newest(self, live: Live) -> bool:
-        """Replace an older state by the newest whole snapshot; whether there was one. A damaged
-        snapshot is logged and passed over."""
+    async def _restore_newest(self, live: Live, before: float = inf) -> bool:
+        """Replace an older state by the newest whole snapshot before a position; whether there was
+        one. A damaged snapshot is logged and passed over."""
         name = live.state.name
         for snapshot in await self._store.snapshots(name):
+            if snapshot.position >= before:
+                continue
             if snapshot.position <= live.state.position:
                 return False
             try:
@@ -191,7 +205,7 @@ class Follower:
             else:
                 if any(one <= state.position and one not in state.skips for one in live.skips):
                     continue  # it holds what has been skipped since
-                if not await self._holds(state, state.anchor):
+                if not await self._holds_last(Live(state)):
                     logger.error(
                         "experiment %s: the snapshot at position %d is passed over: the log does "
                         "not hold its last event",
@@ -199,8 +213,8 @@ class Follower:
                         snapshot.position,
                     )
                     continue
-                live.state, live.snapshot_position = state, snapshot.position
-                live.anchors.clear()
+                live.go_on_from(state)
+                live.snapshot_position = snapshot.position
                 return True
         return False
 
@@ -217,6 +231,7 @@ class Follower:
             try:
                 await self._fold_pages(live)
                 live.caught_up_at = began
+                self.tell_caught_up(live)
                 return
             except LogLost as fault:
                 await self.recover_lost(live, fault)
@@ -239,7 +254,7 @@ class Follower:
         logger.error("%s", live.quarantine, exc_info=fault.__cause__)
 
     async def _fold_pages(self, live: Live) -> None:
-        anchored, pace = bool(live.anchor), Pace()
+        anchored, pace = live.knows_last, Pace()
         after = live.state.position - anchored
         async for page in pages(self._store, live.state.name, after):
             if anchored:
@@ -254,45 +269,80 @@ class Follower:
 
     async def _expect_anchor(self, live: Live, record: Record | None) -> None:
         """record: what the log holds in place of the last folded event. Raises LogLost."""
-        if not await self._holds(live.state, live.anchor, record):
+        if not await self._holds_last(live, record):
             raise LogLost(
-                f"experiment {live.state.name}: the log has lost events up to position "
-                f"{live.state.position}, which are folded"
+                f"experiment {live.state.name}: the log does not hold the event at position "
+                f"{live.state.position} that is folded"
             )
 
-    async def _holds(self, state: State, anchor: bytes, record: Record | None = None) -> bool:
-        """Whether the last event of a state is in the log as it was folded, or erased since, or
+    async def _holds_last(self, live: Live, record: Record | None = None) -> bool:
+        """Whether the last folded event is in the log as it was folded, or erased since, or
         trimmed."""
-        record = record or await record_at(self._store, state.name, state.position)
+        name, position = live.state.name, live.state.position
+        record = record or await record_at(self._store, name, position)
         if record is None:
-            return (await self._store.describe(state.name, whole=False)).position >= state.position
-        if anchor in (b"", anchor_of(record.payload)):
+            return (await self._store.describe(name)).position >= position
+        if not live.knows_last or live.holds(position, record.payload):
             return True
         return isinstance(_read(record, frozenset()), Tombstone)
 
-    def has_folded(self, live: Live, position: int, payload: bytes) -> bool:
-        """Whether the event that an append has just put at a position at or below the state's is
-        the one that was folded there: it was read from the log meanwhile."""
-        back = live.state.position - position
-        return back < len(live.anchors) and live.anchors[-1 - back] == anchor_of(payload)
+    def tell_caught_up(self, live: Live) -> None:
+        for observer in self._observers:
+            observer.caught_up(live)
+
+    # -- a log that has lost events ------------------------------------------------------------
 
     async def recover_lost(self, live: Live, fault: LogLost) -> None:
         """Go on with what the log holds; the caller holds the lock. Raises LogLost where that is
         nothing: then its operator has to say whether a backup is to be restored."""
         name, position = live.state.name, live.state.position
-        if (await self._store.describe(name, whole=False)).position == 0:
+        if (await self._store.describe(name)).position == 0:
             raise LogLost(
                 f"experiment {name}: the log is empty, and {position} events of it were folded: "
                 "restore a backup, or start this process again to begin anew"
             )
         logger.error("%s: the state is folded anew", fault)
-        live.losses += 1
+        epoch, checksums = live.state.epoch, [*live.checksums]
         await self._recover(live)
-        logger.error("experiment %s: the log holds %d events", name, live.state.position)
         if self.live.get(name) is live:
             self._tell_recovered(live)
-            for observer in self._observers:
-                observer.lost(live)
+        kept = live.shared(checksums, position) or live.snapshot_position
+        self._tell_lost(live, Loss(epoch, kept, position))
+
+    async def compare(self, live: Live, end: End) -> None:
+        """Compare the log with the end that it had once."""
+        await self.expect(live, end.epoch, end.position)
+        own = live.checksum_at(end.position)
+        if not own and end.position <= live.state.position:
+            own = await checksum_at(self._store, live.state.name, end.position)
+        if own and since(own) == since(end.checksum) and own != end.checksum:
+            self._tell_lost(live, Loss(end.epoch, 0, end.position))
+
+    async def expect(self, live: Live, epoch: int, position: int) -> None:
+        """The log once had this position, and tells of a loss where it ends before."""
+        async with live.lock:
+            if (epoch, position) > (live.state.epoch, live.state.position):
+                await self.fold_to_end(live)  # another process may be ahead
+            state = live.state
+            if epoch > state.epoch or (epoch == state.epoch and position > state.position):
+                self._tell_lost(live, Loss(epoch, state.position, position))
+
+    def _tell_lost(self, live: Live, loss: Loss) -> None:
+        """Once, until the log tells of it."""
+        if live.loss is not None and max(live.loss.epoch, loss.epoch) >= live.state.epoch:
+            return
+        live.losses += 1
+        live.loss = loss
+        logger.error(
+            "experiment %s: the log has lost events after position %d, up to %d or beyond; it "
+            "holds %d",
+            live.state.name,
+            loss.kept,
+            loss.last,
+            live.state.position,
+        )
+        for observer in self._observers:
+            observer.lost(live, loss)
 
     async def fold(
         self, live: Live, position: int, event: AnyEvent, payload: bytes | None = None
@@ -307,57 +357,20 @@ class Follower:
             observer.folding(live, event)
         try:
             if isinstance(event, VersionStaged):
-                artifact = await self._artifact(state.name, event.artifact)
+                artifact = await self.versions.artifact(state.name, event.artifact)
             elif isinstance(event, VersionActivated):
                 learner = state.learners.get(event.policy)
                 if learner and learner.staged:
-                    await self.catch_up(live, learner)
+                    await self.versions.catch_up(live, learner)
             state.apply(position, event, artifact)
         except (StoreUnavailable, LogGap, LogTooNew, FoldedBeforeSkipped):
             raise
         except Exception as fault:
             raise FoldFailed(position, fault) from fault
         if payload is not None:
-            live.anchors.append(anchor_of(payload))
+            live.extend(payload)
         for observer in self._observers:
             observer.folded(live, event)
-
-    async def _artifact(self, name: str, digest: str) -> bytes | None:
-        """Raises Damaged where it has another content than its name says."""
-        artifact = await self._store.blob(name, digest)
-        if artifact and hashlib.sha256(artifact).hexdigest() != digest:
-            raise Damaged(f"artifact {digest} has another content than its name says")
-        return artifact
-
-    async def catch_up(self, live: Live, learner: Learner) -> None:
-        """Fold the events since its watermark into a staged version, in slices. Raises LogGap where
-        one is missing."""
-        while (staged := learner.staged) and staged.folded_to < live.state.position:
-            if staged.gone is None:
-                staged.gone = await self._gone(live.state.name, staged)
-                continue
-            name, after, upto = live.state.name, staged.folded_to, live.state.position
-            async for position, event in replay(
-                self._store, name, after, upto=upto, skips=live.skips, dense=True
-            ):
-                if learner.staged is not staged:
-                    break
-                if position == staged.folded_to + 1:  # another call may bring it on meanwhile
-                    live.state.catch_up(learner, position, event)
-            if staged.folded_to == after and learner.staged is staged:
-                raise LogGap(f"experiment {name}: the log lacks position {after + 1}")
-
-    async def _gone(self, name: str, staged: Staged) -> set[int]:
-        """Positions erased between a version's watermark and its staging."""
-        erasures = self.erasures(name, staged.folded_to, staged.position)
-        return {position async for event in erasures for position in event.positions}
-
-    async def erasures(self, name: str, after: int, before: float = inf) -> AsyncIterator[Erased]:
-        """Those logged between two positions."""
-        if after + 1 < before:
-            async for _, event in replay(self._store, name, after, upto=before - 1):
-                if isinstance(event, Erased):
-                    yield event
 
 
 def _read(record: Record, skips: frozenset[int]) -> AnyEvent:

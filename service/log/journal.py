@@ -19,6 +19,7 @@ from service.log.presence import Presence
 from service.log.replay import skip_mark, skipped_positions
 from service.log.stores import Store
 from service.log.stores.base import Append
+from service.log.witness import Witness
 from service.log.writer import RETRY_SECONDS, Writer
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
@@ -48,8 +49,9 @@ class Journal:
         telemetry: Telemetry,
         gate: CommitGate,
         clock: LogClock,
+        witness: Witness | None = None,
     ) -> None:
-        self._store = store
+        self._store, self._witness = store, witness or Witness(None)
         self._background = background = Background()
         self.presence = Presence(store)
         self._follower = follower = Follower(store, telemetry, background)
@@ -58,11 +60,12 @@ class Journal:
         follower.subscribe(Versions(follower, writer, self.presence, background, clock))
         follower.subscribe(Changes(writer, background, telemetry, clock))
         follower.subscribe(self._snapshots)
-        follower.subscribe(Losses(writer, background))
+        follower.subscribe(Losses(writer, background, clock))
+        follower.subscribe(self._witness)
 
         self.live, self.now = follower.live, clock.now
         self.state, self.discover = follower.state, follower.discover
-        self.follow, self.erasures = follower.follow, follower.erasures
+        self.follow, self.erasures = follower.follow, follower.versions.erasures
         self.append, self.append_all = writer.append, writer.append_all
         self.activate, self.keep = writer.activate, writer.keep
         self.submit = writer.submit
@@ -119,8 +122,24 @@ class Journal:
 
     async def open(self) -> None:
         """Recover every experiment. Raises StoreError where the log cannot be read or trusted."""
-        for name in await self._store.experiments():
+        names, seen = await self._store.experiments(), self._witness.open()
+        if seen and not names:
+            raise StoreError(
+                f"the store is empty, and this host has seen it hold {', '.join(seen)}: restore a "
+                f"backup; to begin anew, delete {self._witness.path}"
+            )
+        for name in names:
             await self._follower.join(name)
+        for name, end in seen.items():
+            if name in self.live:
+                await self._follower.compare(self.live[name], end)
+            else:
+                logger.error(
+                    "experiment %s: the store does not hold it, and this host has seen %d events "
+                    "of it",
+                    name,
+                    end.position,
+                )
         self._writer.start()
         await self.presence.beat()
         if self._store.shared:
@@ -138,6 +157,12 @@ class Journal:
                 await self._snapshots.save_last(live)
         except StoreError as fault:
             logger.error("closing without a last snapshot: %s", fault)
+        self._witness.close()
+
+    async def expect(self, name: str, epoch: int, position: int) -> None:
+        """A decision of the experiment was made at this position: where its log ends before, even
+        with the events of other processes, it has lost its last events, and says so."""
+        await self._follower.expect(await self._follower.join(name), epoch, position)
 
     async def skip(self, name: str, position: int) -> None:
         """Let every replica pass over the event that an experiment is quarantined for.

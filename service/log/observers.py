@@ -10,8 +10,9 @@ from service.errors import LogGap, StoreError, StoreUnavailable
 from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.follower import Follower
-from service.log.live import Live, Observer
+from service.log.live import Live, Loss, Observer
 from service.log.presence import Presence
+from service.log.replay import epoch_mark
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended, Snapshot
 from service.log.writer import RETRY_SECONDS, Writer
@@ -20,6 +21,7 @@ from service.settings import Settings
 from service.state.events import (
     AnyEvent,
     ChangeDetected,
+    EpochOpened,
     Erased,
     Learned,
     VersionActivated,
@@ -69,7 +71,7 @@ class Snapshots(Observer):
                 await self._follower.fold_to_end(live)  # raises where the state is ahead of its log
                 if live.state.staging or live.quarantine is not None:
                     return
-                make = live.state.capture(live.anchor)
+                make = live.state.capture([*live.checksums][-2:])
             await self._write(live, await asyncio.to_thread(make))
         finally:
             self._under_way.discard(live.state.name)
@@ -91,7 +93,7 @@ class Snapshots(Observer):
             self._follower.state(live.state.name)  # raises where it is quarantined
             if live.state.staging:
                 return None
-            make = live.state.capture(live.anchor)
+            make = live.state.capture([*live.checksums][-2:])
         snapshot = replace(await asyncio.to_thread(make), origin=True)
         await self._write(live, snapshot)
         return snapshot.position
@@ -133,7 +135,7 @@ class Versions(Observer):
             number = staged.version.number
             mark = f"activated/{learner.name}/{learner.born}/{number}"
             try:
-                await self._follower.catch_up(live, learner)
+                await self._follower.versions.catch_up(live, learner)
                 if not await self._presence.all_ready_for(f"{live.state.name}/{mark}"):
                     logger.warning("%s serves before every process has caught it up", mark)
                 if learner.staged is not staged:
@@ -200,21 +202,25 @@ class Changes(Observer):
 
 
 class Losses(Observer):
-    """Appends again what this process had appended to a log that lost its tail."""
+    """Lets the log tell of a loss, and appends again what this process had appended."""
 
-    def __init__(self, writer: Writer, background: Background) -> None:
-        self._writer, self._background = writer, background
+    def __init__(self, writer: Writer, background: Background, clock: LogClock) -> None:
+        self._writer, self._background, self._clock = writer, background, clock
 
     def folded(self, live: Live, event: AnyEvent) -> None:
         if isinstance(event, Erased):  # by any replica: what was erased must not come back
             self._writer.forget_recent(live.state.name)
 
-    def lost(self, live: Live) -> None:
-        self._background.spawn(self._append_again(live.state.name))
+    def lost(self, live: Live, loss: Loss) -> None:
+        self._background.spawn(self._append_again(live, loss))
 
-    async def _append_again(self, name: str) -> None:
+    async def _append_again(self, live: Live, loss: Loss) -> None:
+        name, at, epoch = live.state.name, self._clock.now(live.state), loss.epoch + 1
+        event = EpochOpened(at=at, epoch=epoch, kept=loss.kept, last=loss.last)
+        entry = Append(name, encode_event(event), {epoch_mark(epoch): ""})
         while True:
             try:
+                await self._writer.append(entry, event)
                 found = await self._writer.append_again(name)
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)

@@ -310,13 +310,18 @@ class Writer:
                     await self._follower.fold(live, result.position, event, entry.payload)
                 except FoldFailed as fault:
                     self._follower.quarantine(live, fault)
+                    return
+                if not live.agrees(result.checksum):
+                    others = f"experiment {live.state.name}: others precede {result.position}"
+                    await self._follower.recover_lost(live, LogLost(others))
                 live.caught_up_at = max(live.caught_up_at, began)
             elif result.position > live.state.position:
                 await self._follower.fold_to_end(live)
-            elif not self._follower.has_folded(live, result.position, entry.payload):
+            elif not live.holds(result.position, entry.payload):
                 came_again = f"experiment {live.state.name}: position {result.position} came again"
                 await self._follower.recover_lost(live, LogLost(came_again))
             await pace.keep()
+        self._follower.tell_caught_up(live)
 
     def _answer(self, pending: Pending, result: CommitResult) -> None:
         """A request may be gone, or answered without the log."""

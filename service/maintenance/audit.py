@@ -16,7 +16,7 @@ from service.errors import Damaged, LogGap, StoreError, StoreUnavailable
 from service.log.follower import Follower
 from service.log.live import Live
 from service.log.reading import Progress, Say, experiments_of, reading
-from service.log.replay import RowsByPosition, Step, origin_of, row_pages, steps
+from service.log.replay import RowsByPosition, Step, epochs, origin_of, row_pages, steps
 from service.log.stores import Store
 from service.log.stores.base import KeptRow, Mark
 from service.maintenance.exactly_once import Settled
@@ -34,6 +34,7 @@ from service.serving.rederive import (
 from service.state.events import (
     AnyEvent,
     Decision,
+    EpochOpened,
     Erased,
     Expired,
     Learned,
@@ -71,6 +72,7 @@ class Audit:
         self._settled = Settled(store, experiment)
         self._broken, self._begins = False, 0
         self._derived = 0
+        self._epochs: list[EpochOpened] = []
 
     async def run(self) -> AuditReport:
         found, store, name = self._found, self._store, self._name
@@ -78,6 +80,8 @@ class Audit:
         kept = await store.describe(name)
         counted, removed = sum(kept.counts.values()), kept.removed
         found.trimmed, found.erased = removed.trimmed, removed.erased
+        self._epochs = await epochs(store, name)
+        found.losses = len(self._epochs)
         origin = await self._find_origin()
         async for page in row_pages(store, name):
             for row in page:
@@ -149,7 +153,9 @@ class Audit:
             decision = decode_decision(payload)
             self._derived += 1
             self._progress.tell(f"{self._name}: decisions derived again: {self._derived:,}")
-            if made_at < self._begins:
+            if any(one.epoch > decision.epoch and made_at > one.kept for one in self._epochs):
+                self._found.orphaned += 1
+            elif made_at < self._begins:
                 self._found.earlier += 1
             elif made_at != position or made_at == 0:
                 what = f"was made at position {made_at}, which the log does not have"

@@ -52,6 +52,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     shown      empty where it would be too long: the decision row has it
     deferred   nothing is learned of it before it is activated
+    epoch      of the log, at the position that the model version names
     """
 
     id: str
@@ -63,6 +64,13 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reward_by: float
     accept_until: float
     deferred: bool = False
+    epoch: int = 0
+
+    @property
+    def position(self) -> int:
+        """Of the log, at which the decision was made; 0 where it was made elsewhere."""
+        position = self.model_version.rpartition("@")[2]
+        return int(position) if position.isdecimal() else 0
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -82,6 +82,8 @@ class AuditReport:
 
     underived    decisions made after the log broke: the audit checked their choices alone
     earlier      the same of those before the origin, where events that a fold needs are gone
+    orphaned     the same of those whose head had folded events that the log has lost since
+    losses       times that the log has lost its last events
     trimmed      rows deleted by age          erased      rows deleted on request
     tombstones   events of erased decisions   imported   rows that another system decided
     """
@@ -91,6 +93,8 @@ class AuditReport:
     events: int = 0
     underived: int = 0
     earlier: int = 0
+    orphaned: int = 0
+    losses: int = 0
     trimmed: int = 0
     erased: int = 0
     tombstones: int = 0
@@ -132,6 +136,11 @@ class AuditReport:
             lines.append(
                 f"  {self.earlier:,} decisions were made before the log's origin: "
                 "their choices alone were checked"
+            )
+        if self.losses:
+            lines.append(
+                f"  the log has lost its last events {self.losses:,} times: of {self.orphaned:,} "
+                "decisions whose heads had folded them, the choices alone were checked"
             )
         if self.trimmed or self.erased:
             lines.append(

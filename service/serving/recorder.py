@@ -101,6 +101,7 @@ class Recorder:
             deferred=request.deferred,
             key=request.caller,
             shortlist=lookup.shortlist,
+            epoch=state.epoch,
         )
         token, whole = self.token(state.name, decision)
         waits = reward.default is not None and not request.deferred
@@ -174,4 +175,5 @@ def _ticket(experiment: str, decision: Decision | Draft, shown: list[ShownArm]) 
         decision.reward_by,
         decision.accept_until,
         decision.deferred,
+        decision.epoch,
     )

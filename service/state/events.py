@@ -19,8 +19,12 @@ from service.errors import Damaged, LogTooNew, NotLoggable
 Features = dict[str, Any]
 """Values by name, as JSON has them."""
 
-SCHEMA = 6
-"""Of the records below. It rises when an older Forage could misread a newer record."""
+SCHEMA = 7
+"""The newest of the records below. It rises when an older Forage could misread a newer record."""
+
+EPOCHS = 7
+"""The schema of EpochOpened, and of decisions after the first. All other records have the one
+before it, so that an older Forage may serve the same log until an epoch is opened."""
 
 TWISTER = 4
 """The last schema that drew choices by Python's generator."""
@@ -176,6 +180,19 @@ class Skipped(Event, frozen=True, kw_only=True, tag="Skipped"):
     reason: str
 
 
+class EpochOpened(Event, frozen=True, kw_only=True, tag="EpochOpened"):
+    """The log had lost its last events: what follows is not what once followed.
+
+    epoch   1 after the first loss, and so on
+    kept    the log was found to hold the events up to this position; 0: not known which
+    last    the last position that is known to have been lost
+    """
+
+    epoch: int
+    kept: int
+    last: int
+
+
 class Tombstone(Event, frozen=True, kw_only=True, tag="Tombstone"):
     """Replaces an event of an erased decision. Its first rewards still count, but no head learns
     from them. inline: how many of these are of arms outside the catalogue."""
@@ -200,6 +217,7 @@ AnyEvent = (
     | ChangeDetected
     | Erased
     | Skipped
+    | EpochOpened
     | Tombstone
 )
 
@@ -254,6 +272,7 @@ class Decided(
     key              the name of the caller's API key, '' where keys are off
     shortlist        how the policy chose `arms`; None: named by the request, or all arms
     untold           of schema UNTOLD or before: it may have a shortlist without saying so
+    epoch            of the log, at the position that model_version names (EpochOpened)
     """
 
     id: str
@@ -278,6 +297,7 @@ class Decided(
     key: str = ""
     shortlist: Shortlist | None = None
     untold: bool = False
+    epoch: int = 0
 
 
 Decision = Decided[list[str], list[float]]
@@ -321,12 +341,14 @@ def encode_event(event: AnyEvent) -> bytes:
         raise NotLoggable(f"{type(event).__name__} cannot be read back: {fault}") from fault
     if not same:
         raise NotLoggable(f"{type(event).__name__} is read back as another event")
-    return b'{"schema":%d,"event":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
+    schema = EPOCHS if isinstance(event, EpochOpened) else EPOCHS - 1
+    return b'{"schema":%d,"event":%b,"crc":%d}' % (schema, body, crc32(body, schema))
 
 
 def encode_decision(decision: Decision | Draft) -> bytes:
     body = _encode(decision)
-    return b'{"schema":%d,"decision":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
+    schema = EPOCHS if decision.epoch else EPOCHS - 1
+    return b'{"schema":%d,"decision":%b,"crc":%d}' % (schema, body, crc32(body, schema))
 
 
 def decode_event(payload: bytes) -> AnyEvent:

@@ -4,7 +4,7 @@ Live service, recovery, replicas and the trainer all call `apply`, an event at a
 A snapshot is a saved fold: `snapshot` and `restore` keep every bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
 import numpy as np
@@ -23,11 +23,13 @@ from service.errors import (
 )
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, read_artifact
+from service.state.checksum import begin
 from service.state.events import (
     AnyEvent,
     ArmRemoved,
     ArmUpserted,
     ChangeDetected,
+    EpochOpened,
     Erased,
     ExperimentDefined,
     ExperimentDeleted,
@@ -61,7 +63,8 @@ class State:
     skips        positions of events that were passed over
     log_time     the largest `at` of an event, unix seconds
     influence    how large rows usually are
-    anchor       of a state that was restored: digest of its snapshot's last event, if that has one
+    epoch        times that the log has lost its last events
+    checksums    of the log before and after the last event, as the snapshot has them
     """
 
     def __init__(self, name: str) -> None:
@@ -84,7 +87,8 @@ class State:
         self._candidates: Candidates | None = None
         self.selections = Selections()
         self.skips: list[int] = []
-        self.anchor = b""
+        self.epoch = 0
+        self.checksums: Sequence[str] = [begin(0)]
 
     # -- the fold ------------------------------------------------------------------------------
 
@@ -103,6 +107,8 @@ class State:
             raise _erased(self.name, position)
         if isinstance(event, Skipped):
             self._skip(position, event.position)
+        elif isinstance(event, EpochOpened):
+            self.epoch = max(self.epoch, event.epoch)
         else:
             self._change(position, event, artifact)
         for learner in self.learners.values():
@@ -283,9 +289,9 @@ class State:
         """Not while a version is staged, which has not folded all rewards yet."""
         return self.capture()()
 
-    def capture(self, anchor: bytes = b"") -> Callable[[], Snapshot]:
+    def capture(self, checksums: Sequence[str] = ()) -> Callable[[], Snapshot]:
         """A function that makes a snapshot of the present state, in a thread while the fold goes
-        on. anchor: digest of the last event, by which its log is known again."""
+        on. checksums: of the log, by which it is known again."""
         arrays: dict[str, Stored] = {}
         learners = {}
         for index, (name, learner) in enumerate(self.learners.items()):
@@ -306,9 +312,9 @@ class State:
             "tallies": {name: vars(tally) for name, tally in self.reward_sums.items()},
             "skips": self.skips,
             "log_time": self.log_time,
+            "epoch": self.epoch,
+            "checksums": checksums,
         }
-        if anchor:
-            meta["anchor"] = anchor.hex()
         text, arms, position = codec.text_of(SNAPSHOT_SCHEMA, meta), dict(self.arms), self.position
         own = {name: array.copy(order="K") for name, array in arrays.items()}
         return lambda: Snapshot(position, codec.seal(codec.with_member(text, "arms", arms), own))
@@ -340,7 +346,8 @@ class State:
         state.schema_version = meta["schema_version"]
         state.skips = list(meta.get("skips", []))  # an older snapshot has none
         state.log_time = meta.get("log_time", 0.0)  # an older one begins with what follows it
-        state.anchor = bytes.fromhex(meta.get("anchor", ""))
+        state.epoch = meta.get("epoch", 0)
+        state.checksums = meta.get("checksums", [])
         return state
 
 

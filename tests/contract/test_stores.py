@@ -19,8 +19,8 @@ from service.log.stores.base import (
     Record,
     Snapshot,
 )
-from service.log.stores.checksum import begin, extend
 from service.log.stores.memory import MemoryStore
+from service.state.checksum import begin, extend
 from tests.support.properties import examples
 from tests.support.stores import (
     Backend,

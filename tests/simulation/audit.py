@@ -39,6 +39,7 @@ class Audit:
         self._read_up()
         for process in processes:
             if process.services and (live := process.services.journal.live.get(NAME)):
+                assert not live.losses, "a process says that the log has lost events"
                 self._check_live(live.state)
         self._check_snapshots()
         self._check_taken_out()

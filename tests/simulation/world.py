@@ -256,7 +256,7 @@ class World:
         """One of the last artifacts, which may be stale by now."""
         if self._artifacts and (process := self.serving(rng)):
             artifact = rng.choice(self._artifacts[-3:])
-            state = process.parts.journal.state(NAME)
+            state = process.parts.journal.states.get(NAME)
             assert state is not None, "a process serves, and has not got what was defined"
             stage = partial(process.parts.admin.stage, state, TRAINED, artifact)
             self.ask(process, stage, lambda *_: None, rng)

@@ -27,6 +27,7 @@ from service.state.events import (
     ChangeDetected,
     Corrected,
     Decision,
+    EpochOpened,
     Erased,
     ExperimentDefined,
     ExperimentDeleted,
@@ -223,7 +224,7 @@ def old_log() -> list[tuple[AnyEvent, bytes | None]]:
     return [(event, artifact if isinstance(event, VersionStaged) else None) for event in read]
 
 
-LATER = {ChangeDetected, Erased, PolicyReset, Skipped, Tombstone}
+LATER = {ChangeDetected, EpochOpened, Erased, PolicyReset, Skipped, Tombstone}
 """Events that schema 1 had not."""
 
 

@@ -272,14 +272,14 @@ def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
         store = Shared()
         first, second = await start(store), await start(store)
         await define(first, shop(**POLICIES))
-        follower = second.journal._follower
-        held, let_go = follower.catch_up, asyncio.Event()
+        versions = second.journal._follower.versions
+        held, let_go = versions.catch_up, asyncio.Event()
 
         async def catch_up(*arguments: Any) -> None:
             await let_go.wait()
             await held(*arguments)
 
-        with mock.patch.object(follower, "catch_up", catch_up):
+        with mock.patch.object(versions, "catch_up", catch_up):
             await visit(first, 0)
             state = state_of(first)
             learner = state.learners["net"]
@@ -326,9 +326,9 @@ def test_a_version_may_be_caught_up_by_two_at_once() -> None:
             return found
 
         with mock.patch.object(store, "read", slow):
-            one = asyncio.create_task(late.catch_up(live, learner))
+            one = asyncio.create_task(late.versions.catch_up(live, learner))
             await first.wait()
-            await late.catch_up(live, learner)
+            await late.versions.catch_up(live, learner)
             done.set()
             await one
         assert staged.folded_to == live.state.position

@@ -177,7 +177,7 @@ class Instant:
     """An experiment at one moment.
 
     position, row   of the last event and the last row
-    checksum        of the log up to that event (stores/checksum.py)
+    checksum        of the log up to that event (state/checksum.py)
     due             unix seconds by decision (None: settled before its row came); empty on request
     counts          decision rows ever kept, by policy
     """

@@ -30,8 +30,8 @@ from service.log.stores.base import (
     Snapshot,
     Taken,
 )
-from service.log.stores.checksum import begin, extend
 from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Store, Values
+from service.state.checksum import begin, extend
 
 
 @dataclass(slots=True)

@@ -89,7 +89,7 @@ local function age(first, last, keep_until)  -- of KEYS
   redis.call('ZADD', ages, unpack(aged))
 end
 
--- As stores/checksum.py; it begins anew where an older Forage appended last.
+-- As state/checksum.py; it begins anew where an older Forage appended last.
 local function sum(payload)
   if not since then
     local before = string.format('%d', position - 1)

@@ -17,7 +17,6 @@ from service.log.stores.base import (
     Snapshot,
     Taken,
 )
-from service.log.stores.checksum import begin
 from service.log.stores.redis_commit import mark
 from service.log.stores.redis_connection import RedisConnection, pattern_of
 from service.log.stores.redis_scripts import (
@@ -35,6 +34,7 @@ from service.log.stores.redis_scripts import (
     script,
 )
 from service.log.stores.store import START, Cursor, Keyed, Ordered, Page, Values
+from service.state.checksum import begin
 
 ROWS_AT_ONCE = 20
 """Rows trimmed by one script, which reads them: of 10,000 arms they have 400 kB each."""

@@ -15,9 +15,9 @@ from service.log.stores.base import (
     Known,
     Mark,
 )
-from service.log.stores.checksum import extend
 from service.log.stores.sqlite_file import LAYOUT, transaction
 from service.log.stores.sqlite_tables import ROWS, checksum, head, look_up, run
+from service.state.checksum import extend
 
 Identity = tuple[str, str]
 """Of a mark or a decision: the experiment, and its own name."""

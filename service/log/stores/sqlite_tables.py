@@ -21,9 +21,9 @@ from service.log.stores.base import (
     Snapshot,
     Taken,
 )
-from service.log.stores.checksum import begin
 from service.log.stores.sqlite_file import BUSY_S, transaction
 from service.log.stores.store import START, Cursor, Keyed, Ordered, Page, Values
+from service.state.checksum import begin
 
 Row = tuple[Any, ...]
 

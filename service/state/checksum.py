@@ -24,11 +24,6 @@ def extend(checksum: str, payload: bytes) -> str:
     return f"{since}:{found[:DIGITS]}"
 
 
-def differ(one: str, other: str) -> bool:
-    """Whether two checksums of one position prove that the logs differ: those that began at
-    different positions prove nothing."""
-    return one != other and since(one) == since(other)
-
-
 def since(checksum: str) -> str:
+    """The position where it begins: checksums that begin at others cannot be compared."""
     return checksum.partition(":")[0]

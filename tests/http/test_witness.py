@@ -1,0 +1,189 @@
+"""A store that comes back with less than it had while no process was running."""
+
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from service.errors import StoreError
+from service.log.live import End
+from service.log.witness import LINE, OFF, Witness, witness_of
+from service.maintenance.audit import audit_store
+from tests.support.service import Wire, serving
+
+LOSSES = 'forage_log_losses_total{experiment="shop"}'
+
+
+@contextmanager
+def shop(folder: Path, witness: Path | None = None) -> Iterator[Wire]:
+    with serving(
+        None, store=f"sqlite:///{folder}/shop.db", witness=witness or folder / "witness"
+    ) as wire:
+        yield wire
+
+
+def teach(wire: Wire, rewards: int) -> None:
+    for _ in range(rewards):
+        wire.reward(wire.select(policy="linucb"), 1.0)
+
+
+def learned(wire: Wire) -> int:
+    rewards: int = wire.policy("linucb")["rewards"]
+    return rewards
+
+
+def losses(wire: Wire) -> float:
+    return wire.metrics()[LOSSES]
+
+
+@contextmanager
+def back_in_time(folder: Path) -> Iterator[None]:
+    """After the block the files of the store are what they were before it."""
+    shutil.copy(folder / "shop.db", folder / "before")
+    yield
+    (folder / "before").replace(folder / "shop.db")
+
+
+def test_a_store_that_ends_before_what_its_host_has_seen_is_said_to_have_lost_events(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is served, and the log tells of the loss, once; the audit knows what it means."""
+    with shop(tmp_path) as wire:
+        teach(wire, 3)
+    with back_in_time(tmp_path), shop(tmp_path) as wire:
+        teach(wire, 4)
+        assert losses(wire) == 0
+    with shop(tmp_path) as wire, caplog.at_level(logging.ERROR):
+        assert "the log has lost events after position 4, up to 8" in caplog.text
+        wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
+        assert losses(wire) == 1
+        assert learned(wire) == 3
+        teach(wire, 2)
+        assert learned(wire) == 5
+    with shop(tmp_path) as wire:
+        assert losses(wire) == 0
+        assert learned(wire) == 5
+        [report] = wire.run(audit_store(wire.services.settings.store))
+        assert report.clean
+        assert report.losses == 1
+        assert report.orphaned == 0
+
+
+def test_a_log_with_other_events_than_its_host_has_seen_has_lost_those(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another host has served it meanwhile: it is as long as before."""
+    with shop(tmp_path) as wire:
+        teach(wire, 3)
+    with back_in_time(tmp_path), shop(tmp_path) as wire:
+        teach(wire, 2)
+    with shop(tmp_path, tmp_path / "elsewhere") as wire:
+        teach(wire, 4)
+    with shop(tmp_path) as wire:
+        assert "the log has lost events" in caplog.text
+        wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
+
+
+def test_an_empty_store_is_refused_where_its_host_has_seen_events(tmp_path: Path) -> None:
+    with shop(tmp_path) as wire:
+        teach(wire, 2)
+    for file in tmp_path.glob("shop.db*"):
+        file.unlink()
+    seen_before = pytest.raises(StoreError, match="has seen it hold shop: restore a backup")
+    with seen_before, shop(tmp_path):
+        pass
+    [witness] = (tmp_path / "witness").iterdir()
+    for file in (witness, *tmp_path.glob("shop.db*")):
+        file.unlink()
+    with shop(tmp_path) as wire:
+        assert learned(wire) == 0
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_the_token_of_a_decision_beyond_the_end_of_the_log_proves_a_loss(
+    tmp_path: Path, epochs: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also after an earlier loss. Its reward is learned; nothing is said twice."""
+    for _ in range(epochs):
+        with shop(tmp_path) as wire:
+            teach(wire, 1)
+        with back_in_time(tmp_path), shop(tmp_path) as wire:
+            teach(wire, 1)
+        with shop(tmp_path) as wire:
+            wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
+    with shop(tmp_path, OFF) as wire:
+        teach(wire, 1)
+    with back_in_time(tmp_path), shop(tmp_path, OFF) as wire:
+        teach(wire, 3)
+        open_decisions = [wire.select(policy="linucb") for _ in range(3)]
+    with shop(tmp_path, OFF) as wire:
+        before = learned(wire)
+        assert losses(wire) == 0
+        for number, decision in enumerate(open_decisions, 1):
+            wire.reward(decision, 1.0)
+            assert losses(wire) == 1
+            assert learned(wire) == before + number
+        assert caplog.text.count("the log has lost events") == epochs + 1
+        state = wire.services.journal.live["shop"].state
+        wire.until(lambda: state.epoch == epochs + 1)
+        teach(wire, 1)
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+def seen(path: Path) -> dict[str, End]:
+    witness = Witness(path)
+    try:
+        return witness.open()
+    finally:
+        witness.close()
+
+
+def test_two_processes_of_a_host_share_the_file_and_a_torn_line_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    with shop(tmp_path) as wire:
+        teach(wire, 1)
+        [path] = (tmp_path / "witness").iterdir()
+        known = seen(path)["shop"]
+        assert known.position == 2
+        other = Witness(path)
+        other.open()
+        other._add("books")
+        other.close()
+        teach(wire, 1)
+        assert seen(path)["shop"].position == 3
+        assert seen(path)["books"].position == 0
+    with path.open("r+b") as file:
+        file.seek(LINE - 100)
+        file.write(b"x" * 50)
+        file.seek(5)
+        file.write(b"9")
+    assert set(seen(path)) == {"books"}
+
+
+def test_a_witness_that_cannot_be_written_keeps_nobody_from_serving(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "witness").touch()  # a file, where the folder is to be
+    with shop(tmp_path) as wire:
+        teach(wire, 1)
+        assert "there is no witness of the log outside of the store" in caplog.text
+
+
+def test_where_the_file_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a database; for a store elsewhere by its address, whatever the password."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert witness_of("memory://", None) is None
+    assert witness_of("sqlite:///a.db", OFF) is None
+    assert witness_of("sqlite:////data/a.db", None) == Path("/data/a.db.witness")
+    place = witness_of("redis://me:secret@redis:6379/0", None)
+    assert place is not None
+    assert place == witness_of("redis://redis:6379/0?socket_timeout=1", None)
+    assert place != witness_of("redis://redis:6379/1", None)
+    assert place.parent == tmp_path / "forage"
+    assert witness_of("redis://redis:6379/0", tmp_path) == tmp_path / place.name
