@@ -1,0 +1,102 @@
+"""A real Redis whose append-only file is cut, under two replicas."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from benchmarks.support.local import UNTIL_S
+from benchmarks.support.redis_server import RedisServer, redis_server
+from service.errors import StoreError
+from service.maintenance.audit import audit_store
+from tests.http.test_log_that_lost_events import LOSSES, learned, teach
+from tests.support.service import Wire, serving
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path) as server:
+        yield server
+
+
+@contextmanager
+def replica(redis: RedisServer, **settings: Any) -> Iterator[Wire]:
+    with serving(None, store=redis.url, **settings) as wire:
+        yield wire
+
+
+def size(folder: Path) -> int:
+    return next(folder.glob("appendonlydir/*.incr.aof")).stat().st_size
+
+
+def cut(redis: RedisServer, folder: Path, size: int) -> None:
+    """The server comes back as it was when its file had this size."""
+    redis.kill()
+    with next(folder.glob("appendonlydir/*.incr.aof")).open("r+b") as file:
+        file.truncate(size)
+    redis.start()
+
+
+def says_a_loss(wire: Wire) -> bool:
+    return wire.get("/readyz").status_code == 200 and wire.metrics().get(LOSSES) == 1
+
+
+def until(true: Callable[[Wire], bool], *wires: Wire) -> None:
+    """Each works only while it is asked: let time pass for all, in turns."""
+    deadline = monotonic() + UNTIL_S
+    while not all(map(true, wires)):
+        assert monotonic() < deadline
+        for wire in wires:
+            wire.sleep(0.02)
+
+
+def test_replicas_that_were_restarted_and_quiet_learn_again_what_redis_lost(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """Those that are gone left their snapshots in Redis; those that are there have taught some."""
+    with replica(redis) as first:
+        teach(first, 5)
+    with replica(redis) as first, replica(redis) as second:
+        kept = size(tmp_path)
+        teach(first, 2)
+        teach(second, 3)
+        assert learned(second) == 10
+        cut(redis, tmp_path, kept)
+        until(says_a_loss, first, second)
+        until(lambda wire: learned(wire) == 10, first, second)
+        teach(first, 1)
+        until(lambda wire: learned(wire) == 11, first, second)
+        states = [wire.services.journal.live["shop"].state for wire in (first, second)]
+        assert states[0].epoch == states[1].epoch == 1
+    with replica(redis) as third:
+        assert learned(third) == 11
+        [report] = third.run(audit_store(redis.url))
+        assert report.losses == 1
+        assert 0 < report.orphaned < 5  # at positions that are lost
+        assert report.clean
+
+
+def test_a_tail_that_redis_lost_while_nobody_was_there_is_said_by_the_witness(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """Snapshot and tail are gone together, and the token of a lost decision is honoured."""
+    witness = tmp_path / "witness"
+    with replica(redis, witness=witness) as wire:
+        teach(wire, 3)
+        kept = size(tmp_path)
+        teach(wire, 2)
+        decision = wire.select(policy="linucb")
+    cut(redis, tmp_path, kept)
+    with replica(redis, witness=witness) as wire:
+        wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
+        assert wire.metrics()[LOSSES] == 1
+        assert learned(wire) == 3
+        wire.reward(decision, 1.0)
+        assert learned(wire) == 4
+    redis.command("FLUSHALL")
+    seen_before = pytest.raises(StoreError, match="has seen it hold shop: restore a backup")
+    with seen_before, replica(redis, witness=witness):
+        pass
