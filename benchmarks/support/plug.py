@@ -124,7 +124,9 @@ class Plug(Connection):
     """A client's connection to a service, on its loop."""
 
     def __init__(self, wire: LocalService) -> None:
-        super().__init__(wire.app, protocol(wire.services.connections), wire.run)
+        super().__init__(
+            wire.app, protocol(wire.services.connections, wire.services.shedding), wire.run
+        )
 
 
 def head(path: str, length: int, headers: Mapping[str, str], method: str = "POST") -> bytes:

@@ -79,7 +79,7 @@ async def serve(settings: Settings) -> int:
                 lifespan="off",
                 proxy_headers=False,  # `addresses` names the client
                 timeout_graceful_shutdown=10,
-                http=protocol(services.connections),  # type: ignore[arg-type]  # any that makes one
+                http=protocol(services.connections, services.shedding),  # type: ignore[arg-type]  # any that makes one
             )
             server = _server(config)
             services.journal.spawn(services.shedding.run())

@@ -1,8 +1,9 @@
-"""uvicorn's HTTP protocol within the bounds of `service.http.connections`."""
+"""uvicorn's HTTP protocol within the bounds of `service.http.connections`. While the service is
+overloaded it refuses requests before the application hears of them."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +17,11 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from service.http.connection import Connection, HeadTooLarge, Reason
 from service.http.connections import Connections
+from service.http.load_shedding import LoadShedding, refusal_of
 from service.http.problems import problem, respond
+from service.http.request_id import NAME, new, sane
+
+Headers = Sequence[tuple[bytes, bytes]]
 
 ANSWERS: Final[dict[Reason, tuple[int, str, str, str]]] = {
     "malformed": (400, "malformed-http", "This is not HTTP", "the request cannot be parsed"),
@@ -25,6 +30,9 @@ ANSWERS: Final[dict[Reason, tuple[int, str, str, str]]] = {
     "head_size": (431, "head-too-large", "The head is too large", "in bytes or in headers"),
 }
 """What a client is told before its connection is closed: status, slug, title, detail."""
+
+UNREFUSED: Final = frozenset({b"origin", b"expect"})
+"""Headers of requests that the application itself refuses, to say more."""
 
 FULL: Final = (503, "too-many-connections", "All connections are taken", "try again")
 UNHEARD_BYTES: Final = 65_536
@@ -37,10 +45,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     bounds: Connection
 
-    def __init__(self, *options: Any, connections: Connections, **named: Any) -> None:
+    def __init__(
+        self, *options: Any, connections: Connections, shedding: LoadShedding, **named: Any
+    ) -> None:
         super().__init__(*options, **named)
         self.headers = []
-        self._connections = connections
+        self._connections, self._shedding = connections, shedding
+        self._refused = False
         self._piece = connections.limits.head_bytes
         self._unheard = 0
         self._unanswered: deque[RequestResponseCycle] = deque()
@@ -81,9 +92,22 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self.bounds.expect_short_head(self.url, self.headers)
+        self._refused = self._shedding.overloaded and self._refuses()
+        if self._refused:
+            self.bounds.head_ended()
+            return
         super().on_headers_complete()  # raises where the target is none: it is still a head then
         self.bounds.head_ended()
         self._unanswered.append(self.cycle)
+
+    def _refuses(self) -> bool:
+        """Only where no answer is under way, which would have to come first."""
+        return (
+            self.bounds.pending == 0
+            and self.parser.get_method() == b"POST"
+            and all(name not in UNREFUSED for name, _ in self.headers)
+            and self._shedding.refuses(self.url.partition(b"?")[0].decode("latin-1"))
+        )
 
     def _should_upgrade(self) -> bool:
         """Nothing is served but HTTP: an upgrade is answered as any other request."""
@@ -91,11 +115,25 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self.bounds.body(len(body))
-        super().on_body(body)
+        if not self._refused:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         self.bounds.request_ended()
-        super().on_message_complete()
+        if self._refused:
+            self._refuse()
+        else:
+            super().on_message_complete()
+
+    def _refuse(self) -> None:
+        last = not self.parser.should_keep_alive()
+        given = next((value for name, value in self.headers if name == NAME), None)
+        headers, body = refusal_of(new() if given is None else sane(given))
+        self.transport.write(self._rendered(503, headers, body, last=last))
+        self._refused = False
+        self.bounds.answered()
+        if last:
+            self.transport.close()
 
     # -- out -----------------------------------------------------------------------------------
 
@@ -131,11 +169,15 @@ class BoundedProtocol(HttpToolsProtocol):
         return self.bounds.pending == 0
 
     def rendered(self, response: Response, *, last: bool) -> bytes:
-        headers = [*self.server_state.default_headers, *response.raw_headers]
+        body = bytes(response.body)
+        return self._rendered(response.status_code, response.raw_headers, body, last=last)
+
+    def _rendered(self, status: int, own: Headers, body: bytes, *, last: bool) -> bytes:
+        headers = [*self.server_state.default_headers, *own]
         if last:
             headers.append((b"connection", b"close"))
-        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-        return b"%b%b\r\n%b" % (STATUS_LINE[response.status_code], lines, bytes(response.body))
+        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        return b"%b%b\r\n%b" % (STATUS_LINE[status], lines, body)
 
     # -- the connection ------------------------------------------------------------------------
 
@@ -155,6 +197,6 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.message_event.set()
 
 
-def protocol(connections: Connections) -> Callable[..., asyncio.Protocol]:
+def protocol(connections: Connections, shedding: LoadShedding) -> Callable[..., asyncio.Protocol]:
     """What uvicorn makes of each connection: `uvicorn.Config(http=...)`."""
-    return partial(BoundedProtocol, connections=connections)
+    return partial(BoundedProtocol, connections=connections, shedding=shedding)

@@ -4,7 +4,8 @@ Beyond its capacity a process would queue requests until every answer came too l
 overloaded while the event loop is late without a pause: the minimum of its delay over an interval
 tells a standing queue from a single long turn (CoDel: Nichols and Jacobson 2012), and a log that is
 slow does not delay the loop. Then as many requests are under way as are answered in `WAIT_SECONDS`,
-and others are refused at the price of parsing their head.
+and others are refused: by the protocol where it can (`http.bounded`), at the price of parsing them,
+else by the middleware.
 """
 
 import asyncio
@@ -49,6 +50,7 @@ class LoadShedding:
     def __init__(self, telemetry: Telemetry, gate: CommitGate) -> None:
         self._gate, self._delay = gate, telemetry.loop_delay
         self._shed = {path: telemetry.shed.labels(path) for path in PARTS}
+        self._refused = {path: telemetry.requests.labels(path, "POST", "503") for path in PARTS}
         self._least, self._interval_began, self._answered = inf, -inf, 0
         self._late_until, self._rate = -inf, 0.0
         self.overloaded, self.bound = False, LEAST
@@ -60,6 +62,7 @@ class LoadShedding:
         refused = self._gate.waiting >= PARTS[path] * self.bound
         if refused:
             self._shed[path].inc()
+            self._refused[path].inc()
         return refused
 
     async def run(self) -> None:
@@ -93,8 +96,8 @@ class LoadShedding:
         self.overloaded = overloaded
 
 
-async def refuse(send: Send, request_id: str) -> None:
-    """Answer 503 as `problems.respond` would, in a tenth of the time."""
+def refusal_of(request_id: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Headers and body of a 503, as `problems.respond` would make them, in a tenth of the time."""
     name = request_id.encode()
     body = b"".join((_BEFORE, name, _AFTER))
     headers = [
@@ -103,5 +106,10 @@ async def refuse(send: Send, request_id: str) -> None:
         (b"content-length", b"%d" % len(body)),
         (b"retry-after", b"%d" % RETRY_AFTER_SECONDS),
     ]
+    return headers, body
+
+
+async def refuse(send: Send, request_id: str) -> None:
+    headers, body = refusal_of(request_id)
     await send({"type": "http.response.start", "status": 503, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -91,8 +91,7 @@ class RequestMiddleware:
             return
         path: str = scope["path"]
         name = request_id.of(scope)
-        if self._shedding.overloaded and self._shedding.refuses(path):
-            self._telemetry.requests.labels(path, method_of(scope), "503").inc()
+        if self._shedding.overloaded and scope["method"] == "POST" and self._shedding.refuses(path):
             await refuse(send, name)
             return
         start = perf_counter()

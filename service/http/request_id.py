@@ -31,9 +31,13 @@ def new() -> str:
 
 def of(scope: Scope) -> str:
     given = headers_of(scope).get(NAME)
-    if given is not None and SANE.fullmatch(text := given[-1].decode("latin-1")):
-        return text
-    return new()
+    return new() if given is None else sane(given[-1])
+
+
+def sane(given: bytes) -> str:
+    """The id that a caller gave, or one of ours in its place."""
+    text = given.decode("latin-1")
+    return text if SANE.fullmatch(text) else new()
 
 
 def write(headers: list[tuple[bytes, bytes]], id: str) -> list[tuple[bytes, bytes]]:

@@ -34,7 +34,7 @@ class Service:
     def __init__(self, wire: Wire, limits: Limits, trusted: Any, now: float = 0.0) -> None:
         self.wire, self.now, self.telemetry = wire, now, Telemetry()
         self.connections = Connections(limits, trusted, self.telemetry, lambda: self.now)
-        self._protocol = protocol(self.connections)
+        self._protocol = protocol(self.connections, wire.services.shedding)
 
     def connect(self, peer: str = "127.0.0.1") -> Connection:
         return Connection(self.wire.app, self._protocol, self.wire.run, peer)

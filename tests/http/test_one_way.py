@@ -171,7 +171,7 @@ def test_nobody_waits_for_others_where_every_connection_waits(
 ) -> None:
     """After the first answers the log pauses, for what else may come. Nothing else can."""
     monkeypatch.setattr("service.log.writer.APART_SECONDS", 60.0)
-    http = protocol(wire.services.connections)
+    http = protocol(wire.services.connections, wire.services.shedding)
     connections = [Connection(wire.app, http, wire.run) for _ in range(SOME)]
     gone = Connection(wire.app, http, wire.run)
     body = b'{"context": {"persona": "cat"}, "policy": "linucb"}'

@@ -92,7 +92,7 @@ def test_a_decision_waits_for_a_log_that_is_stuck_only_so_long() -> None:
 def test_a_silent_connection_is_closed(wire: Wire) -> None:
     connections = wire.services.connections
     connections.limits = replace(connections.limits, idle_seconds=0.1)
-    connection = Connection(wire.app, protocol(connections), wire.run)
+    connection = Connection(wire.app, protocol(connections, wire.services.shedding), wire.run)
     body = b'{"context": {"persona": "cat"}}'
     connection.send(head("/select", len(body), {"Content-Type": "application/json"}) + body)
     assert connection.receive().status_code == 200
