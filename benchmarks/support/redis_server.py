@@ -91,3 +91,27 @@ def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
         yield server.start()
     finally:
         server.kill()
+
+
+class RedisSentinel(RedisServer):
+    """Watches one primary, named `shop`, by itself: a quorum of one."""
+
+    def __init__(self, folder: Path, primary: RedisServer) -> None:
+        super().__init__(folder)
+        settings = folder / "sentinel.conf"  # it writes there what it finds out
+        settings.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\nlogfile {self._log}\n"
+            f"sentinel monitor shop 127.0.0.1 {primary.port} 1\n"
+            "sentinel down-after-milliseconds shop 1000\n"
+        )
+        self._command = [self._command[0], str(settings), "--sentinel"]
+
+
+@contextmanager
+def redis_sentinel(folder: Path, primary: RedisServer) -> Iterator[RedisSentinel]:
+    sentinel = RedisSentinel(folder, primary)
+    try:
+        sentinel.start()
+        yield sentinel
+    finally:
+        sentinel.kill()

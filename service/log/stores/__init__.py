@@ -3,7 +3,10 @@
 from service.errors import ConfigurationError
 from service.log.stores.store import Store
 
-__all__ = ["Store", "open_store"]
+__all__ = ["REDIS", "Store", "open_store"]
+
+REDIS = frozenset({"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"})
+"""Schemes of the shared store."""
 
 
 def open_store(url: str, *, readonly: bool = False, redis_replicas: int = 0) -> Store:
@@ -16,7 +19,7 @@ def open_store(url: str, *, readonly: bool = False, redis_replicas: int = 0) -> 
         from service.log.stores.sqlite import SqliteStore
 
         return SqliteStore.from_url(url, readonly=readonly)
-    if scheme in ("redis", "rediss", "unix"):
+    if scheme in REDIS:
         from service.log.stores.redis import RedisStore
 
         return RedisStore.from_url(url, replicas=redis_replicas)

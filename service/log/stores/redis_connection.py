@@ -6,17 +6,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from service.errors import ConfigurationError, StoreUnavailable
+from service.errors import StoreUnavailable
 from service.log.stores.redis_scripts import Command
+from service.log.stores.redis_url import RedisUrl
 
 CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
 WAITERS = 4
@@ -46,18 +43,11 @@ class RedisConnection:
 
     def __init__(self, url: str, replicas: int, patience: Patience) -> None:
         self.replicas, self._patience = replicas, patience
-        try:
-            parts = urlsplit(url)
-            self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-            if parts.scheme != "unix":
-                int(parts.path.strip("/") or 0)  # a name would silently be database 0
-            self._client = _client(url, CONNECTIONS, patience.connect_s, patience.reply_s)
-            waits_s = patience.block_s + patience.reply_s
-            self._waiter = _client(url, WAITERS, patience.connect_s, waits_s)
-        except ValueError:  # its text may hold a part of the password
-            raise ConfigurationError(
-                "FORAGE_STORE: not a Redis URL; use redis://[[user]:password@]host[:port][/db]"
-            ) from None
+        parsed = RedisUrl(url)
+        self.name = parsed.name
+        self._client = parsed.client(CONNECTIONS, patience.connect_s, patience.reply_s)
+        waits_s = patience.block_s + patience.reply_s
+        self._waiter = parsed.client(WAITERS, patience.connect_s, waits_s)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -135,18 +125,3 @@ class RedisConnection:
 def pattern_of(prefix: str) -> str:
     """Of the keys that begin with a prefix."""
     return re.sub(r"([][*?\\^])", r"\\\1", prefix) + "*"
-
-
-def _client(url: str, connections: int, connect_s: float, reply_s: float) -> Reply:
-    return Redis.from_pool(
-        BlockingConnectionPool.from_url(
-            url,
-            max_connections=connections,
-            timeout=connect_s,
-            socket_connect_timeout=connect_s,
-            socket_timeout=reply_s,
-            # a lost reply may belong to a done append: only a caller with identities may repeat it
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
-    )

@@ -7,6 +7,7 @@ redis       the shared store's settings, memory, replicas and clock
 service     a running one: its answers, clock, experiments and training
 """
 
+from service.log.stores import REDIS
 from service.maintenance.doctor.checks import Check, fault, text, warning
 from service.maintenance.doctor.host import examine_host, examine_secrets
 from service.maintenance.doctor.service import examine_service
@@ -23,7 +24,7 @@ async def examine(settings: Settings, url: str | None) -> list[Check]:
         from service.maintenance.doctor.sqlite import examine_sqlite
 
         found += examine_sqlite(settings)
-    elif scheme in ("redis", "rediss", "unix"):
+    elif scheme in REDIS:
         from service.maintenance.doctor.redis import examine_redis
 
         found += await examine_redis(settings)

@@ -7,8 +7,10 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from service.errors import ConfigurationError
 from service.log.stores.redis_fitness import durability, unfit
 from service.log.stores.redis_scripts import EXPERIMENTS, LAYOUT, MOST_SKEW_S, PROCESSES, key_of
+from service.log.stores.redis_url import RedisUrl
 from service.maintenance.doctor.checks import Check, fault, ok, size, warning
 from service.maintenance.doctor.sqlite import tail
 from service.settings import Settings
@@ -22,14 +24,11 @@ SET = "CONFIG SET {}, and the same in redis.conf"
 
 async def examine_redis(settings: Settings) -> list[Check]:
     try:
-        client: Redis = Redis.from_url(
-            settings.store,
-            decode_responses=True,
-            socket_timeout=TIMEOUT_S,
-            socket_connect_timeout=TIMEOUT_S,
+        client: Redis = RedisUrl(settings.store).client(
+            1, TIMEOUT_S, TIMEOUT_S, decode_responses=True
         )
-    except ValueError:  # its text may hold a part of the password
-        return [fault("store", "not a Redis URL", "redis://[[user]:password@]host[:port][/db]")]
+    except ConfigurationError as error:
+        return [fault("store", str(error), "correct FORAGE_STORE")]
     found: list[Check] = []
     async with client:
         try:
