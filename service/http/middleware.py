@@ -15,7 +15,7 @@ from service.http.access import Authentication
 from service.http.load_shedding import LoadShedding, refuse
 from service.http.pacing import Pacing
 from service.http.problems import REFUSALS, problem, refusal, respond
-from service.http.scope import CALLER, declared_length
+from service.http.scope import CALLER, PROBES, declared_length
 from service.observability.logs import REQUEST_ID
 from service.observability.telemetry import Telemetry
 
@@ -125,7 +125,7 @@ class RequestMiddleware:
     def _count(self, scope: Scope, status: int, start: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         self._telemetry.requests.labels(route, method_of(scope), str(status)).inc()
-        probe = route == "/readyz"  # asked every second, and not ready for a reason
+        probe = route in PROBES  # asked every second, and refused for a reason
         level = logging.WARNING if status >= 500 and not probe else logging.DEBUG
         if logger.isEnabledFor(level):
             logger.log(

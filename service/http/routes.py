@@ -48,15 +48,19 @@ async def activate(
     return ActivationAnswer(status=await services.settlements.activate(id, experiment, grant))
 
 
-@router.get("/healthz", tags=["operate"])
-async def healthz(services: ServicesDep) -> Health:
-    """The process is alive, and what its log promises."""
+@router.get("/healthz", tags=["operate"], responses={503: {"model": Health}})
+async def healthz(services: ServicesDep, response: Response) -> Health:
+    """The process is alive, and what its log promises. 503: only a restart or its operator can mend
+    its log; one that may come back by itself makes it `degraded`."""
+    journal = services.journal
+    if journal.hopeless:
+        response.status_code = 503
     return Health(
-        status="degraded" if services.journal.degraded else "ok",
+        status="failed" if journal.hopeless else "degraded" if journal.degraded else "ok",
         version=__version__,
         store=services.settings.store.partition("://")[0],
         durability=services.store.durability,
-        quarantined=len(services.journal.quarantined),
+        quarantined=len(journal.quarantined),
     )
 
 

@@ -365,7 +365,10 @@ class DecisionAnswer(BaseModel):
 
 
 class Health(BaseModel):
-    status: Literal["ok", "degraded"]
+    status: Literal["ok", "degraded", "failed"] = Field(
+        description="degraded: the log is gone at present; failed: it is not the log that this "
+        "process has folded, or is damaged, and the service's own log says how."
+    )
     version: str
     store: str
     durability: str = Field(description="What an acknowledged write survives.")

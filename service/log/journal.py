@@ -95,6 +95,11 @@ class Journal:
         return self._writer.degraded
 
     @property
+    def hopeless(self) -> bool:
+        """It cannot be written, and only a restart or an operator can mend that."""
+        return self._writer.hopeless
+
+    @property
     def queued(self) -> int:
         return self._writer.queued
 

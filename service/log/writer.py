@@ -69,6 +69,7 @@ class Writer:
         self._writing: asyncio.Task[None] | None = None
         self._recent: deque[tuple[float, Entry, AnyEvent | None]] = deque(maxlen=RECENT)
         self._closing = False
+        self._fault: Exception | None = None
         self.degraded = False
 
     @property
@@ -80,6 +81,13 @@ class Writer:
     def buffered(self) -> int:
         """Answered decisions that wait in memory for the log."""
         return len(self._buffer)
+
+    @property
+    def hopeless(self) -> bool:
+        """The log is gone, and does not come back by itself: it is not the one that was folded, or
+        it is damaged. A store that does not answer may."""
+        fault = self._fault
+        return isinstance(fault, StoreError) and not isinstance(fault, StoreUnavailable)
 
     def start(self) -> None:
         self._writing = asyncio.create_task(self._write())
@@ -353,7 +361,7 @@ class Writer:
         if not self.degraded:
             bug = None if isinstance(fault, StoreError) else fault
             logger.error("the log cannot be written or folded: %s", fault, exc_info=bug)
-            self.degraded = True
+            self.degraded, self._fault = True, fault
             self._degraded_gauge.set(1)
             self._background.spawn(self._restore(str(fault)))
 
@@ -365,12 +373,13 @@ class Writer:
                 await self._commit_buffered(PAGE)  # even none, to see whether it can be written
                 await self._follower.fold_all_to_end()  # also events whose answer was lost
             except Exception as fault:
+                self._fault = fault
                 if str(fault) != last_fault:
                     last_fault = str(fault)
                     logger.error("the log is still gone: %s", fault)
                 continue
             if not self._buffer:
-                self.degraded = False
+                self.degraded, self._fault = False, None
                 self._degraded_gauge.set(0)
                 logger.warning("the log can be written again")
 

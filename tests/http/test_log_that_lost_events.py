@@ -157,6 +157,8 @@ def test_an_emptied_log_is_not_served_as_if_it_were_new(caplog: pytest.LogCaptur
         assert "the log is empty" in caplog.text
         wire.sleep(2.5 * RETRY_SECONDS)
         assert wire.get("/readyz").status_code == 503
+        health = wire.get("/healthz")
+        assert (health.status_code, health.json()["status"]) == (503, "failed")
         decision = wire.select()
         answer = wire.post("/reward", {"decision_id": decision["decision_id"], "reward": 1.0})
         expect_problem(answer, 503)

@@ -45,7 +45,9 @@ async def examine_service(settings: Settings, url: str) -> list[Check]:
 
 async def _examine(client: httpx.AsyncClient, memory_bytes: int) -> AsyncIterator[Check]:
     before = time.time()
-    answer = (await client.get("/healthz")).raise_for_status()
+    answer = await client.get("/healthz")
+    if answer.status_code != 503:  # its log is gone for good: `_health` says so
+        answer.raise_for_status()
     after = time.time()
     health = answer.json()
     for check in _health(health):
