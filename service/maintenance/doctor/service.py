@@ -43,11 +43,14 @@ async def examine_service(settings: Settings, url: str) -> list[Check]:
         return [fault("service", say, "start it: forage serve; or correct --url")]
 
 
+async def _ask_health(client: httpx.AsyncClient) -> httpx.Response:
+    answer = await client.get("/healthz")
+    return answer if answer.status_code == 503 else answer.raise_for_status()
+
+
 async def _examine(client: httpx.AsyncClient, memory_bytes: int) -> AsyncIterator[Check]:
     before = time.time()
-    answer = await client.get("/healthz")
-    if answer.status_code != 503:  # its log is gone for good: `_health` says so
-        answer.raise_for_status()
+    answer = await _ask_health(client)
     after = time.time()
     health = answer.json()
     for check in _health(health):
@@ -84,7 +87,7 @@ def _health(health: JsonObject) -> Iterator[Check]:
         say = f"Forage {health['version']} on {health['store']}: {health['durability']}"
         yield ok("service", say)
     else:
-        say = "it is degraded: it cannot write the log, and accepts no reward"
+        say = f"it is {health['status']}: it cannot write the log, and accepts no reward"
         yield fault("service", say, "look at the store; docs/troubleshooting.md")
     if health.get("quarantined"):
         say = f"{health['quarantined']} experiments are not served: an event cannot be folded"
