@@ -35,6 +35,9 @@ a second each read would find one or two, and cost ten times their fold."""
 DISCOVER_SECONDS = 0.5
 """Between two searches for experiments that other processes have defined."""
 
+REVIEW_SECONDS = 30.0
+"""Between two looks at the settings of a shared store."""
+
 BEHIND_SECONDS = 2.0
 """Longest lag of a process that is ready: later its states are not those of the others any more."""
 
@@ -51,6 +54,7 @@ class Journal:
         clock: LogClock,
         witness: Witness | None = None,
     ) -> None:
+        self._durability_changes = telemetry.durability_changes
         self._store, self._witness = store, witness or Witness(None)
         self._background = background = Background()
         self.presence = Presence(store)
@@ -150,6 +154,7 @@ class Journal:
         if self._store.shared:
             self.spawn(self._tail())
             self.spawn(self.presence.run())
+            self.spawn(self._review())
 
     async def close(self) -> None:
         """Write what waits, and snapshot what changed."""
@@ -185,6 +190,22 @@ class Journal:
         await self.append(Append(name, encode_event(event), {mark: str(position)}), event)
         if not await self._follower.lift(name):
             logger.warning("experiment %s: another event cannot be folded", name)
+
+    async def _review(self) -> None:
+        """See that the settings of a shared store were changed while it is used."""
+        while True:
+            await asyncio.sleep(REVIEW_SECONDS)
+            before = self._store.durability
+            try:
+                await self._store.review()
+                await self._store.commit([])
+            except Exception as fault:
+                self._writer.degrade(fault)
+            if self._store.durability == before:
+                continue
+            self._durability_changes.inc()
+            now = self._store.durability
+            logger.warning("the store was set otherwise: %s Before: %s", now, before)
 
     async def _tail(self) -> None:
         """Follow the log. Events that a commit of our own has just read up are not read again."""

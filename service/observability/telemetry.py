@@ -202,6 +202,10 @@ class Telemetry:
             "forage_lost_decisions_total", "Unlogged decisions that the buffer had no room for."
         )
         self.degraded = gauge("forage_degraded", "1 while the log cannot be written.")
+        self.durability_changes = counter(
+            "forage_durability_changes_total",
+            "Times that a shared store was set to keep writes otherwise while it was used.",
+        )
         self.refused = counts(
             "forage_refused_total",
             "Requests refused for their key, or for want of one.",

@@ -264,6 +264,9 @@ def test_durability_says_what_the_server_does(server: RedisServer) -> None:
     run(server, always)
     server.command("CONFIG", "SET", "appendfsync", "everysec")
     run(server, everysec)
+    kept = {"appendonly": "yes", "appendfsync": "always", "min-replicas-to-write": "1"}
+    assert "min-replicas-to-write" not in redis_fitness.durability(kept, replicas=1)
+    assert redis_fitness.durability(kept, replicas=2).endswith("(min-replicas-to-write 1).")
     assert "appendonly no" in redis_fitness.durability({"appendonly": "no"})
     assert "appendfsync no" in redis_fitness.durability({"appendonly": "yes", "appendfsync": "no"})
 

@@ -15,7 +15,7 @@ from service.log.stores import redis_commit, redis_restoring
 from service.log.stores import redis_tables as tables
 from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Part, Removal
 from service.log.stores.redis_connection import Patience, RedisConnection
-from service.log.stores.redis_fitness import durability, unfit
+from service.log.stores.redis_fitness import LEAST_REPLICAS, durability, unfit
 from service.log.stores.redis_scripts import (
     EXPERIMENTS,
     LAYOUT,
@@ -49,6 +49,7 @@ class RedisStore(Store):
         patience: Patience = PATIENCE,
     ) -> None:
         self.durability = durability({})
+        self._unfit: str | None = None
         self._redis = RedisConnection(url, replicas, patience)
         self._restoring, self._restore = restoring, secrets.token_hex(8)
 
@@ -60,8 +61,9 @@ class RedisStore(Store):
         redis = self._redis
         try:
             await redis.do("PING")
-            if reason := unfit(await redis.information("INFO")):
-                raise StoreError(f"{redis.name}: {reason}")
+            await self.review()
+            if self._unfit:
+                raise StoreError(self._unfit)
             if not self._restoring:
                 await redis_restoring.check_whole(redis)
             await redis.do("SET", "forage:layout", LAYOUT, "NX")
@@ -73,11 +75,16 @@ class RedisStore(Store):
                 )
             if layout < LAYOUT:
                 await redis.do("SET", "forage:layout", LAYOUT)
-            configuration = await redis.information("CONFIG GET", "append*")
-            self.durability = durability(configuration, redis.replicas)
         except BaseException:
             await self.close()
             raise
+
+    async def review(self) -> None:
+        redis = self._redis
+        reason = unfit(await redis.information("INFO"))
+        self._unfit = f"{redis.name}: {reason}" if reason else None
+        configuration = await redis.information("CONFIG GET", "append*", LEAST_REPLICAS)
+        self.durability = durability(configuration, redis.replicas)
 
     async def close(self) -> None:
         await self._redis.close()
@@ -88,6 +95,10 @@ class RedisStore(Store):
         return [name for name, exists in zip(names, exist, strict=True) if exists]
 
     async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
+        if self._unfit:
+            await self.review()
+            if self._unfit:
+                raise StoreUnavailable(self._unfit)
         if not entries:
             await self._probe()
             return []

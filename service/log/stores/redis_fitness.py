@@ -16,11 +16,18 @@ def unfit(info: Mapping[str, object]) -> str | None:
     return None
 
 
+LEAST_REPLICAS = "min-replicas-to-write"
+
+
 def durability(configuration: Mapping[str, str], replicas: int = 0) -> str:
-    """What CONFIG GET append* and replicas mean for an acknowledged write."""
+    """What CONFIG GET append* and min-replicas-to-write, and replicas, mean for an acknowledged
+    write."""
     if replicas:
-        own = durability(configuration)
-        return f"{own} {replicas} of its replicas hold it before it is acknowledged."
+        own, least = durability(configuration), int(configuration.get(LEAST_REPLICAS, replicas))
+        text = f"{own} {replicas} of its replicas hold it before it is acknowledged."
+        if least < replicas:
+            text += f" A Redis that was replaced goes on to take writes ({LEAST_REPLICAS} {least})."
+        return text
     if not configuration:
         return "Unknown: this Redis does not tell how it keeps writes (CONFIG GET is refused)."
     if configuration.get("appendonly") != "yes":

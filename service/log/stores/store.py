@@ -129,6 +129,10 @@ class Backend(Protocol):
 class Store(Backend):
     """A backend, and what services, readers and backups ask of any backend."""
 
+    async def review(self) -> None:
+        """Say in `durability` what holds now; commits are refused while the store may not hold a
+        log. Raises StoreUnavailable."""
+
     # -- the log -------------------------------------------------------------------------------
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
