@@ -5,6 +5,8 @@ import logging
 from dataclasses import replace
 from time import time
 
+from msgspec import structs
+
 from service.bandits.policies.candidates import LARGE
 from service.errors import LogGap, StoreError, StoreUnavailable
 from service.log.background import Background
@@ -183,12 +185,14 @@ class Changes(Observer):
             self.recovered(live)
 
     async def _log(self, live: Live, event: ChangeDetected, mark: str) -> None:
-        entry = Append(live.state.name, encode_event(event), {mark: ""})
         while True:
+            entry = Append(live.state.name, encode_event(event), {mark: ""})
             try:
                 outcome = await self._writer.append(entry, event)
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
+                # A clock that the store refused may have been set right meanwhile.
+                event = structs.replace(event, at=self._clock.now(live.state))
                 continue
             if isinstance(outcome, Appended):  # else another process was first
                 logger.warning(

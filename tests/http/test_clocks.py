@@ -1,9 +1,13 @@
 """Clocks that are set while rewards are accepted: each counts once, whatever they say."""
 
+from pathlib import Path
+
 import pytest
 
+from benchmarks.support.redis_server import redis_server
 from service.log.stores.memory import MemoryStore
-from tests.support.service import Json, Wire, serving
+from service.log.stores.redis import RedisStore
+from tests.support.service import Json, Wire, expect_problem, serving
 from tests.support.wall import Wall
 
 HOUR_S = 3_600.0
@@ -70,8 +74,7 @@ def test_what_was_forgotten_by_the_log_s_time_is_refused_after_the_clock_went_ba
     wall.jump(-55 * HOUR_S)
     with serving(store) as wire:
         for each in decisions:
-            body = {"decision_id": each["decision_id"], "reward": 1.0}
-            assert wire.post("/reward", body).status_code == 410
+            expect_problem(wire.post("/reward", _reward(each)), 410)
         assert count(wire) == 2 * VISITS
 
 
@@ -88,3 +91,24 @@ def test_marks_are_forgotten_without_a_retention(wall: Wall) -> None:
 
 def _marks(store: MemoryStore) -> list[str]:
     return list(store._experiments["shop"].marks)
+
+
+def test_a_service_whose_clock_differs_from_that_of_redis_takes_no_reward(
+    wall: Wall, tmp_path: Path
+) -> None:
+    """It decides from memory, says that it is not ready, and goes on once the clocks agree."""
+    with redis_server(tmp_path) as server, serving(RedisStore(server.url)) as wire:
+        decision = wire.select(policy="linucb")
+        wall.jump(2.5 * HOUR_S)
+        expect_problem(wire.post("/reward", _reward(decision)), 503)
+        assert wire.get("/readyz").status_code == 503
+        assert wire.select(policy="linucb")["logged"] is False
+        wire.until(lambda: wire.metrics()["forage_store_clock_skew_seconds"] > 2 * HOUR_S)
+        wall.jump(-2.5 * HOUR_S)
+        wire.until(lambda: wire.get("/readyz").status_code == 200)
+        assert [wire.reward(decision, 1.0) for _ in range(2)] == ["accepted", "duplicate"]
+        assert count(wire) == 1
+
+
+def _reward(decision: Json) -> Json:
+    return {"decision_id": decision["decision_id"], "reward": 1.0}

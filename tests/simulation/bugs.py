@@ -4,14 +4,27 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from itertools import count
 from unittest import mock
 
+import service.log.clock
 from service.log.live import Live
 from service.log.observers import Snapshots
-from service.log.stores.base import Append, Appended, CommitResult, Entry, Known, Mark, Snapshot
+from service.log.stores.base import (
+    Append,
+    Appended,
+    CommitResult,
+    Cut,
+    Entry,
+    Known,
+    Mark,
+    Snapshot,
+)
 from service.log.writer import Committed, Writer
+from service.maintenance import retention
 from service.maintenance.erasure import Eraser
+from service.maintenance.retention import Retention
 from service.serving.chain import Settlement
 from service.state.events import AnyEvent
 from service.state.fold import State
@@ -138,6 +151,19 @@ def erasure_that_leaves_links() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def marks_forgotten_by_the_wall_clock() -> Iterator[None]:
+    """A clock that ran ahead takes marks, and their tokens are accepted once it is back."""
+    right = Retention._cut
+
+    async def cut(self: Retention, live: Live) -> Cut:
+        before = service.log.clock.time() - retention.MARGIN_S
+        return replace(await right(self, live), marks_before=before)
+
+    with mock.patch.object(Retention, "_cut", cut):
+        yield
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", " "): bug
     for bug in (
@@ -148,5 +174,6 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         fold_that_skips_a_gap,
         stale_version_served,
         erasure_that_leaves_links,
+        marks_forgotten_by_the_wall_clock,
     )
 }

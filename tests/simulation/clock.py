@@ -1,4 +1,5 @@
-"""Virtual time: an event loop that never waits, and wall clocks that go as a rule says."""
+"""Virtual time: an event loop that never waits, wall clocks that go as a rule says, and steady ones
+that know how much time has passed."""
 
 import asyncio
 import sys
@@ -6,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import Context, ContextVar
+from math import inf
 from random import Random
 from types import ModuleType
 from typing import Any, Protocol
@@ -15,12 +17,19 @@ import service.log.clock
 import service.log.presence
 import service.log.replay
 import service.log.writer
+import service.maintenance.retention
 import service.security.token
 import service.serving.engine
 import service.serving.recorder
 import service.serving.traffic
 
 EPOCH = 1_700_000_000.0
+
+MOST_SKEW_S = 60.0
+"""A shared store refuses processes whose clock is wrong by more."""
+
+MARGIN_S = 300.0
+"""Marks are forgotten so long after log time has passed their `keep_until`."""
 
 
 class Owner(Protocol):
@@ -84,17 +93,33 @@ def _owned(
 
 
 class Clock:
-    """Wall clocks over a loop: they jump together, and a process's own may be wrong."""
+    """Wall clocks over a loop: they jump together, and a process's own may be wrong.
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    shared   the store refuses processes whose clock is wrong by more than MOST_SKEW_S
+    """
+
+    def __init__(self, loop: VirtualLoop, *, shared: bool) -> None:
         self._loop, self.offset = loop, EPOCH
+        self._most_s, self._ahead_s = MOST_SKEW_S if shared else inf, 0.0
 
     def true(self) -> float:
         return self._loop.now + self.offset
 
+    def latest(self) -> float:
+        """By the clock that was ahead most of those that may write."""
+        return self.true() + self._ahead_s
+
     def time(self) -> float:
-        owner = OWNER.get()
-        return self.true() + (owner.skew if owner is not None else 0.0)
+        skew = skew_of_owner()
+        if skew <= self._most_s:
+            self._ahead_s = max(self._ahead_s, skew)
+        return self.true() + skew
+
+
+def skew_of_owner() -> float:
+    """Of the process that asks."""
+    owner = OWNER.get()
+    return 0.0 if owner is None else owner.skew
 
 
 @contextmanager
@@ -119,6 +144,7 @@ def injected(clock: Clock, rng: Random) -> Iterator[None]:
         for module in _with_clocks():
             stack.enter_context(mock.patch.object(module, "time", clock.time))
         stack.enter_context(mock.patch.object(service.log.clock, "steady", clock.true))
+        stack.enter_context(mock.patch.object(service.maintenance.retention, "MARGIN_S", MARGIN_S))
         for module in (service.log.replay, service.log.writer):
             stack.enter_context(mock.patch.object(module, "perf_counter", stopwatch))
         for module in (

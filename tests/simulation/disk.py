@@ -8,10 +8,11 @@ from random import Random
 from typing import Any, Literal
 
 from service.errors import StoreUnavailable
-from service.log.stores.base import Appended, CommitResult, Cut, Entry, Erasure, Snapshot
+from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Snapshot
 from service.log.stores.memory import MemoryStore
 from service.serving.chain import ERASED
 from service.state.events import AnyEvent, decode_decision, decode_event
+from tests.simulation.clock import MOST_SKEW_S, skew_of_owner
 
 Fault = Literal["refuse", "lose", "part", "late"]
 """Of a commit. refuse: nothing is kept; lose: all is kept, and the answer is lost; part: the same,
@@ -19,17 +20,13 @@ of some entries; late: the answer is an error now, and the entries are kept late
 waits in a server's buffer: of shared stores alone)."""
 
 LATENCIES = (0.0, 0.001, 0.004, 0.02)
-LARGEST_SKEW_S = 30.0
-"""By so much is the clock of a process wrong at most."""
-
-FORGET_AFTER_S = 300.0
-"""Redis forgets marks this long after their `keep_until`."""
 
 
 class Disk(MemoryStore):
     """What is kept. An experiment is looked at from outside the service through `events` and
     `rows`: with what was trimmed, and events as they were before they were erased.
 
+    now        by the clock that was ahead most of those that may write
     misdeeds   what was taken out and should not have been
     """
 
@@ -39,19 +36,14 @@ class Disk(MemoryStore):
         self._now = now
         self.late: set[asyncio.Task[None]] = set()
         self.damaged: set[bytes] = set()
-        self._forget_at: dict[tuple[str, str], float] = {}
         self._past_events: dict[int, bytes] = {}
         self._past_rows: dict[str, bytes] = {}
         self._past_blobs: dict[str, bytes] = {}
         self.misdeeds: list[str] = []
 
     async def take(self, entry: Entry) -> CommitResult:
-        """One entry, whole or not at all. What may be forgotten by now is."""
-        self.forget()
+        """One entry, whole or not at all."""
         [outcome] = await self.commit([entry])
-        if isinstance(outcome, Appended) and entry.keep_until is not None:
-            for identity in entry.marks:
-                self._forget_at[entry.experiment, identity] = entry.keep_until + FORGET_AFTER_S
         return outcome
 
     def events(self, name: str, after: int = 0) -> list[AnyEvent]:
@@ -87,9 +79,10 @@ class Disk(MemoryStore):
         count = await super().trim(experiment, cut, limit)
         gone = {at: events[at] for at in events.keys() - kept.events.keys()}
         self._past_events = gone | self._past_events  # as they were before an erasure
+        now = max(self._now(), *(event.at for event in self.events(experiment)))
         for row in rows.keys() - kept.decisions.keys():
             self._past_rows[row] = rows[row]
-            if decode_decision(rows[row]).accept_until >= self._now() + LARGEST_SKEW_S:
+            if decode_decision(rows[row]).accept_until >= now:
                 self.misdeeds.append(f"decision {row} was trimmed while it was open")
         return count
 
@@ -104,13 +97,6 @@ class Disk(MemoryStore):
 
     def kept_blob(self, name: str, key: str) -> bytes:
         return (self._experiments[name].blobs | self._past_blobs)[key]
-
-    def forget(self) -> None:
-        """Trim marks that need not be kept any more."""
-        for (name, identity), at in list(self._forget_at.items()):
-            if at < self._now():
-                del self._forget_at[name, identity]
-                self._experiments[name].marks.pop(identity, None)  # it may have been erased
 
     def corrupt(self, rng: Random) -> None:
         """Change a bit of a newest snapshot, or cut it short."""
@@ -164,9 +150,9 @@ class Line:
         """Every call that changes no log: there and back."""
         call = getattr(self._disk, verb)
 
-        async def through(*arguments: Any) -> Any:
+        async def through(*arguments: Any, **options: Any) -> Any:
             await self._trip()
-            answer = await call(*arguments)
+            answer = await call(*arguments, **options)
             await self._trip()
             return answer
 
@@ -179,6 +165,8 @@ class Line:
     async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         """Entry by entry: those of other processes may come between."""
         await self._trip()
+        if self.shared and abs(skew_of_owner()) > MOST_SKEW_S:
+            raise StoreUnavailable("the clock of this process is wrong")
         fault = self.faults.popleft() if self.faults else None
         if fault == "late" and self.shared:
             self._keep_later(entries)

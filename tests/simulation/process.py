@@ -41,10 +41,10 @@ class Process:
     skew   seconds that its wall clock is ahead
     """
 
-    def __init__(self, disk: Disk, definition: Definition, rng: Random) -> None:
+    def __init__(self, disk: Disk, definition: Definition, rng: Random, skew: float = 0.0) -> None:
         """In a context of its own; where the store cannot be opened, again and again."""
         self.definition, self.line = definition, Line(disk, rng)
-        self.skew, self.dead = 0.0, False
+        self.skew, self.dead = skew, False
         self.services: Services | None = None
         self._tasks: list[asyncio.Task[Any]] = []
         self._stopping = asyncio.Event()

@@ -1,5 +1,6 @@
 """What may happen next, each a small change of a world by chance."""
 
+import asyncio
 from functools import partial
 from random import Random
 
@@ -9,6 +10,9 @@ from tests.simulation.world import LEEWAY_S, Rule, World
 
 RECENT = 6
 OUTAGES_S = (150.0, 1_000.0)
+HOUR_S = 3_600.0
+AHEAD_S = (3 * HOUR_S, 55 * HOUR_S)
+SKEWS_S = (0.0, -3.0, 3.0, -30.0, 30.0, -3 * HOUR_S, *AHEAD_S)
 
 
 def _visit(world: World, rng: Random) -> Visit | None:
@@ -150,7 +154,7 @@ async def corrupt_snapshot(world: World, rng: Random) -> None:
 # -- time, and what is served ------------------------------------------------------------------
 
 
-async def jump_clock(world: World, rng: Random) -> None:
+async def pass_time(world: World, rng: Random) -> None:
     world.jump(rng.choice((0.5, 2.0, 5.0, 20.0, 50.0)))
 
 
@@ -160,8 +164,25 @@ async def outage(world: World, rng: Random) -> None:
 
 
 async def skew_clock(world: World, rng: Random) -> None:
+    """A wall clock alone; it goes back before or after the next start of its process."""
     if process := world.any_process(rng):
-        process.skew = rng.choice((-30.0, -3.0, 0.0, 3.0, 30.0))
+        process.skew = rng.choice(SKEWS_S)
+
+
+async def swing_clock(world: World, rng: Random) -> None:
+    """A wall clock runs far ahead, perhaps over a restart; what is old by it is trimmed; it goes
+    back, and a caller repeats itself."""
+    if process := world.any_process(rng):
+        process.skew = rng.choice(AHEAD_S)
+        if rng.random() < 0.5:
+            await world.lose(process)
+            await world.start_all()
+            await asyncio.sleep(1.0)
+        await trim(world, rng)
+        await asyncio.sleep(rng.choice((0.1, 2.0)))
+        for process in world.processes:
+            process.skew = 0.0
+        await duplicate(world, rng)
 
 
 async def train(world: World, rng: Random) -> None:
@@ -201,9 +222,10 @@ RULES: dict[Rule, int] = {
     store_down: 1,
     store_slow: 1,
     corrupt_snapshot: 1,
-    jump_clock: 2,
+    pass_time: 2,
     outage: 1,
     skew_clock: 1,
+    swing_clock: 2,
     train: 4,
     hand_over: 4,
     define: 2,

@@ -15,8 +15,8 @@ from service.definition.select_request import SelectRequest
 from service.errors import ForageError, Refused, StoreUnavailable
 from service.serving.settlement import RewardRequest
 from tests.simulation.audit import Audit
-from tests.simulation.clock import Clock, VirtualLoop, injected
-from tests.simulation.disk import FORGET_AFTER_S, Disk
+from tests.simulation.clock import MARGIN_S, Clock, VirtualLoop, injected
+from tests.simulation.disk import Disk
 from tests.simulation.experiment import TRAINED, Training, definition_of
 from tests.simulation.ledger import CONTRIBUTIONS, Contribution, Ledger, Visit
 from tests.simulation.process import NAME, Bugs, Process, simulated_stores
@@ -28,14 +28,14 @@ HEALING_S = 12.0
 """In which all is well again once the faults are over; a late write takes 5 of them."""
 TRIES = 10
 UNITS = ("ann", "ben", "cleo", "dora")
-LEEWAY_S = FORGET_AFTER_S - 100.0
-"""So far wall clocks may go on between two calms: less than marks are kept."""
+LEEWAY_S = MARGIN_S - 100.0
+"""So much time may pass between two calms: less than marks are kept."""
 
 
 class World:
     """One run: two processes on a shared store, or one that has it for itself.
 
-    leeway_s   how far wall clocks may go on between two calms
+    leeway_s   how much time may pass between two calms
     """
 
     def __init__(self, seed: int, leeway_s: float = LEEWAY_S) -> None:
@@ -44,8 +44,8 @@ class World:
         self._aggregation = self._rng.choice(("first", "sum", "last"))
         self._definition = definition_of(self._aggregation)
         self._loop = VirtualLoop()
-        self._clock = Clock(self._loop)
-        self.disk = Disk(shared=shared, now=self._clock.true)
+        self._clock = Clock(self._loop, shared=shared)
+        self.disk = Disk(shared=shared, now=self._clock.latest)
         self.ledger = Ledger(self._definition.reward)
         self.audit = Audit(self.disk, self.ledger)
         self._bugs = Bugs()
@@ -56,6 +56,8 @@ class World:
         self._revisions = 0
         self._leeway = self._leeway_s = leeway_s
         self._replicas: list[Process | None] = [None] * (2 if shared else 1)
+        self._skews = [0.0] * len(self._replicas)
+        """Of the clocks of their hosts, when they were last up."""
 
     @contextmanager
     def open(self) -> Iterator["World"]:
@@ -116,7 +118,7 @@ class World:
         await asyncio.sleep(HEALING_S)
         await self._ask_again()
         self._leeway = self._leeway_s
-        due = self._clock.true() - HEALING_S / 2
+        due = min(self._clock.true(), *map(_log_time, self.processes)) - HEALING_S / 2
         for _ in range(TRIES):  # an event may just have been written
             if self.audit.caught_up(self.processes):
                 break
@@ -155,11 +157,13 @@ class World:
     async def start_all(self) -> None:
         for index, process in enumerate(self._replicas):
             if process is None:
-                self._replicas[index] = Process(self.disk, self._definition, self._rng)
+                skew = self._skews[index]
+                self._replicas[index] = Process(self.disk, self._definition, self._rng, skew)
 
     async def lose(self, process: Process) -> None:
         process.crash()
-        self._replicas[self._replicas.index(process)] = None
+        index = self._replicas.index(process)
+        self._replicas[index], self._skews[index] = None, process.skew
         await asyncio.sleep(0)
 
     # -- requests ------------------------------------------------------------------------------
@@ -213,7 +217,8 @@ class World:
             return
         rewards = {arm: reward * factor for arm, reward in own.rewards.items()}
         outcome = RewardRequest(visit.token, rewards=rewards, reward_id=own.reward_id)
-        erased = visit.erased
+        # Of a row that went by a clock far ahead, nothing tells whose it was.
+        erased = visit.erased and visit.decision.id not in self.disk.trimmed
 
         def answered(status: str | None, fault: ForageError | None) -> None:
             if factor == 1.0:
@@ -269,7 +274,7 @@ class World:
         return self._loop.now
 
     def jump(self, seconds: float) -> None:
-        """All wall clocks, unless that is further than this world's may go."""
+        """So much time passes, unless that is more than may."""
         if seconds <= self._leeway:
             self._leeway -= seconds
             self._clock.offset += seconds
@@ -285,6 +290,12 @@ class World:
             await asyncio.sleep(HEALING_S)
             self.jump(seconds)
             await self.start_all()
+
+
+def _log_time(process: Process) -> float:
+    assert process.services is not None, "a process cannot start"
+    journal = process.services.journal
+    return journal.now(journal.live[NAME].state)
 
 
 Rule = Callable[[World, Random], Coroutine[Any, Any, None]]

@@ -110,19 +110,25 @@ class RedisStore(Store):
         _, *replies = await self._redis.keep([names, *redis_commit.commands(batch, time())])
         decided = dict[str, Iterator[CommitResult]]()
         for name, reply in zip(batch, replies, strict=True):
-            decided[name], self.clock_skew_seconds = redis_commit.results(batch[name], reply)
+            decided[name], skew = redis_commit.results(batch[name], reply)
+            self._expect_clock(skew)
         return [next(decided[entry.experiment]) for entry in entries]
 
     async def _probe(self) -> None:
         """Whether a commit could write. Raises StoreUnavailable."""
         seconds, micros = await self._redis.do("TIME")
-        self.clock_skew_seconds = skew = time() - int(seconds) - int(micros) / 1e6
-        if abs(skew) > MOST_SKEW_S:
-            raise StoreUnavailable(
-                f"{self._redis.name}: the clock of this service differs by {skew:.0f} s from that "
-                f"of Redis, at most {MOST_SKEW_S:.0f} are allowed: nothing is written"
-            )
+        self._expect_clock(time() - int(seconds) - int(micros) / 1e6)
         await self._redis.keep([("SET", "forage:probe", 1)])  # a write, of what nobody reads
+
+    def _expect_clock(self, skew: float) -> None:
+        """Raises StoreUnavailable."""
+        self.clock_skew_seconds = skew
+        if abs(skew) > MOST_SKEW_S:
+            side = "ahead of" if skew > 0 else "behind"
+            raise StoreUnavailable(
+                f"{self._redis.name}: the clock of this service is {round(abs(skew), -1):.0f} s "
+                f"{side} that of Redis, and may be {MOST_SKEW_S:.0f}: nothing is written"
+            )
 
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
         loop = asyncio.get_running_loop()

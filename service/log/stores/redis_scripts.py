@@ -65,10 +65,7 @@ local identity = #ages - 3  -- where it begins in the key of its mark
 local now, entries = unpack(cmsgpack.unpack(ARGV[1]))
 local time = redis.call('TIME')
 local skew = now - time[1] - time[2] / 1000000
-if math.abs(skew) > MOST_SKEW_S then
-  return redis.error_reply(string.format('the clock of this service differs by %.0f s from that of '
-    .. 'Redis (%s), at most MOST_SKEW_S are allowed: nothing is written', skew, time[1]))
-end
+if math.abs(skew) > MOST_SKEW_S then return {cmsgpack.pack({{}, skew})} end
 local position, since, digest  -- of the last event appended here, and the checksum up to it
 local earlier = {''}  -- the replies, packed, then payloads that rows' ids had already
 
