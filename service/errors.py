@@ -18,6 +18,7 @@ ForageError
 |  `- TooManyRequests   429     more than the rate of the key
 |- StoreError                   the log or the snapshots
 |  |- StoreUnavailable          try again: nothing was acknowledged
+|  |  |- StoreReplaced           the files of the embedded database are others now
 |  |  |- Quarantined     503     this experiment alone: an event of its log cannot be folded
 |  |  `- NoFiniteScores  503     this policy alone: its head or its settings have overflowed
 |  |- StoreLocked               another process holds the embedded database
@@ -154,6 +155,10 @@ class StoreError(ForageError):
 
 
 class StoreUnavailable(StoreError):
+    pass
+
+
+class StoreReplaced(StoreUnavailable):
     pass
 
 

@@ -7,13 +7,13 @@ parts (`service.maintenance.copying`).
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from service.errors import ConfigurationError, StoreUnavailable
 from service.log.reading import Progress, Say, opened, readable_store
-from service.log.stores import Store, open_store, sqlite_copy, sqlite_file
+from service.log.stores import Store, open_store, sqlite_copy, sqlite_file, sqlite_secret
 from service.log.stores.redis import RedisStore
 from service.log.stores.sqlite import SqliteStore
 from service.maintenance.copying import Copied, RemovedMeanwhileError, copied_of, copy
@@ -74,6 +74,8 @@ def _image(source: Path, target: Path, progress: Progress) -> list[Copied]:
     secret = None
     if sqlite_file.key_of(source).exists():  # none where FORAGE_TOKEN_KEYS holds them
         secret = sqlite_file.secret(source)
+        with sqlite_file.ours(source), closing(sqlite_file.connect_to_read(source)) as db:
+            sqlite_secret.expect_fitting(db, source, secret)
     sqlite_copy.check_key(target, secret)
     with _draft(target) as draft:
         sqlite_copy.image(source, draft, lambda done, of: progress.share("pages copied", done, of))

@@ -118,6 +118,7 @@ async def copied(source: Store, target: Backend) -> dict[str, dict[str, object]]
 
 async def fill(store: Store) -> None:
     """Two experiments, with everything that a store can hold."""
+    await store.secret()
     await store.commit(
         [
             event("a", b"1", keep_until=4e9 + 0.25),
@@ -158,6 +159,7 @@ def test_what_was_trimmed_and_erased_stays_so_in_a_copy(backend: Backend, empty:
     target = empty()
 
     async def scenario(source: Store) -> None:
+        await source.secret()
         await source.commit([event(str(n), b"%d" % n) for n in range(1, 7)])
         await source.commit([decision(name) for name in "abcd"])
         await source.save_snapshot("zoo", Snapshot(4, b"s", origin=True))
@@ -180,6 +182,7 @@ def test_an_experiment_of_which_every_event_was_trimmed_goes_on(
     target = empty()
 
     async def scenario(source: Store) -> None:
+        await source.secret()
         await source.commit([event("a"), event("b")])
         await source.save_snapshot("zoo", Snapshot(2, b"s", origin=True))
         while await source.trim("zoo", Cut(2, 0, 0.0), 9):

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from service.errors import ConfigurationError, StoreError, StoreUnavailable
-from service.log.stores import sqlite_file
+from service.log.stores import sqlite_file, sqlite_secret
 from service.log.stores import sqlite_tables as tables
 from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Part, Removal
 from service.log.stores.sqlite_checkpoints import Checkpoints
 from service.log.stores.sqlite_commit import commit
+from service.log.stores.sqlite_identity import OpenedFiles
 from service.log.stores.store import SECRET, Cursor, Keyed, Ordered, Page, Store, Values
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ class SqliteStore(Store):
         self._reader = sqlite_file.Worker(self._path, sqlite_file.connect_to_read)
         self._writer = sqlite_file.Worker(self._path, sqlite_file.connect_to_write)
         self._checkpoints = Checkpoints(self._path, self._writer)
+        self._files = OpenedFiles(self._path)
 
     @classmethod
     def from_url(cls, url: str, *, readonly: bool = False) -> Self:
@@ -60,6 +62,8 @@ class SqliteStore(Store):
             if not self._readonly:
                 self._lock = await asyncio.to_thread(sqlite_file.hold, self._path)
                 await self._writer.open()
+                with sqlite_file.ours(self._path):
+                    self._files.open()
             await self._reader.open()
         except BaseException:
             await self.close()
@@ -69,6 +73,7 @@ class SqliteStore(Store):
         await self._reader.close()
         await self._checkpoints.close()
         await self._writer.close()
+        self._files.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -99,15 +104,20 @@ class SqliteStore(Store):
     async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
         if table == SECRET:
             worker = self._reader if self._readonly else self._writer
-            secret = await worker.run(lambda _: self._secret())
+            secret = await worker.run(self._secret)
             return {} if secret is None else {SECRET: secret}
         return await self._reader.run(lambda db: tables.get(db, experiment, table, keys))
 
-    def _secret(self) -> bytes | None:
+    def _secret(self, db: sqlite3.Connection) -> bytes | None:
         """None: it is ours to make."""
-        if not self._readonly and not sqlite_file.key_of(self._path).exists():
-            return None
-        return sqlite_file.secret(self._path, tighten=not self._readonly)
+        secret = sqlite_secret.find(db, self._path, readonly=self._readonly)
+        if secret is not None:
+            self._files.hold_key()
+        return secret
+
+    def _adopt(self, db: sqlite3.Connection, secret: bytes) -> None:
+        sqlite_secret.adopt(db, self._path, secret)
+        self._files.hold_key()
 
     async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         return await self._reader.run(lambda db: tables.describe(db, experiment, whole=whole))
@@ -115,7 +125,7 @@ class SqliteStore(Store):
     async def put(self, experiment: str, part: Part) -> None:
         if part.secret is not None:
             secret = part.secret
-            await self._write(lambda _: sqlite_file.adopt_secret(self._path, secret))
+            await self._write(lambda db: self._adopt(db, secret))
         else:
             await self._write(lambda db: tables.put(db, experiment, part))
 
@@ -141,7 +151,14 @@ class SqliteStore(Store):
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._readonly:
             raise StoreError(f"{self._path} is open read-only: only the service writes")
-        return await self._writer.run(work)
+        return await self._writer.run(partial(self._written, work))
+
+    def _written(self, work: Callable[[sqlite3.Connection], T], db: sqlite3.Connection) -> T:
+        """What was written is in the files that the paths name, or StoreReplaced is raised."""
+        self._files.expect_known()
+        result = work(db)
+        self._files.expect()
+        return result
 
 
 def _past(db: sqlite3.Connection, positions: Mapping[str, int]) -> bool:

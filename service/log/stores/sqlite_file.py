@@ -99,12 +99,13 @@ CREATE {0} TABLE removed (
 """
 """New in layout 2. A reader of an older file has them empty, as temporary tables."""
 
-CHECKSUMS = """
-CREATE {0} TABLE IF NOT EXISTS checksums (
-    experiment TEXT PRIMARY KEY, position INTEGER NOT NULL, checksum TEXT NOT NULL
-) WITHOUT ROWID;
-"""
-"""Of each log. An older Forage does not mind the table."""
+LATER = {
+    "checksums": """CREATE {0} TABLE IF NOT EXISTS checksums (
+        experiment TEXT PRIMARY KEY, position INTEGER NOT NULL, checksum TEXT NOT NULL
+    ) WITHOUT ROWID""",  # of each log
+    "secret_seal": "CREATE {0} TABLE IF NOT EXISTS secret_seal (fingerprint TEXT NOT NULL)",
+}
+"""Tables that an older Forage does not mind. A reader of its file has them as temporary ones."""
 
 UPGRADE = f"""
 BEGIN IMMEDIATE;
@@ -200,13 +201,15 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
             db.executescript(TABLES)
         if _layout(db, path) == 1:
             db.executescript(UPGRADE)
-        db.executescript(CHECKSUMS.format(""))
+        for statement in LATER.values():
+            db.execute(statement.format(""))
         if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise ConfigurationError(f"FORAGE_STORE: {path} lies on a file system without WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = ON")  # deleted bytes are overwritten in the file
         db.execute(f"PRAGMA wal_autocheckpoint = {MOST_PAGES}")
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        db.execute("SELECT name FROM experiments LIMIT 1").fetchall()  # makes the WAL
         return db
 
 
@@ -230,8 +233,9 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
             raise StoreUnavailable(f"{path} has no tables yet: the service creates them")
         if layout == 1:
             db.executescript(SINCE_LAYOUT_1.format("TEMP"))
-        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'checksums'").fetchone():
-            db.executescript(CHECKSUMS.format("TEMP"))
+        known = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+        for table in LATER.keys() - known:
+            db.execute(LATER[table].format("TEMP"))
         return db
 
 

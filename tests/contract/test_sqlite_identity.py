@@ -1,0 +1,236 @@
+"""The embedded store knows its own files and its secret: others are refused, not served."""
+
+import asyncio
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.errors import ConfigurationError, StoreReplaced
+from service.log.stores import Store, open_store
+from service.log.stores.sqlite import SqliteStore
+from service.log.stores.sqlite_file import connect_to_write_back, key_of
+from service.maintenance.backup import backup, restore
+from tests.support.service import serving
+from tests.support.stores import event, stores_at
+
+Change = Callable[[Path], None]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "forage.db"
+
+
+def url(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+def wal(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def delete_all(path: Path) -> None:
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+
+
+def replace(path: Path) -> None:
+    """As an editor or `mv` of a copy does."""
+    copy = path.with_name("copy")
+    shutil.copy(path, copy)
+    copy.rename(path)
+
+
+def overwrite(path: Path) -> None:
+    """As `cp` of a backup does."""
+    backup(url(path), path.with_name("backup.db"))
+    path.write_bytes(path.with_name("backup.db").read_bytes())
+
+
+def truncate_wal(path: Path) -> None:
+    wal(path).write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (delete_all, "was deleted or moved"),
+        (lambda path: path.rename(path.with_name("moved.db")), "was deleted or moved"),
+        (lambda path: wal(path).unlink(), "wal was deleted or moved"),
+        (replace, "was replaced by another file"),
+        (overwrite, "was overwritten"),
+        (truncate_wal, "was truncated"),
+    ],
+)
+def test_nothing_is_acknowledged_into_files_that_are_others_now(
+    path: Path, change: Change, said: str
+) -> None:
+    async def scenario(store: Store) -> None:
+        await store.secret()
+        await store.commit([event("a")])
+        await asyncio.to_thread(change, path)
+        for entries in ([event("b")], [event("c")], []):
+            with pytest.raises(StoreReplaced, match=said):
+                await store.commit(entries)
+
+    stores_at(url(path)).run(scenario)
+
+
+def test_an_older_copy_written_over_the_file_is_noticed(path: Path) -> None:
+    """The header's change counter runs back."""
+
+    async def fill(store: Store) -> None:
+        await store.commit([event(f"{n}", bytes(9_000)) for n in range(5)])
+
+    stores_at(url(path)).run(fill)
+    older = path.read_bytes()
+
+    async def scenario(store: Store) -> None:
+        await store.commit([event(f"more {n}", bytes(9_000)) for n in range(5)])
+        await store.scrub()  # all is written back
+        await store.commit([event("a")])
+        await asyncio.to_thread(path.write_bytes, older)
+        with pytest.raises(StoreReplaced, match="was overwritten"):
+            await store.commit([event("b")])
+
+    stores_at(url(path)).run(scenario)
+
+
+def test_what_the_process_still_holds_can_be_copied(path: Path, tmp_path: Path) -> None:
+    async def scenario(store: Store) -> None:
+        await store.secret()
+        await store.commit([event("a", b"1"), event("b", b"2")])
+        delete_all(path)
+        with pytest.raises(StoreReplaced) as raised:
+            await store.commit([event("c")])
+        said = re.findall(r"(/proc/\S+) to COPY\.db(\S*?)(?:,|\. )", str(raised.value))
+        for source, suffix in said:
+            shutil.copy(source, tmp_path / f"copy.db{suffix}")
+
+    async def read(store: Store) -> None:
+        assert [record.payload for record in await store.read("zoo", 0, 2)] == [b"1", b"2"]
+        assert await store.secret()
+
+    stores_at(url(path)).run(scenario)
+    stores_at(url(tmp_path / "copy.db")).run(read)
+
+
+def test_a_service_without_its_files_is_not_ready(path: Path) -> None:
+    with serving(open_store(url(path))) as wire:
+        decision = wire.select()
+        delete_all(path)
+        answer = wire.post("/reward", json={"decision_id": decision["decision_id"], "reward": 1.0})
+        assert answer.status_code == 503
+        assert wire.get("/readyz").status_code == 503
+        assert wire.get("/healthz").json()["status"] == "degraded"
+
+
+# -- the secret ------------------------------------------------------------------------------------
+
+
+async def use(store: Store) -> None:
+    await store.secret()
+    await store.commit([event("a")])
+
+
+def refused(path: Path, *, readonly: bool = False) -> str:
+    async def main() -> str:
+        store = open_store(url(path), readonly=readonly)
+        await store.open()
+        try:
+            with pytest.raises(ConfigurationError) as raised:
+                await store.secret()
+        finally:
+            await store.close()
+        return str(raised.value)
+
+    return asyncio.run(main())
+
+
+def forget_seal(path: Path) -> None:
+    """As an older Forage left it."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE secret_seal")
+
+
+def test_a_lost_key_is_not_made_anew(path: Path) -> None:
+    stores_at(url(path)).run(use)
+    key_of(path).unlink()
+    assert "Restore the file from the backup" in refused(path)
+    assert "Restore the file from the backup" in refused(path, readonly=True)
+    assert not key_of(path).exists()
+    forget_seal(path)
+    assert "Restore the file from the backup" in refused(path)
+
+
+def test_the_key_of_another_store_is_refused(path: Path) -> None:
+    stores_at(url(path)).run(use)
+    right = key_of(path).read_bytes()
+    key_of(path).write_bytes(bytes(32))
+    assert "belong to different stores" in refused(path)
+    assert "belong to different stores" in refused(path, readonly=True)
+    with pytest.raises(ConfigurationError, match="belong to different stores"):
+        backup(url(path), path.with_name("backup.db"))
+    key_of(path).write_bytes(right)
+    stores_at(url(path)).run(use)
+
+
+def test_an_empty_database_beside_a_known_key_is_refused(path: Path) -> None:
+    stores_at(url(path)).run(use)
+    path.unlink()
+    assert "the database is missing" in refused(path)
+    key_of(path).unlink()
+    stores_at(url(path)).run(use)
+
+
+def test_a_store_that_was_killed_before_its_first_event_starts_again(path: Path) -> None:
+    async def secret(store: Store) -> None:
+        await store.secret()
+
+    stores_at(url(path)).run(secret)
+    stores_at(url(path)).run(secret)
+    key_of(path).unlink()  # the seal is written first
+    stores_at(url(path)).run(use)
+
+
+def test_an_older_store_gets_its_seal_at_its_first_opening(path: Path) -> None:
+    stores_at(url(path)).run(use)
+    forget_seal(path)
+    stores_at(url(path)).run(use)
+    key_of(path).write_bytes(bytes(32))
+    assert "belong to different stores" in refused(path)
+
+
+def test_a_backup_and_its_restore_have_key_and_seal(path: Path, tmp_path: Path) -> None:
+    stores_at(url(path)).run(use)
+    backup(url(path), tmp_path / "backup.db")
+    restore(tmp_path / "backup.db", url(tmp_path / "restored.db"))
+    stores_at(url(tmp_path / "restored.db")).run(use)
+    key_of(tmp_path / "restored.db").unlink()
+    assert "Restore the file" in refused(tmp_path / "restored.db")
+
+
+# -- settings of the connections -------------------------------------------------------------------
+
+
+def test_both_connections_that_write_sync_each_commit_and_overwrite_what_is_deleted(
+    path: Path,
+) -> None:
+    def settings(db: sqlite3.Connection) -> tuple[int, int]:
+        (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
+        (secure_delete,) = db.execute("PRAGMA secure_delete").fetchone()
+        return synchronous, secure_delete
+
+    async def scenario(store: Store) -> None:
+        assert isinstance(store, SqliteStore)
+        full = 2
+        assert await store._writer.run(settings) == (full, 1)
+        with closing(connect_to_write_back(path)) as db:
+            assert settings(db)[0] == full
+
+    stores_at(url(path)).run(scenario)
