@@ -55,6 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rewards", type=int, default=200_000, help="acknowledged, at least so many (200000)"
     )
+    parser.add_argument(
+        "--losses", type=int, default=30, help="of the log's end, at least so many (30)"
+    )
+    parser.add_argument("--jumps", type=int, default=20, help="of clocks, at least so many (20)")
     parser.add_argument("--seed", type=int, help="of what is killed when (random)")
     parser.add_argument("--out", type=Path, default=Path("out/chaos.json"), help="the summary")
     parser.add_argument(
@@ -78,13 +82,10 @@ def _goals(options: argparse.Namespace) -> tuple[Goal, Goal]:
     if options.seconds is not None:
         left_s = max(options.seconds - OVERHEAD_S, 5.0)
         return Goal(own * left_s), Goal(other * left_s)
-    kills, rewards = round(own * options.kills), round(own * options.rewards)
-    rest = (options.kills, options.rewards)
-    if not options.only:
-        rest = rest[0] - kills, rest[1] - rewards
-    return Goal(kills=kills, rewards=rewards), Goal(
-        kills=rest[0], redis_faults=options.redis_faults, rewards=rest[1]
-    )
+    counts = {name: getattr(options, name) for name in ("kills", "rewards", "losses", "jumps")}
+    mine = {name: round(own * count) for name, count in counts.items()}
+    theirs = {name: count if options.only else count - mine[name] for name, count in counts.items()}
+    return Goal(**mine), Goal(**theirs, redis_faults=options.redis_faults)
 
 
 async def _run(folder: Path, options: argparse.Namespace, seed: int) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -18,6 +18,7 @@ from tests.chaos.judge import Cut, audit
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import Load
 from tests.chaos.processes import LOOK_S, NotReady, Process, Replica
+from tests.chaos.shim import Clock
 from tests.chaos.verdict import Standing, read_log, saved, settle_down
 
 PROGRESS: Final = 200
@@ -35,6 +36,12 @@ STOPS_S: Final = (3.0, 15.0)
 """Pause between two stops."""
 GRACE_S: Final = 30.0
 """From SIGTERM to the end: 10 s for requests under way, and each call of a Redis that is gone."""
+CANCEL_S: Final = 20.0
+"""Until one that was cancelled is cancelled again: longer than what is undone then takes."""
+JUMPS_S: Final = (1.0, 8.0)
+"""Pause between two times that a clock is wrong."""
+SHIFTS_S: Final = (20.0, 400.0, 9_000.0, 200_000.0)
+"""By how much: seconds, to days."""
 LIMIT_S: Final = 1_800.0
 """Of one campaign, where it is asked for counts."""
 
@@ -50,11 +57,17 @@ class Goal:
     kills: int = 0
     redis_faults: int = 0
     rewards: int = 0
+    losses: int = 0
+    jumps: int = 0
+    changes: int = 0
 
     def __str__(self) -> str:
         if self.seconds is not None:
             return f"{self.seconds:.0f} s of faults"
-        return f"{self.kills} kills, {self.redis_faults} Redis faults, {self.rewards} rewards"
+        return (
+            f"{self.kills} kills, {self.redis_faults} Redis faults, {self.losses} losses of the "
+            f"log's end, {self.jumps} jumps of clocks, {self.rewards} rewards"
+        )
 
     @property
     def progress(self) -> int:
@@ -67,14 +80,26 @@ class Result:
     """What one campaign did and found. `violations` holds a line for each thing that is wrong.
 
     loopback_because   why its hosts are not namespaces; empty where they are
+    shim_because       why no power is lost and no clock goes wrong; empty where they do
     stops              ends after a SIGTERM, with status 0 and in time
+    losses             of the log's end, by what took it
+    gone               acknowledged rewards and decisions that went with it, as the log tells
+    recoveries         seconds from the end of a loss until all were ready again
+    jumps              of clocks
+    changes            of a replica's version
     """
 
     name: str
     seconds: float = 0.0
     hosts: Mode = "loopback"
     loopback_because: str = ""
+    shim_because: str = ""
     kills: Counter[str] = field(default_factory=Counter)
+    losses: Counter[str] = field(default_factory=Counter)
+    gone: int = 0
+    recoveries: list[float] = field(default_factory=list)
+    jumps: int = 0
+    changes: int = 0
     stops: int = 0
     slowest_stop_seconds: float = 0.0
     redis_faults: Counter[str] = field(default_factory=Counter)
@@ -99,6 +124,9 @@ class Result:
             self.kills.total() >= goal.kills
             and self.redis_faults.total() >= goal.redis_faults
             and self.acknowledged >= goal.rewards
+            and self.losses.total() >= goal.losses
+            and self.changes >= goal.changes
+            and (self.jumps >= goal.jumps or bool(self.shim_because))
         ) or monotonic() - since >= LIMIT_S
 
 
@@ -120,7 +148,7 @@ class Campaign:
         self.result = Result(name)
         self.replicas, self.rng, self._store, self._trainer = replicas, rng, store, trainer
         self._ledger = Ledger(folder / "ledger.jsonl")
-        self.cut = Cut()
+        self.cuts: list[Cut] = []
         self._progress = PROGRESS
         self.load = Load([replica.url for replica in replicas], self._ledger, rng)
         self._http = httpx.AsyncClient(timeout=10)
@@ -135,7 +163,7 @@ class Campaign:
         began, result, self._progress = monotonic(), self.result, goal.progress
         async with self._kept():
             try:
-                await asyncio.gather(*(replica.ready(self._http) for replica in self.replicas))
+                await self.all_ready()
                 self.load.start()
                 await self._under(works, goal, monotonic())
                 if goal.seconds is None and monotonic() - began >= LIMIT_S:
@@ -156,8 +184,11 @@ class Campaign:
                     if task.done():
                         task.result()
         finally:
-            for task in tasks:
-                task.cancel()
+            left = set(tasks)
+            while left:  # redis-py may swallow a cancellation, as asyncio.wait_for of 3.11 does
+                for task in left:
+                    task.cancel()
+                _, left = await asyncio.wait(left, timeout=CANCEL_S)
             ends = await asyncio.gather(*tasks, return_exceptions=True)
         for fault in ends:  # one that could not be undone goes on
             if isinstance(fault, Exception):
@@ -210,9 +241,9 @@ class Campaign:
         await self.load.progress(
             self._progress, PROGRESS_S
         )  # else it is always one that just came up
-        await self._stopped([await self._ready()])
+        await self.stopped([await self._ready()])
 
-    async def _stopped(self, victims: Sequence[Replica]) -> None:
+    async def stopped(self, victims: Sequence[Replica]) -> None:
         """Tell them to end, and wait until none is at it any more."""
         deadline = monotonic() + GRACE_S
         for victim in victims:
@@ -239,6 +270,36 @@ class Campaign:
         await replica.ready(self._http)
         return replica
 
+    async def all_ready(self) -> None:
+        """Raises NotReady."""
+        await asyncio.gather(*(replica.ready(self._http) for replica in self.replicas))
+
+    @contextmanager
+    def losing(self, kind: str) -> Iterator[None]:
+        """Around what takes the log's end: acknowledged rewards may be asked for again."""
+        self.load.forgiving = True
+        yield
+        self.result.losses[kind] += 1
+
+    async def recovered(self, cut: Cut) -> None:
+        """After a loss: wait until all are ready again. Raises NotReady."""
+        began = monotonic()
+        self.cuts.append(cut)
+        await self.all_ready()
+        self.result.recoveries.append(monotonic() - began)
+
+    async def jump(self, clocks: Sequence[Clock]) -> None:
+        """The clock of one process goes wrong for a while."""
+        await asyncio.sleep(self.rng.uniform(*JUMPS_S))
+        self.load.forgiving = True
+        clock = self.rng.choice(clocks)
+        clock.shift(self.rng.choice([-1, 1]) * self.rng.choice(SHIFTS_S))
+        try:
+            await asyncio.sleep(self.rng.uniform(0.3, 4.0))
+        finally:
+            clock.shift(0.0)
+        self.result.jumps += 2
+
     async def kill_trainer(self) -> None:
         """One kill -9 of the trainer, about when it hands over what it has just trained: at any
         other moment it has little to lose, and a busy machine would never see a version."""
@@ -254,7 +315,7 @@ class Campaign:
     async def _judge(self) -> None:
         result, ledger = self.result, self._ledger
         try:
-            await asyncio.gather(*(replica.ready(self._http) for replica in self.replicas))
+            await self.all_ready()
             await self.load.finish(FINISH_S)
             self._keepers[self._trainer].cancel()
             self._trainer.kill()  # as part of the end, so it is not counted
@@ -267,8 +328,9 @@ class Campaign:
             result.versions, result.heads_equal = standing.versions, not unequal
             result.violations += unequal
         result.answers = dict(sorted(self.load.counts.items()))
-        found = audit(ledger, log, self.cut)
+        found = audit(ledger, log, self.cuts)
         result.acknowledged, result.corrected = found.acknowledged, found.corrected
+        result.gone = found.gone
         result.lost, result.doubled = len(found.lost), len(found.doubled)
         result.events = log.end
         result.selects, result.rows = ledger.counts["selects"], len(log.rankings)
@@ -280,12 +342,12 @@ class Campaign:
         """Where all stand after one more stop and start of each, now that nothing else moves.
         Raises TimeoutError, NotReady."""
         first = await settle_down(self.replicas, self._store, self._http)
-        await self._stopped(self.replicas)
+        await self.stopped(self.replicas)
         wrong, position = first.unequal(), await saved(self._store)
         if position != first.log.end:
             line = f"after a stop the snapshot is of {position}, the log's end is {first.log.end}"
             wrong.append(line)
-        await asyncio.gather(*(replica.ready(self._http) for replica in self.replicas))
+        await self.all_ready()
         again = await settle_down(self.replicas, self._store, self._http)
         if first.log.checksums != again.log.checksums[: first.log.end + 1]:
             wrong.append("after a stop the log is another")

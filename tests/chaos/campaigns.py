@@ -1,18 +1,22 @@
 """The campaigns: one service on SQLite, three on a Redis that fails in every way."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Final, Literal
 
 from benchmarks.support.redis_server import RedisServer
-from tests.chaos.campaign import Campaign, Goal, Result
-from tests.chaos.hosts import Host, Network, Shape, Wanted, network
+from tests.chaos.campaign import PROGRESS, PROGRESS_S, Campaign, Goal, Result
+from tests.chaos.hosts import HERE, Host, Network, Shape, Wanted, network
+from tests.chaos.judge import Cut
+from tests.chaos.losses import cut_append_only, cut_wal, frozen, held, quiet_tail, read_tail
 from tests.chaos.processes import Replica, trainer
 from tests.chaos.proxy import KINDS, Proxy
+from tests.chaos.shim import Clock, Disk, Unavailable, build
 
 SERVICES: Final = ("service-1", "service-2", "service-3")
 REDIS: Final = "redis"
@@ -26,13 +30,72 @@ LOOSE_S: Final = 0.1
 """So long is a loose line up, and so long down."""
 
 
+class Shims:
+    """What the shim gives the processes of a campaign; nothing, where it cannot be built."""
+
+    def __init__(self, folder: Path) -> None:
+        self.because, self._shim, self._folder = "", None, folder
+        self.clocks: list[Clock] = []
+        try:
+            self._shim = build(folder)
+        except Unavailable as reason:
+            self.because = str(reason)
+
+    def disk(self, name: str) -> tuple[Path, Disk | None]:
+        """A folder to lie on it."""
+        place = self._folder / name
+        place.mkdir()
+        if self._shim is None:
+            return place, None
+        return place, Disk(self._shim, place, self._folder / f"{name}-synced")
+
+    def clock(self, name: str) -> dict[str, str]:
+        """Environment of a process with a clock of its own."""
+        if self._shim is None:
+            return {}
+        self.clocks.append(Clock(self._shim, self._folder / f"{name}.clock"))
+        return dict(self.clocks[-1].environment)
+
+
 async def embedded(folder: Path, goal: Goal, rng: Random) -> Result:
-    """SQLite: the one service and its trainer are killed."""
-    store = f"sqlite:///{folder}/forage.db"
-    replica = Replica("service", folder, store)
+    """SQLite: the one service and its trainer are killed, the host loses power, the end of the log
+    is lost, and the clock goes wrong."""
+    shims = Shims(folder)
+    place, disk = shims.disk("data")
+    file = place / "forage.db"
+    store = f"sqlite:///{file}"
+    settings = shims.clock("service") | (disk.environment if disk else {})
+    replica = Replica("service", folder, store, HERE, **settings)
     training = trainer(folder, store, replica.url)
     campaign = Campaign("sqlite", folder, store, [replica], training, rng)
-    result = await campaign.run(goal, campaign.kill, campaign.stop, campaign.kill_trainer)
+    campaign.result.shim_because = shims.because
+
+    async def lose_power() -> None:
+        await asyncio.sleep(rng.uniform(4.0, 12.0))
+        await campaign.load.progress(PROGRESS, PROGRESS_S)
+        assert disk is not None
+        if replica.kill():
+            training.kill()
+            disk.lose_power()
+            campaign.killed("service, power")
+
+    async def lose_tail() -> None:
+        """The end of the write-ahead log is gone when the service starts."""
+        await asyncio.sleep(rng.uniform(6.0, 18.0))
+        await campaign.load.progress(PROGRESS, PROGRESS_S)
+        with campaign.losing("write-ahead log cut"), held([replica, training]):
+            if not replica.kill():
+                return
+            training.kill()
+            before = await read_tail(store)
+            cut_wal(file, rng)
+            cut = before.after(await read_tail(store))
+        await campaign.recovered(cut)
+
+    works = [campaign.kill, campaign.stop, campaign.kill_trainer, lose_tail]
+    if disk is not None:
+        works += [lose_power, partial(campaign.jump, shims.clocks)]
+    result = await campaign.run(goal, *works)
     if replica.ended:  # nothing that it needs was missing
         result.violations.append(f"the service ended by itself: {replica.ended}")
     return result
@@ -42,13 +105,16 @@ async def shared(folder: Path, goal: Goal, rng: Random, hosts: Wanted = "auto") 
     """Redis: services, trainer and Redis itself are killed, and what lies between them fails.
     Raises NetworkError where `hosts` are to be namespaces and cannot be."""
     with network([REDIS, *SERVICES, TRAINER], hosts) as net:
-        redis = RedisHost(folder, net.hosts[REDIS])
+        shims = Shims(folder)
+        place, disk = shims.disk("data")
+        environment = shims.clock(REDIS) | (disk.environment if disk else {})
+        redis = RedisHost(place, net.hosts[REDIS], environment)
         proxies = [Proxy(redis.port, redis.host) for _ in SERVICES]
         await asyncio.to_thread(redis.start)
         try:
             for proxy in proxies:
                 await proxy.start()
-            return await _shared(folder, goal, rng, net, redis, proxies)
+            return await _shared(folder, goal, rng, net, redis, proxies, shims, disk)
         finally:
             for proxy in proxies:
                 await proxy.close()
@@ -62,27 +128,45 @@ async def _shared(
     net: Network,
     redis: "RedisHost",
     proxies: Sequence[Proxy],
+    shims: Shims,
+    disk: Disk | None,
 ) -> Result:
     urls = [f"redis://{redis.host.address}:{proxy.port}/0" for proxy in proxies]
     replicas = [
-        Replica(name, folder, url, net.hosts[name])
+        Replica(name, folder, url, net.hosts[name], **shims.clock(name))
         for name, url in zip(SERVICES, urls, strict=True)
     ]
     training = trainer(folder, urls[0], replicas[0].url, net.hosts[TRAINER])
     campaign = Campaign("redis", folder, redis.url, replicas, training, rng)
     result = campaign.result
     result.hosts, result.loopback_because = net.mode, net.because
+    result.shim_because = shims.because
     alone = asyncio.Lock()  # a Redis that is frozen is not restarted meanwhile
 
     async def kill_redis() -> None:
         await asyncio.sleep(rng.uniform(4.0, 12.0))
         async with alone:
             redis.kill()
-            campaign.killed("redis")
+            if disk is not None and rng.random() < 0.5:
+                disk.lose_power()
+                campaign.killed("redis, power")
+            else:
+                campaign.killed("redis")
             try:
                 await asyncio.sleep(rng.expovariate(1 / 0.5))
             finally:
                 await asyncio.to_thread(redis.start)
+
+    async def lose_tail() -> None:
+        """Redis comes back without the last of what it had, to services that go on, or that were
+        stopped or killed meanwhile."""
+        await asyncio.sleep(rng.uniform(6.0, 18.0))
+        await campaign.load.progress(PROGRESS, PROGRESS_S)
+        how = rng.choice(("alive", "alive", "killed", "stopped"))
+        async with alone:
+            with campaign.losing(f"append-only file cut, services {how}"):
+                cut = await _cut(redis, replicas, how, campaign, rng)
+        await campaign.recovered(cut)
 
     async def freeze() -> None:
         await asyncio.sleep(rng.uniform(8.0, 24.0))
@@ -100,22 +184,45 @@ async def _shared(
         if any(await asyncio.gather(*noticed)):
             result.redis_faults[kind] += 1
 
-    async def disconnect() -> None:
-        await asyncio.sleep(rng.uniform(1.0, 6.0))
-        connected = [proxy for proxy in proxies if proxy.connections]
-        if not connected:
-            return  # what nobody notices is no fault
-        kind = rng.choice([*BREAKS, *net.shapes])
-        first = SERVICES[proxies.index(rng.choice(connected))]
-        others = [each for each in SERVICES if each != first]
-        concerned = [first, *rng.sample(others, rng.choice([0, 0, 1, 2]))]
-        await broken(net, kind, rng.choice([first, REDIS]), concerned, rng.uniform(0.5, 5.0))
-        result.network_faults[kind] += 1
-
     works = [campaign.kill, campaign.stop, campaign.kill_trainer, kill_redis, freeze, misbehave]
+    works.append(lose_tail)
+    if shims.clocks:
+        works.append(partial(campaign.jump, shims.clocks))
     if net.mode == "namespaces":
-        works.append(disconnect)
+        works.append(partial(disconnect, net, proxies, rng, result))
     return await campaign.run(goal, *works)
+
+
+async def _cut(
+    redis: "RedisHost", replicas: Sequence[Replica], how: str, campaign: Campaign, rng: Random
+) -> Cut:
+    """how: alive, killed or stopped, the services meanwhile"""
+    with held(replicas if how != "alive" else []):
+        if how == "stopped":
+            await campaign.stopped(replicas)
+        elif how == "killed":
+            for replica in replicas:
+                replica.kill()
+        with frozen(replicas):
+            before = await quiet_tail(redis.url)
+            redis.kill()
+            cut_append_only(redis.folder, rng)
+            await asyncio.to_thread(redis.start)
+            return before.after(await read_tail(redis.url))
+
+
+async def disconnect(net: Network, proxies: Sequence[Proxy], rng: Random, result: Result) -> None:
+    """One fault of a line."""
+    await asyncio.sleep(rng.uniform(1.0, 6.0))
+    connected = [proxy for proxy in proxies if proxy.connections]
+    if not connected:
+        return  # what nobody notices is no fault
+    kind = rng.choice([*BREAKS, *net.shapes])
+    first = SERVICES[proxies.index(rng.choice(connected))]
+    others = [each for each in SERVICES if each != first]
+    concerned = [first, *rng.sample(others, rng.choice([0, 0, 1, 2]))]
+    await broken(net, kind, rng.choice([first, REDIS]), concerned, rng.uniform(0.5, 5.0))
+    result.network_faults[kind] += 1
 
 
 async def broken(
@@ -151,10 +258,11 @@ async def broken(
 class RedisHost(RedisServer):
     """A Redis on a host of its own. Whether it answers is asked there: its line may be down."""
 
-    def __init__(self, folder: Path, host: Host) -> None:
+    def __init__(self, folder: Path, host: Host, environment: Mapping[str, str]) -> None:
         bound = dict.fromkeys(["127.0.0.1", host.address])
-        super().__init__(folder, "--bind", *bound, "--protected-mode", "no")
-        self.host = host
+        options = ["--bind", *bound, "--protected-mode", "no"]
+        super().__init__(folder, *options, environment=environment)
+        self.host, self.folder = host, folder
         self.url = f"redis://{host.address}:{self.port}/0"
         self._command = host.command(self._command)
 

@@ -1,7 +1,7 @@
 """What a log must hold: each thing that the clients were told, once, and nothing else."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
@@ -10,6 +10,7 @@ from service.state.events import (
     AnyEvent,
     Corrected,
     Decision,
+    EpochOpened,
     Expired,
     Learned,
     SettledReward,
@@ -20,14 +21,19 @@ from tests.chaos.ledger import Key, Ledger, Ranking
 
 @dataclass
 class Cut:
-    """What the log held and lost in the run, since its store was cut or emptied.
+    """What a log lost of its end: the events after position `kept`, up to `last`.
 
     settled   how often it lost each settlement
     rows      decisions whose rows it lost
     """
 
+    kept: int = 0
+    last: int = 0
     settled: Counter[Key] = field(default_factory=Counter)
     rows: set[str] = field(default_factory=set)
+
+    def __add__(self, other: "Cut") -> "Cut":
+        return Cut(0, 0, self.settled + other.settled, self.rows | other.rows)
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class Audit:
     doubled   settled, or told that it was, more than once
     strange   in the log, and never given so; positions that are missing
     gone      acknowledged rewards and decisions that went with a tail that was cut: no fault, as
-              long as the service says so
+              the log says so
     """
 
     acknowledged: int
@@ -85,6 +91,7 @@ class Log:
     """The events of a log and its decision rows, as they are read: what a verdict needs of them.
 
     checksums   of all payloads up to each position
+    epochs      of its losses, as it tells of them: what was kept, and what was there
     """
 
     def __init__(self, events: Iterable[tuple[int, AnyEvent]] = ()) -> None:
@@ -94,6 +101,7 @@ class Log:
         self.corrected = self.end = 0
         self.checksums = [0]
         self.strange: list[str] = []
+        self.epochs: list[tuple[int, int]] = []
         for position, event in events:
             self.take(position, event)
 
@@ -104,6 +112,8 @@ class Log:
         self.end = position
         self.checksums.append(crc32(payload, self.checksums[-1]))
         self.corrected += isinstance(event, Corrected)
+        if isinstance(event, EpochOpened):
+            self.epochs.append((event.kept, event.last))
         if isinstance(event, Learned):
             for outcome in outcomes(event):
                 trail = self.trails[event.decision, outcome.settled.arm]
@@ -116,10 +126,16 @@ class Log:
         self.rankings[row.id] = tuple((shown.arm, shown.propensity) for shown in row.shown)
 
 
-def audit(ledger: Ledger, log: Log, cut: Cut | None = None) -> Audit:
+def audit(ledger: Ledger, log: Log, cuts: Sequence[Cut] = ()) -> Audit:
     """Each settlement has one first word and at most one reward: a correction of a default. Each
-    decision that was said to be logged has its row."""
-    cut = cut or Cut()
+    decision that was said to be logged has its row. What a cut has taken may be gone, where the log
+    tells of it; where no event was among it, nothing can tell."""
+    told = [
+        cut.last <= cut.kept
+        or any(kept < cut.last and last > cut.kept for kept, last in log.epochs)
+        for cut in cuts
+    ]
+    cut = sum((cut for cut, is_told in zip(cuts, told, strict=True) if is_told), start=Cut())
     missing = [
         key
         for key, claim in ledger.claims.items()

@@ -28,6 +28,7 @@ BATCHES, BATCH, RARELY = 4, 32, 0.04
 """Clients that ask for a batch at a time, its size, and the chance of a late reward or of none."""
 ROUTE: Final = re.compile(r"/decisions/[^/]*/|\?.*")
 EXPECTED: Final = frozenset({200, 409, 503})
+GONE: Final = frozenset({404, 410})
 
 Json = Mapping[str, Any]
 Rewards = tuple[Json, dict[str, float]]
@@ -40,7 +41,8 @@ decode = msgspec.json.Decoder().decode
 class Load:
     """`start`, then `finish`: every reward that was begun is repeated until its answer is known.
 
-    forgiving   the log has lost its tail in this run: a reward may meet what is left of it
+    forgiving   the log has lost its end in this run, or a clock was wrong: a decision may be gone,
+                or too old for a reward
     """
 
     def __init__(
@@ -92,8 +94,11 @@ class Load:
             await asyncio.sleep(0.02)
         return True
 
-    async def post(self, path: str, body: object, key: str | None = None) -> Answer | None:
+    async def post(
+        self, path: str, body: object, key: str | None = None, *, may_be_gone: bool = False
+    ) -> Answer | None:
         """One attempt, at the next replica that takes connections. None where no answer came."""
+        expected = EXPECTED | GONE if may_be_gone or self.forgiving else EXPECTED
         content, head = encode(body), "" if key is None else f"idempotency-key: {key}\r\n"
         for _ in self._urls:
             self._turn += 1
@@ -106,7 +111,7 @@ class Load:
                 self.counts["without an answer"] += 1
                 return None
             self.counts[f"{ROUTE.sub('', path)} {answer.status}"] += 1
-            if answer.status not in EXPECTED:
+            if answer.status not in expected:
                 self._ledger.surprise(f"{path}: {answer.status} {answer.content[:200]!r}")
             return answer
         self.counts["nobody there"] += 1
@@ -183,7 +188,7 @@ class Load:
                 self._ledger.defer(decision["id"])
                 if self._rng.random() < 0.5:
                     self._ledger.activate(decision["id"])
-                    await self._activate(decision["id"])
+                    await self._activate(decision)
                     await self._reward(decision)
 
     async def _select(self, body: Json, key: str | None) -> Json | None:
@@ -199,11 +204,16 @@ class Load:
         await asyncio.sleep(self._rng.choice([0.0, 0.0, 0.3, 4.0]))
         await self._select(body, key)
 
-    async def _activate(self, id: str) -> None:
-        """Until it is known to be active."""
+    async def _activate(self, decision: Json) -> None:
+        """Until it is known to be active. One that is not in the log yet waits in the memory of one
+        replica, and the others do not know it."""
+        path = f"/decisions/{decision['id']}/activate?experiment={NAME}"
+        unlogged = not (decision["logged"] or self.forgiving)
         while True:
-            answer = await self.post(f"/decisions/{id}/activate?experiment={NAME}", {})
+            answer = await self.post(path, {}, may_be_gone=unlogged)
             if answer is not None and answer.status == 200:
+                return
+            if answer is not None and answer.status in GONE and not unlogged:
                 return
             await asyncio.sleep(self._rng.uniform(*AGAIN_S))
 
@@ -256,10 +266,12 @@ class Load:
         if status == 200:
             told = told.get("answer", told)
             self._ledger.tell(decision["id"], rewards, told["status"])
+        elif status in GONE and self.forgiving:
+            self.counts["too late, or gone"] += 1
         elif status == 409 and "deferred" in str(told):
             if not self.forgiving:
                 self._ledger.surprise(f"{decision['id']} is not active, though it was made so")
-            await self._activate(decision["id"])
+            await self._activate(decision)
             return False
         elif status == 409:
             self._ledger.surprise(f"the service knows another reward of {decision['id']}: {told}")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -40,6 +41,8 @@ class Process:
 
     ended   exit statuses of those that ended by themselves
     stops   those that ended after a SIGTERM, unless a kill came before the end
+    held    it is not started again, once it has ended
+    tree    folder of the program from its next start on; the one of this program, where it is None
     """
 
     def __init__(
@@ -49,6 +52,8 @@ class Process:
         self.log = folder / f"{name}.log"
         self.ended: list[int] = []
         self.stops: list[Stop] = []
+        self.held = False
+        self.tree: Path | None = None
         self._asked: float | None = None
         self._command = host.command([sys.executable, "-m", "service", *command])
         ours = {key: value for key, value in os.environ.items() if not key.startswith("FORAGE_")}
@@ -58,7 +63,7 @@ class Process:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, env=self._environment, stdout=log, stderr=log
+                self._command, cwd=self.tree, env=self._environment, stdout=log, stderr=log
             )
 
     def kill(self) -> bool:
@@ -77,6 +82,15 @@ class Process:
         self._asked = monotonic()
         self._process.terminate()
         return True
+
+    def freeze(self) -> None:
+        """It does nothing until it is thawed or killed."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
 
     @property
     def stopping(self) -> bool:
@@ -97,7 +111,7 @@ class Process:
                     self.on_end(status)
                 self._process = self._asked = None
                 await asyncio.sleep(AGAIN_S)
-            if self._process is None:
+            if self._process is None and not self.held:
                 self.start()
             await asyncio.sleep(LOOK_S)
 
@@ -122,6 +136,7 @@ class Replica(Process):
             "FORAGE_STORE": store,
             "FORAGE_HOST": host.address,
             "FORAGE_OPEN": "true",  # a host of its own is reached by the others of the campaign
+            "FORAGE_WITNESS": str(folder / f"{name}-witness"),  # each stands for a host
             "FORAGE_EXPERIMENTS": str(EXPERIMENT),
             "FORAGE_TRAINER": "off",
             "FORAGE_SNAPSHOT_EVERY_EVENTS": "400",
@@ -144,11 +159,12 @@ class Replica(Process):
 
     async def positions(self, client: httpx.AsyncClient) -> dict[str, int] | None:
         """Where each experiment stands, or None where the replica is not ready."""
+        asked = self._process
         try:
             answer = await client.get(f"{self.url}/readyz")
         except httpx.TransportError:
             return None
-        if answer.status_code != 200:
+        if answer.status_code != 200 or self._process is not asked:  # it was killed meanwhile
             return None
         self._was_ready = True
         positions: dict[str, int] = answer.json()["positions"]
@@ -166,7 +182,7 @@ class Replica(Process):
             await asyncio.sleep(0.05)
 
 
-def trainer(folder: Path, store: str, url: str, host: Host = HERE) -> Process:
+def trainer(folder: Path, store: str, url: str, host: Host = HERE, **settings: str) -> Process:
     """`forage train --follow`: apart from the service, since it may live on as that one dies."""
     command = ["train", "--follow", "--store", store, "--url", url]
-    return Process("trainer", folder, command, host)
+    return Process("trainer", folder, command, host, **settings)

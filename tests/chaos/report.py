@@ -16,6 +16,8 @@ COUNTS = {
     "decision rows": "rows",
     "rewards acknowledged": "acknowledged",
     "corrections": "corrected",
+    "jumps of clocks": "jumps",
+    "gone with the log's end, told": "gone",
     "lost": "lost",
     "counted twice": "doubled",
 }
@@ -31,6 +33,9 @@ def summary(
         "stops": sum(each.stops for each in results),
         "redis_faults": sum(each.redis_faults.total() for each in results),
         "network_faults": sum(each.network_faults.total() for each in results),
+        "losses": sum(each.losses.total() for each in results),
+        "jumps": sum(each.jumps for each in results),
+        "gone": sum(each.gone for each in results),
         "selects": sum(each.selects for each in results),
         "acknowledged": sum(each.acknowledged for each in results),
         "lost": sum(each.lost for each in results),
@@ -57,9 +62,11 @@ def table(results: Sequence[Result], told: dict[str, Any]) -> str:
 
 def _lines(results: Sequence[Result], told: dict[str, Any]) -> list[str]:
     rows: list[tuple[str, ...]] = [("", *(each.name for each in results), "all")]
-    for what in ("service", "redis", "trainer"):
+    for what in ("service", "service, power", "redis", "redis, power", "trainer"):
         each_kills = [each.kills[what] for each in results]
         rows.append((f"kill -9 of {what}", *map(str, each_kills), str(sum(each_kills))))
+    losses = [each.losses.total() for each in results]
+    rows.append(("losses of the log's end", *map(str, losses), str(sum(losses))))
     stops = [each.stops for each in results]
     rows.append(("SIGTERM of service", *map(str, stops), str(sum(stops))))
     for what, name in (("Redis faults", "redis_faults"), ("network faults", "network_faults")):
@@ -72,7 +79,7 @@ def _lines(results: Sequence[Result], told: dict[str, Any]) -> list[str]:
     rows.append(("heads equal the log's fold", *equal, ("no", "yes")[told["heads_equal"]]))
     seconds = [f"{each.seconds:.0f}" for each in results]
     rows.append(("seconds", *seconds, f"{told['seconds']:.0f}"))
-    lines = ["  ".join((row[0].ljust(28), *(cell.rjust(8) for cell in row[1:]))) for row in rows]
+    lines = ["  ".join((row[0].ljust(30), *(cell.rjust(8) for cell in row[1:]))) for row in rows]
     slowest_s = max(each.slowest_stop_seconds for each in results)
     lines.append(f"slowest stop: {slowest_s:.1f} s")
     for what, name in (("Redis faults", "redis_faults"), ("network faults", "network_faults")):
@@ -81,6 +88,12 @@ def _lines(results: Sequence[Result], told: dict[str, Any]) -> list[str]:
             every += getattr(each, name)
         kinds = [f"{kind} {count}" for kind, count in sorted(every.items())]
         lines.append(f"{what}: {', '.join(kinds) or 'none'}")
+    recoveries = sorted(second for each in results for second in each.recoveries)
+    if recoveries:
+        p99 = recoveries[min(round(0.99 * len(recoveries)), len(recoveries) - 1)]
+        lines.append(f"ready again after a loss: p99 {p99:.1f} s, at most {recoveries[-1]:.1f} s")
+    if shim := results[-1].shim_because:
+        lines.append(f"no loss of power, and no wrong clock: {shim}")
     because = results[-1].loopback_because
     lines.append(f"hosts: {told['hosts']}{because and f' ({because})'}")
     return lines

@@ -12,6 +12,8 @@ from typing import Final
 SOURCE: Final = Path(__file__).with_name("shim.c")
 VOLATILE: Final = ("-shm", ".lock")
 """Suffixes of files that hold nothing across a start of the machine."""
+LOG: Final = ".log"
+"""Of files for people, which keep all."""
 
 
 class Unavailable(Exception):
@@ -62,7 +64,7 @@ class Disk:
         """Once nothing runs: every file is what was synced of it. The bytes that were lost."""
         lost = 0
         for file in sorted(self._folder.rglob("*")):
-            if file.is_dir():
+            if file.is_dir() or file.suffix == LOG:
                 continue
             kept = self._synced / "%".join(file.relative_to(self._folder).parts)
             before = file.stat().st_size

@@ -274,7 +274,7 @@ def test_redis_answers_on_its_host_also_while_its_line_is_down(
     wanted: hosts.Wanted, tmp_path: Path
 ) -> None:
     with network([REDIS], wanted) as net:
-        server = RedisHost(tmp_path, net.hosts[REDIS])
+        server = RedisHost(tmp_path, net.hosts[REDIS], {})
         server.start()
         try:
             with HERE.socket() as ours:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
@@ -188,6 +188,7 @@ def judged(
     *told: str,
     rows: Mapping[str, float] = ROWS,
     cut: Cut | None = None,
+    epochs: Sequence[tuple[int, int]] = (),
 ) -> Audit:
     """A ledger in which `one` was given 0.5, and `two` 0.25 after its default; answers to each.
     `three` is deferred. rows: their propensities."""
@@ -202,8 +203,9 @@ def judged(
     ledger.defer("three")
     ledger.close()
     read = Log(enumerate(log, start=1))
+    read.epochs += epochs
     read.rankings = {name: (("a", propensity),) for name, propensity in rows.items()}
-    return audit(ledger, read, cut)
+    return audit(ledger, read, [cut] if cut else [])
 
 
 SOUND: list[AnyEvent] = [rewarded("one", 0.5), expired("two"), corrected("two", 0.25, 0.0)]
@@ -250,9 +252,12 @@ def test_a_decision_that_was_logged_has_its_row(tmp_path: Path) -> None:
 
 def test_what_went_with_a_tail_that_was_cut_is_counted_apart(tmp_path: Path) -> None:
     settled, rows = Counter({("one", "a"): 1}), {"two"}
-    found = judged(tmp_path, SOUND[1:], rows={"one": 0.5}, cut=Cut(settled, rows))
+    cut = Cut(2, 3, settled, rows)
+    silent = judged(tmp_path, SOUND[1:], rows={"one": 0.5}, cut=cut)
+    assert (wrong(silent), silent.gone) == ((2, 0, 0), 0)
+    found = judged(tmp_path, SOUND[1:], rows={"one": 0.5}, cut=cut, epochs=[(2, 3)])
     assert (wrong(found), found.gone) == ((0, 0, 0), 2)
-    again = judged(tmp_path, SOUND, "accepted", "accepted", cut=Cut(settled))
+    again = judged(tmp_path, SOUND, "accepted", "accepted", cut=cut, epochs=[(2, 3)])
     assert wrong(again) == (0, 0, 0)  # it was given again
 
 

@@ -123,7 +123,7 @@ def test_a_service_that_does_not_stop_in_time_is_a_violation(
 
     async def work() -> None:
         with campaign_of(replica, tmp_path) as campaign:
-            await campaign._stopped([replica])
+            await campaign.stopped([replica])
         assert campaign.result.violations == ["service had not ended 0 s after its SIGTERM"]
 
     kept(replica, work)
@@ -137,7 +137,7 @@ def test_a_stop_counts_where_its_status_is_0_and_else_is_a_violation(
 
     async def work() -> None:
         with campaign_of(replica, tmp_path) as campaign:
-            await campaign._stopped([replica])
+            await campaign.stopped([replica])
             campaign._judge_ends()
         assert campaign.result.stops == stops
         assert len(campaign.result.violations) == 1 - stops
