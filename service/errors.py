@@ -15,7 +15,8 @@ ForageError
 |  |- Gone              410     too late
 |  |- PreconditionFailed 412    another revision than If-Match named
 |  |- TooLarge          413     more bytes than the key may send
-|  `- TooManyRequests   429     more than the rate of the key
+|  |- TooManyRequests   429     more than the rate of the key
+|  `- Overdue           504     its caller has stopped waiting: nothing was done
 |- StoreError                   the log or the snapshots
 |  |- StoreUnavailable          try again: nothing was acknowledged
 |  |  |- StoreReplaced           the files of the embedded database are others now
@@ -148,6 +149,15 @@ class TooManyRequests(Refused):
     def __init__(self, detail: str, retry_after_s: int) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
+
+
+class Overdue(Refused):
+    status = 504
+    slug = "overdue"
+    title = "The time that the caller waits is over"
+
+    def __init__(self) -> None:
+        super().__init__("nothing was changed: it was not begun in time")
 
 
 class StoreError(ForageError):

@@ -1,6 +1,7 @@
 """A request for a decision."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Annotated
 
 import msgspec
@@ -28,6 +29,7 @@ class SelectRequest(msgspec.Struct, frozen=True):
     key        the same one gives the same decision (None: each request is another)
     deferred   it may never be shown: nothing is learned of it before it is activated
     caller     the name of the API key that asks
+    deadline   by `perf_counter`: later it is not begun any more
     """
 
     context: dict[str, Value]
@@ -39,3 +41,4 @@ class SelectRequest(msgspec.Struct, frozen=True):
     key: str | None = None
     deferred: bool = False
     caller: str = ""
+    deadline: float = inf

@@ -7,16 +7,18 @@ times as long for such a request; it describes these routes in the OpenAPI docum
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
 from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from fastapi.exceptions import RequestValidationError
+from msgspec import structs
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.definition.select_request import SelectRequest
-from service.errors import Invalid, Refused, StoreUnavailable
+from service.errors import Invalid, Overdue, Refused, StoreUnavailable
 from service.http import codec
 from service.http.admission import AT_THE_DOOR, admit_batch, admit_one_of_batch, admit_question
 from service.http.pacing import Pacing
@@ -29,6 +31,9 @@ from service.security.access import Caller, Grant
 LONG_BYTES: Final = 16_384
 """A longer body takes its turn with the requests of the framework."""
 KEY_CHARACTERS: Final = 256
+TIMEOUT: Final = b"x-envoy-expected-rq-timeout-ms"
+"""As proxies send it: how long the caller waits from here on."""
+MOST_DIGITS: Final = 9
 NONE: Final = [b""]
 """The values of a header that was not sent."""
 
@@ -41,6 +46,7 @@ class Request(NamedTuple):
     headers: Mapping[bytes, list[bytes]]
     body: bytes
     caller: Caller | None
+    deadline: float
 
     @property
     def content_type(self) -> bytes:
@@ -93,7 +99,7 @@ class DecisionRoutes:
         scope["route"] = route
         self._gate.enter()
         try:
-            content = await route.handle(await self._request(scope, receive))
+            content = await route.handle(await self._request(scope, receive, start))
         except Exception as fault:
             await answer_to(fault)(scope, receive, send)
         else:
@@ -113,16 +119,23 @@ class DecisionRoutes:
             if route.stage is not None:
                 self._stages[route.stage].observe(perf_counter() - start)
 
-    async def _request(self, scope: Scope, receive: Receive) -> Request:
+    async def _request(self, scope: Scope, receive: Receive, start: float) -> Request:
+        """start: when it came. Raises Overdue."""
         body = await _body(receive)
         caller: Caller | None = scope.get(CALLER)
         if len(body) > LONG_BYTES or scope["path"].endswith("/batch"):
             await self._pacing.start(caller.grant.id if caller else "")
-        return Request(headers_of(scope), body, caller)
+        headers = headers_of(scope)
+        deadline = start + _timeout_seconds(headers)
+        if perf_counter() >= deadline:
+            raise Overdue
+        return Request(headers, body, caller, deadline)
 
     async def _select(self, request: Request) -> bytes:
         body = codec.SELECT.read(request.body, request.content_type)
         question = body.question(_idempotency_key(request), request.caller_name)
+        if request.deadline < inf:
+            question = structs.replace(question, deadline=request.deadline)
         question = admit_question(self._services, request.caller, question, AT_THE_DOOR)
         return codec.write_answer(await self._services.batcher.select(question))
 
@@ -176,6 +189,12 @@ async def _body(receive: Receive) -> bytes:
             raise ClientDisconnect
         parts.append(message.get("body", b""))
     return b"".join(parts)
+
+
+def _timeout_seconds(headers: Mapping[bytes, list[bytes]]) -> float:
+    """So long its caller waits. A value that is no number says nothing."""
+    given = headers.get(TIMEOUT, NONE)[-1]
+    return int(given) / 1_000 if given.isdigit() and len(given) <= MOST_DIGITS else inf
 
 
 def _idempotency_key(request: Request) -> str | None:

@@ -30,6 +30,7 @@ MEANING = {
     412: "Another revision than If-Match names.",
     413: "The body is too large.",
     422: "The request is not valid; `errors` says where.",
+    504: "The caller's time was over before this was begun: nothing was changed.",
     503: "The log cannot be written: try again after `Retry-After` seconds.",
 }
 
@@ -55,23 +56,35 @@ IdempotencyKey = Annotated[
 ]
 
 
-@router.post("/select", tags=["decide"], responses=problems(400, 404, 409, 503))
-async def select(body: SelectBody, key: IdempotencyKey = None) -> SelectAnswer:  # type: ignore[empty-body]
+Timeout = Annotated[
+    str | None,
+    Header(
+        alias="X-Envoy-Expected-Rq-Timeout-Ms",
+        description="Milliseconds that the caller waits, as proxies send it: what is not begun by "
+        "then is answered 504, and changes nothing.",
+    ),
+]
+
+
+@router.post("/select", tags=["decide"], responses=problems(400, 404, 409, 503, 504))
+async def select(  # type: ignore[empty-body]
+    body: SelectBody, key: IdempotencyKey = None, wait: Timeout = None
+) -> SelectAnswer:
     """Choose which arm to show. The answer's propensity is the chance with which it was chosen."""
 
 
-@router.post("/reward", tags=["decide"], responses=problems(400, 404, 409, 410, 503))
-async def reward(body: RewardBody) -> RewardAnswer:  # type: ignore[empty-body]
+@router.post("/reward", tags=["decide"], responses=problems(400, 404, 409, 410, 503, 504))
+async def reward(body: RewardBody, wait: Timeout = None) -> RewardAnswer:  # type: ignore[empty-body]
     """Say what came of a decision. Answered once durable; the same call again changes nothing."""
 
 
-@router.post("/select/batch", tags=["decide"], responses=problems(400))
-async def select_batch(body: SelectBatchBody) -> SelectBatchAnswer:  # type: ignore[empty-body]
+@router.post("/select/batch", tags=["decide"], responses=problems(400, 504))
+async def select_batch(body: SelectBatchBody, wait: Timeout = None) -> SelectBatchAnswer:  # type: ignore[empty-body]
     """Several decisions at once; each is answered or refused for itself."""
 
 
-@router.post("/reward/batch", tags=["decide"], responses=problems(400))
-async def reward_batch(body: RewardBatchBody) -> RewardBatchAnswer:  # type: ignore[empty-body]
+@router.post("/reward/batch", tags=["decide"], responses=problems(400, 504))
+async def reward_batch(body: RewardBatchBody, wait: Timeout = None) -> RewardBatchAnswer:  # type: ignore[empty-body]
     """Several rewards at once; each is accepted or refused for itself."""
 
 

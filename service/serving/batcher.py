@@ -4,7 +4,7 @@ import asyncio
 from time import perf_counter
 
 from service.definition.select_request import SelectRequest
-from service.errors import Refused
+from service.errors import Overdue, Refused
 from service.log.buffer import LogAnswer, StoredDecision
 from service.log.commit_gate import CommitGate
 from service.observability.telemetry import Telemetry
@@ -64,8 +64,8 @@ class SelectBatcher:
             if waiting.decided is not None:
                 assert isinstance(stored, StoredDecision)
                 return self._engine.answer(*waiting.decided, stored, waiting.sealed)
-        except Refused:
-            if request.key is None:
+        except Refused as fault:
+            if request.key is None or isinstance(fault, Overdue):
                 raise  # else the key may stand for a decision that was made before
         return await self._engine.select(request)
 
@@ -106,6 +106,8 @@ class SelectBatcher:
                 asyncio.get_running_loop().call_soon(self._decide)
                 break
             try:
+                if waiting.request.deadline < start:
+                    raise Overdue
                 lookup = self._look_up(waiting.request)
             except Exception as fault:
                 _fail(waiting, fault)
