@@ -152,7 +152,11 @@ def test_no_service_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_service_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rewards reach it, each once; its log has every decision, and its counts are the client's."""
     store = f"sqlite:///{tmp_path / 'forage.db'}"
-    quiet = {"FORAGE_TRAINER": "off", "FORAGE_LOG_LEVEL": "error"}
+    quiet = {
+        "FORAGE_TRAINER": "off",
+        "FORAGE_LOG_LEVEL": "error",
+        "FORAGE_SELECT_LOG_SECONDS": "60",
+    }
     with service(tmp_path, store, **quiet) as serving:
         asked = ["load", "--url", serving.url, "--policy", "linucb", "--arms", "ids"]
         asked += ["--rate", "50", "--seconds", "1", "--warm-up", "0.5", "--errors", "0"]
