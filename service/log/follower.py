@@ -324,13 +324,11 @@ class Follower:
             if (epoch, position) > (live.state.epoch, live.state.position):
                 await self.fold_to_end(live)  # another process may be ahead
             state = live.state
-            if epoch > state.epoch or (epoch == state.epoch and position > state.position):
+            known = -1 if live.loss is None else live.loss.epoch
+            if epoch > known and (epoch, position) > (state.epoch, state.position):
                 self._tell_lost(live, Loss(epoch, state.position, position))
 
     def _tell_lost(self, live: Live, loss: Loss) -> None:
-        """Once, until the log tells of it."""
-        if live.loss is not None and max(live.loss.epoch, loss.epoch) >= live.state.epoch:
-            return
         live.losses += 1
         live.loss = loss
         logger.error(

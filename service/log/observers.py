@@ -212,6 +212,8 @@ class Losses(Observer):
         self._writer, self._background, self._clock = writer, background, clock
 
     def folded(self, live: Live, event: AnyEvent) -> None:
+        if isinstance(event, EpochOpened) and live.loss and live.loss.epoch < event.epoch:
+            live.loss = None
         if isinstance(event, Erased):  # by any replica: what was erased must not come back
             self._writer.forget_recent(live.state.name)
 

@@ -13,6 +13,7 @@ from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.log.writer import RETRY_SECONDS
 from service.state.checksum import begin, extend
+from service.state.fold import State
 from tests.support.service import Wire, expect_problem, serving
 
 LOSSES = 'forage_log_losses_total{experiment="shop"}'
@@ -178,3 +179,22 @@ def test_a_log_that_was_gone_and_comes_back_without_events(
         wire.until(lambda: wire.get("/readyz").status_code == 200)
         wire.until(lambda: learned(wire) == 3)
         assert caplog.text.count("the log has lost events") == 1
+
+
+def test_a_log_that_loses_its_tail_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Each loss takes the event that told of the one before, and is said."""
+    store = Forgetful()
+    with serving(store) as wire:
+        teach(wire, 2)
+        for number in range(1, 4):
+            store.lose("shop", store.end("shop") - 1)
+            wire.until(lambda number=number: wire.metrics().get(LOSSES) == number)
+            wire.until(lambda number=number: state_of(wire).epoch == number)
+            wire.until(lambda: learned(wire) == 2)
+    with serving(store) as wire:
+        assert state_of(wire).epoch == 3
+        assert learned(wire) == 2
+
+
+def state_of(wire: Wire) -> State:
+    return wire.services.journal.live["shop"].state
