@@ -241,7 +241,7 @@ def test_a_redis_as_it_should_be_is_ok(
             "fault",
             "would drop rewards",
         ),
-        ({"maxmemory": 1_100_000}, {"maxmemory": 0}, "memory", "fault", "takes no rewards"),
+        ({"maxmemory": 500_000}, {"maxmemory": 0}, "memory", "fault", "takes no rewards"),
         (
             {"stream_node_max_entries": 100},
             {"stream_node_max_entries": 1},
