@@ -30,6 +30,13 @@ COUNTERS = {
     ),
 }
 
+GAUGES = {
+    "forage_integrity_faults": (
+        "parts of the store cannot be read",
+        "docs/runbooks.md#store-damaged; its log names them",
+    ),
+}
+
 JsonObject = Mapping[str, Any]
 
 
@@ -138,7 +145,7 @@ def _policy(name: str, policy: JsonObject, decisions: int) -> Iterator[Check]:
 
 
 def _metrics(text: str, memory_bytes: int) -> Iterator[Check]:
-    counted = dict.fromkeys(COUNTERS, 0.0)
+    counted = dict.fromkeys((*COUNTERS, *GAUGES), 0.0)
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name in counted:
@@ -153,6 +160,9 @@ def _metrics(text: str, memory_bytes: int) -> Iterator[Check]:
     for name, (say, advice) in COUNTERS.items():
         if counted[name]:
             yield warning("since its start", f"{counted[name]:,.0f} {say}", advice)
+    for name, (say, advice) in GAUGES.items():
+        if counted[name]:
+            yield fault("integrity", f"{counted[name]:,.0f} {say}", advice)
 
 
 def _clock(date: str, before: float, after: float) -> Check:
