@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -219,8 +220,19 @@ def test_a_backup_and_its_restore_have_key_and_seal(path: Path, tmp_path: Path) 
 
 
 def test_both_connections_that_write_sync_each_commit_and_overwrite_what_is_deleted(
-    path: Path,
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whatever the defaults of the SQLite at hand, which often overwrites by itself."""
+    connect = sqlite3.connect
+
+    def lax(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        db = connect(*arguments, **options)
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute("PRAGMA secure_delete = OFF")
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", lax)
+
     def settings(db: sqlite3.Connection) -> tuple[int, int]:
         (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
         (secure_delete,) = db.execute("PRAGMA secure_delete").fetchone()
