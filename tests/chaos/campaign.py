@@ -36,6 +36,7 @@ STOPS_S: Final = (3.0, 15.0)
 """Pause between two stops."""
 GRACE_S: Final = 30.0
 """From SIGTERM to the end: 10 s for requests under way, and each call of a Redis that is gone."""
+FAILED_S: Final = 15.0
 CANCEL_S: Final = 20.0
 """Until one that was cancelled is cancelled again: longer than what is undone then takes."""
 JUMPS_S: Final = (1.0, 8.0)
@@ -133,6 +134,7 @@ class Result:
 class Campaign:
     """Replicas and a trainer over a store, under load.
 
+    alone   held while the store is changed: one that is frozen is not restarted meanwhile
     store   where the log is read from at the end, past any proxy
     """
 
@@ -149,9 +151,10 @@ class Campaign:
         self.replicas, self.rng, self._store, self._trainer = replicas, rng, store, trainer
         self._ledger = Ledger(folder / "ledger.jsonl")
         self.cuts: list[Cut] = []
+        self.alone = asyncio.Lock()
         self._progress = PROGRESS
         self.load = Load([replica.url for replica in replicas], self._ledger, rng)
-        self._http = httpx.AsyncClient(timeout=10)
+        self.http = httpx.AsyncClient(timeout=10)
 
     async def run(self, goal: Goal, *works: Work) -> Result:
         """Do each of `works` again and again, all at once, until the goal is reached; then let all
@@ -209,7 +212,7 @@ class Campaign:
                 keeper.cancel()
             await asyncio.gather(*self._keepers.values(), return_exceptions=True)
             await self.load.close()
-            await self._http.aclose()
+            await self.http.aclose()
             for each in everything:
                 each.kill()
             self._ledger.close()
@@ -267,12 +270,12 @@ class Campaign:
                 wait.cancel()
 
     async def _itself(self, replica: Replica) -> Replica:
-        await replica.ready(self._http)
+        await replica.ready(self.http)
         return replica
 
     async def all_ready(self) -> None:
         """Raises NotReady."""
-        await asyncio.gather(*(replica.ready(self._http) for replica in self.replicas))
+        await asyncio.gather(*(replica.ready(self.http) for replica in self.replicas))
 
     @contextmanager
     def losing(self, kind: str) -> Iterator[None]:
@@ -287,6 +290,17 @@ class Campaign:
         self.cuts.append(cut)
         await self.all_ready()
         self.result.recoveries.append(monotonic() - began)
+
+    async def expect_failed(self, what: str) -> None:
+        """What an orchestrator would restart for: the liveness of each service fails."""
+        deadline = monotonic() + FAILED_S
+        for replica in self.replicas:
+            while await replica.health(self.http) == 200:
+                if monotonic() > deadline:
+                    line = f"{replica.name} is alive {FAILED_S:.0f} s after its {what}"
+                    self.result.violations.append(line)
+                    return
+                await asyncio.sleep(0.1)
 
     async def jump(self, clocks: Sequence[Clock]) -> None:
         """The clock of one process goes wrong for a while."""
@@ -341,14 +355,14 @@ class Campaign:
     async def _started_twice(self) -> Standing:
         """Where all stand after one more stop and start of each, now that nothing else moves.
         Raises TimeoutError, NotReady."""
-        first = await settle_down(self.replicas, self._store, self._http)
+        first = await settle_down(self.replicas, self._store, self.http)
         await self.stopped(self.replicas)
         wrong, position = first.unequal(), await saved(self._store)
         if position != first.log.end:
             line = f"after a stop the snapshot is of {position}, the log's end is {first.log.end}"
             wrong.append(line)
         await self.all_ready()
-        again = await settle_down(self.replicas, self._store, self._http)
+        again = await settle_down(self.replicas, self._store, self.http)
         if first.log.checksums != again.log.checksums[: first.log.end + 1]:
             wrong.append("after a stop the log is another")
         self.result.violations += wrong

@@ -1,6 +1,7 @@
 """The campaigns: one service on SQLite, three on a Redis that fails in every way."""
 
 import asyncio
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -13,8 +14,17 @@ from benchmarks.support.redis_server import RedisServer
 from tests.chaos.campaign import PROGRESS, PROGRESS_S, Campaign, Goal, Result
 from tests.chaos.hosts import HERE, Host, Network, Shape, Wanted, network
 from tests.chaos.judge import Cut
-from tests.chaos.losses import cut_append_only, cut_wal, frozen, held, quiet_tail, read_tail
-from tests.chaos.processes import Replica, trainer
+from tests.chaos.losses import (
+    cut_append_only,
+    cut_wal,
+    frozen,
+    held,
+    quiet_tail,
+    read_tail,
+    remove,
+    run_forage,
+)
+from tests.chaos.processes import Process, Replica, trainer
 from tests.chaos.proxy import KINDS, Proxy
 from tests.chaos.shim import Clock, Disk, Unavailable, build
 
@@ -26,6 +36,8 @@ REDIS_S: Final = 10.0  # for its PING
 Break = Literal["cut off", "loose", "partition", "one way"]
 BREAKS: Final[tuple[Break, ...]] = ("cut off", "loose", "partition", "one way")
 """Faults of a line that no kernel is too poor for."""
+SINCE_COPY: Final = 50_000
+"""Events and rows that are read before a log falls back to a copy."""
 LOOSE_S: Final = 0.1
 """So long is a loose line up, and so long down."""
 
@@ -74,31 +86,69 @@ async def embedded(folder: Path, goal: Goal, rng: Random) -> Result:
         await asyncio.sleep(rng.uniform(4.0, 12.0))
         await campaign.load.progress(PROGRESS, PROGRESS_S)
         assert disk is not None
-        if replica.kill():
-            training.kill()
-            disk.lose_power()
-            campaign.killed("service, power")
+        async with campaign.alone:
+            if replica.kill():
+                training.kill()
+                disk.lose_power()
+                campaign.killed("service, power")
 
     async def lose_tail() -> None:
         """The end of the write-ahead log is gone when the service starts."""
         await asyncio.sleep(rng.uniform(6.0, 18.0))
         await campaign.load.progress(PROGRESS, PROGRESS_S)
-        with campaign.losing("write-ahead log cut"), held([replica, training]):
-            if not replica.kill():
-                return
-            training.kill()
-            before = await read_tail(store)
-            cut_wal(file, rng)
-            cut = before.after(await read_tail(store))
-        await campaign.recovered(cut)
+        async with campaign.alone:
+            with campaign.losing("write-ahead log cut"), held([replica, training]):
+                if not replica.kill():
+                    return
+                training.kill()
+                before = await read_tail(store)
+                cut_wal(file, rng)
+                if disk is not None:
+                    disk.adopt()
+                cut = before.after(await read_tail(store))
+            await campaign.recovered(cut)
 
     works = [campaign.kill, campaign.stop, campaign.kill_trainer, lose_tail]
+    works.append(partial(lose_file, campaign, file, [replica, training], disk))
     if disk is not None:
         works += [lose_power, partial(campaign.jump, shims.clocks)]
     result = await campaign.run(goal, *works)
     if replica.ended:  # nothing that it needs was missing
         result.violations.append(f"the service ended by itself: {replica.ended}")
     return result
+
+
+async def lose_file(
+    campaign: Campaign, file: Path, processes: Sequence[Process], disk: Disk | None
+) -> None:
+    """The file is gone under the service, or an older copy is in its place."""
+    rng, store, [replica] = campaign.rng, f"sqlite:///{file}", campaign.replicas
+    await asyncio.sleep(rng.uniform(10.0, 30.0))
+    copy = file.parents[1] / f"copy-{campaign.result.losses.total()}.db"
+    await asyncio.to_thread(run_forage, "backup", "--to", str(copy), "--store", store)
+    await campaign.load.progress(PROGRESS, PROGRESS_S)
+    how = rng.choice(("removed", "an older one"))
+    async with campaign.alone:
+        await replica.ready(campaign.http)
+        with campaign.losing(f"file {how}"), held(processes):
+            with frozen([replica]):
+                before = await read_tail(store, SINCE_COPY)
+                remove(file, "", "-wal", "-shm")
+                if how != "removed":
+                    shutil.copyfile(copy, file)
+            await campaign.expect_failed(f"file was {how}")
+            for process in processes:
+                process.kill()
+            if how == "removed":
+                remove(file, "", "-wal", "-shm", ".key")
+                await asyncio.to_thread(
+                    run_forage, "restore", "--from", str(copy), "--store", store
+                )
+            if disk is not None:
+                disk.adopt()
+            cut = before.after(await read_tail(store, SINCE_COPY))
+        campaign.cuts.append(cut)
+        await campaign.all_ready()
 
 
 async def shared(folder: Path, goal: Goal, rng: Random, hosts: Wanted = "auto") -> Result:
@@ -141,7 +191,7 @@ async def _shared(
     result = campaign.result
     result.hosts, result.loopback_because = net.mode, net.because
     result.shim_because = shims.because
-    alone = asyncio.Lock()  # a Redis that is frozen is not restarted meanwhile
+    alone = campaign.alone
 
     async def kill_redis() -> None:
         await asyncio.sleep(rng.uniform(4.0, 12.0))

@@ -2,6 +2,8 @@
 gone."""
 
 import asyncio
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ TAIL: Final = 4_000
 """Events and rows that are read before a cut, which takes fewer."""
 CUT_BYTES: Final = 300_000
 STILL_S: Final = 0.1
+COMMAND_S: Final = 120.0
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,18 @@ async def quiet_tail(url: str) -> Tail:
         if (again.position, len(again.rows)) == (tail.position, len(tail.rows)):
             return again
         tail = again
+
+
+def run_forage(*words: str) -> None:
+    """A command that has to succeed. Raises CalledProcessError."""
+    command = [sys.executable, "-m", "service", *words]
+    subprocess.run(command, check=True, capture_output=True, timeout=COMMAND_S)
+
+
+def remove(file: Path, *suffixes: str) -> None:
+    """Files of an embedded store."""
+    for suffix in suffixes:
+        file.with_name(file.name + suffix).unlink(missing_ok=True)
 
 
 def cut_append_only(folder: Path, rng: Random) -> int:

@@ -170,6 +170,13 @@ class Replica(Process):
         positions: dict[str, int] = answer.json()["positions"]
         return positions
 
+    async def health(self, client: httpx.AsyncClient) -> int | None:
+        """The status of /healthz, None where nobody answers."""
+        try:
+            return (await client.get(f"{self.url}/healthz")).status_code
+        except httpx.TransportError:
+            return None
+
     async def ready(self, client: httpx.AsyncClient, within_s: float = READY_S) -> None:
         """Raises NotReady."""
         deadline = monotonic() + within_s

@@ -60,6 +60,15 @@ class Disk:
             "FORAGE_CHAOS_SYNCED": str(self._synced),
         }
 
+    def adopt(self) -> None:
+        """Once nothing runs: what the campaign itself has changed is synced."""
+        for kept in self._synced.iterdir():
+            kept.unlink()
+        for file in self._folder.rglob("*"):
+            if file.is_file() and not file.name.endswith(VOLATILE):
+                name = "%".join(file.relative_to(self._folder).parts)
+                shutil.copyfile(file, self._synced / name)
+
     def lose_power(self) -> int:
         """Once nothing runs: every file is what was synced of it. The bytes that were lost."""
         lost = 0

@@ -150,7 +150,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/log/follower.py",
-                "        if not await self._holds(live.state, live.anchor, record):\n            raise LogLost(",
+                "        if not await self._holds_last(live, record):\n            raise LogLost(",
                 "        if False:\n            raise LogLost(",
             )
         ],
