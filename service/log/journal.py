@@ -73,7 +73,7 @@ class Journal:
         self.append, self.append_all = writer.append, writer.append_all
         self.activate, self.keep = writer.activate, writer.keep
         self.submit = writer.submit
-        self.decision = writer.decision
+        self.decision, self.decision_in_time = writer.decision, writer.decision_in_time
         self.forget_unlogged = writer.forget_unlogged
         self.snapshot, self.save_origin = self._snapshots.save, self._snapshots.save_origin
         self.snapshot_events = self._snapshots.interval_events

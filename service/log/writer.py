@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from time import perf_counter
 
 from service.errors import FoldFailed, LogLost, StoreError, StoreUnavailable
@@ -60,6 +61,7 @@ class Writer:
     ) -> None:
         self._store, self._follower = store, follower
         self._background, self._gate = background, gate
+        self._patience_seconds = settings.select_log_seconds
         self._append_seconds = telemetry.append_seconds
         self._degraded_gauge = telemetry.degraded
         self._queue: list[Pending] = []
@@ -219,6 +221,15 @@ class Writer:
         found = await self._store.get(experiment, "decisions", ids)
         payloads = (found[own] for own in ids if own in found)
         return next((StoredDecision(each, logged=True) for each in payloads), None)
+
+    async def decision_in_time(self, experiment: str, *ids: str) -> StoredDecision | None:
+        """The same; where the log is gone or slow, as far as this process has it in memory."""
+        if not (self.degraded or self._buffer.slow):
+            with suppress(StoreUnavailable, TimeoutError):
+                async with asyncio.timeout(self._patience_seconds):
+                    return await self.decision(experiment, *ids)
+        found = (self._buffer.find(experiment, own) for own in ids)
+        return next(filter(None, found), None)
 
     def forget_unlogged(self, experiment: str, words: Sequence[str]) -> list[bytes]:
         """Drop the decisions in memory that hold one of these words; their payloads."""

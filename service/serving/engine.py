@@ -19,7 +19,7 @@ from service.security.entropy import Entropy
 from service.security.token import TokenSealer
 from service.serving import arms
 from service.serving.bounds import CHEAP_MS, Bounds
-from service.serving.recorder import Lookup, Recorded, Recorder, new_id
+from service.serving.recorder import Lookup, Recorded, Recorder, new_id, seed_of
 from service.serving.retrieval import Retrieval
 from service.serving.scoring import decide
 from service.serving.traffic import Traffic
@@ -94,7 +94,7 @@ class Engine:
         logged and cannot be."""
         state = await self.experiment(request.experiment)
         if ids := self._recorder.request_ids(state.name, request):
-            stored = await self._journal.decision(state.name, *ids)
+            stored = await self._journal.decision_in_time(state.name, *ids)
             if stored is not None:
                 return self._repeat(state, request, stored)
         return await self._decide(state, request)
@@ -106,7 +106,7 @@ class Engine:
         if not self._recorder.repeats(request, decision):
             raise Conflict("this Idempotency-Key came with another request before")
         self._telemetry.repeated.labels(state.name).inc()
-        token, _ = self._recorder.token(state.name, decision)
+        token, _ = self._recorder.token(state.name, decision, contested=not stored.logged)
         return Answer(decision, token, state.name, stored.logged)
 
     async def _decide(self, state: State, request: SelectRequest) -> Answer:
@@ -165,8 +165,10 @@ class Engine:
 
         found   the arms of the request, where they are known already
         """
+        ids = self._recorder.request_ids(state.name, request)
+        # One key has one seed: two processes that have folded the same log decide alike.
+        seed, shortlist = seed_of(ids[0]) if ids else _entropy.getrandbits(63), None
         learner, assignment = self._traffic.assign(state, request)
-        seed, shortlist = _entropy.getrandbits(63), None
         if request.arms is None and self._retrieval.applies(state, learner):
             context = state.schema.encode_context(request.context)
             candidates = self._retrieval.fast_candidates(state, learner, context, seed)
@@ -185,7 +187,6 @@ class Engine:
             ms += self._bounds.expect_fitting(
                 learner, candidates, request.top_k, request.arms, len(inline)
             )
-        ids = self._recorder.request_ids(state.name, request)
         return Lookup(
             state, request, learner, assignment, candidates, inline, context,
             ids[0] if ids else new_id(), seed, ms, shortlist,
@@ -217,6 +218,9 @@ class Engine:
         state, row, decision = lookup.state, recorded.row, recorded.decision
         if stored.payload is not row.payload and stored.payload != row.payload:
             return self._repeat(state, lookup.request, stored)  # a key came twice at once
+        token = recorded.token
+        if lookup.request.key is not None and not stored.logged:
+            token, _ = self._recorder.token(state.name, decision, contested=True)
         first = decision.shown[0]
         shown, candidates = len(decision.shown), len(lookup.candidates.ids)
         recent = (
@@ -225,7 +229,7 @@ class Engine:
         )  # fmt: skip
         self._telemetry.decided(state.name, row.policy, first.propensity, recorded.entropy, recent)
         self._telemetry.drift.decided(state, lookup.context)
-        return Answer(decision, recorded.token, state.name, stored.logged)
+        return Answer(decision, token, state.name, stored.logged)
 
     def offered(self, name: str | None) -> int:
         """Arms that are looked at, at most, where a request names none."""

@@ -1,6 +1,7 @@
 """Token and row of a decision."""
 
 from collections.abc import Callable
+from hashlib import blake2b
 from time import time
 
 import msgspec
@@ -48,8 +49,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
 class Recorded(msgspec.Struct, frozen=True, gc=False):
     """A decision that is neither logged nor answered yet.
 
-    required   the answer is worth nothing without its row: the row alone holds the shown arms, or
-               another process could answer the same key with other arms
+    required   the answer is worth nothing without its row, which alone holds the shown arms
     entropy    of the choice, in nats
     """
 
@@ -112,7 +112,7 @@ class Recorder:
         row = DecisionRow(state.name, lookup.id, learner.name, payload, due)
         first = slate.propensities[0]
         entropy = 0.0 if first == 1.0 else rules.entropy(p)
-        return Recorded(decision, token, not whole or request.key is not None, row, entropy)
+        return Recorded(decision, token, not whole, row, entropy)
 
     def request_ids(self, experiment: str, request: SelectRequest) -> list[str]:
         """The ids that the decision of the request's key may have, that of a new one first; none
@@ -136,22 +136,29 @@ class Recorder:
         ids = [arm.id if isinstance(arm, InlineArm) else arm for arm in named]
         return (ids, inline) == (decision.arms, decision.inline)
 
-    def token(self, experiment: str, decision: Decision | Draft) -> tuple[str, bool]:
+    def token(
+        self, experiment: str, decision: Decision | Draft, *, contested: bool = False
+    ) -> tuple[str, bool]:
         """The token, and whether it holds the shown arms: beyond the limit of a token the row
-        alone does."""
+        alone does. contested: as `Ticket` has it."""
         shown = [
             ShownArm(arm.arm, arm.propensity, bytes_of(arm.x), arm.inline) for arm in decision.shown
         ]
-        token = self._sealer.seal(_ticket(experiment, decision, shown))
+        token = self._sealer.seal(_ticket(experiment, decision, shown, contested))
         if len(token) <= LIMIT:
             return token, True
-        return self._sealer.seal(_ticket(experiment, decision, [])), False
+        return self._sealer.seal(_ticket(experiment, decision, [], contested)), False
 
 
 def new_id() -> str:
     """22 characters: the time, and 80 random bits. Ids of one time lie together in the log; random
     ids made a commit touch twice the pages."""
     return text_of((int(time() * 1_000) << 80 | _entropy.getrandbits(80)).to_bytes(16, "big"))
+
+
+def seed_of(id: str) -> int:
+    """Of a decision whose id stands for a key: 63 bits that nobody knows who lacks the secret."""
+    return int.from_bytes(blake2b(id.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def written(p: Array, slate: rules.Slate) -> msgspec.Raw | list[float]:
@@ -164,7 +171,9 @@ def written(p: Array, slate: rules.Slate) -> msgspec.Raw | list[float]:
     return msgspec.Raw(b"[%b1.0%b]" % (b"0.0," * before, b",0.0" * after))
 
 
-def _ticket(experiment: str, decision: Decision | Draft, shown: list[ShownArm]) -> Ticket:
+def _ticket(
+    experiment: str, decision: Decision | Draft, shown: list[ShownArm], contested: bool
+) -> Ticket:
     return Ticket(
         decision.id,
         experiment,
@@ -176,4 +185,5 @@ def _ticket(experiment: str, decision: Decision | Draft, shown: list[ShownArm]) 
         decision.accept_until,
         decision.deferred,
         decision.epoch,
+        contested,
     )

@@ -8,7 +8,7 @@ from typing import Literal
 from weakref import WeakValueDictionary
 
 from service.definition.experiment import LARGEST_REWARD, RewardRules
-from service.errors import Conflict, Damaged, Gone, Invalid, NotFound
+from service.errors import Conflict, Damaged, Gone, Invalid, NotFound, StoreUnavailable
 from service.log.journal import Journal
 from service.log.stores import Store
 from service.log.stores.base import Activation, Append, Appended
@@ -77,6 +77,8 @@ class Settlements:
         rewards = _rewards(request, [arm.arm for arm in shown], state.definition.reward)
         if self._journal.now(state) > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")
+        if ticket.contested:
+            await self._expect_logged(ticket, shown)
         if ticket.deferred:
             mark = activation_mark(ticket.id)
             if mark not in await self._store.marks(name, [mark]):
@@ -121,6 +123,14 @@ class Settlements:
             if granted(grant, name):
                 self._journal.state(name)  # raises: it may be there
         raise NotFound("no experiment has a decision of this id", path="id")
+
+    async def _expect_logged(self, ticket: Ticket, shown: list[Shown]) -> None:
+        """Raises Gone where the log has another decision under the same key."""
+        row = await self._store.decision(ticket.experiment, ticket.id)
+        if row is None:
+            raise StoreUnavailable("this decision is not in the log yet")
+        if decode_decision(row).shown != shown:
+            raise Gone("another process has answered this Idempotency-Key too: its decision counts")
 
     async def _shown(self, ticket: Ticket) -> list[Shown]:
         """The arms of a ticket with their features; the decision's row has them where the token had

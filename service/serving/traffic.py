@@ -32,17 +32,19 @@ class Traffic:
         self._splits: dict[str, _Split] = {}
 
     def assign(self, state: State, request: SelectRequest) -> tuple[Learner, float]:
-        """A learner, sticky to the unit, and the probability of its assignment. Raises NotFound."""
+        """A learner, sticky to the unit or else to the key, and the probability of its assignment.
+        Raises NotFound."""
         if request.policy is not None:
             learner = state.learners.get(request.policy)
             if learner is None:
                 raise NotFound("the experiment has no policy of this name", path="policy")
             return learner, 1.0
         split = self._split(state)
-        if request.unit is None:
+        sticky = request.key if request.unit is None else request.unit
+        if sticky is None:
             point = _entropy.random()
         else:
-            digest = hashlib.blake2b(request.unit.encode(), key=state.name.encode()).digest()
+            digest = hashlib.blake2b(sticky.encode(), key=state.name.encode()).digest()
             point = int.from_bytes(digest[:8], "big") / 2**64
         index = rules.choose(split.shares, point)
         return state.learners[split.names[index]], split.chances[index]

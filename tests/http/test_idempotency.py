@@ -126,23 +126,69 @@ def test_a_key_holds_over_a_restart() -> None:
         expect_same(first, asked(wire, "k"))
 
 
-def test_two_processes_do_not_answer_a_key_with_two_decisions_while_the_log_is_gone() -> None:
-    """Each would keep its own in memory, and the log the first that comes: perhaps not the one that
-    was rewarded."""
+def test_while_the_log_is_gone_a_key_holds_in_the_process_and_later_in_the_log() -> None:
+    disk = Disk()
+    with serving(disk, buffer_decisions=3) as wire:
+        before = asked(wire, "before")
+        disk.full = True
+        first, again = (asked(wire, "k") for _ in range(2))
+        expect_same(first, again)
+        assert (first["logged"], again["logged"]) == (False, False)
+        disk.full = False
+        wire.until(lambda: not wire.services.journal.degraded)
+        later = asked(wire, "k")
+        expect_same(first, later)
+        assert later["logged"] is True
+        expect_same(before, asked(wire, "before"))
+        for decision in (first, again, later):
+            answer = wire.post("/reward", {"decision_id": decision["decision_id"], "reward": 1.0})
+            assert answer.status_code == 200
+
+
+def test_two_processes_decide_a_key_alike_while_the_log_is_gone() -> None:
+    """By chance alone, and without a unit: the key stands for both."""
     disk = Disk()
     with serving(disk) as one, serving(disk) as other:
-        before = asked(one, "before")
+        one.select()
         disk.full = True
-        for wire in (one, other, one):
-            assert wire.select()["logged"] is False  # without a key
-            expect_problem(ask(wire, "k"), 503)
+        for wire in (one, other):
+            wire.select()  # the log is known to be gone
+        for number in range(20):
+            first, second = (asked(wire, f"k{number}") for wire in (one, other))
+            for name in ("id", "policy", "arm", "propensity", "model_version"):
+                assert first[name] == second[name]
         disk.full = False
+
+
+def test_of_two_decisions_under_a_key_the_one_in_the_log_counts() -> None:
+    disk = Disk()
+    with serving(disk) as one, serving(disk) as other:
+        disk.full = True
+        for wire in (one, other):
+            wire.select()  # the log is known to be gone
+        first, second = asked(one, "k", arms=["kibble"]), asked(other, "k", arms=["mouse"])
+        assert first["id"] == second["id"]
+        disk.full = False
+        third = {"decision_id": asked(other, "l")["decision_id"], "reward": 1.0}
         for wire in (one, other):
             wire.until(lambda: not wire.services.journal.degraded)  # noqa: B023
-        decisions = [asked(wire, "k") for wire in (one, other)]
-        expect_same(*decisions)
-        assert [each["logged"] for each in decisions] == [True, True]
-        expect_same(before, asked(other, "before"))
+        assert one.reward(first, 1.0) == "accepted"
+        refused = other.post("/reward", {"decision_id": second["decision_id"], "reward": 1.0})
+        assert "its decision counts" in expect_problem(refused, 410)["detail"]
+        assert other.post("/reward", third).status_code == 200
+
+
+def test_the_reward_of_a_decision_that_may_be_another_under_its_key_waits_for_the_row() -> None:
+    disk = Disk()
+    with serving(disk) as one, serving(disk) as other:
+        disk.full = True
+        one.select()
+        first = asked(one, "k")
+        disk.full = False
+        reward = {"decision_id": first["decision_id"], "reward": 1.0}
+        expect_problem(other.post("/reward", reward), 503)
+        one.until(lambda: not one.services.journal.degraded)
+        assert other.post("/reward", reward).status_code == 200
 
 
 OLD, NEW, NEWER = b"the old secret" * 2, b"the new secret" * 2, b"the newest one" * 2

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 
-import httpx
 import pytest
 
 from service.errors import StoreUnavailable
@@ -91,21 +90,15 @@ def test_what_is_asked_beyond_the_buffer_is_lost_and_counted(wire: Wire, disk: S
     assert found == [200] * 5 + [404] * 3
 
 
-def test_a_decision_under_a_key_waits_for_its_row(wire: Wire, disk: Slow) -> None:
+def test_a_key_holds_meanwhile(wire: Wire, disk: Slow) -> None:
     disk.free.clear()
     body, headers = {"context": {"persona": "cat"}}, {"Idempotency-Key": "k"}
-
-    async def ask() -> list[httpx.Response]:
-        asking = [wire.client.post("/select", json=body, headers=headers) for _ in range(2)]
-        tasks = [asyncio.ensure_future(each) for each in asking]
-        await disk.begun.wait()
-        assert (await wire.client.post("/select", json=body)).json()["logged"] is False
-        disk.free.set()
-        return await asyncio.gather(*tasks)
-
-    first, again = (answer.json() for answer in wire.run(ask()))
+    first, again = (wire.post("/select", body, headers=headers).json() for _ in range(2))
     assert (first["id"], first["arm"]) == (again["id"], again["arm"])
-    assert (first["logged"], again["logged"]) == (True, True)
+    disk.free.set()
+    wire.until(lambda: wire.get(f"/decisions/{first['id']}").status_code == 200)
+    later = wire.post("/select", body, headers=headers).json()
+    assert (later["id"], later["arm"], later["logged"]) == (first["id"], first["arm"], True)
 
 
 def test_the_row_of_a_request_that_went_away_is_not_lost(
