@@ -10,6 +10,8 @@ from random import Random
 from time import monotonic
 from typing import Final, Literal
 
+from redis import Redis
+
 from benchmarks.support.redis_server import RedisServer
 from tests.chaos.campaign import PROGRESS, PROGRESS_S, Campaign, Goal, Result
 from tests.chaos.hosts import HERE, Host, Network, Shape, Wanted, network
@@ -235,7 +237,7 @@ async def _shared(
             result.redis_faults[kind] += 1
 
     works = [campaign.kill, campaign.stop, campaign.kill_trainer, kill_redis, freeze, misbehave]
-    works.append(lose_tail)
+    works += [lose_tail, partial(empty, campaign, redis, folder)]
     if shims.clocks:
         works.append(partial(campaign.jump, shims.clocks))
     if net.mode == "namespaces":
@@ -259,6 +261,27 @@ async def _cut(
             cut_append_only(redis.folder, rng)
             await asyncio.to_thread(redis.start)
             return before.after(await read_tail(redis.url))
+
+
+async def empty(campaign: Campaign, host: "RedisHost", folder: Path) -> None:
+    """Redis forgets everything, under the services; a backup is restored."""
+    await asyncio.sleep(campaign.rng.uniform(10.0, 40.0))
+    copy = folder / f"copy-{campaign.result.losses.total()}.db"
+    async with campaign.alone:
+        await asyncio.to_thread(run_forage, "backup", "--to", str(copy), "--store", host.url)
+        await campaign.load.progress(PROGRESS, PROGRESS_S)
+        with campaign.losing("Redis emptied"), held(campaign.replicas):
+            with Redis.from_url(host.url) as client:
+                with frozen(campaign.replicas):
+                    before = await quiet_tail(host.url, SINCE_COPY)
+                    client.flushall()
+                await campaign.expect_failed("Redis was emptied")
+                for replica in campaign.replicas:
+                    replica.kill()
+                client.flushall()
+            await asyncio.to_thread(run_forage, "restore", "--from", str(copy), "--store", host.url)
+            campaign.cuts.append(before.after(await read_tail(host.url, SINCE_COPY)))
+        await campaign.all_ready()
 
 
 async def disconnect(net: Network, proxies: Sequence[Proxy], rng: Random, result: Result) -> None:

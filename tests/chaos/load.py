@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from time import monotonic
 from typing import Any, Final
@@ -208,8 +208,8 @@ class Load:
         """Until it is known to be active. One that is not in the log yet waits in the memory of one
         replica, and the others do not know it."""
         path = f"/decisions/{decision['id']}/activate?experiment={NAME}"
-        unlogged = not (decision["logged"] or self.forgiving)
         while True:
+            unlogged = not (decision["logged"] or self.forgiving)
             answer = await self.post(path, {}, may_be_gone=unlogged)
             if answer is not None and answer.status == 200:
                 return
@@ -273,11 +273,16 @@ class Load:
                 self._ledger.surprise(f"{decision['id']} is not active, though it was made so")
             await self._activate(decision)
             return False
+        elif status == 409 and self.forgiving and self._contradicted(decision["id"], rewards):
+            self.counts["contradicted first"] += 1  # the log had lost the reward by then
         elif status == 409:
             self._ledger.surprise(f"the service knows another reward of {decision['id']}: {told}")
         elif status != 503:
             self._ledger.surprise(f"a reward of {decision['id']}: {told}")
         return status != 503
+
+    def _contradicted(self, decision: str, arms: Iterable[str]) -> bool:
+        return any(self._ledger.claims[decision, arm].other is not None for arm in arms)
 
     async def _contradict(self, decision: Json, rewards: dict[str, float]) -> None:
         """Another value for what is acknowledged: refused, and never in the log."""

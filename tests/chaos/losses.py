@@ -94,12 +94,12 @@ def held(processes: Sequence[Process]) -> Iterator[None]:
             process.held = False
 
 
-async def quiet_tail(url: str) -> Tail:
+async def quiet_tail(url: str, last: int = TAIL) -> Tail:
     """Once what was on its way has arrived."""
-    tail = await read_tail(url)
+    tail = await read_tail(url, last)
     while True:
         await asyncio.sleep(STILL_S)
-        again = await read_tail(url)
+        again = await read_tail(url, last)
         if (again.position, len(again.rows)) == (tail.position, len(tail.rows)):
             return again
         tail = again
