@@ -50,7 +50,7 @@ class LoadShedding:
     def __init__(self, telemetry: Telemetry, gate: CommitGate) -> None:
         self._gate, self._delay = gate, telemetry.loop_delay
         self._shed = {path: telemetry.shed.labels(path) for path in PARTS}
-        self._refused = {path: telemetry.requests.labels(path, "POST", "503") for path in PARTS}
+        self._requests = telemetry.requests
         self._least, self._interval_began, self._answered = inf, -inf, 0
         self._late_until, self._rate = -inf, 0.0
         self.overloaded, self.bound = False, LEAST
@@ -62,7 +62,7 @@ class LoadShedding:
         refused = self._gate.waiting >= PARTS[path] * self.bound
         if refused:
             self._shed[path].inc()
-            self._refused[path].inc()
+            self._requests.labels(path, "POST", "503").inc()
         return refused
 
     async def run(self) -> None:

@@ -16,10 +16,9 @@ from service.errors import (
     StoreUnavailable,
 )
 from service.log.background import Background
-from service.log.live import End, Live, Loss, Observer
+from service.log.live import Live, Loss, Observer
 from service.log.replay import (
     Pace,
-    checksum_at,
     pages,
     read_event,
     record_at,
@@ -30,7 +29,6 @@ from service.log.staged_versions import StagedVersions
 from service.log.stores import Store
 from service.log.stores.base import Record
 from service.observability.telemetry import Telemetry
-from service.state.checksum import since
 from service.state.events import AnyEvent, Tombstone, VersionActivated, VersionStaged
 from service.state.fold import State
 
@@ -152,6 +150,7 @@ class Follower:
             before = live.snapshot_position = live.state.position
             await self.fold_to_end(live)
             found = await self._store.describe(live.state.name)
+            live.rows = sum(found.counts.values())
             if found.position != live.state.position or live.agrees(found.checksum):
                 break  # one that has grown meanwhile tells at the next commit
             logger.error(
@@ -302,41 +301,23 @@ class Follower:
                 "restore a backup, or start this process again to begin anew"
             )
         logger.error("%s: the state is folded anew", fault)
-        epoch, checksums = live.state.epoch, [*live.checksums]
+        epoch, checksums, rows = live.state.epoch, [*live.checksums], live.rows
         await self._recover(live)
         if self.live.get(name) is live:
             self._tell_recovered(live)
         kept = live.shared(checksums, position) or live.snapshot_position
-        self._tell_lost(live, Loss(epoch, kept, position))
+        self.tell_lost(live, Loss(epoch, kept, position, max(0, rows - live.rows)))
 
-    async def compare(self, live: Live, end: End) -> None:
-        """Compare the log with the end that it had once."""
-        await self.expect(live, end.epoch, end.position)
-        own = live.checksum_at(end.position)
-        if not own and end.position <= live.state.position:
-            own = await checksum_at(self._store, live.state.name, end.position)
-        if own and since(own) == since(end.checksum) and own != end.checksum:
-            self._tell_lost(live, Loss(end.epoch, 0, end.position))
-
-    async def expect(self, live: Live, epoch: int, position: int) -> None:
-        """The log once had this position, and tells of a loss where it ends before."""
-        async with live.lock:
-            if (epoch, position) > (live.state.epoch, live.state.position):
-                await self.fold_to_end(live)  # another process may be ahead
-            state = live.state
-            known = -1 if live.loss is None else live.loss.epoch
-            if epoch > known and (epoch, position) > (state.epoch, state.position):
-                self._tell_lost(live, Loss(epoch, state.position, position))
-
-    def _tell_lost(self, live: Live, loss: Loss) -> None:
+    def tell_lost(self, live: Live, loss: Loss) -> None:
         live.losses += 1
         live.loss = loss
         logger.error(
-            "experiment %s: the log has lost events after position %d, up to %d or beyond; it "
-            "holds %d",
+            "experiment %s: the log has lost events after position %d, up to %d or beyond, and %d "
+            "decision rows or more; it holds %d events",
             live.state.name,
             loss.kept,
             loss.last,
+            loss.rows,
             live.state.position,
         )
         for observer in self._observers:

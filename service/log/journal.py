@@ -14,7 +14,8 @@ from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
 from service.log.follower import Follower
-from service.log.observers import Changes, Losses, Snapshots, Versions
+from service.log.losses import Losses
+from service.log.observers import Changes, Snapshots, Versions
 from service.log.presence import Presence
 from service.log.replay import skip_mark, skipped_positions
 from service.log.stores import Store
@@ -64,7 +65,8 @@ class Journal:
         follower.subscribe(Versions(follower, writer, self.presence, background, clock))
         follower.subscribe(Changes(writer, background, telemetry, clock))
         follower.subscribe(self._snapshots)
-        follower.subscribe(Losses(writer, background, clock))
+        self._losses = Losses(store, follower, writer, background, clock)
+        follower.subscribe(self._losses)
         follower.subscribe(self._witness)
 
         self.live, self.now = follower.live, clock.now
@@ -141,7 +143,7 @@ class Journal:
             await self._follower.join(name)
         for name, end in seen.items():
             if name in self.live:
-                await self._follower.compare(self.live[name], end)
+                await self._losses.compare(self.live[name], end)
             else:
                 logger.error(
                     "experiment %s: the store does not hold it, and this host has seen %d events "
@@ -172,7 +174,7 @@ class Journal:
     async def expect(self, name: str, epoch: int, position: int) -> None:
         """A decision of the experiment was made at this position: where its log ends before, even
         with the events of other processes, it has lost its last events, and says so."""
-        await self._follower.expect(await self._follower.join(name), epoch, position)
+        await self._losses.expect(await self._follower.join(name), epoch, position)
 
     async def skip(self, name: str, position: int) -> None:
         """Let every replica pass over the event that an experiment is quarantined for.
@@ -192,13 +194,16 @@ class Journal:
             logger.warning("experiment %s: another event cannot be folded", name)
 
     async def _review(self) -> None:
-        """See that the settings of a shared store were changed while it is used."""
+        """See that the settings of a shared store were changed while it is used, or that it has
+        lost decision rows, which no fold meets."""
         while True:
             await asyncio.sleep(REVIEW_SECONDS)
             before = self._store.durability
             try:
                 await self._store.review()
                 await self._store.commit([])
+                for live in [*self.live.values()]:
+                    await self._losses.expect_rows(live)
             except Exception as fault:
                 self._writer.degrade(fault)
             if self._store.durability == before:

@@ -17,11 +17,12 @@ CHECKSUMS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Of a log, as it was seen."""
+    """Of a log, as it was seen. rows: decision rows that were ever kept."""
 
     epoch: int
     position: int
     checksum: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,13 @@ class Loss:
     epoch   the last one that is known to have begun before
     kept    the log holds the events up to this position as they were; 0: not known which
     last    the last position that is known to have been lost
+    rows    decision rows that are known to have been lost
     """
 
     epoch: int
     kept: int
     last: int
+    rows: int = 0
 
 
 @dataclass
@@ -48,6 +51,7 @@ class Live:
     caught_up_at   by the loop's clock: all events appended before then are folded
     skips          positions of events that must not be folded
     quarantine     why it is neither folded any further nor served
+    rows           decision rows that the log was ever given, at least
     losses         times that the log had lost events
     loss           the last of these, until the log tells of it
     """
@@ -60,6 +64,7 @@ class Live:
     caught_up_at: float = -inf
     skips: frozenset[int] = frozenset()
     quarantine: Quarantined | None = None
+    rows: int = 0
     losses: int = 0
     loss: Loss | None = None
 

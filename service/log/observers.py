@@ -12,9 +12,8 @@ from service.errors import LogGap, StoreError, StoreUnavailable
 from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.follower import Follower
-from service.log.live import Live, Loss, Observer
+from service.log.live import Live, Observer
 from service.log.presence import Presence
-from service.log.replay import epoch_mark
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended, Snapshot
 from service.log.writer import RETRY_SECONDS, Writer
@@ -23,8 +22,6 @@ from service.settings import Settings
 from service.state.events import (
     AnyEvent,
     ChangeDetected,
-    EpochOpened,
-    Erased,
     Learned,
     VersionActivated,
     VersionStaged,
@@ -202,34 +199,4 @@ class Changes(Observer):
                     event.stratum,
                     event.since,
                 )
-            return
-
-
-class Losses(Observer):
-    """Lets the log tell of a loss, and appends again what this process had appended."""
-
-    def __init__(self, writer: Writer, background: Background, clock: LogClock) -> None:
-        self._writer, self._background, self._clock = writer, background, clock
-
-    def folded(self, live: Live, event: AnyEvent) -> None:
-        if isinstance(event, EpochOpened) and live.loss and live.loss.epoch < event.epoch:
-            live.loss = None
-        if isinstance(event, Erased):  # by any replica: what was erased must not come back
-            self._writer.forget_recent(live.state.name)
-
-    def lost(self, live: Live, loss: Loss) -> None:
-        self._background.spawn(self._append_again(live, loss))
-
-    async def _append_again(self, live: Live, loss: Loss) -> None:
-        name, at, epoch = live.state.name, self._clock.now(live.state), loss.epoch + 1
-        event = EpochOpened(at=at, epoch=epoch, kept=loss.kept, last=loss.last)
-        entry = Append(name, encode_event(event), {epoch_mark(epoch): ""})
-        while True:
-            try:
-                await self._writer.append(entry, event)
-                found = await self._writer.append_again(name)
-            except StoreUnavailable:
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            logger.error("experiment %s: %d lost rewards were appended again", name, found)
             return

@@ -18,9 +18,11 @@ from service.state.checksum import begin
 logger = logging.getLogger(__name__)
 
 LINE = 256
-"""Bytes of a line, one for each experiment: name, epoch, position, checksum, digest of these."""
+"""Bytes of a line, one for each experiment: its name, epoch, position, checksum and rows, and a
+digest of these."""
 
 OFF = Path("off")
+NOTHING = End(0, 0, begin(0), 0)
 
 
 class Witness(Observer):
@@ -30,7 +32,7 @@ class Witness(Observer):
         self.path = path
         self._file: int | None = None
         self._lines: dict[str, int] = {}
-        self._written: dict[str, int] = {}
+        self._written: dict[str, End] = {}
 
     def open(self) -> dict[str, End]:
         """What was seen last, by experiment. Where the file cannot be had, a warning is logged."""
@@ -47,7 +49,8 @@ class Witness(Observer):
             )
             return {}
         self._lines = {name: number for name, (number, _) in seen.items()}
-        return {name: own for name, (_, own) in seen.items()}
+        self._written = {name: own for name, (_, own) in seen.items()}
+        return self._written.copy()
 
     def close(self) -> None:
         if self._file is not None:
@@ -55,17 +58,19 @@ class Witness(Observer):
             self._file = None
 
     def caught_up(self, live: Live) -> None:
+        """What is known of a loss stays until the log tells of it, in a later epoch."""
         state = live.state
-        if self._file is None or not live.recovered or not state.position:
+        if self._file is None or not live.recovered or not state.position or live.loss is not None:
             return
-        if self._written.get(state.name) == state.position:
+        end = End(state.epoch, state.position, live.checksum, live.rows)
+        before = self._written.get(state.name, NOTHING)
+        if end == before or (end.epoch, end.position) < (before.epoch, before.position):
             return
-        self._written[state.name] = state.position
+        self._written[state.name] = end
         try:
             if state.name not in self._lines:
                 self._add(state.name)
-            line = _line(state.name, End(state.epoch, state.position, live.checksum))
-            os.pwrite(self._file, line, self._lines[state.name] * LINE)
+            os.pwrite(self._file, _line(state.name, end), self._lines[state.name] * LINE)
         except OSError as fault:
             logger.warning("the witness of the log cannot be written: %s", fault)
             self.close()
@@ -78,7 +83,7 @@ class Witness(Observer):
             known = {other: number for other, (number, _) in self._read().items()}
             end = os.fstat(self._file).st_size // LINE
             self._lines[name] = known.get(name, end)
-            os.pwrite(self._file, _line(name, End(0, 0, begin(0))), self._lines[name] * LINE)
+            os.pwrite(self._file, _line(name, NOTHING), self._lines[name] * LINE)
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
@@ -89,14 +94,16 @@ class Witness(Observer):
         content, found = os.pread(self._file, os.fstat(self._file).st_size, 0), {}
         for start in range(0, len(content), LINE):
             *said, digest = content[start : start + LINE].decode(errors="replace").split() or [""]
-            if len(said) == 4 and digest == _digest(" ".join(said)):
-                name, epoch, position, checksum = said
-                found[name] = start // LINE, End(int(epoch), int(position), checksum)
+            if len(said) == 5 and digest == _digest(" ".join(said)):
+                name, epoch, position, checksum, rows = said
+                end = End(int(epoch), int(position), checksum, int(rows))
+                found[name] = start // LINE, end
         return found
 
 
 def _line(name: str, seen: End) -> bytes:
-    text = f"{name} {seen.epoch} {seen.position} {seen.checksum or begin(seen.position)}"
+    checksum = seen.checksum or begin(seen.position)
+    text = f"{name} {seen.epoch} {seen.position} {checksum} {seen.rows}"
     return f"{text} {_digest(text)}".ljust(LINE - 1).encode() + b"\n"
 
 

@@ -4,10 +4,10 @@ took, then answers. Where the log is gone or slow, decisions wait in memory.
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
+from typing import cast
 
 from service.errors import FoldFailed, LogLost, StoreError, StoreUnavailable
 from service.log.background import Background
@@ -29,17 +29,15 @@ from service.log.stores.base import (
 )
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.state.events import AnyEvent, Learned, Skipped
+from service.state.events import AnyEvent, Skipped
 from service.state.fold import State
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.25
 
-RECENT, RECENT_SECONDS = 16_384, 60.0
-"""Entries of a shared log that are remembered, and how long, in case that it loses its tail: Redis
-with `everysec` may lose two seconds. A much older entry may have lost its mark to retention, and
-would count twice."""
+KEPT = Kept()
+"""A decision row that is new to the log."""
 
 Committed = tuple[Pending, CommitResult]
 
@@ -69,7 +67,7 @@ class Writer:
         self._buffer = Buffer(settings.buffer_decisions, settings.select_log_seconds, telemetry)
         self._folding: set[asyncio.Task[None]] = set()
         self._writing: asyncio.Task[None] | None = None
-        self._recent: deque[tuple[float, Entry, AnyEvent | None]] = deque(maxlen=RECENT)
+        self._committed: list[Callable[[Sequence[Pending]], None]] = []
         self._closing = False
         self._fault: Exception | None = None
         self.degraded = False
@@ -90,6 +88,10 @@ class Writer:
         it is damaged. A store that does not answer may."""
         fault = self._fault
         return isinstance(fault, StoreError) and not isinstance(fault, StoreUnavailable)
+
+    def subscribe(self, callback: Callable[[Sequence[Pending]], None]) -> None:
+        """Call back with all that was committed, before any of it is folded."""
+        self._committed.append(callback)
 
     def start(self) -> None:
         self._writing = asyncio.create_task(self._write())
@@ -123,13 +125,17 @@ class Writer:
         assert isinstance(result, Appended | Known)
         return result
 
-    async def append_all(self, entries: Sequence[tuple[Append, AnyEvent]]) -> None:
+    async def append_all(
+        self, entries: Sequence[tuple[Entry, AnyEvent | None]]
+    ) -> list[CommitResult | StoredDecision]:
         """`append` of each, in one commit. Raises StoreUnavailable."""
         self._expect_log()
         answers = [self._enqueue(entry, event).answer for entry, event in entries]
-        for result in await asyncio.gather(*answers, return_exceptions=True):
+        results = await asyncio.gather(*answers, return_exceptions=True)
+        for result in results:
             if isinstance(result, BaseException):
                 raise result
+        return cast("list[CommitResult | StoredDecision]", results)
 
     async def activate(self, entry: Activation) -> bool:
         """Whether it was the first. Raises StoreUnavailable: nothing is acknowledged."""
@@ -156,33 +162,6 @@ class Writer:
             if len(self._queue) >= ENOUGH:
                 self._gate.hurry()
         return pending
-
-    async def append_again(self, experiment: str) -> int:
-        """Append the recent decisions and rewards of an experiment that its log has lost; their
-        number. Identities tell which those are. Raises StoreUnavailable.
-
-        Versions, definitions and the like are not appended again: they depend on the lost events.
-        """
-        since = asyncio.get_running_loop().time() - RECENT_SECONDS
-        entries = [
-            (entry, event)
-            for at, entry, event in self._recent
-            if at >= since
-            and entry.experiment == experiment
-            and (event is None or isinstance(event, Learned))
-        ]
-        lost = 0
-        for start in range(0, len(entries), PAGE):
-            self._expect_log()
-            pending = [self._enqueue(*each) for each in entries[start : start + PAGE]]
-            results = await asyncio.gather(*(each.answer for each in pending))
-            lost += sum(isinstance(result, Appended) for result in results)
-        return lost
-
-    def forget_recent(self, experiment: str) -> None:
-        """Append none of an experiment's recent entries again."""
-        kept = (each for each in self._recent if each[1].experiment != experiment)
-        self._recent = deque(kept, maxlen=RECENT)
 
     # -- decisions -----------------------------------------------------------------------------
 
@@ -260,8 +239,8 @@ class Writer:
             finally:
                 self._buffer.slow = False
             self._append_seconds.observe(perf_counter() - start)
-            if self._store.shared:
-                self._recent.extend((began, pending.entry, pending.event) for pending in batch)
+            for callback in self._committed:
+                callback(batch)
             committed = list(zip(batch, results, strict=True))
         except Exception as fault:  # whatever it is: no request may wait for ever
             self.degrade(fault)
@@ -275,14 +254,20 @@ class Writer:
         """Fold and answer, one experiment after another. Where a long decision holds the lock of
         an experiment, a task of its own waits for it, and the others go on."""
         by_experiment, lives = dict[str, list[Committed]](), self._follower.live
+        given = set[str]()
         for pending, result in committed:
             name = pending.entry.experiment
             if isinstance(result, Appended) and name not in lives:
                 lives[name] = Live(State(name), recovered=True, caught_up_at=began)
             if pending.event is None or name not in lives:
                 self._answer(pending, result)
+                if name in lives and isinstance(pending.entry, DecisionRow) and result == KEPT:
+                    lives[name].rows += 1
+                    given.add(name)
             else:
                 by_experiment.setdefault(name, []).append((pending, result))
+        for name in given - by_experiment.keys():
+            self._follower.tell_caught_up(lives[name])
         for name, own in by_experiment.items():
             if lives[name].lock.locked():  # the lock serves the tasks in their order
                 task = asyncio.create_task(self._fold_and_answer(lives[name], own, began))

@@ -186,11 +186,13 @@ class EpochOpened(Event, frozen=True, kw_only=True, tag="EpochOpened"):
     epoch   1 after the first loss, and so on
     kept    the log was found to hold the events up to this position; 0: not known which
     last    the last position that is known to have been lost
+    rows    decision rows that are known to have been lost
     """
 
     epoch: int
     kept: int
     last: int
+    rows: int
 
 
 class Tombstone(Event, frozen=True, kw_only=True, tag="Tombstone"):

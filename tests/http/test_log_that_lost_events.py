@@ -8,7 +8,7 @@ from functools import reduce
 import pytest
 
 from service.errors import StoreUnavailable
-from service.log import writer
+from service.log import losses
 from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.log.writer import RETRY_SECONDS
@@ -40,6 +40,12 @@ class Forgetful(MemoryStore):
         kept.events = {at: payload for at, payload in kept.events.items() if at <= end}
         kept.checksum = reduce(extend, kept.events.values(), begin(0))
         kept.marks = {i: mark for i, mark in kept.marks.items() if mark.position <= end}
+
+    def lose_rows(self, experiment: str, rows: int) -> None:
+        kept = self._experiments[experiment]
+        for decision in [*kept.decisions][-rows:]:
+            del kept.decisions[decision], kept.numbers[decision]
+        kept.counts.subtract({"linucb": rows})
 
     def end(self, experiment: str) -> int:
         return self._experiments[experiment].position
@@ -82,7 +88,7 @@ def test_an_entry_that_is_not_recent_is_not_appended_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Retention may have forgotten its mark, and it would be learned twice."""
-    monkeypatch.setattr(writer, "RECENT_SECONDS", 0.0)
+    monkeypatch.setattr(losses, "RECENT_SECONDS", 0.0)
     store = Forgetful()
     with serving(store) as wire:
         teach(wire, 3)
@@ -99,7 +105,7 @@ def test_what_was_erased_is_not_appended_again() -> None:
         decision = wire.select(policy="linucb", unit="ann")
         wire.reward(decision, 1.0)
         assert wire.delete("/units/ann").json()["erased"]["shop"]["decisions"] == 1
-        assert wire.run(wire.services.journal._writer.append_again("shop")) == 0
+        assert wire.run(wire.services.journal._losses._append_again("shop")) == 0
         assert wire.get(f"/decisions/{decision['id']}").status_code == 404
 
 
@@ -179,6 +185,30 @@ def test_a_log_that_was_gone_and_comes_back_without_events(
         wire.until(lambda: wire.get("/readyz").status_code == 200)
         wire.until(lambda: learned(wire) == 3)
         assert caplog.text.count("the log has lost events") == 1
+
+
+def test_decision_rows_that_were_lost_without_an_event_are_said_and_appended_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Forgetful()
+    with serving(store) as wire:
+        teach(wire, 1)
+        decisions = [wire.select(policy="linucb") for _ in range(3)]
+        journal = wire.services.journal
+        review = journal._losses.expect_rows
+        wire.run(review(journal.live["shop"]))
+        assert wire.metrics()[LOSSES] == 0
+        store.lose_rows("shop", 2)
+        wire.run(review(journal.live["shop"]))
+        assert wire.metrics()[LOSSES] == 1
+        assert "and 2 decision rows or more" in caplog.text
+        wire.until(lambda: state_of(wire).epoch == 1)
+        for decision in decisions:
+            wire.until(
+                lambda decision=decision: wire.get(f"/decisions/{decision['id']}").is_success
+            )
+        wire.run(review(journal.live["shop"]))
+        assert wire.metrics()[LOSSES] == 1
 
 
 def test_a_log_that_loses_its_tail_again_and_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from service.errors import StoreError
 from service.log.live import End
+from service.log.losses import Losses
 from service.log.witness import LINE, OFF, Witness, witness_of
 from service.maintenance.audit import audit_store
 from tests.support.service import Wire, serving
@@ -70,6 +71,38 @@ def test_a_store_that_ends_before_what_its_host_has_seen_is_said_to_have_lost_ev
         assert report.clean
         assert report.losses == 1
         assert report.orphaned == 0
+
+
+def test_a_store_with_fewer_decisions_than_its_host_has_seen_has_lost_rows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with shop(tmp_path) as wire:
+        teach(wire, 1)
+    with back_in_time(tmp_path), shop(tmp_path) as wire:
+        for _ in range(3):
+            wire.select(policy="linucb")
+    with shop(tmp_path) as wire:
+        assert "up to 2 or beyond, and 3 decision rows or more" in caplog.text
+        wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
+    with shop(tmp_path) as wire:
+        assert losses(wire) == 0
+
+
+def test_what_was_seen_is_kept_until_the_log_tells_of_the_loss(tmp_path: Path) -> None:
+    """A process that dies before that leaves it to the next."""
+    with shop(tmp_path) as wire:
+        teach(wire, 1)
+    with back_in_time(tmp_path), shop(tmp_path) as wire:
+        teach(wire, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Losses, "lost", lambda *_: None)
+        with shop(tmp_path) as wire:
+            assert losses(wire) == 1
+            teach(wire, 1)
+        [path] = (tmp_path / "witness").iterdir()
+        assert seen(path)["shop"].position == 5
+    with shop(tmp_path) as wire:
+        wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
 
 
 def test_a_log_with_other_events_than_its_host_has_seen_has_lost_those(
