@@ -42,6 +42,7 @@ async def written(url: str, events: int) -> None:
     )
     store, rng = open_store(url), np.random.default_rng(1)
     await store.open()
+    await store.secret()  # as a service does before it writes
     await store.commit([Append(name, encode_event(defined), {"experiment/1": ""})])
     arms = {arm: schema.encode_arm(features) for arm, features in definition.arms.items()}
     context = schema.encode_context(CONTEXT)

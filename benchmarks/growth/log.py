@@ -89,6 +89,7 @@ async def filled(path: Path, rows: int, batches: Batches) -> tuple[Store, list[s
     """An open log of so many decisions, and ids from all over it."""
     store, ids, chance = open_store(f"sqlite:///{path}"), [], Random(0)
     await store.open()
+    await store.secret()  # as a service does before it writes
     kept_ids = min(1.0, SAMPLE / rows)
     for start in range(0, rows, FILLED):
         entries, written = batches.next(min(FILLED, rows - start))

@@ -54,6 +54,7 @@ async def written(url: str, window: int) -> None:
     store, rng = open_store(url), np.random.default_rng(1)
     images = rng.standard_normal((ARMS, COLUMNS))
     await store.open()
+    await store.secret()  # as a service does before it writes
     await store.commit([Append(EXPERIMENT, encode_event(defined), {"experiment/1": ""})])
     for start in range(0, window, PAGE):
         batch = []
@@ -131,7 +132,8 @@ def _on_a_copy(folder: Path, window: int) -> Json:
     """`published`, on a log that stays as it is."""
     copy = folder / "copy"
     copy.mkdir()
-    shutil.copy(folder / f"{window}.db", copy / "forage.db")
+    for suffix in ("db", "db.key"):
+        shutil.copy(folder / f"{window}.{suffix}", copy / f"forage.{suffix}")
     found = asyncio.run(published(f"sqlite:///{copy / 'forage.db'}", window))
     shutil.rmtree(copy)
     return found

@@ -61,7 +61,17 @@ def test_a_log_as_it_was_written_ends_with_0_and_a_table(folder: Path) -> None:
             "events": 26,
             **dict.fromkeys(COLUMNS, 0),
             **dict.fromkeys(
-                ["underived", "earlier", "trimmed", "erased", "tombstones", "imported"], 0
+                [
+                    "underived",
+                    "earlier",
+                    "orphaned",
+                    "losses",
+                    "trimmed",
+                    "erased",
+                    "tombstones",
+                    "imported",
+                ],
+                0,
             ),
             "findings": [],
         }
