@@ -329,7 +329,8 @@ class Follower:
         """Apply one event; the caller holds the lock. Raises FoldFailed: the state may then hold a
         part of it.
 
-        payload   as the log has it; left out by readers, which fold each event once
+        payload   as the log has it; left out where the store tells the checksum, and by readers,
+                  which fold each event once
         """
         state, artifact = live.state, None
         for observer in self._observers:

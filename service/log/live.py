@@ -87,6 +87,13 @@ class Live:
         """By an event that was folded."""
         self.checksums.append(extend(self.checksum, payload))
 
+    def follows(self, before: str, checksum: str) -> bool:
+        """As `agrees`, of the log without the event that was folded last, and with it."""
+        if before != self.checksum and not self.agrees(before):
+            return False
+        self.checksums.append(checksum)
+        return True
+
     def agrees(self, checksum: str) -> bool:
         """Whether the log, which has this checksum up to the state's position, may be the one that
         was folded. Where it is counted from another event than ours, it is taken over."""

@@ -311,11 +311,11 @@ class Writer:
                 continue
             if result.position == live.state.position + 1:
                 try:
-                    await self._follower.fold(live, result.position, event, entry.payload)
+                    await self._follower.fold(live, result.position, event)
                 except FoldFailed as fault:
                     self._follower.quarantine(live, fault)
                     return
-                if not live.agrees(result.checksum):
+                if not live.follows(result.before, result.checksum):
                     others = f"experiment {live.state.name}: others precede {result.position}"
                     await self._follower.recover_lost(live, LogLost(others))
                 live.caught_up_at = max(live.caught_up_at, began)

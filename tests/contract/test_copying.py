@@ -109,7 +109,7 @@ async def copied(source: Store, target: Backend) -> dict[str, dict[str, object]]
         for name in await source.experiments():
             found[name] = await everything(store, name)
             assert await store.commit([event("more", experiment=name)]) == [
-                Appended((await source.describe(name, whole=True)).position + 1, ANY)
+                Appended((await source.describe(name, whole=True)).position + 1, ANY, ANY)
             ]
     finally:
         await store.close()
@@ -266,7 +266,7 @@ def test_a_file_that_an_older_forage_wrote_is_backed_up_and_restored(
     async def scenario(store: Store) -> None:
         assert await store.read("zoo", 0, 9) == [Record(1, b"e")]
         assert await marks_of(store, "zoo") == {"a": KeptMark("a", "1.0", 1, None)}
-        assert await store.commit([event("b")]) == [Appended(2, ANY)]
+        assert await store.commit([event("b")]) == [Appended(2, ANY, ANY)]
         assert (await store.describe("zoo")).removed == Removed()
 
     stores_at(target).run(scenario)

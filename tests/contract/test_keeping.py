@@ -109,7 +109,7 @@ async def test_events_are_trimmed_up_to_the_origin_and_no_further(store: Store) 
     assert await store.trim("zoo", Cut(6, 0, 0.0), 100) == 0
     assert await positions(store) == [7, 8, 9, 10]
     assert await positions(store, after=3) == [7, 8, 9, 10]
-    assert await store.commit([event("mark11")]) == [Appended(11, ANY)]
+    assert await store.commit([event("mark11")]) == [Appended(11, ANY, ANY)]
     assert isinstance((await store.commit([event("mark1")]))[0], Known)
 
 
@@ -120,7 +120,7 @@ async def test_a_log_that_is_trimmed_to_its_end_goes_on_at_the_next_position(sto
     await store.trim("zoo", Cut(3, 0, 0.0), 100)
     assert await positions(store) == []
     assert await store.experiments() == ["zoo"]
-    assert await store.commit([event("next")]) == [Appended(4, ANY)]
+    assert await store.commit([event("next")]) == [Appended(4, ANY, ANY)]
     assert await positions(store, after=3) == [4]
 
 

@@ -114,7 +114,7 @@ def test_a_killed_server_loses_nothing_acknowledged(server: RedisServer) -> None
         assert len(await store.due("zoo", 1.0, 100)) == 30
         assert await store.commit([event("29"), event("new")]) == [
             Known({"29": Mark("1.0", 30)}),
-            Appended(31, ANY),
+            Appended(31, ANY, ANY),
         ]
 
     run(server, scenario)
@@ -150,7 +150,7 @@ def test_a_full_server_costs_the_batch_and_nothing_else(server: RedisServer) -> 
         assert await store.marks("zoo", ["a"]) == {}
         assert await store.read("zoo", 0, 9) == []
         server.command("CONFIG", "SET", "maxmemory", 0)
-        assert (await store.commit(batch))[0] == Appended(1, ANY)
+        assert (await store.commit(batch))[0] == Appended(1, ANY, ANY)
 
     run(server, scenario)
 
@@ -161,7 +161,7 @@ def test_a_replica_is_unavailable_until_it_is_promoted(server: RedisServer) -> N
         with pytest.raises(StoreUnavailable, match="read only"):
             await store.commit([event("a")])
         server.command("REPLICAOF", "NO", "ONE")
-        assert await store.commit([event("a")]) == [Appended(1, ANY)]
+        assert await store.commit([event("a")]) == [Appended(1, ANY, ANY)]
 
     run(server, scenario)
 
@@ -170,7 +170,10 @@ def test_a_forgotten_script_is_taught_again(server: RedisServer) -> None:
     async def scenario(store: Store) -> None:
         await store.commit([event("a"), event("b")])
         server.command("SCRIPT", "FLUSH")
-        assert await store.commit([event("c"), event("d")]) == [Appended(3, ANY), Appended(4, ANY)]
+        assert await store.commit([event("c"), event("d")]) == [
+            Appended(3, ANY, ANY),
+            Appended(4, ANY, ANY),
+        ]
 
     run(server, scenario)
 
@@ -223,7 +226,7 @@ def test_a_service_whose_clock_differs_from_that_of_redis_writes_nothing(
                 await store.commit(entries)
         assert store.clock_skew_seconds == pytest.approx(ahead_s, abs=30.0)
         monkeypatch.setattr(redis, "time", time.time)
-        assert await store.commit([event("b")]) == [Appended(2, ANY)]
+        assert await store.commit([event("b")]) == [Appended(2, ANY, ANY)]
         assert await store.decision("zoo", "d") is None
 
     run(server, scenario)
@@ -233,7 +236,7 @@ def test_positions_go_on_after_a_trim(server: RedisServer) -> None:
     async def scenario(store: Store) -> None:
         await store.commit([event("a"), event("b")])
         server.command("XTRIM", "forage:{zoo}:events", "MAXLEN", 0)
-        assert await store.commit([event("c")]) == [Appended(3, ANY)]
+        assert await store.commit([event("c")]) == [Appended(3, ANY, ANY)]
 
     run(server, scenario)
 
@@ -253,7 +256,7 @@ def test_a_server_that_keeps_its_settings_to_itself_is_used(server: RedisServer)
 
     async def scenario(store: Store) -> None:
         assert store.durability.startswith("Unknown")
-        assert await store.commit([event("a")]) == [Appended(1, ANY)]
+        assert await store.commit([event("a")]) == [Appended(1, ANY, ANY)]
 
     stores_at(server.url.replace("127.0.0.1", "hosted:word@127.0.0.1")).run(scenario)
 
@@ -324,7 +327,7 @@ def test_a_commit_is_acknowledged_once_replicas_of_redis_hold_it(tmp_path: Path)
                     [known] = await store.commit([event("first")])
                     break
             assert isinstance(known, Known)
-            assert await store.commit([event("second")]) == [Appended(2, ANY)]
+            assert await store.commit([event("second")]) == [Appended(2, ANY, ANY)]
         finally:
             await store.close()
 

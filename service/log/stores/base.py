@@ -61,9 +61,10 @@ class Mark(Struct, frozen=True):
 
 
 class Appended(Struct, frozen=True):
-    """checksum: of the log up to this event"""
+    """before, checksum: of the log without and with this event"""
 
     position: int
+    before: str
     checksum: str
 
 

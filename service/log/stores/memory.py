@@ -63,10 +63,10 @@ class _Experiment:
             return Known(known)
         self.position += 1
         self.events[self.position] = entry.payload
-        self.checksum = extend(self.checksum, entry.payload)
+        before, self.checksum = self.checksum, extend(self.checksum, entry.payload)
         self._mark(entry.marks, self.position, entry.keep_until)
         self._settle(entry.settles)
-        return Appended(self.position, self.checksum)
+        return Appended(self.position, before, self.checksum)
 
     def _mark(self, marks: Mapping[str, str], position: int, keep_until: float | None) -> None:
         self.marks |= {i: Mark(value, position) for i, value in marks.items()}

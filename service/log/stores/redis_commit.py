@@ -64,8 +64,8 @@ def _results(
         if isinstance(entry, DecisionRow):
             yield Kept(reply[answer] if answer else None)
         elif isinstance(answer, str):
-            position, _, checksum = answer.partition(" ")
-            yield Appended(int(position), checksum)
+            position, before, checksum = answer.split(" ")
+            yield Appended(int(position), before, checksum)
         elif isinstance(answer, int):
             yield Kept()
         else:

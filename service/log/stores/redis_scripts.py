@@ -94,8 +94,9 @@ local function sum(payload)
     since, digest = string.match(last, '^' .. before .. ' (%d+):(%x*)$')
     if not since then since, digest = before, '' end
   end
+  local before = since .. ':' .. digest
   digest = string.sub(redis.sha1hex(digest .. payload), 1, 16)
-  return position .. ' ' .. since .. ':' .. digest
+  return position .. ' ' .. before .. ' ' .. since .. ':' .. digest
 end
 
 local function append(payload, settles, keep_until, values)

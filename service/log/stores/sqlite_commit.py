@@ -108,8 +108,8 @@ class _Batch:
         if experiment not in self._heads:
             position = head(self._db, experiment)
             self._heads[experiment] = position, checksum(self._db, experiment, position)
-        position, summed = self._heads[experiment]
-        position, summed = position + 1, extend(summed, entry.payload)
+        position, before = self._heads[experiment]
+        position, summed = position + 1, extend(before, entry.payload)
         self._heads[experiment] = position, summed
         self._events.append((experiment, position, entry.payload))
         for identity, value in entry.marks.items():
@@ -117,7 +117,7 @@ class _Batch:
             self._marks.append((experiment, identity, value, position, entry.keep_until))
         if entry.settles is not None:
             self._settled.append((experiment, entry.settles))
-        return Appended(position, summed)
+        return Appended(position, before, summed)
 
     def keep(self, row: DecisionRow) -> CommitResult:
         key = row.experiment, row.id
