@@ -161,7 +161,7 @@ class Campaign:
         come to rest, and judge.
 
         works   may count in `result`, and add to its violations; cancelled at the end, wherever
-                they are then
+                they are then, but for what they do while they hold `alone`
         """
         began, result, self._progress = monotonic(), self.result, goal.progress
         async with self._kept():
@@ -188,10 +188,11 @@ class Campaign:
                         task.result()
         finally:
             left = set(tasks)
-            while left:  # redis-py may swallow a cancellation, as asyncio.wait_for of 3.11 does
-                for task in left:
-                    task.cancel()
-                _, left = await asyncio.wait(left, timeout=CANCEL_S)
+            async with self.alone:  # a store that was changed is brought back first
+                while left:  # redis-py may swallow a cancellation, as asyncio.wait_for of 3.11 does
+                    for task in left:
+                        task.cancel()
+                    _, left = await asyncio.wait(left, timeout=CANCEL_S)
             ends = await asyncio.gather(*tasks, return_exceptions=True)
         for fault in ends:  # one that could not be undone goes on
             if isinstance(fault, Exception):
