@@ -60,8 +60,10 @@ class Integrity:
     async def _check(self, name: str) -> None:
         said = f"experiment {name}"
         skips = await self._attempt(said, lambda: skipped_positions(self._store, name)) or ()
-        await self._events(name, skips)
-        await self._rows(name)
+        instant = await self._attempt(said, lambda: self._store.describe(name))
+        if instant is not None:
+            await self._events(name, instant.position, skips)
+            await self._rows(name, instant.row)
         cursor = START
         while page := await self._attempt(
             f"{said}: marks after {cursor!r}",
@@ -80,25 +82,39 @@ class Integrity:
             if blob is not None and hashlib.sha256(blob).hexdigest() != key:
                 self._tell(f"{said}: artifact {key}", "its hash is another")
 
-    async def _events(self, name: str, skips: Sequence[int] | frozenset[int]) -> None:
-        after = 0
-        while page := await self._attempt(
-            f"experiment {name}: events after position {after}",
-            lambda: self._store.read(name, after, PAGE),  # noqa: B023
-        ):
+    async def _events(self, name: str, end: int, skips: Sequence[int] | frozenset[int]) -> None:
+        """Up to the last position. Behind what cannot be read it goes on."""
+        after, dense = 0, False
+        while after < end:
+            page = await self._attempt(
+                f"experiment {name}: events after position {after}",
+                lambda: self._store.read(name, after, PAGE),  # noqa: B023
+            )
+            if page is None:
+                after, dense = after + PAGE, False
+                continue
+            if not page:
+                return
             for record in page:
-                if after and record.position != after + 1:
+                if dense and record.position != after + 1:
                     self._tell(f"experiment {name}: position {after + 1}", "is missing")
-                after = record.position
+                after, dense = record.position, True
                 if after not in skips:
                     self._decode(f"experiment {name}: event {after}", decode_event, record)
 
-    async def _rows(self, name: str) -> None:
+    async def _rows(self, name: str, end: int) -> None:
+        """Up to the last number; as `_events`."""
         after = 0
-        while page := await self._attempt(
-            f"experiment {name}: decision rows after {after}",
-            lambda: self._store.decisions(name, after, PAGE),  # noqa: B023
-        ):
+        while after < end:
+            page = await self._attempt(
+                f"experiment {name}: decision rows after {after}",
+                lambda: self._store.decisions(name, after, PAGE),  # noqa: B023
+            )
+            if page is None:
+                after += PAGE
+                continue
+            if not page:
+                return
             after = page[-1].number
             for row in page:
                 self._decode(f"experiment {name}: decision {row.id}", decode_decision, row)

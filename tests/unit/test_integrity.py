@@ -1,6 +1,7 @@
 """The background check finds what cannot be read, before somebody needs it."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,9 @@ async def checked(store: Store) -> int:
     return found
 
 
-def played(store: Store) -> None:
+def played(store: Store, rewards: int = 150) -> None:
     with serving(store) as wire:
-        for _ in range(150):
+        for _ in range(rewards):
             wire.reward(wire.select(policy="linucb"), 1.0)
 
 
@@ -46,6 +47,21 @@ def test_damaged_pages_are_found(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     path.write_bytes(content)
     assert asyncio.run(checked(open_store(f"sqlite:///{path}", readonly=True))) > 0
     assert "is damaged" in caplog.text
+
+
+def test_what_lies_behind_a_damaged_page_is_read_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "forage.db"
+    played(open_store(f"sqlite:///{path}"), rewards=450)
+    content = bytearray(path.read_bytes())
+    events = [at for at in range(0, len(content), 4096) if b'"Rewarded"' in content[at : at + 4096]]
+    for at in (events[len(events) // 4], events[-len(events) // 4]):
+        content[at : at + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    asyncio.run(checked(open_store(f"sqlite:///{path}", readonly=True)))
+    found = set(re.findall(r"events after position (\d+) is damaged", caplog.text))
+    assert len(found) == 2, caplog.text
 
 
 def test_each_kind_of_damage_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -35,6 +35,8 @@ LAYOUT = 2
 """Of the tables, in the file's header. Raised when an older Forage could not use the file."""
 BESIDE = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite takes for parts of a database."""
+UNREADABLE = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS")
+"""A bad sector is damage, and not an outage that ends."""
 STATEMENTS = 512  # prepared ones of a connection: the writer has one for each count of rows
 BUSY_S = 2.0  # nobody else writes, but for a person with a shell
 MOST_PAGES = 16_000  # of WAL, 64 MB: then a commit writes it back, if `Checkpoints` did not
@@ -169,7 +171,7 @@ def ours(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorname", "")  # not where Python raised it
         if code == "SQLITE_NOTADB":
             raise ConfigurationError(f"FORAGE_STORE: {path} is not an SQLite database") from error
-        if code.startswith("SQLITE_CORRUPT"):
+        if code.startswith("SQLITE_CORRUPT") or code in UNREADABLE:
             raise Damaged(f"{path}: {error}") from error
         if isinstance(error, sqlite3.OperationalError):
             raise StoreUnavailable(f"{path}: {error}") from error
