@@ -71,7 +71,7 @@ class RedisServer:
         finally:
             self._process.send_signal(signal.SIGCONT)
 
-    def command(self, *parts: str | int) -> object:
+    def command(self, *parts: str | bytes | int) -> object:
         once = Retry(NoBackoff(), 0)
         with redis.Redis(port=self.port, socket_timeout=START_S, retry=once) as client:
             return client.execute_command(*parts)

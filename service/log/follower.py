@@ -293,20 +293,26 @@ class Follower:
 
     async def recover_lost(self, live: Live, fault: LogLost) -> None:
         """Go on with what the log holds; the caller holds the lock. Raises LogLost where that is
-        nothing: then its operator has to say whether a backup is to be restored."""
-        name, position = live.state.name, live.state.position
-        if (await self._store.describe(name)).position == 0:
+        nothing, or nothing but what processes have appended since it was emptied: then its operator
+        has to say whether a backup is to be restored."""
+        name, position, epoch = live.state.name, live.state.position, live.state.epoch
+        found, live.recovered = Live(State(name), lock=live.lock), False
+        try:
+            await self._recover(found)
+        finally:
+            live.recovered = True
+        if live.state.revision and not found.state.revision and found.quarantine is None:
             raise LogLost(
-                f"experiment {name}: the log is empty, and {position} events of it were folded: "
+                f"experiment {name}: the log was emptied, and {position} events of it were folded: "
                 "restore a backup, or start this process again to begin anew"
             )
-        logger.error("%s: the state is folded anew", fault)
-        epoch, checksums, rows = live.state.epoch, [*live.checksums], live.rows
-        await self._recover(live)
+        logger.error("%s: the state was folded anew", fault)
+        kept = found.shared(live.checksums, position) or found.snapshot_position
+        loss = Loss(epoch, kept, position, max(0, live.rows - found.rows))
+        live.take(found)
         if self.live.get(name) is live:
             self._tell_recovered(live)
-        kept = live.shared(checksums, position) or live.snapshot_position
-        self.tell_lost(live, Loss(epoch, kept, position, max(0, rows - live.rows)))
+        self.tell_lost(live, loss)
 
     def tell_lost(self, live: Live, loss: Loss) -> None:
         live.losses += 1

@@ -134,13 +134,15 @@ class Journal:
     async def open(self) -> None:
         """Recover every experiment. Raises StoreError where the log cannot be read or trusted."""
         names, seen = await self._store.experiments(), self._witness.open()
-        if seen and not names:
+        for name in names:
+            await self._follower.join(name)
+        if seen and not any(
+            live.state.revision or live.quarantine for live in self.live.values()
+        ):  # empty, or with what processes have appended since it was emptied
             raise StoreError(
                 f"the store is empty, and this host has seen it hold {', '.join(seen)}: restore a "
                 f"backup; to begin anew, delete {self._witness.path}"
             )
-        for name in names:
-            await self._follower.join(name)
         for name, end in seen.items():
             if name in self.live:
                 await self._losses.compare(self.live[name], end)

@@ -76,6 +76,14 @@ class Live:
         self.state = state
         self.checksums = deque(state.checksums, CHECKSUMS)
 
+    def take(self, other: "Live") -> None:
+        """Go on as another one of the same log."""
+        self.go_on_from(other.state)
+        self.checksums = other.checksums
+        self.snapshot_position, self.rows = other.snapshot_position, other.rows
+        self.skips, self.quarantine = other.skips, other.quarantine
+        self.recovered = other.recovered
+
     # -- what the log is known by --------------------------------------------------------------
 
     @property

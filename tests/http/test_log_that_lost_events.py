@@ -161,7 +161,7 @@ def test_an_emptied_log_is_not_served_as_if_it_were_new(caplog: pytest.LogCaptur
         teach(wire, 3)
         store.lose("shop", store.end("shop"))
         wire.until(lambda: wire.get("/readyz").status_code == 503)
-        assert "the log is empty" in caplog.text
+        assert "the log was emptied" in caplog.text
         wire.sleep(2.5 * RETRY_SECONDS)
         assert wire.get("/readyz").status_code == 503
         health = wire.get("/healthz")
@@ -169,6 +169,21 @@ def test_an_emptied_log_is_not_served_as_if_it_were_new(caplog: pytest.LogCaptur
         decision = wire.select()
         answer = wire.post("/reward", {"decision_id": decision["decision_id"], "reward": 1.0})
         expect_problem(answer, 503)
+
+
+def test_a_reward_that_meets_an_emptied_log_is_not_acknowledged() -> None:
+    """It is the log's only event then. The experiment is not served as if it were new."""
+    store = Forgetful()
+    with serving(store) as wire:
+        teach(wire, 3)
+        decision = wire.select()
+        store.lose("shop", store.end("shop"))
+        body = {"decision_id": decision["decision_id"], "reward": 1.0}
+        expect_problem(wire.post("/reward", body), 503)
+        wire.sleep(2.5 * RETRY_SECONDS)
+        expect_problem(wire.post("/reward", body), 503)
+        assert wire.get("/readyz").status_code == 503
+        assert wire.get("/healthz").status_code == 503
 
 
 def test_a_log_that_was_gone_and_comes_back_without_events(

@@ -11,7 +11,9 @@ import pytest
 from benchmarks.support.local import UNTIL_S
 from benchmarks.support.redis_server import RedisServer, redis_server
 from service.errors import StoreError
+from service.log.stores.redis_scripts import EXPERIMENTS, key_of
 from service.maintenance.audit import audit_store
+from service.state.events import ArmRemoved, encode_event
 from tests.http.test_log_that_lost_events import LOSSES, learned, teach
 from tests.support.service import Wire, serving
 
@@ -97,6 +99,9 @@ def test_a_tail_that_redis_lost_while_nobody_was_there_is_said_by_the_witness(
         wire.reward(decision, 1.0)
         assert learned(wire) == 4
     redis.command("FLUSHALL")
+    redis.command("SADD", EXPERIMENTS, "shop")
+    late = encode_event(ArmRemoved(at=0.0, arm="ball"))  # of a process that went on
+    redis.command("XADD", key_of("shop", "events"), "0-1", "p", late)
     seen_before = pytest.raises(StoreError, match="has seen it hold shop: restore a backup")
     with seen_before, replica(redis, witness=witness):
         pass
