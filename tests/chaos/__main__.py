@@ -50,6 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, help="so long in all, instead of counts")
+    parser.add_argument(
+        "--keep-stores",
+        action="store_true",
+        help="with --seconds: no store loses its end, is emptied or replaced",
+    )
     parser.add_argument("--kills", type=int, default=300, help="at least so many (300)")
     parser.add_argument("--redis-faults", type=int, default=100, help="at least so many (100)")
     parser.add_argument(
@@ -80,8 +85,8 @@ def _goals(options: argparse.Namespace) -> tuple[Goal, Goal]:
     if options.only in ("sqlite", "redis"):
         own = other = 1.0
     if options.seconds is not None:
-        left_s = max(options.seconds - OVERHEAD_S, 5.0)
-        return Goal(own * left_s), Goal(other * left_s)
+        left_s, keep = max(options.seconds - OVERHEAD_S, 5.0), options.keep_stores
+        return Goal(own * left_s, keep), Goal(other * left_s, keep)
     counts = {name: getattr(options, name) for name in ("kills", "rewards", "losses", "jumps")}
     mine = {name: round(own * count) for name, count in counts.items()}
     theirs = {name: count if options.only else count - mine[name] for name, count in counts.items()}

@@ -52,9 +52,13 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True)
 class Goal:
-    """When faults end: after `seconds` under load, or with these counts reached."""
+    """When faults end: after `seconds` under load, or with these counts reached.
+
+    keep_stores   no store loses what it had
+    """
 
     seconds: float | None = None
+    keep_stores: bool = False
     kills: int = 0
     redis_faults: int = 0
     rewards: int = 0

@@ -110,8 +110,9 @@ async def embedded(folder: Path, goal: Goal, rng: Random) -> Result:
                 cut = before.after(await read_tail(store))
             await campaign.recovered(cut)
 
-    works = [campaign.kill, campaign.stop, campaign.kill_trainer, lose_tail]
-    works.append(partial(lose_file, campaign, file, [replica, training], disk))
+    works = [campaign.kill, campaign.stop, campaign.kill_trainer]
+    if not goal.keep_stores:
+        works += [lose_tail, partial(lose_file, campaign, file, [replica, training], disk)]
     if disk is not None:
         works += [lose_power, partial(campaign.jump, shims.clocks)]
     result = await campaign.run(goal, *works)
@@ -237,7 +238,8 @@ async def _shared(
             result.redis_faults[kind] += 1
 
     works = [campaign.kill, campaign.stop, campaign.kill_trainer, kill_redis, freeze, misbehave]
-    works += [lose_tail, partial(empty, campaign, redis, folder)]
+    if not goal.keep_stores:
+        works += [lose_tail, partial(empty, campaign, redis, folder)]
     if shims.clocks:
         works.append(partial(campaign.jump, shims.clocks))
     if net.mode == "namespaces":
