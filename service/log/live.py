@@ -53,7 +53,7 @@ class Live:
     quarantine     why it is neither folded any further nor served
     rows           decision rows that the log was ever given, at least
     losses         times that the log had lost events
-    loss           the last of these, until the log tells of it
+    loss           the last of these
     """
 
     state: State
@@ -83,6 +83,11 @@ class Live:
         self.snapshot_position, self.rows = other.snapshot_position, other.rows
         self.skips, self.quarantine = other.skips, other.quarantine
         self.recovered = other.recovered
+
+    @property
+    def untold(self) -> Loss | None:
+        """The last loss, until the log tells of it: by this process or by another."""
+        return self.loss if self.loss is not None and self.state.epoch <= self.loss.epoch else None
 
     # -- what the log is known by --------------------------------------------------------------
 

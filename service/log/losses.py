@@ -62,7 +62,7 @@ class Losses(Observer):
             if (epoch, position) > (live.state.epoch, live.state.position):
                 await self._follower.fold_to_end(live)  # another process may be ahead
             state = live.state
-            known = -1 if live.loss is None else live.loss.epoch
+            known = -1 if live.untold is None else live.untold.epoch
             if epoch > known and (epoch, position) > (state.epoch, state.position):
                 self._follower.tell_lost(live, Loss(epoch, state.position, position))
 
@@ -71,7 +71,7 @@ class Losses(Observer):
         given = live.rows
         known = sum((await self._store.describe(live.state.name)).counts.values())
         live.rows = max(live.rows, known) if known >= given else known
-        if known < given and live.loss is None:
+        if known < given and live.untold is None:
             state = live.state
             loss = Loss(state.epoch, state.position, state.position, given - known)
             self._follower.tell_lost(live, loss)
@@ -83,8 +83,6 @@ class Losses(Observer):
         self._recent.extend((now, pending.entry, pending.event) for pending in batch)
 
     def folded(self, live: Live, event: AnyEvent) -> None:
-        if isinstance(event, EpochOpened) and live.loss and live.loss.epoch < event.epoch:
-            live.loss = None
         if isinstance(event, Erased):  # by any replica: what was erased must not come back
             kept = (each for each in self._recent if each[1].experiment != live.state.name)
             self._recent = deque(kept, maxlen=RECENT)

@@ -60,7 +60,12 @@ class Witness(Observer):
     def caught_up(self, live: Live) -> None:
         """What is known of a loss stays until the log tells of it, in a later epoch."""
         state = live.state
-        if self._file is None or not live.recovered or not state.position or live.loss is not None:
+        if (
+            self._file is None
+            or not live.recovered
+            or not state.position
+            or live.untold is not None
+        ):
             return
         end = End(state.epoch, state.position, live.checksum, live.rows)
         before = self._written.get(state.name, NOTHING)

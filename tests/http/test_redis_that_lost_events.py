@@ -71,8 +71,9 @@ def test_replicas_that_were_restarted_and_quiet_learn_again_what_redis_lost(
         until(lambda wire: learned(wire) == 10, first, second)
         teach(first, 1)
         until(lambda wire: learned(wire) == 11, first, second)
-        states = [wire.services.journal.live["shop"].state for wire in (first, second)]
-        assert states[0].epoch == states[1].epoch == 1
+        lives = [wire.services.journal.live["shop"] for wire in (first, second)]
+        assert [live.state.epoch for live in lives] == [1, 1]
+        assert [live.untold for live in lives] == [None, None]  # one of them alone has told of it
     with replica(redis) as third:
         assert learned(third) == 11
         [report] = third.run(audit_store(redis.url))

@@ -13,9 +13,8 @@ from service.log.live import End
 from service.log.losses import Losses
 from service.log.witness import LINE, OFF, Witness, witness_of
 from service.maintenance.audit import audit_store
+from tests.http.test_log_that_lost_events import LOSSES, learned, teach
 from tests.support.service import Wire, serving
-
-LOSSES = 'forage_log_losses_total{experiment="shop"}'
 
 
 @contextmanager
@@ -24,16 +23,6 @@ def shop(folder: Path, witness: Path | None = None) -> Iterator[Wire]:
         None, store=f"sqlite:///{folder}/shop.db", witness=witness or folder / "witness"
     ) as wire:
         yield wire
-
-
-def teach(wire: Wire, rewards: int) -> None:
-    for _ in range(rewards):
-        wire.reward(wire.select(policy="linucb"), 1.0)
-
-
-def learned(wire: Wire) -> int:
-    rewards: int = wire.policy("linucb")["rewards"]
-    return rewards
 
 
 def losses(wire: Wire) -> float:
