@@ -17,7 +17,7 @@ WORKDIR /src
 COPY Makefile pyproject.toml ./
 RUN mkdir service simulator_client \
     && touch README.md LICENSE service/__init__.py simulator_client/__init__.py \
-    && make install VENV=/opt/forage EXTRAS=sim EDITABLE=
+    && make install VENV=/opt/forage EXTRAS='sim train' EDITABLE=
 
 COPY README.md LICENSE ./
 COPY service service

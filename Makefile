@@ -1,8 +1,9 @@
-# Everything runs from one virtual environment, made once and again when pyproject.toml changes.
-# `make` = check and test; `make help` lists the rest.
+# Everything runs from one virtual environment. Each target installs the extras of pyproject.toml
+# that it needs, and again when that file changes. `make` = check and test; `make help` lists all.
 
 VENV ?= .venv
-EXTRAS ?= dev
+# What `make install` installs: space-separated extras of pyproject.toml.
+EXTRAS ?= lint test sim train
 # Empty for an install that does not point back at this folder (the container image).
 EDITABLE ?= -e
 # The first interpreter that runs and is new enough; `make PYTHON=/path/to/python3` chooses another.
@@ -12,76 +13,86 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 ARGS ?=
 # What `make slow` runs, by marker.
 SLOW ?= slow or hypothesis
-# Tests run on every core; `make test PARALLEL=` runs them in one process.
-PARALLEL ?= -n auto --dist worksteal
+# Tests run on every core, one file in one process; `make test PARALLEL=` runs all in one process.
+PARALLEL ?= -n auto --dist loadfile
+# Markers of tests that only `make nightly` runs.
+NIGHTLY := process or slow or statistics or browser
 # Tests start many processes: what Python has compiled is kept, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all install demo test sdk slow check fix serve openapi reference swagger-ui attack bench learning statistics chaos mutants upgrades e2e pictures alerts drills clean help
+.NOTPARALLEL:
+.PHONY: all install demo test nightly coverage sdk slow check fix serve openapi reference swagger-ui attack bench learning statistics chaos mutants upgrades e2e pictures alerts drills clean help
 
 all: check test  ## Check and test (the default)
 
-install: $(INSTALLED)  ## Make the virtual environment and install Forage with its tools
+install: $(EXTRAS:%=$(VENV)/.%)  ## Make the virtual environment and install Forage with its tools
 
-$(INSTALLED): pyproject.toml
+$(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Forage needs Python 3.11 or newer, and none was found." \
 		"Install it, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Forage needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
 		"Name another: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(EDITABLE) '.$(if $(EXTRAS),[$(EXTRAS)])'
+
+$(VENV)/.%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(EDITABLE) '.[$*]'
 	@touch $@
 
-demo: install  ## Install, start the service, let three policies learn a pet shop, write the report
+demo: $(VENV)/.sim $(VENV)/.train  ## Install, start the service, let three policies learn a pet shop, write the report
 	@BIN=$(BIN) sh .ci/demo $(ARGS)
 
-test: install  ## Run the tests, in minutes (finds or installs redis-server and node; ARGS=--cov: with branch coverage)
+test: $(VENV)/.test  ## Run the tests of the gate, in two minutes (finds or installs redis-server)
+	@sh .ci/redis
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not ($(NIGHTLY))' $(ARGS)
+
+nightly:  ## Run every check there is and print what passed (an hour; before a release)
+	@sh .ci/nightly
+
+coverage: $(VENV)/.nightly  ## Run all but slow tests with branch coverage, which must reach 90 percent
 	@sh .ci/redis
 	@sh .ci/node
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not statistics and not browser' $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not statistics and not browser' --timeout 600 \
+		--cov --cov-report=term:skip-covered tests $(ARGS)
 
-sdk: install  ## Test the SDK in Node 18, 20 and 22, which npm installs into out/node
+sdk: $(VENV)/.test  ## Test the SDK in Node 18, 20 and 22, which npm installs into out/node
 	nodes=$$(sh .ci/node 18 20 22) && NODES="$$nodes" $(BIN)/python -m pytest -vv tests/sdk $(ARGS)
 
-slow: install  ## Run slow tests, and properties on all of their examples (minutes; SLOW=slow: the former)
+slow: $(VENV)/.nightly  ## Run slow tests, and properties on all of their examples (minutes; SLOW=slow: the former)
 	@sh .ci/redis
 	@sh .ci/node
 	$(BIN)/python -m pytest $(PARALLEL) -m '($(SLOW)) and not statistics' \
-		--hypothesis-profile full --timeout 600 $(ARGS)
+		--hypothesis-profile full --timeout 600 tests $(ARGS)
 
-statistics: install  ## Run the slow statistical tests
-	$(BIN)/python -m pytest $(PARALLEL) -m statistics --timeout 3600 $(ARGS)
+statistics: $(VENV)/.nightly  ## Run the slow statistical tests
+	$(BIN)/python -m pytest $(PARALLEL) -m statistics --timeout 3600 tests $(ARGS)
 
-chaos: install  ## Kill, cut and fill under load (ten minutes or more; ARGS='--seconds 120' is short)
+chaos: $(VENV)/.nightly  ## Kill, cut and fill under load (ten minutes or more; ARGS='--seconds 120' is short)
 	@sh .ci/redis
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-mutants: install  ## Plant bugs, one at a time: the tests or chaos must find each (hours; ARGS='--only WAIT')
+mutants: $(VENV)/.nightly  ## Plant bugs, one at a time: the tests or chaos must find each (hours; ARGS='--only WAIT')
 	@sh .ci/redis
 	@sh .ci/node
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-upgrades: install  ## Run an older Forage of this clone's history beside this one, up and down again, under load
+upgrades: $(VENV)/.nightly  ## Run an older Forage of this clone's history beside this one, up and down again, under load
 	@sh .ci/redis
 	$(BIN)/python -m tests.upgrades $(ARGS)
 
-e2e: install  ## Drive demo and console in a real Chromium (ten minutes; out/screenshots/)
+e2e: $(VENV)/.docs  ## Drive demo and console in a real Chromium (ten minutes; out/screenshots/)
 	@for browser in chromium chromium-browser google-chrome google-chrome-stable; do \
 		command -v $$browser >/dev/null && exit 0; done; echo "these tests drive a Chromium that is" \
 		"installed, and none was found: apt-get install chromium" >&2; exit 1
-	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install $(EDITABLE) '.[e2e]'
 	$(BIN)/python -m pytest -m browser --timeout 900 tests/e2e $(ARGS)
 
 # Screenshots come from a running service, plots of docs/policies.md and docs/performance.md from
 # the figures in benchmarks/results; docs/pictures/README.md says how to measure these anew.
-pictures: install  ## Make every picture of README and docs anew (three minutes; needs a Chromium)
-	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install $(EDITABLE) '.[e2e]'
+pictures: $(VENV)/.docs  ## Make every picture of README and docs anew (three minutes; needs a Chromium)
 	sed -f .ci/dark.sed docs/pictures/architecture.svg > docs/pictures/architecture-dark.svg
 	$(BIN)/python -m benchmarks.learning.document
 	$(BIN)/python -m benchmarks.http.document
@@ -94,45 +105,42 @@ alerts:  ## Check and test the alert rules, check the dashboard's queries (needs
 	@mkdir -p out
 	$(PYTHON) .ci/queries out/queries.yml && promtool check rules out/queries.yml
 
-drills: install  ## Break a live service and see its alerts fire in time (8 minutes; needs prometheus)
+drills: $(VENV)/.nightly  ## Break a live service and see its alerts fire in time (8 minutes; needs prometheus)
 	@sh .ci/redis
 	$(BIN)/python -m tests.drills $(ARGS)
 
-check: install  ## Check format, lint, imports and types
+check: $(VENV)/.lint  ## Check format, lint, imports and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-fix: install  ## Format, and repair what the linter can repair
+fix: $(VENV)/.lint  ## Format, and repair what the linter can repair
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-serve: install  ## Start the service on the embedded store
+serve: $(VENV)/.train  ## Start the service on the embedded store
 	$(BIN)/forage serve $(ARGS)
 
-openapi: install  ## Write the pinned OpenAPI description anew
+openapi: $(VENV)/.lint  ## Write the pinned OpenAPI description anew
 	@mkdir -p out
 	$(BIN)/python -m service openapi > out/openapi.json
 	mv out/openapi.json tests/http/openapi.json
 
-reference: install  ## Write the reference of experiment files anew
+reference: $(VENV)/.lint  ## Write the reference of experiment files anew
 	$(BIN)/python -m service.definition.reference > docs/experiment.md.new
 	mv docs/experiment.md.new docs/experiment.md
 
 swagger-ui:  ## Fetch Swagger UI from npm anew (ARGS=5.36.0: another version)
 	sh .ci/swagger-ui $(ARGS)
 
-attack: install  ## Attack with 5,000 made-up and 20,000 hostile requests (ten minutes; ARGS=--only hostile)
+attack: $(VENV)/.nightly  ## Attack with 5,000 made-up and 20,000 hostile requests (ten minutes; ARGS=--only hostile)
 	$(BIN)/python -m tests.attack $(ARGS)
 
-bench: install  ## Run the benchmarks
+bench: $(VENV)/.bench  ## Run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
 
-learning: install  ## Compare what our policies and other libraries learn (installs the extra bench)
-	@$(BIN)/python -c 'from importlib.util import find_spec as find; import sys; \
-		sys.exit(not (find("mabwiser") and find("vowpalwabbit")))' \
-		|| $(BIN)/python -m pip install $(EDITABLE) '.[bench]'
+learning: $(VENV)/.bench  ## Compare what our policies and other libraries learn (installs the extra bench)
 	$(BIN)/python -m benchmarks.learning $(ARGS)
 
 clean:  ## Remove the environment, caches and everything a run wrote to out/

@@ -72,7 +72,8 @@ class Settings(BaseSettings):
         "Zooplus example.",
     )
     trainer: Literal["auto", "on", "off"] = Field(
-        "auto", description="Start a trainer process beside the service; auto: with sqlite only."
+        "auto",
+        description="Start a trainer process beside the service; auto: with sqlite and torch only.",
     )
     url: str = Field(
         "http://127.0.0.1:8000", description="Where trainer and archiver reach the service."

@@ -18,7 +18,7 @@ from tests.support.properties import register_profiles
 register_profiles()
 
 HERE = Path(__file__).parent
-UNMEASURED = {"benchmarks", "chaos", "simulation", "simulator", "statistics"}
+UNMEASURED = {"chaos", "simulation", "simulator", "statistics"}
 """Folders of tests that run other code than the service's, or its own for long. Which of its lines
 are run the other tests show; to measure makes a test take up to twice as long."""
 

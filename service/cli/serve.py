@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from service.cli.running import Command, run_until_stopped
 from service.errors import ConfigurationError
 from service.settings import Settings
+from service.training import TORCH, can_train, expect_torch
 
 if TYPE_CHECKING:
     import uvicorn
@@ -66,6 +67,8 @@ async def serve(settings: Settings) -> int:
     check_exposure(settings)
     if settings.trainer == "on" and settings.store.startswith("memory"):
         raise ConfigurationError("FORAGE_TRAINER: no other process can read a memory:// store")
+    if settings.trainer == "on":
+        expect_torch()
     sys.setswitchinterval(SWITCH_SECONDS)
     keep_freed_memory()
     with _listen(settings) as listener:
@@ -135,6 +138,9 @@ async def _keep_training(settings: Settings, port: int, access: "Access") -> Non
     """Run a trainer as a child process, and another where it dies. Serving does not wait for it."""
     embedded = settings.store.startswith("sqlite")
     if settings.trainer == "off" or (settings.trainer == "auto" and not embedded):
+        return
+    if not can_train():
+        logger.warning("no trainer runs, so policies with a net stay untrained: %s", TORCH)
         return
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
     command = [sys.executable, "-m", "service", "train", "--follow", "--parent", str(os.getpid())]

@@ -10,6 +10,7 @@ from typer import Option
 from service.cli.interrupts import at_once
 from service.cli.running import Command, run_until_stopped
 from service.settings import Settings
+from service.training import expect_torch
 
 logger = logging.getLogger("forage")
 
@@ -25,6 +26,7 @@ def command(
     follow: Annotated[bool, Option("--follow", help="keep training as rewards arrive")] = False,
     parent: Annotated[int | None, Option(hidden=True)] = None,
 ) -> int:
+    expect_torch()
     with at_once():  # torch alone takes a second or two
         from service.training.trainer import run
 

@@ -29,6 +29,7 @@ from service.state.artifacts import read_artifact
 from service.state.events import ExperimentDefined
 from service.state.fold import State, changes_due
 from service.state.learner import Learner, Staged
+from service.training import expect_torch
 
 DefinitionJson = dict[str, Any]
 
@@ -133,6 +134,7 @@ class Added:
 
 
 async def _train(store: Store, state: State, learner: Learner, position: int, at: float) -> None:
+    expect_torch()
     import torch
 
     from service.training.trainer import train

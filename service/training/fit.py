@@ -101,7 +101,7 @@ class _Embeddings(nn.Module):
 
     def weight(self) -> Array:  # (inputs, groups * embedding)
         """All tables as one matrix."""
-        whole: torch.Tensor = torch.block_diag(*self.tables)  # type: ignore[no-untyped-call]
+        whole: torch.Tensor = torch.block_diag(*self.tables)
         return np.asarray(whole.detach().double().numpy())
 
 
@@ -157,7 +157,7 @@ def _descend(
         body.train()
         for chosen in torch.split(torch.randperm(split), batch):
             optimizer.zero_grad()
-            loss(chosen).backward()  # type: ignore[no-untyped-call]
+            loss(chosen).backward()
             optimizer.step()
         body.eval()
         with torch.no_grad():

@@ -1,12 +1,19 @@
 """What the embedded store acknowledged survives a loss of power."""
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from service.log.stores.sqlite import SqliteStore
 from service.log.stores.sqlite_file import connect_to_write
 from tests.chaos.shim import Disk
-from tests.chaos.test_shim import python
+
+pytestmark = pytest.mark.process
 
 COMMITS = 20
 SERVE = f"""
@@ -29,9 +36,20 @@ asyncio.run(serve())
 """
 
 
+def said_before_its_kill(code: str, environment: dict[str, str], file: Path) -> str:
+    """The output of a program that kills itself at its end."""
+    end = f"\nimport os; sys.stdout.flush(); os.kill(os.getpid(), {signal.SIGKILL})"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}{end}", str(file)],
+        env={**os.environ, **environment}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return done.stdout
+
+
 def test_a_commit_survives_a_loss_of_power(disk: Disk, tmp_path: Path) -> None:
     file = tmp_path / "disk" / "forage.db"
-    said = python(SERVE, disk.environment, file).split()
+    said = said_before_its_kill(SERVE, disk.environment, file).split()
     assert len(said) == COMMITS
     disk.lose_power()
 

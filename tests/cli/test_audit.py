@@ -12,6 +12,8 @@ from service.serving.audit_report import COLUMNS
 from service.state.events import decode_decision
 from tests.cli.forage import expect_refusal, forage, serving, started
 
+pytestmark = pytest.mark.process
+
 POLICIES = ["linucb", "lints", "neural_linear_ts", "random"]
 
 

@@ -22,6 +22,8 @@ from service.observability.telemetry import Telemetry
 from tests.cli.forage import Serving, environment, expect_refusal, forage, serving, started
 from tests.unit.folding import bits
 
+pytestmark = pytest.mark.process
+
 POLICIES = ["linucb", "lints", "neural_linear_ts", "random"]
 HEAD = ["experiment", "position", "decisions", "due"]
 

@@ -17,12 +17,14 @@ from tests.support.service import SHOP, openapi
 CONFIGURATION = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text("utf-8")
 
 
+@pytest.mark.process
 def test_the_installed_command_tells_its_version() -> None:
     command = Path(sys.executable).with_name("forage")
     ended = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
     assert ended.stdout == f"forage {__version__}\n"
 
 
+@pytest.mark.process
 def test_help_names_the_commands_and_their_options() -> None:
     ended = started("--help")
     assert ended.returncode == 0
@@ -60,6 +62,7 @@ def test_a_command_line_that_is_wrong_ends_with_2_and_the_usage(
     assert "usage: forage" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_openapi_prints_the_document() -> None:
     ended = started("openapi")
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -116,6 +119,7 @@ def test_a_wrong_store_is_named(
     assert "SECRETVALUE" not in line
 
 
+@pytest.mark.process
 def test_a_wrong_store_ends_without_a_traceback(tmp_path: Path) -> None:
     line = expect_refusal(started("serve", "--store", "postgres://host/db", folder=tmp_path))
     assert "FORAGE_STORE" in line
@@ -127,6 +131,20 @@ def test_a_host_that_is_not_ours_is_named(
     monkeypatch.setenv("FORAGE_OPEN", "true")
     assert main(["serve", "--port", "0", "--host", "192.0.2.1", "--store", "memory://"]) == 1
     assert "cannot listen on 192.0.2.1:0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["train"], ["serve", "--port", "0", "--trainer", "on"]], ids=["train", "serve"]
+)
+def test_without_torch_a_trainer_is_refused_with_what_to_install(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("service.training.find_spec", lambda name: None)
+    assert main([*arguments, "--store", f"sqlite:///{tmp_path}/forage.db"]) == 1
+    assert "torch is not installed; pip install 'forage[train]'" in capsys.readouterr().err
 
 
 def test_a_trainer_beside_a_store_that_it_cannot_read_is_refused(

@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.forage import Serving, serving
 
+pytestmark = pytest.mark.process
+
 FILES = 128
 CONNECTIONS = 64
 """What is left of the files."""

@@ -56,6 +56,7 @@ def examined(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, 
     return status, found
 
 
+@pytest.mark.process
 def test_a_running_service_is_healthy(zoo: Serving, capsys: pytest.CaptureFixture[str]) -> None:
     status, found = examined("--store", store_of(zoo), "--url", zoo.url, capsys=capsys)
     assert status == 0
@@ -67,6 +68,7 @@ def test_a_running_service_is_healthy(zoo: Serving, capsys: pytest.CaptureFixtur
     assert {"clock", "ready", "service", "disk", "file system"} <= found.keys()
 
 
+@pytest.mark.process
 def test_a_service_that_does_not_answer_for_the_host_says_which_setting(
     zoo: Serving, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,6 +78,7 @@ def test_a_service_that_does_not_answer_for_the_host_says_which_setting(
     assert found["service"].level == "ok"
 
 
+@pytest.mark.process
 def test_it_changes_nothing(zoo: Serving, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(f"/proc/{zoo.pid}/cwd").resolve()
     files = ("forage.db", "forage.db.key", "forage.db.lock")
@@ -95,6 +98,7 @@ def test_what_it_says_is_a_line_each_and_what_to_do() -> None:
     assert "\033[31m" in text([Check("clock", "fault", "off")], colour=True)
 
 
+@pytest.mark.process
 def test_without_a_terminal_it_has_no_colour(zoo: Serving) -> None:
     ended = started("doctor", "--store", store_of(zoo), "--url", zoo.url)
     assert ended.returncode == 0
@@ -139,6 +143,7 @@ def resting(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.process
 def test_faults_of_the_files_are_found(resting: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = f"sqlite:///{resting}/forage.db"
     (resting / "forage.db.key").chmod(0o644)
@@ -155,6 +160,7 @@ def test_faults_of_the_files_are_found(resting: Path, capsys: pytest.CaptureFixt
     assert "written by a newer Forage" in found["store"].message
 
 
+@pytest.mark.process
 def test_a_journal_that_was_changed_is_told(
     resting: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,6 +214,7 @@ def configured(server: RedisServer, **options: str | int) -> None:
         server.command("CONFIG", "SET", name.replace("_", "-"), value)
 
 
+@pytest.mark.process
 def test_a_redis_as_it_should_be_is_ok(
     redis_server: RedisServer,
     tmp_path: Path,
@@ -229,6 +236,7 @@ def test_a_redis_as_it_should_be_is_ok(
     assert "events, 0 since the last snapshot" in found["experiment zooplus"].message
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("options", "back", "name", "level", "said"),
     [
@@ -268,6 +276,7 @@ def test_a_redis_that_is_set_wrong_is_told_with_what_to_set(
     assert (found[name].level, said in found[name].message) == (level, True), found[name]
 
 
+@pytest.mark.process
 def test_replicas_that_are_asked_for_and_missing_are_a_fault(
     redis_server: RedisServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +285,7 @@ def test_replicas_that_are_asked_for_and_missing_are_a_fault(
     assert found["replicas"].level == "fault"
 
 
+@pytest.mark.process
 def test_a_newer_layout_is_a_fault(
     redis_server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,8 @@ import pytest
 from service.__main__ import main
 from tests.cli.forage import expect_refusal, forage, serving, started
 
+pytestmark = pytest.mark.process
+
 VISITS = 60
 
 

@@ -23,6 +23,8 @@ from tests.cli.forage import environment, expect_refusal, forage, serving, start
 from tests.support.warm import Warm
 from tests.unit.archived import LATER_S, MORNING, Shop, a_decision
 
+pytestmark = pytest.mark.process
+
 DECISIONS = 600
 HEAD = ["experiment", "rows", "final", "open", "parts", "MB"]
 

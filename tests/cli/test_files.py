@@ -31,6 +31,7 @@ def modes(folder: Path, pattern: str = "*") -> dict[str, int]:
     }
 
 
+@pytest.mark.process
 def test_whatever_a_store_is_kept_in_or_copied_to_is_private(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         running.visit()
@@ -51,6 +52,7 @@ def test_whatever_a_store_is_kept_in_or_copied_to_is_private(tmp_path: Path) -> 
     assert set(found.values()) == {0o600}, found
 
 
+@pytest.mark.process
 def test_files_that_others_could_read_are_tightened_at_the_start(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         running.visit()

@@ -39,6 +39,7 @@ def lines_of(visits: int) -> list[str]:
     return [json.dumps(row) for row in rows]
 
 
+@pytest.mark.process
 def test_the_example_of_the_documentation_is_imported(running: Serving, tmp_path: Path) -> None:
     by_kind = dict(reversed(BLOCKS))
     (tmp_path / "visits.jsonl").write_text(by_kind["json"])
@@ -56,6 +57,7 @@ def test_the_example_of_the_documentation_is_imported(running: Serving, tmp_path
     assert (head[-1], line[-1]) == ("imported", "5")
 
 
+@pytest.mark.process
 def test_a_bad_line_ends_an_import_and_once_mended_the_same_command_goes_on(
     running: Serving, tmp_path: Path
 ) -> None:
@@ -74,6 +76,7 @@ def test_a_bad_line_ends_an_import_and_once_mended_the_same_command_goes_on(
     assert running.get("/policies/linucb")["rewards"] == 450
 
 
+@pytest.mark.process
 def test_bad_lines_are_skipped_and_named(running: Serving, tmp_path: Path) -> None:
     """One of each kind: no JSON, a wrong form, a wrong feature, and one that cannot be sent."""
     lines = lines_of(300)
@@ -95,6 +98,7 @@ def test_bad_lines_are_skipped_and_named(running: Serving, tmp_path: Path) -> No
     assert "context.persona is not one of the known values" in ended.stderr
 
 
+@pytest.mark.process
 def test_what_is_wrong_with_all_of_it_is_said_in_one_line(running: Serving, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("\n".join(lines_of(1)))
     for arguments, said in [

@@ -25,6 +25,7 @@ def test_what_it_writes_is_valid_without_a_warning(tmp_path: Path) -> None:
     assert "@" not in path.read_text()
 
 
+@pytest.mark.process
 def test_what_it_writes_is_served_as_it_stands(tmp_path: Path) -> None:
     assert started("init", folder=tmp_path).returncode == 0
     with serving(tmp_path, "--experiment", "experiment.toml") as running:

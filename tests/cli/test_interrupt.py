@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.forage import START_S, STOP_S, environment
 
+pytestmark = pytest.mark.process
+
 ENDED = (0, -signal.SIGINT)
 """In order, or at once where there was nothing to put in order: 0 and 130 to a shell."""
 

@@ -41,6 +41,7 @@ def test_a_key_is_printed_once_and_kept_as_a_hash(
     assert text[20:] not in told
 
 
+@pytest.mark.process
 def test_only_the_key_is_on_stdout_so_that_a_script_can_take_it(tmp_path: Path) -> None:
     ended = started("keys", "add", "--name", "ops", "--scopes", "admin", folder=tmp_path,
                     FORAGE_KEYS="keys.json")  # fmt: skip
@@ -148,12 +149,14 @@ def test_a_service_does_not_start_on_keys_that_it_cannot_read(tmp_path: Path) ->
     assert "keys.json: is not JSON" in line
 
 
+@pytest.mark.process
 def test_on_loopback_it_warns(tmp_path: Path) -> None:
     with serving(tmp_path, "--store", "memory://") as running:
         assert "requests need no key" in running.said
         assert running.client.get("/experiments").status_code == 200
 
 
+@pytest.mark.process
 def test_what_is_open_is_said_to_be(tmp_path: Path) -> None:
     options = ("--store", "memory://", "--host", "0.0.0.0")  # noqa: S104
     with serving(tmp_path, *options, FORAGE_OPEN="true") as running:
@@ -178,6 +181,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving,
         yield running, folder
 
 
+@pytest.mark.process
 def test_a_real_request_needs_a_key(guarded: tuple[Serving, Path]) -> None:
     running, folder = guarded
     text = (folder / "key").read_text()
@@ -188,6 +192,7 @@ def test_a_real_request_needs_a_key(guarded: tuple[Serving, Path]) -> None:
     assert running.client.get("/healthz").status_code == 200
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "target",
     [
@@ -219,6 +224,7 @@ def test_no_way_of_writing_a_target_leads_past_the_keys(
     assert b"decision_id" not in answer
 
 
+@pytest.mark.process
 def test_requests_that_are_served_together_are_each_held_to_their_own_key(
     guarded: tuple[Serving, Path],
 ) -> None:
@@ -244,6 +250,7 @@ def test_requests_that_are_served_together_are_each_held_to_their_own_key(
         assert asyncio.run(ask()) == [expected[name] for name in names]
 
 
+@pytest.mark.process
 def test_a_header_that_is_huge_or_folded_is_refused(guarded: tuple[Serving, Path]) -> None:
     running, _ = guarded
     for value in (b"Bearer " + b"f" * 50_000, b"Bearer \xff\xfe\xfd"):
@@ -252,6 +259,7 @@ def test_a_header_that_is_huge_or_folded_is_refused(guarded: tuple[Serving, Path
     assert running.client.get("/healthz").status_code == 200
 
 
+@pytest.mark.process
 def test_the_trainer_of_a_guarded_service_hands_over_what_it_trained(
     guarded: tuple[Serving, Path],
 ) -> None:
@@ -268,6 +276,7 @@ def test_the_trainer_of_a_guarded_service_hands_over_what_it_trained(
         del running.client.headers["X-API-Key"]
 
 
+@pytest.mark.process
 def test_no_key_is_in_the_log(guarded: tuple[Serving, Path]) -> None:
     """After all that was asked above, at level debug."""
     running, folder = guarded
@@ -279,6 +288,7 @@ def test_no_key_is_in_the_log(guarded: tuple[Serving, Path]) -> None:
     assert text[20:] not in running.said
 
 
+@pytest.mark.process
 def test_import_sends_the_key_of_the_environment(guarded: tuple[Serving, Path]) -> None:
     running, folder = guarded
     (folder / "visits.jsonl").write_text(

@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.forage import Serving, serving
 
+pytestmark = pytest.mark.process
+
 SECRET = base64.b64encode(os.urandom(32)).decode()
 FK = "fk_0123456789abcdef_" + "cd" * 32
 UNIT = "person-8371"

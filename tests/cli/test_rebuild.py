@@ -8,6 +8,8 @@ import pytest
 from tests.cli.forage import expect_refusal, forage, serving, started
 from tests.support.keys import Keys
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.forage import expect_refusal, forage, serving
 
+pytestmark = pytest.mark.process
+
 EVENTS = {"FORAGE_SNAPSHOT_EVERY_EVENTS": "4"}
 
 

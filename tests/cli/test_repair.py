@@ -6,6 +6,7 @@ from pathlib import Path
 from zlib import crc32
 
 import httpx
+import pytest
 
 from service.log.stores import open_store
 from service.log.stores.base import Append, Appended
@@ -30,6 +31,7 @@ def add_unreadable(folder: Path) -> int:
     return asyncio.run(append())
 
 
+@pytest.mark.process
 def test_a_log_that_cannot_be_folded_is_served_again_and_audits_clean(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         for _ in range(3):

@@ -14,6 +14,8 @@ import pytest
 
 from tests.cli.forage import START_S, Serving, expect_refusal, forage, serving, started
 
+pytestmark = pytest.mark.process
+
 SHOP = Path(__file__).parents[1] / "http" / "shop.toml"
 
 

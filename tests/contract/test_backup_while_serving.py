@@ -28,6 +28,8 @@ from service.state.events import Learned, decode_decision, decode_event
 from service.state.fold import State
 from tests.unit.folding import bits, shop
 
+pytestmark = pytest.mark.process
+
 POLICIES = {
     "linucb": {"kind": "linucb"},
     "lints": {"kind": "lints", "draws": 16, "learns_from": "all"},

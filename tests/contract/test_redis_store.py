@@ -93,6 +93,7 @@ def test_a_wait_outlasts_one_blocking_read(server: RedisServer) -> None:
     run(server, scenario, replace(PATIENT, block_s=0.02))
 
 
+@pytest.mark.process
 def test_a_killed_server_loses_nothing_acknowledged(server: RedisServer) -> None:
     """And while it is away every call says so at once; a call after its return works."""
 
@@ -120,6 +121,7 @@ def test_a_killed_server_loses_nothing_acknowledged(server: RedisServer) -> None
     run(server, scenario)
 
 
+@pytest.mark.process
 def test_an_unanswered_commit_may_be_given_again(server: RedisServer) -> None:
     """Redis did it and the reply was lost: the second time every event is known."""
     batch: list[Entry] = [event("a"), event("b"), decision("d", 1.0)]
@@ -138,6 +140,7 @@ def test_an_unanswered_commit_may_be_given_again(server: RedisServer) -> None:
     run(server, scenario)
 
 
+@pytest.mark.process
 def test_a_full_server_costs_the_batch_and_nothing_else(server: RedisServer) -> None:
     batch: list[Entry] = [event("a", os.urandom(10_000), settles="d"), decision("d", 1.0)]
 
@@ -155,6 +158,7 @@ def test_a_full_server_costs_the_batch_and_nothing_else(server: RedisServer) -> 
     run(server, scenario)
 
 
+@pytest.mark.process
 def test_a_replica_is_unavailable_until_it_is_promoted(server: RedisServer) -> None:
     async def scenario(store: Store) -> None:
         server.command("REPLICAOF", "127.0.0.1", 1)
@@ -261,6 +265,7 @@ def test_a_server_that_keeps_its_settings_to_itself_is_used(server: RedisServer)
     stores_at(server.url.replace("127.0.0.1", "hosted:word@127.0.0.1")).run(scenario)
 
 
+@pytest.mark.process
 def test_durability_says_what_the_server_does(server: RedisServer) -> None:
     async def always(store: Store) -> None:
         assert "survives kill -9 and power loss of the Redis host" in store.durability
@@ -310,6 +315,7 @@ def test_a_url_must_be_one(url: str) -> None:
     assert "hunter2" not in str(raised.value)
 
 
+@pytest.mark.process
 def test_a_commit_is_acknowledged_once_replicas_of_redis_hold_it(tmp_path: Path) -> None:
     """Without one it is not, though it may be kept: the same again, once there is one, is known."""
 

@@ -98,6 +98,7 @@ async def commits(url: str) -> None:
         await store.close()
 
 
+@pytest.mark.process
 def test_tls_holds_the_server_to_its_certificate(encrypted: tuple[str, Path]) -> None:
     url, folder = encrypted
     own = f"ssl_certfile={folder}/cert.pem&ssl_keyfile={folder}/key.pem"
@@ -106,6 +107,7 @@ def test_tls_holds_the_server_to_its_certificate(encrypted: tuple[str, Path]) ->
     asyncio.run(commits(f"{url}?{own}&ssl_ca_certs={folder}/cert.pem"))
 
 
+@pytest.mark.process
 def test_tls_without_a_check_of_the_certificate(encrypted: tuple[str, Path]) -> None:
     url, folder = encrypted
     own = f"ssl_certfile={folder}/cert.pem&ssl_keyfile={folder}/key.pem"
@@ -124,6 +126,7 @@ async def until_it_takes(store: RedisStore, identity: str) -> object:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_store_follows_the_primary_that_sentinels_name(tmp_path: Path) -> None:
     """The first of them is not there; the primary changes under the store, which goes on with what

@@ -74,6 +74,7 @@ def test_one_service_at_a_time(path: Path) -> None:
     run(path, scenario)
 
 
+@pytest.mark.process
 def test_a_killed_service_loses_nothing_and_frees_the_lock(path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SERVICE, f"sqlite:///{path}"], stdout=subprocess.PIPE, text=True

@@ -16,6 +16,8 @@ from tests.docs.page import DOCS, blocks
 from tests.support.service import serving
 from tests.unit.archived import LATER_S, MORNING, Shop, a_decision
 
+pytestmark = pytest.mark.process
+
 DECISIONS = 12
 DUCKDB = "import duckdb, json, sys; print(json.dumps(duckdb.sql(sys.stdin.read()).fetchall()))"
 

@@ -14,6 +14,7 @@ MOST_WORDS = 800
 SDK = DOCS.parent / "service" / "http" / "static" / "sdk"
 
 
+@pytest.mark.process
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("page", "least"),
@@ -41,6 +42,7 @@ def test_the_readme_names_targets_that_exist() -> None:
     assert {"demo", "test"} <= named <= set(targets)
 
 
+@pytest.mark.process
 def test_the_script_of_the_quick_start_uses_what_the_sdk_has(tmp_path: Path) -> None:
     [page] = [block for block in blocks(DOCS / "quickstart.md") if block.language == "html"]
     [script] = re.findall(r"<script type=\"module\">\n(.*?)</script>", page.text, re.DOTALL)

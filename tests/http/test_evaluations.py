@@ -11,6 +11,8 @@ from service.evaluation import running
 from service.evaluation.request import EvaluationRequest
 from tests.support.service import Wire, paths, serving
 
+pytestmark = pytest.mark.process
+
 PATH = "/experiments/shop/evaluations"
 DECISIONS = 90
 

@@ -15,7 +15,7 @@ from benchmarks.support.plug import Plug
 from service.log.stores.memory import MemoryStore
 from tests.support.service import Wire, serving
 
-pytestmark = pytest.mark.no_cover  # what measures coverage allocates as well
+pytestmark = [pytest.mark.process, pytest.mark.no_cover]  # what measures coverage allocates as well
 
 HEADERS = {"Content-Type": "application/json"}
 REQUESTS, BATCHES = 150, 12

@@ -17,6 +17,8 @@ from service.state.events import ArmRemoved, encode_event
 from tests.http.test_log_that_lost_events import LOSSES, learned, teach
 from tests.support.service import Wire, serving
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:

@@ -11,6 +11,8 @@ from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
 from tests.support.service import Wire, serving
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:

@@ -20,7 +20,10 @@ from service.log.stores import open_store
 from service.state.events import Learned, decode_event
 from tests.recovery.serving import eventually, folded, replaying
 
-pytestmark = pytest.mark.timeout(600)  # processes that start, on a machine that may be busy
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(600),
+]  # processes that start, on a machine that may be busy
 REPLAY_S = 300.0
 
 POLICIES = ["linucb", "linucb_disjoint", "lints", "neural_linear_ts", "popularity"]

@@ -10,6 +10,8 @@ import pytest
 from benchmarks.support.process import Service, service
 from tests.recovery.serving import eventually
 
+pytestmark = pytest.mark.process
+
 POLICY = "/experiments/zooplus/policies/neural_linear_ts"
 FIRST = 256
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.forage import Serving, serving
 
+pytestmark = pytest.mark.process
+
 HERE = Path(__file__).parent
 ENDS_S = 60.0
 

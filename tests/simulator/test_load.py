@@ -25,6 +25,8 @@ from .load_server import (
     stalling,
 )
 
+pytestmark = pytest.mark.process
+
 STALL_S = 0.6
 
 

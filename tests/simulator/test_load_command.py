@@ -13,6 +13,8 @@ from simulator_client import load_command
 
 from .load_server import LoadServer, refusal
 
+pytestmark = pytest.mark.process
+
 KEYS = {
     "schema", "urls", "experiment", "policy", "arms", "fresh_contexts", "rewards_per_select",
     "rewards_alone", "rate_asked", "spacing", "connections", "processes", "warmup_s", "counted_s",

@@ -34,8 +34,16 @@ from service.state.events import (
 )
 from service.state.fold import State, is_change_of
 from service.state.learner import Learner
+from service.training.settlements import TrainingSet, collect
 
 NET = {"hidden": [4], "embedding": 2, "training": {"first": 4}}
+TRAINED = {
+    "kind": "neural_linear_ts",
+    "hidden": [8],
+    "embedding": 2,
+    "draws": 16,
+    "training": {"first": 4, "epochs": 8},
+}
 POLICIES: dict[str, dict[str, Any]] = {
     "linucb": {"kind": "linucb"},
     "lints_disjoint": {"kind": "lints", "disjoint": True, "draws": 16},
@@ -323,3 +331,16 @@ def store_of(log: Log) -> MemoryStore:
     ]
     asyncio.run(store.commit(appends))
     return store
+
+
+def trainable(**more: Any) -> Log:
+    """A log of a policy `p` with a net, and of another one."""
+    log = Log()
+    log.define(shop(p=TRAINED | more, other={"kind": "random"}))
+    return log
+
+
+def collected(log: Log, count: int) -> TrainingSet:
+    """The settlements of `p` up to a count of rewards."""
+    learner = log.state.learners["p"]
+    return asyncio.run(collect(store_of(log), log.state, learner, count))

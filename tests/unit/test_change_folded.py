@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from service.bandits.posterior import Head, Observation
 from service.state.artifacts import read_artifact
 from service.state.events import ChangeDetected, Expired
 from service.state.fold import State, changes_due
 from service.training.settlements import collect
-from service.training.trainer import train
+from tests.support.training import trainer
 from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of
 
 CROSSED = {"kind": "lints", "draws": 16, "change": True, "features": ["pet x kind"]}
@@ -183,10 +182,11 @@ def test_a_version_staged_before_a_change_forgets_it_while_it_catches_up(lag: in
     assert bits(replay(log.records, eager=True)) == bits(log.state)
 
 
+@pytest.mark.process
 def test_training_reads_what_the_change_left_and_falls_due_soon_after_it() -> None:
     """First due at 4 rewards, then at twice as many each time: trained at 64, next at 128; a change
     after 70 rewards makes that 74. The net is trained on the cats and on the dogs since."""
-    torch.set_num_threads(1)
+    train = trainer()
     log = opened(KINDS["neural"] | {"training": {"first": 4, "epochs": 1}})
     visits(log, 64, {"cat": 0.5, "dog": 0.5})
     log.stage("p")
@@ -208,12 +208,13 @@ def test_training_reads_what_the_change_left_and_falls_due_soon_after_it() -> No
     assert version.head.health().effective_count == len(memory) < 74
 
 
+@pytest.mark.process
 def test_a_training_builds_the_head_from_more_than_the_memory_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A memory of 16 of 64 settlements, a change of dogs since 20. The head is of all but the dogs
     before it. A correction finds its weight where that can be known: since 20, or in the memory."""
-    torch.set_num_threads(1)
+    train = trainer()
     monkeypatch.setattr("service.state.learner.REMEMBERED", 16)
     log = opened(KINDS["neural"] | {"training": {"first": 64, "epochs": 1}})
     visits(log, 60, {"cat": 0.5, "dog": 0.5})

@@ -184,6 +184,7 @@ def test_a_definition_learns_as_a_live_policy_does_that_learns_from_all(log: Mem
         assert (visit.targets["linucb"] == visit.targets["twin"]).all()
 
 
+@pytest.mark.process
 def test_a_net_of_a_definition_is_trained_when_it_would_have_been(log: MemoryStore) -> None:
     training = {"first": 60, "epochs": 3}
     net = {"kind": "neural_linucb", "hidden": [4], "embedding": 2, "training": training}

@@ -118,6 +118,7 @@ print((peak() - before) / sum(footprint_of(state).values()))
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "spec",
     [

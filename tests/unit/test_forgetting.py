@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +20,7 @@ from service.state.artifacts import read_artifact
 from service.state.events import Expired, Learned, outcomes
 from service.state.fold import State
 from service.training.settlements import collect
-from service.training.trainer import train
+from tests.support.training import trainer
 from tests.unit.folding import NET, POLICIES, Log, bits, head_of, replay, shop, store_of
 
 GAMMA = {"gamma": 0.9, "decay_every": 3}
@@ -232,11 +231,12 @@ def test_a_version_that_catches_up_decays_as_if_it_had_always_served(kind: str, 
     assert bits(replay(log.records, eager=True)) == bits(log.state)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["neural", "dropout", "sketch", "diagonal", "ensemble"])
 def test_a_trainers_rebuild_is_the_live_fold_in_its_features(kind: str) -> None:
     """Means and widths to 1e-9 of a version that met every event, correction and decay in turn;
     the trainer knows each row's last reward from the start. The features are a trained net's."""
-    torch.set_num_threads(1)
+    train = trainer()
     log = opened(FORGETFUL[kind] | {"training": {"first": 60, "epochs": 1}})
     visits(log, 50)
     learner = log.state.learners["p"]

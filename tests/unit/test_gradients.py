@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,8 @@ def made(sizes: tuple[int, ...], seed: int, rows: int = 5) -> tuple[Network, np.
 
 def autograd(network: Network, x: np.ndarray, scale: float, linear_embedding: bool) -> np.ndarray:
     """The Jacobian by torch, a row at a time."""
+    import torch
+
     jacobian = []
     for row in x:
         theta = [torch.tensor(one, requires_grad=True) for pair in network.layers for one in pair]
@@ -52,6 +53,7 @@ def test_the_reference_net_has_9601_parameters_and_394_factors() -> None:
     assert (layout.parameters, layout.width) == (9601, 394)
 
 
+@pytest.mark.process
 @given(widths, seeds, st.floats(0.1, 3), st.booleans())
 def test_the_jacobian_is_that_of_autograd(
     sizes: list[int], seed: int, scale: float, linear_embedding: bool

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from service.app import assemble
 from service.definition.experiment import Definition
@@ -24,8 +23,8 @@ from service.settings import Settings
 from service.state.artifacts import read_artifact
 from service.state.events import decode_decision
 from service.state.fold import State
-from service.training.trainer import train
 from simulator_client.worlds.zooplus import PERSONAS, Zooplus
+from tests.support.training import trainer
 from tests.unit.folding import head_of
 
 WORLD = Zooplus()
@@ -131,8 +130,9 @@ def test_an_imported_log_warm_starts_a_policy_as_if_it_had_learned_it_live(polic
 async def take_nothing(services: Services) -> None: ...
 
 
+@pytest.mark.process
 def test_an_imported_log_makes_a_static_policy_due_and_is_what_it_is_trained_on() -> None:
-    torch.set_num_threads(1)
+    train = trainer()
     states = []
 
     async def import_for_static(services: Services) -> None:

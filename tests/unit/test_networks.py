@@ -1,6 +1,7 @@
+from typing import Any
+
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +10,9 @@ from service.bandits.networks import Network, cold_network
 sizes = st.lists(st.integers(1, 9), min_size=2, max_size=5)
 
 
-def in_torch(network: Network) -> torch.nn.Sequential:
+def in_torch(network: Network) -> Any:
+    import torch
+
     layers: list[torch.nn.Module] = []
     for weight, bias in network.layers:
         linear = torch.nn.Linear(*weight.shape, dtype=torch.float64)
@@ -18,10 +21,13 @@ def in_torch(network: Network) -> torch.nn.Sequential:
     return torch.nn.Sequential(*layers[:-1])
 
 
+@pytest.mark.process
 @given(sizes, st.integers(0, 6), st.text(max_size=4))
 def test_the_forward_pass_equals_torchs(widths: list[int], rows: int, key: str) -> None:
     network = cold_network(widths, key)
     x = np.random.default_rng(0).standard_normal((rows, widths[0]))
+    import torch
+
     with torch.no_grad():
         expected = in_torch(network)(torch.tensor(x)).numpy()
     np.testing.assert_allclose(network(x), expected, atol=1e-12)

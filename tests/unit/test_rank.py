@@ -92,6 +92,7 @@ def test_a_slate_of_many_arms_has_the_bits_of_the_whole_table(groups: int) -> No
             assert found == slot_by_slot(table, 30, 0.0, Random(seed))
 
 
+@pytest.mark.process
 @pytest.mark.no_cover  # what measures coverage allocates as well
 def test_like_arms_are_ranked_without_a_table_of_them() -> None:
     """10,000 arms that are alike: 512 draws of them would be 41 MB, and took 6 s to look through

@@ -3,13 +3,12 @@
 import asyncio
 
 import pytest
-import torch
 
 from service.errors import StoreUnavailable
 from service.state.artifacts import read_artifact
 from service.state.fold import State
 from service.training.settlements import collect
-from service.training.trainer import train
+from tests.support.training import trainer
 from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of
 
 POLICIES = {
@@ -52,8 +51,9 @@ def test_corrections_of_what_was_forgotten_change_nothing_in_the_head(log: Log) 
     assert head_of(log.state, "p") == before
 
 
+@pytest.mark.process
 def test_a_training_reads_what_came_after_it(log: Log) -> None:
-    torch.set_num_threads(1)
+    train = trainer()
     log.reset("p")
     learner = log.state.learners["p"]
     with pytest.raises(StoreUnavailable):
@@ -67,8 +67,9 @@ def test_a_training_reads_what_came_after_it(log: Log) -> None:
     assert version.head.health().effective_count == 4
 
 
+@pytest.mark.process
 def test_a_version_of_the_head_before_it_is_not_staged(log: Log) -> None:
-    torch.set_num_threads(1)
+    train = trainer()
     for _ in range(10):
         log.settle("p", {"food1": 1.0})
     artifact = asyncio.run(train(store_of(log), log.state, log.state.learners["p"]))

@@ -26,7 +26,7 @@ from service.bandits.posterior.gradient_full import Full
 from service.maintenance.archive.index import change_of, joined
 from service.observability.drift import PredictionDrift
 from service.state.events import Corrected, Expired, decode_event, encode_event
-from tests.unit.folding import Log, bits, head_of, replay, shop
+from tests.unit.folding import Log, bits, collected, head_of, replay, shop, trainable
 from tests.unit.small_net import RIDGE, SMALL, rows_of
 from tests.unit.test_forgetting import (
     FORGETFUL,
@@ -37,8 +37,6 @@ from tests.unit.test_forgetting import (
     visits,
     weighted,
 )
-from tests.unit.test_training import collected
-from tests.unit.test_training import opened as training
 
 SIZE = 3
 HEADS: dict[str, Callable[[], Head]] = {
@@ -241,7 +239,7 @@ def test_a_withdrawal_comes_back_from_the_log_and_from_snapshots() -> None:
 
 def test_a_trainer_learns_without_it() -> None:
     """It counted as a reward when it came, so that trainings fall due as they did."""
-    log = training()
+    log = trainable()
     shown = log.settle("p", {"toy1": 0.0, "toy2": 0.0}, kind=Expired)
     log.withdraw(shown, "toy2")
     log.settle("p", {"toy1": 1.0})

@@ -5,13 +5,13 @@ import resource
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 
 from service.errors import ConfigurationError
 from service.maintenance.doctor.checks import Check, fault, ok, warning
 from service.security.keys import loopback, read_keys
 from service.settings import Settings
+from service.training import can_train
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """`main` sets those that are not set to 1, before numpy reads them."""
@@ -36,9 +36,9 @@ def examine_host() -> Iterator[Check]:
         yield warning("files", say, f"ulimit -n {FILES}, or {unit} (hard limit {hard})")
     else:
         yield ok("files", f"{'any number of' if soft < 0 else f'up to {soft:,}'} open files")
-    if find_spec("torch") is None:
+    if not can_train():
         say = "torch is not installed: policies with a net stay untrained"
-        yield warning("trainer", say, "pip install torch, or train elsewhere")
+        yield warning("trainer", say, "pip install 'forage[train]', or train elsewhere")
 
 
 def examine_secrets(settings: Settings) -> Iterator[Check]:

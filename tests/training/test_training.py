@@ -13,28 +13,16 @@ from service.errors import StoreUnavailable
 from service.state.artifacts import read_artifact
 from service.state.events import Expired
 from service.state.fold import State
-from service.training.settlements import TrainingSet, collect
+from service.training.settlements import TrainingSet
 from service.training.trainer import due_count, train
-from tests.unit.folding import Log, bits, replay, shop, store_of
+from tests.unit.folding import TRAINED, Log, bits, collected, replay, shop, store_of, trainable
 
-NET = {
-    "kind": "neural_linear_ts",
-    "hidden": [8],
-    "embedding": 2,
-    "draws": 16,
-    "training": {"first": 4, "epochs": 8},
-}
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
-
-
-def opened(**more: Any) -> Log:
-    log = Log()
-    log.define(shop(p=NET | more, other={"kind": "random"}))
-    return log
 
 
 def rewarded(log: Log, count: int, policy: str = "p") -> None:
@@ -45,18 +33,13 @@ def rewarded(log: Log, count: int, policy: str = "p") -> None:
         log.settle(policy, {arm: float(liked)}, {"pet": pet, "age": number})
 
 
-def collected(log: Log, count: int) -> TrainingSet:
-    learner = log.state.learners["p"]
-    return asyncio.run(collect(store_of(log), log.state, learner, count))
-
-
 def rewards_of(history: TrainingSet) -> list[float]:
     return history.memory.rewards
 
 
 @pytest.mark.parametrize(("rewards", "due"), [(4, 4), (7, 4), (8, 8), (15, 8), (16, 16), (100, 64)])
 def test_what_is_trained_on_is_the_latest_doubling_not_the_moment(rewards: int, due: int) -> None:
-    log = opened()
+    log = trainable()
     rewarded(log, rewards)
     learner = log.state.learners["p"]
     assert learner.training_due
@@ -64,7 +47,7 @@ def test_what_is_trained_on_is_the_latest_doubling_not_the_moment(rewards: int, 
 
 
 def test_the_first_training_is_due_at_4_rewards_and_the_next_at_twice_the_last() -> None:
-    log = opened()
+    log = trainable()
     rewarded(log, 3)
     learner = log.state.learners["p"]
     assert (learner.training_due_at, learner.training_due) == (4, False)
@@ -76,7 +59,7 @@ def test_the_first_training_is_due_at_4_rewards_and_the_next_at_twice_the_last()
 
 
 def test_a_frozen_policy_and_one_without_a_net_are_never_due() -> None:
-    log = opened(learning=False)
+    log = trainable(learning=False)
     rewarded(log, 6)
     for name in ("p", "other"):
         learner = log.state.learners[name]
@@ -85,7 +68,7 @@ def test_a_frozen_policy_and_one_without_a_net_are_never_due() -> None:
 
 def test_a_history_is_the_policys_own_up_to_the_count() -> None:
     """Positions: 1 defined, 2 to 4 the policy's, 5 and 6 another's, 7 to 9 the policy's."""
-    log = opened()
+    log = trainable()
     rewarded(log, 3)
     rewarded(log, 2, "other")
     rewarded(log, 3)
@@ -95,14 +78,14 @@ def test_a_history_is_the_policys_own_up_to_the_count() -> None:
 
 
 def test_a_history_of_all_policies_where_it_learns_from_all() -> None:
-    log = opened(learns_from="all")
+    log = trainable(learns_from="all")
     rewarded(log, 2)
     rewarded(log, 2, "other")
     assert collected(log, 4).memory.positions == [2, 3, 4, 5]
 
 
 def test_corrections_are_merged_into_a_history_and_count_no_reward() -> None:
-    log = opened()
+    log = trainable()
     late = log.settle("p", {"toy1": 0.0}, kind=Expired)
     log.correct(late, 1.0)
     rewarded(log, 3)
@@ -115,7 +98,7 @@ def test_corrections_are_merged_into_a_history_and_count_no_reward() -> None:
 def test_a_window_keeps_the_latest_and_drops_corrections_of_the_others() -> None:
     """Of 6 rewards at 2 to 6 and 9 the latest 2; the correction of the first goes, of the fifth
     stays."""
-    log = opened(window=2)
+    log = trainable(window=2)
     rewarded(log, 5)
     log.correct(log.settled[0], 0.5)
     log.correct(log.settled[4], 0.25)
@@ -132,7 +115,7 @@ def test_a_window_keeps_the_latest_and_drops_corrections_of_the_others() -> None
 )
 def test_a_window_does_not_cut_a_slate(window: int, firsts: list[int]) -> None:
     """Rewards: two arms at 2, one at 3, two at 4. A slate is kept whole or not at all."""
-    log = opened(window=window)
+    log = trainable(window=window)
     log.settle("p", {"toy1": 1.0, "food1": 0.0})
     log.settle("p", {"toy1": 1.0})
     log.settle("p", {"toy1": 0.0, "bed1": 1.0})
@@ -142,9 +125,9 @@ def test_a_window_does_not_cut_a_slate(window: int, firsts: list[int]) -> None:
 
 def test_a_head_started_anew_is_trained_on_what_came_after_it() -> None:
     """The correction of a reward from before would move b without A."""
-    log = opened()
+    log = trainable()
     rewarded(log, 3)
-    log.define(shop(p=NET | {"ridge": 2.0}))
+    log.define(shop(p=TRAINED | {"ridge": 2.0}))
     log.correct(log.settled[0], 0.5)
     rewarded(log, 4)
     history = collected(log, 4)
@@ -153,16 +136,16 @@ def test_a_head_started_anew_is_trained_on_what_came_after_it() -> None:
 
 
 def test_a_policy_that_learned_from_all_and_now_from_its_own_can_be_trained_again() -> None:
-    log = opened(learns_from="all")
+    log = trainable(learns_from="all")
     rewarded(log, 12, "other")
-    log.define(shop(p=NET, other={"kind": "random"}))
+    log.define(shop(p=TRAINED, other={"kind": "random"}))
     rewarded(log, 4)
     learner = log.state.learners["p"]
     assert len(collected(log, due_count(learner)).memory) == 4
 
 
 def test_a_log_that_ends_too_early_is_said_and_tried_again() -> None:
-    log = opened()
+    log = trainable()
     rewarded(log, 3)
     with pytest.raises(StoreUnavailable, match="ends before"):
         collected(log, 4)
@@ -191,7 +174,7 @@ def test_a_log_that_ends_too_early_is_said_and_tried_again() -> None:
 )
 def test_an_artifact_is_accepted_and_its_head_holds_what_was_learned(more: dict) -> None:
     """20 rewards, of which 16 were due; one is corrected before, one after the watermark."""
-    policy = {name: value for name, value in (NET | more).items() if value is not None}
+    policy = {name: value for name, value in (TRAINED | more).items() if value is not None}
     log = Log()
     log.define(shop(p=policy, other={"kind": "random"}))
     rewarded(log, 12)
@@ -241,7 +224,7 @@ def expect_counts(trained: Head | None, active: Head | None, more: dict) -> None
 def test_a_rebuilt_head_equals_a_fold_of_every_reward_with_its_latest_value() -> None:
     """A of the head is ridge I + sum phi phi^T over 4 rewards, b holds the corrected one; phi has 2
     trained columns, 2 cold, 6 raw and the constant."""
-    log = opened()
+    log = trainable()
     rewarded(log, 3)
     log.correct(log.settled[0], 0.25)
     rewarded(log, 1)

@@ -7,6 +7,8 @@ import torch
 from service.definition.policies import Training
 from service.training.fit import Fitted, Plan, fit
 
+pytestmark = pytest.mark.process
+
 X = np.eye(4)[np.random.default_rng(0).integers(0, 4, 400)]
 XOR = np.array([0.0, 1.0, 1.0, 0.0])
 """Reward of each of the four (pet, kind) pairs, coded as pet, kind and constant below."""

@@ -11,6 +11,8 @@ from service.errors import ConfigurationError
 from service.settings import Settings
 from service.training.trainer import _hand_over
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_trainer_that_is_refused_ends_and_says_what_it_needs(status: int) -> None:
