@@ -5,7 +5,9 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 
+from service.clock import SYSTEM, Clock
 from service.definition.experiment import load_definition
 from service.errors import ConfigurationError, Conflict, Invalid, StoreUnavailable
 from service.evaluation.running import Evaluations
@@ -76,22 +78,29 @@ def check_exposure(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def open_services(settings: Settings, store: Store | None = None) -> AsyncIterator[Services]:
+async def open_services(
+    settings: Settings,
+    store: Store | None = None,
+    *,
+    clock: Clock = SYSTEM,
+    rng: Random | None = None,
+) -> AsyncIterator[Services]:
     """Recover from the store, define what is to be served, and close in order at the end.
 
-    `store` is used in place of the one that the settings name.
+    store   used in place of the one that the settings name
+    rng     of all that is drawn; by default the entropy of the operating system
     Raises StoreError where log or lock cannot be had, ConfigurationError for a wrong file.
     """
     if store is None:
-        store = open_store(settings.store, redis_replicas=settings.redis_replicas)
+        store = open_store(settings.store, redis_replicas=settings.redis_replicas, clock=clock)
     try:
         await store.open()
         secrets = settings.token_keys or [await store.secret()]
-        services = assemble(settings, store, secrets)
+        services = assemble(settings, store, secrets, clock=clock, rng=rng)
         journal, telemetry = services.journal, services.telemetry
         try:
             await journal.open()
-            telemetry.read(MetricsCollector(journal, telemetry))
+            telemetry.read(MetricsCollector(journal, telemetry, clock.monotonic))
             _warn_of_large(services)
             await _define(services)
             journal.spawn(_expire(services))
@@ -106,18 +115,28 @@ async def open_services(settings: Settings, store: Store | None = None) -> Async
         await store.close()
 
 
-def assemble(settings: Settings, store: Store, secrets: Sequence[bytes]) -> Services:
+def assemble(
+    settings: Settings,
+    store: Store,
+    secrets: Sequence[bytes],
+    *,
+    clock: Clock = SYSTEM,
+    rng: Random | None = None,
+) -> Services:
     """The parts over an open store. Raises ConfigurationError for a file of keys that cannot be
     read."""
-    telemetry, sealer = Telemetry(), TokenSealer(secrets)
-    connections = Connections(limits_of(settings), settings.trusted_proxies, telemetry)
+    telemetry, sealer = Telemetry(clock), TokenSealer(secrets, rng)
+    connections = Connections(
+        limits_of(settings), settings.trusted_proxies, telemetry, clock.monotonic
+    )
     gate = CommitGate(connections)
     witness = Witness(witness_of(settings.store, settings.witness))
-    journal = Journal(store, settings, telemetry, gate, LogClock(), witness)
-    engine = Engine(journal, sealer, settings, telemetry)
-    history = History(lambda: journal.states, telemetry)
+    journal = Journal(store, settings, telemetry, gate, LogClock(clock), witness, rng)
+    engine = Engine(journal, sealer, settings, telemetry, rng)
+    history = History(lambda: journal.states, telemetry, clock)
     return Services(
         settings,
+        clock,
         telemetry,
         store,
         journal,
@@ -130,7 +149,7 @@ def assemble(settings: Settings, store: Store, secrets: Sequence[bytes]) -> Serv
         Retention(journal, store, settings, telemetry),
         Eraser(journal, store, sealer, telemetry),
         Importer(journal, store, engine, sealer),
-        Access(settings.keys, telemetry),
+        Access(settings.keys, telemetry, clock),
         Hosts(
             settings.host,
             settings.allowed_hosts,
@@ -141,7 +160,7 @@ def assemble(settings: Settings, store: Store, secrets: Sequence[bytes]) -> Serv
         LoadShedding(telemetry, gate),
         Addresses(settings.trusted_proxies),
         history,
-        Overview(journal, store, telemetry, history),
+        Overview(journal, store, telemetry, history, clock),
         Evaluations(settings.store, settings.evaluation_seconds, settings.evaluation_queue),
     )
 

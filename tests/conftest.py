@@ -6,6 +6,7 @@ slow.
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -13,6 +14,7 @@ os.environ.setdefault("FORAGE_WITNESS", "off")  # two tests may have a store at 
 
 import pytest
 
+from benchmarks.support.redis_server import RedisServer, redis_server
 from tests.support.properties import register_profiles
 
 register_profiles()
@@ -36,3 +38,16 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.fixture(scope="session")
+def redis_of_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis(redis_of_worker: RedisServer) -> RedisServer:
+    """A real server that holds nothing. Others use it afterwards: its settings stay as they are."""
+    redis_of_worker.command("FLUSHALL")
+    return redis_of_worker

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter, process_time, time
 from typing import Final
 
 import msgspec
@@ -64,11 +64,12 @@ class Batches:
 
     def __init__(self) -> None:
         self._before, self._after = decision_template()
+        self._rng = Random(1)
         self._x = np.random.default_rng(1).standard_normal(COLUMNS).tolist()
 
     def next(self, decisions: int) -> tuple[list[Entry], list[str]]:
         """Entries of so many decisions, and the decisions' ids."""
-        ids = [new_id() for _ in range(decisions)]
+        ids = [new_id(time(), self._rng) for _ in range(decisions)]
         entries: list[Entry] = [
             DecisionRow(EXPERIMENT, one, "lints", self._before + one.encode() + self._after)
             for one in ids

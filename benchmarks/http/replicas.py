@@ -58,7 +58,7 @@ def world(folder: Path, replicas: int, policy: str) -> Iterator[World]:
     """So many replicas, each on a core of its own; the policy has learned."""
     folder.mkdir()
     with ExitStack() as stack:
-        redis = stack.enter_context(redis_server(folder, "--appendfsync", "everysec"))
+        redis = stack.enter_context(redis_server(folder, "--appendfsync", "everysec", tcp=True))
         told = redis.command("INFO", "server")
         assert isinstance(told, dict)
         running = []

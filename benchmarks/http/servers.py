@@ -126,7 +126,7 @@ def ours(store: str, folder: Path) -> Iterator[Server]:
         where = f"sqlite:///{folder / 'forage.db'}"
         if store in FSYNC:
             with on_core(CLIENT_CORE):
-                redis = redis_server(folder, "--appendfsync", FSYNC[store])
+                redis = redis_server(folder, "--appendfsync", FSYNC[store], tcp=True)
                 where = stack.enter_context(redis).url
         with on_core(SERVER_CORE):
             serving = stack.enter_context(service(folder, where, **QUIET))

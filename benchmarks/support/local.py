@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from time import monotonic
 from typing import Any, TypeVar
 
 import httpx
 from fastapi import FastAPI
 
 from service.app import open_services
+from service.clock import SYSTEM, Clock
 from service.http.application import create_app
 from service.http.services import Services
 from service.log.stores import Store
@@ -48,9 +48,10 @@ class LocalService:
 
     def until(self, true: Callable[[], bool]) -> None:
         """Let time pass until a condition holds, and fail where it does not come to hold."""
-        deadline = monotonic() + UNTIL_S
+        loop = self._runner.get_loop()
+        deadline = loop.time() + UNTIL_S
         while not true():
-            assert monotonic() < deadline
+            assert loop.time() < deadline
             self.sleep(0.01)
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
@@ -70,9 +71,16 @@ class LocalService:
 
 
 @contextmanager
-def local(kind: type[L], log: Store | None = None, **settings: Any) -> Iterator[L]:
+def local(
+    kind: type[L],
+    log: Store | None = None,
+    *,
+    clock: Clock = SYSTEM,
+    loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    **settings: Any,
+) -> Iterator[L]:
     """A service on an in-memory log, on `log`, or where the settings say. Time alone does nothing
-    to it."""
+    to it. loop: makes its event loop, where that is no usual one."""
     chosen = Settings(
         **{
             "store": "memory://",
@@ -82,9 +90,9 @@ def local(kind: type[L], log: Store | None = None, **settings: Any) -> Iterator[
             **settings,
         }
     )
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=loop) as runner:
         stack = AsyncExitStack()
-        services = runner.run(stack.enter_async_context(open_services(chosen, log)))
+        services = runner.run(stack.enter_async_context(open_services(chosen, log, clock=clock)))
         try:
             found = kind(runner, services, create_app(services))
             stack.push_async_callback(found.client.aclose)

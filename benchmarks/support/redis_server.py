@@ -1,4 +1,4 @@
-"""A real redis-server on a free port, with a disk of its own: for tests, killed at the end."""
+"""A real redis-server with a disk of its own: for tests and benchmarks, killed at the end."""
 
 import os
 import shutil
@@ -20,19 +20,29 @@ START_S = 60.0
 
 
 class RedisServer:
-    """Keeps everything it acknowledges (appendfsync always), so it may be killed and restarted."""
+    """Keeps everything it acknowledges (appendfsync always), so it may be killed and restarted.
+
+    It listens on a Unix socket in its folder, or with `tcp` on a free port of loopback, where
+    another server has to reach it.
+    """
 
     def __init__(
-        self, folder: Path, *options: str, environment: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *options: str,
+        tcp: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """environment: further variables of its process."""
         program = shutil.which("redis-server")
         if program is None:
             raise RuntimeError("these tests need redis-server: apt-get install redis-server")
-        self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.port, socket = free_port() if tcp else 0, f"{folder}/redis.sock"
+        self.url = f"redis://127.0.0.1:{self.port}/0" if tcp else f"unix://{socket}?db=0"
+        self._client = {"port": self.port} if tcp else {"unix_socket_path": socket}
         self._log = folder / "redis.log"
         self._command = [program, "--bind", "127.0.0.1", "--port", str(self.port)]
+        self._command += [] if tcp else ["--unixsocket", socket]
         self._command += ["--dir", str(folder), "--logfile", str(self._log), "--save", ""]
         self._command += ["--appendonly", "yes", "--appendfsync", "always", *options]
         self._environment = {**os.environ, **(environment or {})}
@@ -73,7 +83,7 @@ class RedisServer:
 
     def command(self, *parts: str | bytes | int) -> object:
         once = Retry(NoBackoff(), 0)
-        with redis.Redis(port=self.port, socket_timeout=START_S, retry=once) as client:
+        with redis.Redis(**self._client, socket_timeout=START_S, retry=once) as client:
             return client.execute_command(*parts)
 
     def _answers(self) -> bool:
@@ -84,9 +94,9 @@ class RedisServer:
 
 
 @contextmanager
-def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
+def redis_server(folder: Path, *options: str, tcp: bool = False) -> Iterator[RedisServer]:
     """A started server; `options` as on its command line. Fails where redis-server is missing."""
-    server = RedisServer(folder, *options)
+    server = RedisServer(folder, *options, tcp=tcp)
     try:
         yield server.start()
     finally:
@@ -97,7 +107,7 @@ class RedisSentinel(RedisServer):
     """Watches one primary, named `shop`, by itself: a quorum of one."""
 
     def __init__(self, folder: Path, primary: RedisServer) -> None:
-        super().__init__(folder)
+        super().__init__(folder, tcp=True)
         settings = folder / "sentinel.conf"  # it writes there what it finds out
         settings.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {folder}\nlogfile {self._log}\n"

@@ -44,7 +44,7 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """From the inside out: what stands nearer to the socket comes later."""
         services: Services = self.state.services
-        settings, pacing = services.settings, Pacing()
+        settings, pacing = services.settings, Pacing(services.clock.monotonic)
         app: ASGIApp = PacingMiddleware(super().build_middleware_stack(), pacing)
         app = DecisionRoutes(app, services, pacing)
         app = RequestMiddleware(

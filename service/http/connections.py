@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from operator import itemgetter
-from time import monotonic
 from typing import Final
 
+from service.clock import SYSTEM
 from service.http.connection import REASONS, STATES, Connection, Limits, Reason, Served
 from service.observability.telemetry import MetricFamily, Telemetry
 from service.security.addresses import IpNetwork, address_of, client_of
@@ -39,7 +39,7 @@ class Connections:
         limits: Limits,
         trusted: Sequence[IpNetwork],
         telemetry: Telemetry,
-        clock: Callable[[], float] = monotonic,
+        clock: Callable[[], float] = SYSTEM.monotonic,
     ) -> None:
         """trusted: proxies, each of which may have all connections."""
         self.limits = limits

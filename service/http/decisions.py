@@ -95,11 +95,11 @@ class DecisionRoutes:
         if route is None or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        start = perf_counter()
+        start, came = perf_counter(), asyncio.get_running_loop().time()
         scope["route"] = route
         self._gate.enter()
         try:
-            content = await route.handle(await self._request(scope, receive, start))
+            content = await route.handle(await self._request(scope, receive, came))
         except Exception as fault:
             await answer_to(fault)(scope, receive, send)
         else:
@@ -119,15 +119,15 @@ class DecisionRoutes:
             if route.stage is not None:
                 self._stages[route.stage].observe(perf_counter() - start)
 
-    async def _request(self, scope: Scope, receive: Receive, start: float) -> Request:
-        """start: when it came. Raises Overdue."""
+    async def _request(self, scope: Scope, receive: Receive, came: float) -> Request:
+        """came: at what time of the event loop. Raises Overdue."""
         body = await _body(receive)
         caller: Caller | None = scope.get(CALLER)
         if len(body) > LONG_BYTES or scope["path"].endswith("/batch"):
             await self._pacing.start(caller.grant.id if caller else "")
         headers = headers_of(scope)
-        deadline = start + _timeout_seconds(headers)
-        if perf_counter() >= deadline:
+        deadline = came + _timeout_seconds(headers)
+        if asyncio.get_running_loop().time() >= deadline:
             raise Overdue
         return Request(headers, body, caller, deadline)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from service.clock import Clock
 from service.evaluation.running import Evaluations
 from service.http.connections import Connections
 from service.http.load_shedding import LoadShedding
@@ -28,6 +29,7 @@ from service.settings import Settings
 @dataclass(frozen=True, slots=True)
 class Services:
     settings: Settings
+    clock: Clock
     telemetry: Telemetry
     store: Store
     journal: Journal

@@ -10,18 +10,13 @@ So a token whose mark may be forgotten has expired at every process that has fol
 whatever the wall clocks did in between.
 """
 
-import time as clocks
-from functools import partial
 from math import inf
-from time import time
 
+from service.clock import SYSTEM, Clock
 from service.state.fold import State
 
-steady = partial(clocks.clock_gettime, getattr(clocks, "CLOCK_BOOTTIME", clocks.CLOCK_MONOTONIC))
-"""Seconds of a clock that nobody sets; on Linux it also counts while the host is suspended."""
-
 SLEW = 0.05
-"""How much faster or slower than the steady clock the line of `LogClock` may go: it takes twenty
+"""How much faster or slower than the monotonic clock the line of `LogClock` may go: it takes twenty
 minutes to follow a wall clock that jumps by one."""
 
 FOLLOW_SECONDS = 0.01
@@ -31,21 +26,22 @@ FOLLOW_SECONDS = 0.01
 class LogClock:
     """Unix seconds for all that goes into the logs of one process.
 
-    All are seconds ahead of the steady clock:
+    All are seconds ahead of the monotonic clock:
     line    follows the wall clock so slowly that a jump counts for nothing
     log     the largest log time met
     ahead   the present time
     """
 
-    def __init__(self) -> None:
-        self._looked = steady()
-        self._line = self._ahead = time() - self._looked
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
+        self._looked = clock.monotonic()
+        self._line = self._ahead = clock.time() - self._looked
         self._log = -inf
 
     def now(self, state: State) -> float:
         """Never before the experiment's log time. A wall clock that jumps ahead counts for nothing,
         one that runs behind only down to the log time."""
-        read = steady()
+        read = self._clock.monotonic()
         if read - self._looked >= FOLLOW_SECONDS:
             self._follow(read)
         now = self._ahead + read
@@ -56,7 +52,7 @@ class LogClock:
 
     def _follow(self, read: float) -> None:
         slack = SLEW * (read - self._looked)
-        self._looked, wall = read, time() - read
+        self._looked, wall = read, self._clock.time() - read
         self._line = min(max(wall, self._line - slack), self._line + slack)
         self._log -= slack
         self._ahead = max(min(wall, self._line), self._log)

@@ -8,6 +8,7 @@ newest snapshot.
 import asyncio
 import logging
 from math import inf
+from random import Random
 
 from service.errors import Conflict, NotFound, Quarantined, StoreError
 from service.log.background import Background
@@ -54,11 +55,12 @@ class Journal:
         gate: CommitGate,
         clock: LogClock,
         witness: Witness | None = None,
+        rng: Random | None = None,
     ) -> None:
         self._durability_changes = telemetry.durability_changes
         self._store, self._witness = store, witness or Witness(None)
         self._background = background = Background()
-        self.presence = Presence(store)
+        self.presence = Presence(store, rng)
         self._follower = follower = Follower(store, telemetry, background)
         self._writer = writer = Writer(store, follower, background, gate, settings, telemetry)
         self._snapshots = Snapshots(store, follower, background, settings, telemetry)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from dataclasses import replace
-from time import time
 
 from msgspec import structs
 
@@ -101,7 +100,7 @@ class Snapshots(Observer):
         await self._store.save_snapshot(live.state.name, snapshot)
         # An older one may have taken longer to be written.
         live.snapshot_position = max(live.snapshot_position, snapshot.position)
-        self._telemetry.snapshots[live.state.name] = time()
+        self._telemetry.snapshots[live.state.name] = self._telemetry.clock.time()
 
 
 class Versions(Observer):

@@ -9,12 +9,10 @@ import json
 from collections import deque
 from contextlib import suppress
 from math import inf
-from random import SystemRandom
+from random import Random, SystemRandom
 
 from service.errors import StoreUnavailable
 from service.log.stores import Store
-
-_entropy = SystemRandom()
 
 ALIVE_SECONDS = 3.0
 """A process that has been silent for so long counts as dead."""
@@ -30,8 +28,8 @@ REMEMBERED = 64
 
 
 class Presence:
-    def __init__(self, store: Store) -> None:
-        self.name = f"{_entropy.getrandbits(64):016x}"
+    def __init__(self, store: Store, rng: Random | None = None) -> None:
+        self.name = f"{(rng or SystemRandom()).getrandbits(64):016x}"
         self._store = store
         self._ready_for: deque[str] = deque(maxlen=REMEMBERED)
         self._alive: dict[str, list[str]] = {}

@@ -6,9 +6,9 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import inf
-from time import monotonic
 from typing import TypeVar
 
+from service.clock import SYSTEM, Clock
 from service.errors import ConfigurationError, Invalid, NotFound, StoreUnavailable
 from service.log.stores import Store, open_store
 
@@ -83,13 +83,13 @@ async def single_experiment(store: Store, experiment: str | None) -> str:
 class Progress:
     """Reports progress a few times a second, where there is somebody to report to."""
 
-    def __init__(self, say: Say | None = None) -> None:
-        self._say, self._said = say, -inf
+    def __init__(self, say: Say | None = None, clock: Clock = SYSTEM) -> None:
+        self._say, self._said, self._clock = say, -inf, clock
 
     def tell(self, line: str) -> None:
-        if self._say and monotonic() > self._said + SAY_SECONDS:
+        if self._say and (now := self._clock.monotonic()) > self._said + SAY_SECONDS:
             self._say(line)
-            self._said = monotonic()
+            self._said = now
 
     def share(self, doing: str, done: int, of: int) -> None:
         full = BAR * done // of

@@ -45,13 +45,15 @@ SLICE_SECONDS = 0.002
 class Pace:
     """Lets other tasks work after each slice of a long one."""
 
+    stopwatch = staticmethod(perf_counter)
+
     def __init__(self) -> None:
-        self._end = perf_counter() + SLICE_SECONDS
+        self._end = self.stopwatch() + SLICE_SECONDS
 
     async def keep(self) -> None:
-        if perf_counter() > self._end:
+        if self.stopwatch() > self._end:
             await asyncio.sleep(0)
-            self._end = perf_counter() + SLICE_SECONDS
+            self._end = self.stopwatch() + SLICE_SECONDS
 
 
 # -- skips -----------------------------------------------------------------------------------------

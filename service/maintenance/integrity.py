@@ -5,7 +5,6 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from time import time
 from typing import TypeVar
 
 from service.errors import StoreError, StoreUnavailable
@@ -31,7 +30,7 @@ class Integrity:
     """Counts in `forage_integrity_faults` what cannot be read."""
 
     def __init__(self, store: Store, items_per_second: float, telemetry: Telemetry) -> None:
-        self._store = store
+        self._store, self._clock = store, telemetry.clock
         self._pause_seconds = PAGE / items_per_second if items_per_second else 0.0
         self._gauge, self._passed = telemetry.integrity_faults, telemetry.integrity_passed
         self._faults = self._most = 0
@@ -54,7 +53,7 @@ class Integrity:
             await self._check(name)
         self._most = self._faults
         self._gauge.set(self._faults)  # fewer than before, where one was mended
-        self._passed.set(time())
+        self._passed.set(self._clock.time())
         return self._faults
 
     async def _check(self, name: str) -> None:

@@ -39,12 +39,21 @@ class _Walked:
 
     artifacts   of versions staged up to there
     damaged     decisions up to there whose rows cannot be read
+    watermarks  of the versions staged up to `searched`, by the position of their staging
     """
 
     position: int = 0
     row: int = 0
     damaged: list[str] = field(default_factory=list)
     artifacts: list[str] = field(default_factory=list)
+    searched: int = 0
+    watermarks: dict[int, int] = field(default_factory=dict)
+
+    def replayed_from(self, snapshot: int) -> int:
+        """The position up to which no replay from a snapshot needs events: it also catches up the
+        versions that were staged after the snapshot, from their watermarks on."""
+        later = (mark for staged, mark in self.watermarks.items() if staged > snapshot)
+        return min([snapshot, *later])
 
 
 class Retention:
@@ -139,7 +148,9 @@ class Retention:
     ) -> None:
         """Past events before the horizon that nothing needs and that a snapshot replaces."""
         store, name = self._store, live.state.name
-        reach = max([one.position for one in await self._candidates(name)], default=0)
+        candidates = await self._candidates(name)
+        await self._find_staged(name, walked)
+        reach = max([walked.replayed_from(one.position) for one in candidates], default=0)
         needed = min([*(one.position for one in taken), *_needed(live.state)], default=inf)
         upto = min(reach, needed)
         if walked.position < upto:
@@ -151,6 +162,12 @@ class Retention:
                 walked.position = position
         if walked.position == reach < needed:
             await self._make_room(live, reach, horizon)
+
+    async def _find_staged(self, name: str, walked: _Walked) -> None:
+        async for position, event in replay(self._store, name, walked.searched):
+            if isinstance(event, VersionStaged):
+                walked.watermarks[position] = event.watermark
+            walked.searched = position
 
     async def _candidates(self, name: str) -> list[Snapshot]:
         """Where replays may begin in future: the origin, and the snapshot before the newest."""
@@ -172,7 +189,7 @@ class Retention:
                     logger.error("experiment %s: events are not trimmed: %s", name, fault)
                     continue
                 await self._store.save_snapshot(name, replace(snapshot, origin=True))
-            reached = snapshot.position
+            reached = walked.replayed_from(snapshot.position)
         return min(reached, walked.position)
 
     async def _make_room(self, live: Live, reach: int, horizon: float) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Container
 from dataclasses import dataclass
 from math import sqrt
 from random import Random
-from time import monotonic
 
 import numpy as np
 
+from service.clock import SYSTEM, Clock
 from service.definition.experiment import Boolean, Categorical, Hashed, RewardRules, Vector
 from service.definition.features import Array, Schema
 from service.state.events import Learned, Settled, SettledReward, outcomes
@@ -55,9 +55,9 @@ class Stride:
 
     __slots__ = ("_block", "_every", "_last", "_rng", "_since")
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, now: float) -> None:
         self._rng, self._every, self._block = rng, 1, 0
-        self._since = self._last = monotonic()
+        self._since = self._last = now
 
     def next(self, now: float) -> int:
         """Distance from this sample to the next."""
@@ -88,13 +88,15 @@ class ContextDrift:
     new normal within a few days.
     """
 
-    def __init__(self, schema: Schema, rng: Random, samples: int = SAMPLES) -> None:
+    def __init__(
+        self, schema: Schema, rng: Random, samples: int = SAMPLES, clock: Clock = SYSTEM
+    ) -> None:
         self.schema, self._rng, self._samples = schema, rng, samples
         self.features = sorted(schema.features.context)[:FEATURES]
         self.recent, self.reference = np.empty((2, samples, len(self.features)))
         self.count = 0
-        self.stride, self.left = Stride(rng), 1  # left: contexts until the next sample
-        self._at = monotonic()
+        self._at = clock.monotonic()
+        self.stride, self.left = Stride(rng, self._at), 1  # left: contexts until the next sample
 
     def take(self, context: Array, now: float) -> None:  # (schema.context.width,), seconds
         row = [self._value(name, context) for name in self.features]
@@ -210,10 +212,11 @@ class Calibration:
 class PredictionDrift:
     """Predictions for shown arms, made just before their rewards were learned, and the rewards."""
 
-    def __init__(self, rng: Random, samples: int = SAMPLES) -> None:
+    def __init__(self, rng: Random, samples: int = SAMPLES, clock: Clock = SYSTEM) -> None:
+        self.clock = clock
         self.predicted, self.observed = np.zeros((2, samples))
         self.count = 0
-        self.stride, self.left = Stride(rng), 1
+        self.stride, self.left = Stride(rng, clock.monotonic()), 1
         self._keys: list[tuple[str, str] | None] = [None] * samples
         self._slots: dict[tuple[str, str], int] = {}
 
@@ -267,7 +270,7 @@ class _Policy:
             return
         predictions.left -= 1
         if predictions.left <= 0:
-            predictions.left = predictions.stride.next(monotonic())
+            predictions.left = predictions.stride.next(predictions.clock.monotonic())
             mean = _predicted(learner, settled)
             if mean is not None:
                 predictions.take(decision, settled.arm, mean, settled.reward)
@@ -276,8 +279,10 @@ class _Policy:
 class Drift:
     """All drift of one process, fed by `decided` and `learned`."""
 
-    def __init__(self, rng: Random | None = None, samples: int = SAMPLES) -> None:
-        self._rng, self._samples = rng or Random(), samples
+    def __init__(
+        self, rng: Random | None = None, samples: int = SAMPLES, clock: Clock = SYSTEM
+    ) -> None:
+        self._rng, self._samples, self._clock = rng or Random(), samples, clock
         self._contexts: dict[str, ContextDrift] = {}
         self._policies: dict[tuple[str, str], _Policy] = {}
 
@@ -285,11 +290,11 @@ class Drift:
         """One decision was made. context: (schema.context.width,)"""
         watch = self._contexts.get(state.name)
         if watch is None or watch.schema is not state.schema:
-            watch = ContextDrift(state.schema, self._rng, self._samples)
+            watch = ContextDrift(state.schema, self._rng, self._samples, self._clock)
             self._contexts[state.name] = watch
         watch.left -= 1
         if watch.left <= 0:
-            now = monotonic()
+            now = self._clock.monotonic()
             watch.left = watch.stride.next(now)
             watch.take(context, now)
 
@@ -303,7 +308,7 @@ class Drift:
         if watch is None or watch.born != learner.born:
             tally = state.reward_sums[event.policy]
             rewards = RewardDrift(tally.count, tally.total, tally.squares)
-            predictions = PredictionDrift(self._rng, self._samples)
+            predictions = PredictionDrift(self._rng, self._samples, self._clock)
             watch = self._policies[key] = _Policy(learner.born, rewards, predictions)
         for outcome in outcomes(event):
             watch.move(learner, event.decision, outcome)

@@ -7,11 +7,11 @@ the telemetry.
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from time import time
 
 import numpy as np
 import numpy.typing as npt
 
+from service.clock import SYSTEM, Clock
 from service.observability.telemetry import Telemetry
 from service.state.fold import State
 
@@ -67,15 +67,20 @@ class _Series:
 
 
 class History:
-    def __init__(self, states: Callable[[], Mapping[str, State]], telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        states: Callable[[], Mapping[str, State]],
+        telemetry: Telemetry,
+        clock: Clock = SYSTEM,
+    ) -> None:
         self._states, self._telemetry = states, telemetry
         self._series: dict[tuple[str, str], _Series] = {}
-        self.started = time()
+        self._clock, self.started = clock, clock.time()
 
     async def run(self) -> None:
         while True:
-            self.sample(time())
-            await asyncio.sleep(min(STEPS) - time() % min(STEPS))
+            self.sample(self._clock.time())
+            await asyncio.sleep(min(STEPS) - self._clock.time() % min(STEPS))
 
     def sample(self, at: float) -> None:
         """Write down the present, in each series whose step has passed."""

@@ -18,6 +18,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from service.clock import SYSTEM, Clock
 from service.observability.drift import Drift
 
 SECONDS = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 1.0)
@@ -156,7 +157,8 @@ class Labelled(Collector, Generic[Series]):
 class Telemetry:
     """Counters and histograms of requests, and readings of state taken when scraped."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        self.clock = clock
         self.registry = registry = CollectorRegistry()
         counts = partial(Labelled[Count], Count, registry=registry)
         timings = partial(Labelled[Timing], Timing, registry=registry)
@@ -241,7 +243,7 @@ class Telemetry:
         self.snapshots: dict[str, float] = {}
         """Unix time of each experiment's last snapshot."""
         self.watched: dict[tuple[str, str], Watch] = {}
-        self.drift = Drift()
+        self.drift = Drift(clock=clock)
 
     def decided(
         self, experiment: str, policy: str, propensity: float, entropy: float, recent: Recent
@@ -267,4 +269,4 @@ class Telemetry:
 
     def snapshot_age(self, experiment: str) -> float | None:
         taken = self.snapshots.get(experiment)
-        return None if taken is None else time() - taken
+        return None if taken is None else self.clock.time() - taken

@@ -9,11 +9,11 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, time
 from typing import NamedTuple, TypeVar
 
 from limits import RateLimitItem
 
+from service.clock import SYSTEM, Clock
 from service.definition.select_request import SelectRequest
 from service.errors import (
     ConfigurationError,
@@ -102,8 +102,9 @@ class Access:
     required   False: keys are off, and nothing else here has to be asked
     """
 
-    def __init__(self, path: Path | None, telemetry: Telemetry) -> None:
+    def __init__(self, path: Path | None, telemetry: Telemetry, clock: Clock = SYSTEM) -> None:
         """Raises ConfigurationError where the file cannot be read."""
+        self._clock = clock
         self.required = path is not None
         self._refused = {reason: telemetry.refused.labels(reason) for reason in REASONS}
         self._stale = telemetry.keys_stale
@@ -116,18 +117,18 @@ class Access:
         if path is not None:
             self._seen = _signature(path)
             self._take(read_keys(path))
-            self._next_look = monotonic() + LOOK_SECONDS
+            self._next_look = self._clock.monotonic() + LOOK_SECONDS
             if path.stat().st_mode & 0o022:
                 logger.warning("%s: others may write it, and so make keys: chmod 600", path)
         self.nobody = Grant("", self._refused["experiment"])
-        self.rates = Rates()
+        self.rates = Rates(clock.monotonic)
 
     def admit(self, headers: Headers, scope: KeyScope) -> Grant:
         """The grant of the key in the headers. headers: as in ASGI, names in lower case.
 
         Raises Unauthorized, or Forbidden where the key lacks the scope.
         """
-        if monotonic() >= self._next_look:
+        if self._clock.monotonic() >= self._next_look:
             self.look()
         text, origins = self._credential(headers)
         grant = self._ring.find(text)
@@ -135,7 +136,7 @@ class Access:
             raise self._counted("wrong", Unauthorized("this is no key of this service"))
         if grant.revoked:
             raise self._counted("revoked", Unauthorized("this key was revoked"))
-        if grant.until <= time():
+        if grant.until <= self._clock.time():
             raise self._counted("expired", Unauthorized("this key has expired"))
         if grant.origins and (len(origins) != 1 or origins[0] not in grant.origins):
             raise self._counted("origin", Forbidden("this key is for pages of other origins"))
@@ -231,7 +232,7 @@ class Access:
 
     def look(self) -> None:
         """Read the file again where it has changed; a broken one changes nothing."""
-        self._next_look = monotonic() + LOOK_SECONDS
+        self._next_look = self._clock.monotonic() + LOOK_SECONDS
         path, seen = self.path, self._seen
         if path is None:
             self._next_look = math.inf

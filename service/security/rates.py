@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from time import monotonic
 
 from limits import RateLimitItem
+
+from service.clock import SYSTEM
 
 MOST, SHARED = 100_000, 4_096
 """Callers with a counter of their own in windows of one length, and the counters that all further
@@ -32,7 +33,7 @@ class Rates:
     """Counts costs by caller; the previous window counts by the share of it that the sliding one
     still overlaps. Each replica has its own rates, so that no request waits for another host."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = SYSTEM.monotonic) -> None:
         self.clock = clock
         self._windows: dict[tuple[str, int], _Window] = defaultdict(_Window)
 

@@ -11,9 +11,9 @@ import binascii
 import hashlib
 import hmac
 import itertools
-import os
 from collections.abc import Sequence
 from functools import lru_cache
+from random import Random, SystemRandom
 from struct import Struct
 
 import msgspec
@@ -88,7 +88,9 @@ class TokenSealer:
     rotated   an older secret is still known
     """
 
-    def __init__(self, secrets: Sequence[bytes]) -> None:
+    def __init__(self, secrets: Sequence[bytes], rng: Random | None = None) -> None:
+        """rng: of nonces, by default that of the operating system."""
+        self._rng = rng or SystemRandom()
         self.use(secrets)
 
     def use(self, secrets: Sequence[bytes]) -> None:
@@ -97,7 +99,7 @@ class TokenSealer:
             raise ValueError("a token secret has at least 16 bytes")
         self._secrets = {_fingerprint(secret): secret for secret in secrets}
         first = secrets[0]
-        self._prefix = FORMAT + _fingerprint(first) + os.urandom(16)
+        self._prefix = FORMAT + _fingerprint(first) + self._rng.randbytes(16)
         self._own = _cipher(first, self._prefix[5:])
         self._counter = itertools.count()
         self._unit_keys = {

@@ -96,7 +96,7 @@ class SelectBatcher:
 
     def _batches(self) -> list[list[tuple[_Waiting, Lookup]]]:
         taken, self._waiting = self._waiting, []
-        start, spent = perf_counter(), 0.0
+        start, spent, now = perf_counter(), 0.0, asyncio.get_running_loop().time()
         batches: dict[tuple[int, int, bool], list[tuple[_Waiting, Lookup]]] = {}
         for place, waiting in enumerate(taken):
             if waiting.stored.done():  # the caller has gone
@@ -106,7 +106,7 @@ class SelectBatcher:
                 asyncio.get_running_loop().call_soon(self._decide)
                 break
             try:
-                if waiting.request.deadline < start:
+                if waiting.request.deadline < now:
                     raise Overdue
                 lookup = self._look_up(waiting.request)
             except Exception as fault:

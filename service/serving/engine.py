@@ -4,6 +4,7 @@ select: features -> scores -> probabilities -> choice -> token, decision row -> 
 """
 
 import asyncio
+from random import Random
 from time import perf_counter
 
 import msgspec
@@ -27,8 +28,6 @@ from service.settings import Settings
 from service.state.events import Decision, Draft, decode_decision
 from service.state.fold import State
 
-_entropy = Entropy()
-
 FEW, SEARCHED = 100, 12
 """Catalogues of fewer arms cost nothing to look at; a search compares so many times the arms that
 it is to find."""
@@ -46,10 +45,16 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 class Engine:
     def __init__(
-        self, journal: Journal, sealer: TokenSealer, settings: Settings, telemetry: Telemetry
+        self,
+        journal: Journal,
+        sealer: TokenSealer,
+        settings: Settings,
+        telemetry: Telemetry,
+        rng: Random | None = None,
     ) -> None:
         self._journal, self._settings, self._telemetry = journal, settings, telemetry
-        self._traffic = Traffic()
+        self._rng = rng or Entropy()
+        self._traffic = Traffic(self._rng)
         self._retrieval = Retrieval()
         self._bounds = Bounds(settings)
         self._recorder = Recorder(sealer, self._bounds, journal.now)
@@ -167,7 +172,7 @@ class Engine:
         """
         ids = self._recorder.request_ids(state.name, request)
         # One key has one seed: two processes that have folded the same log decide alike.
-        seed, shortlist = seed_of(ids[0]) if ids else _entropy.getrandbits(63), None
+        seed, shortlist = seed_of(ids[0]) if ids else self._rng.getrandbits(63), None
         learner, assignment = self._traffic.assign(state, request)
         if request.arms is None and self._retrieval.applies(state, learner):
             context = state.schema.encode_context(request.context)
@@ -189,7 +194,7 @@ class Engine:
             )
         return Lookup(
             state, request, learner, assignment, candidates, inline, context,
-            ids[0] if ids else new_id(), seed, ms, shortlist,
+            ids[0] if ids else new_id(self._journal.now(state), self._rng), seed, ms, shortlist,
         )  # fmt: skip
 
     async def _retrieve(self, lookup: Lookup) -> Lookup:

@@ -1,9 +1,9 @@
 """Gauges of one process, computed at each scrape."""
 
 from collections.abc import Callable, Iterable, Iterator
-from time import monotonic
 
 from service.bandits.policies.version import WIDE
+from service.clock import SYSTEM
 from service.log.journal import Journal
 from service.observability.telemetry import MetricFamily, Telemetry
 from service.state.fold import State
@@ -56,7 +56,7 @@ class MetricsCollector:
     """The source of `Telemetry.read`. It remembers since when a training has been due."""
 
     def __init__(
-        self, journal: Journal, telemetry: Telemetry, clock: Callable[[], float] = monotonic
+        self, journal: Journal, telemetry: Telemetry, clock: Callable[[], float] = SYSTEM.monotonic
     ) -> None:
         self._journal, self._telemetry, self._clock = journal, telemetry, clock
         self._due_since: dict[tuple[str, str], tuple[tuple[int, int], float]] = {}

@@ -5,7 +5,6 @@ All but the spectrum of a head (`policies`) are cheap enough to read every two s
 
 import asyncio
 from dataclasses import asdict, dataclass
-from time import time
 from typing import Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from service.bandits.policies.version import WIDE, Version
 from service.bandits.posterior import digest
+from service.clock import SYSTEM, Clock
 from service.log.journal import Journal
 from service.log.stores import Store
 from service.observability.history import COLUMNS, History
@@ -43,9 +43,14 @@ class Page:
 
 class Overview:
     def __init__(
-        self, journal: Journal, store: Store, telemetry: Telemetry, history: History
+        self,
+        journal: Journal,
+        store: Store,
+        telemetry: Telemetry,
+        history: History,
+        clock: Clock = SYSTEM,
     ) -> None:
-        self._journal, self._store = journal, store
+        self._journal, self._store, self._clock = journal, store, clock
         self._telemetry, self._history = telemetry, history
 
     # -- the process and its experiments -------------------------------------------------------
@@ -53,7 +58,7 @@ class Overview:
     def process(self, grant: Grant | None = None) -> Figures:
         journal = self._journal
         return {
-            "now": time(),
+            "now": self._clock.time(),
             "started": self._history.started,
             "degraded": journal.degraded,
             "behind": journal.behind,
@@ -112,7 +117,7 @@ class Overview:
             )
         return {
             **self._experiment(state),
-            "now": time(),
+            "now": self._clock.time(),
             "schema_version": state.schema_version,
             "reward": {
                 "low": rules.range[0],

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from hashlib import blake2b
-from time import time
+from random import Random
 
 import msgspec
 
@@ -11,14 +11,11 @@ from service.bandits.policies.candidates import Candidates
 from service.definition.features import Array
 from service.definition.select_request import InlineArm, SelectRequest
 from service.log.stores.base import DecisionRow
-from service.security.entropy import Entropy
 from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of, text_of
 from service.serving.bounds import Bounds
 from service.state.events import Decided, Decision, Draft, Shortlist, Shown, encode_decision
 from service.state.fold import State
 from service.state.learner import Learner
-
-_entropy = Entropy()
 
 
 class Lookup(msgspec.Struct, frozen=True, gc=False):
@@ -150,10 +147,10 @@ class Recorder:
         return self._sealer.seal(_ticket(experiment, decision, [], contested)), False
 
 
-def new_id() -> str:
-    """22 characters: the time, and 80 random bits. Ids of one time lie together in the log; random
-    ids made a commit touch twice the pages."""
-    return text_of((int(time() * 1_000) << 80 | _entropy.getrandbits(80)).to_bytes(16, "big"))
+def new_id(at: float, rng: Random) -> str:
+    """22 characters: the time (Unix seconds) and 80 random bits. Ids of one time lie together in
+    the log; wholly random ids made a commit touch twice the pages."""
+    return text_of((int(at * 1_000) << 80 | rng.getrandbits(80)).to_bytes(16, "big"))
 
 
 def seed_of(id: str) -> int:

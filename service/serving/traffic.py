@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +11,8 @@ from service.bandits.policies import rules
 from service.definition.features import Array
 from service.definition.select_request import SelectRequest
 from service.errors import NotFound
-from service.security.entropy import Entropy
 from service.state.fold import State
 from service.state.learner import Learner
-
-_entropy = Entropy()
 
 
 class _Split(NamedTuple):
@@ -28,7 +26,8 @@ class _Split(NamedTuple):
 
 
 class Traffic:
-    def __init__(self) -> None:
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
         self._splits: dict[str, _Split] = {}
 
     def assign(self, state: State, request: SelectRequest) -> tuple[Learner, float]:
@@ -42,7 +41,7 @@ class Traffic:
         split = self._split(state)
         sticky = request.key if request.unit is None else request.unit
         if sticky is None:
-            point = _entropy.random()
+            point = self._rng.random()
         else:
             digest = hashlib.blake2b(sticky.encode(), key=state.name.encode()).digest()
             point = int.from_bytes(digest[:8], "big") / 2**64

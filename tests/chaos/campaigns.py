@@ -336,7 +336,7 @@ class RedisHost(RedisServer):
     def __init__(self, folder: Path, host: Host, environment: Mapping[str, str]) -> None:
         bound = dict.fromkeys(["127.0.0.1", host.address])
         options = ["--bind", *bound, "--protected-mode", "no"]
-        super().__init__(folder, *options, environment=environment)
+        super().__init__(folder, *options, tcp=True, environment=environment)
         self.host, self.folder = host, folder
         self.url = f"redis://{host.address}:{self.port}/0"
         self._command = host.command(self._command)

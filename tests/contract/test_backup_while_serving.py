@@ -42,7 +42,7 @@ WAIT_S = 60.0
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/forage.db"
-    server: RedisServer = request.getfixturevalue("shared_server")
+    server: RedisServer = request.getfixturevalue("redis")
     server.command("FLUSHALL")
     return server.url
 

@@ -56,7 +56,7 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Targets:
     if request.param == "sqlite":
         count = itertools.count()
         return lambda: stores_at(f"sqlite:///{tmp_path}/copy{next(count)}.db")
-    server: RedisServer = request.getfixturevalue("shared_server")
+    server: RedisServer = request.getfixturevalue("redis")
 
     def redis() -> Backend:
         server.command("FLUSHALL")
@@ -195,14 +195,14 @@ def test_an_experiment_of_which_every_event_was_trimmed_goes_on(
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
 def test_whatever_was_written_a_copy_answers_the_same(
-    kind: str, tmp_path: Path, shared_server: RedisServer
+    kind: str, tmp_path: Path, redis: RedisServer
 ) -> None:
     number = itertools.count()
 
     def fresh() -> Backend:
         if kind == "redis":
-            shared_server.command("FLUSHALL")
-            return stores_at(shared_server.url)
+            redis.command("FLUSHALL")
+            return stores_at(redis.url)
         if kind == "sqlite":
             return stores_at(f"sqlite:///{tmp_path}/{next(number)}.db")
         memory = MemoryStore()
@@ -247,10 +247,10 @@ async def test_a_store_has_one_secret_for_ever(store: Store) -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
 def test_a_file_that_an_older_forage_wrote_is_backed_up_and_restored(
-    kind: str, tmp_path: Path, shared_server: RedisServer
+    kind: str, tmp_path: Path, redis: RedisServer
 ) -> None:
     """Of layout 1, which has no origins and counts nothing that was removed."""
-    shared_server.command("FLUSHALL")
+    redis.command("FLUSHALL")
     old, path = tmp_path / "old.db", tmp_path / "backup.db"
     with closing(sqlite3.connect(old)) as db:
         db.executescript(sqlite_file.TABLES)
@@ -260,7 +260,7 @@ def test_a_file_that_an_older_forage_wrote_is_backed_up_and_restored(
         db.commit()
     expected = [Copied("zoo", 1, 0, 0)]
     assert backup(f"sqlite:///{old}", path) == expected
-    target = {"sqlite": f"sqlite:///{tmp_path}/new.db", "redis": shared_server.url}[kind]
+    target = {"sqlite": f"sqlite:///{tmp_path}/new.db", "redis": redis.url}[kind]
     assert restore(path, target) == expected
 
     async def scenario(store: Store) -> None:

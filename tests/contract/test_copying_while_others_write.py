@@ -142,13 +142,13 @@ def test_what_was_activated_after_the_instant_is_due_in_the_copy() -> None:
 
 
 def test_rows_that_an_older_forage_kept_without_their_ids_are_found_in_a_copy(
-    shared_server: RedisServer,
+    redis: RedisServer,
 ) -> None:
-    shared_server.command("FLUSHALL")
-    shared_server.command("SADD", "forage:experiments", "zoo")
-    shared_server.command("XADD", "forage:{zoo}:events", "0-*", "p", "e")
+    redis.command("FLUSHALL")
+    redis.command("SADD", "forage:experiments", "zoo")
+    redis.command("XADD", "forage:{zoo}:events", "0-*", "p", "e")
     for payload in (deferred(BEFORE).payload, b"damaged"):
-        shared_server.command("XADD", "forage:{zoo}:decisions", "0-*", "p", payload)
+        redis.command("XADD", "forage:{zoo}:decisions", "0-*", "p", payload)
 
     async def scenario(source: Store) -> None:
         target = MemoryStore()
@@ -156,32 +156,30 @@ def test_rows_that_an_older_forage_kept_without_their_ids_are_found_in_a_copy(
         assert await target.decision("zoo", BEFORE) == deferred(BEFORE).payload
         assert await target.decision("zoo", "row 2") == b"damaged"
 
-    stores_at(shared_server.url).run(scenario)
+    stores_at(redis.url).run(scenario)
 
 
 # -- restores of the shared store ------------------------------------------------------------------
 
 
-def test_a_store_that_is_being_restored_opens_to_nobody_else(shared_server: RedisServer) -> None:
+def test_a_store_that_is_being_restored_opens_to_nobody_else(redis: RedisServer) -> None:
     """And where the restore was cut off, another begins with nothing of it left."""
-    shared_server.command("FLUSHALL")
-    shared_server.command("SET", "other", "program's")
+    redis.command("FLUSHALL")
+    redis.command("SET", "other", "program's")
 
     async def scenario() -> None:
-        first, second = (RedisStore(shared_server.url, restoring=True) for _ in range(2))
+        first, second = (RedisStore(redis.url, restoring=True) for _ in range(2))
         await first.open()
         await second.open()
         await first.begin_restore()
         await first.put("zoo", Part(events=[Record(1, b"e")], position=1))
         await first.adopt_secret(bytes(32))
         with pytest.raises(StoreError, match="a restore is under way or was cut off"):
-            await open_store(shared_server.url).open()
+            await open_store(redis.url).open()
         with pytest.raises(StoreError, match="another restore is at work"):
             await second.begin_restore()
-        assert 0 < int(shared_server.command("PTTL", redis_restoring.HELD)) <= 15_000  # type: ignore[call-overload]
-        shared_server.command(
-            "DEL", redis_restoring.HELD
-        )  # the first was killed, and time has passed
+        assert 0 < int(redis.command("PTTL", redis_restoring.HELD)) <= 15_000  # type: ignore[call-overload]
+        redis.command("DEL", redis_restoring.HELD)  # the first was killed, and time has passed
         await second.begin_restore()
         assert await second.experiments() == []
         await second.adopt_secret(bytes(range(32)))
@@ -195,8 +193,8 @@ def test_a_store_that_is_being_restored_opens_to_nobody_else(shared_server: Redi
         await second.close()
 
     asyncio.run(scenario())
-    stores_at(shared_server.url).run(expect_restored)
-    assert shared_server.command("GET", "other") == b"program's"
+    stores_at(redis.url).run(expect_restored)
+    assert redis.command("GET", "other") == b"program's"
 
 
 async def expect_restored(store: Store) -> None:

@@ -13,9 +13,11 @@ import pytest
 
 from benchmarks.support.redis_server import RedisServer, redis_server
 from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
-from service.log.stores import Store, open_store, redis, redis_fitness
+from service.log.stores import Store, open_store, redis_fitness
 from service.log.stores.base import Append, Appended, Cut, Entry, Erasure, Known, Mark
+from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
+from tests.support.clock import SetClock
 from tests.support.stores import Backend, Scenario, decision, event, expect_dense, stores_at
 
 
@@ -31,7 +33,7 @@ PATIENT = Patience(connect_s=30.0, reply_s=30.0)
 
 
 def run(server: RedisServer, scenario: Scenario, patience: Patience = PATIENT) -> None:
-    Backend(lambda: redis.RedisStore(server.url, patience=patience)).run(scenario)
+    Backend(lambda: RedisStore(server.url, patience=patience)).run(scenario)
 
 
 def refused(url: str, error: type[Exception]) -> str:
@@ -41,11 +43,11 @@ def refused(url: str, error: type[Exception]) -> str:
     return str(raised.value)
 
 
-def test_two_services_share_one_log(server: RedisServer) -> None:
+def test_two_services_share_one_log(redis: RedisServer) -> None:
     """Both want the same 200 identities: each is taken once, and the loser is told by whom."""
 
     async def scenario(one: Store) -> None:
-        other = open_store(server.url)
+        other = open_store(redis.url)
         await other.open()
         assert one.shared
         assert await one.secret() == await other.secret()
@@ -67,12 +69,12 @@ def test_two_services_share_one_log(server: RedisServer) -> None:
         await expect_dense(other, 200)
         await other.close()
 
-    run(server, scenario)
+    run(redis, scenario)
 
 
-def test_one_service_hears_of_the_other(server: RedisServer) -> None:
+def test_one_service_hears_of_the_other(redis: RedisServer) -> None:
     async def scenario(one: Store) -> None:
-        other = open_store(server.url)
+        other = open_store(redis.url)
         await other.open()
         waiting = asyncio.create_task(other.wait({"zoo": 0, "shop": 0}, seconds=60))
         await asyncio.sleep(0.05)
@@ -81,16 +83,16 @@ def test_one_service_hears_of_the_other(server: RedisServer) -> None:
         assert await other.experiments() == ["zoo"]
         await other.close()
 
-    run(server, scenario)
+    run(redis, scenario)
 
 
-def test_a_wait_outlasts_one_blocking_read(server: RedisServer) -> None:
+def test_a_wait_outlasts_one_blocking_read(redis: RedisServer) -> None:
     async def scenario(store: Store) -> None:
         start = time.monotonic()
         await store.wait({"zoo": 0}, seconds=0.1)
         assert time.monotonic() - start > 0.09
 
-    run(server, scenario, replace(PATIENT, block_s=0.02))
+    run(redis, scenario, replace(PATIENT, block_s=0.02))
 
 
 @pytest.mark.process
@@ -127,7 +129,7 @@ def test_an_unanswered_commit_may_be_given_again(server: RedisServer) -> None:
     batch: list[Entry] = [event("a"), event("b"), decision("d", 1.0)]
 
     async def scenario(store: Store) -> None:
-        hasty = redis.RedisStore(server.url, patience=replace(PATIENT, reply_s=0.2))
+        hasty = RedisStore(server.url, patience=replace(PATIENT, reply_s=0.2))
         await store.commit([])
         with server.frozen(), pytest.raises(StoreUnavailable):
             await hasty.commit(batch)
@@ -170,57 +172,58 @@ def test_a_replica_is_unavailable_until_it_is_promoted(server: RedisServer) -> N
     run(server, scenario)
 
 
-def test_a_forgotten_script_is_taught_again(server: RedisServer) -> None:
+def test_a_forgotten_script_is_taught_again(redis: RedisServer) -> None:
     async def scenario(store: Store) -> None:
         await store.commit([event("a"), event("b")])
-        server.command("SCRIPT", "FLUSH")
+        redis.command("SCRIPT", "FLUSH")
         assert await store.commit([event("c"), event("d")]) == [
             Appended(3, ANY, ANY),
             Appended(4, ANY, ANY),
         ]
 
-    run(server, scenario)
+    run(redis, scenario)
 
 
-def test_the_clock_of_redis_forgets_no_mark(server: RedisServer) -> None:
+def test_the_clock_of_redis_forgets_no_mark(redis: RedisServer) -> None:
     """Only a trim does, once log time has passed `keep_until`; marks of an older Forage, which went
     by that clock, are listed with the time that they were to be kept until."""
 
     async def scenario(store: Store) -> None:
         await store.commit([event("a", keep_until=5.0), event("b"), event("c", keep_until=9.5)])
         await store.overwrite_marks("zoo", {"c": "null"}, keep_until=10.0)
-        server.command("SET", "forage:{zoo}:mark:old", "7 1.0", "PXAT", 4_000_000_300_000)
-        assert [server.command("PTTL", f"forage:{{zoo}}:mark:{own}") for own in "abc"] == [-1] * 3
+        redis.command("SET", "forage:{zoo}:mark:old", "7 1.0", "PXAT", 4_000_000_300_000)
+        assert [redis.command("PTTL", f"forage:{{zoo}}:mark:{own}") for own in "abc"] == [-1] * 3
         listed, _ = await store.list_marks("zoo", "", 1_000)
         kept = {mark.identity: mark.keep_until for mark in listed}
         assert kept == {"a": 5.0, "b": None, "c": 10.0, "old": 4e9}
         assert await store.trim("zoo", Cut(0, 0, marks_before=5.0), 100) == 0
         assert await store.trim("zoo", Cut(0, 0, marks_before=10.0), 100) == 1
         assert set(await store.marks("zoo", ["a", "b", "c", "old"])) == {"b", "c", "old"}
-        assert server.command("ZCARD", "forage:{zoo}:mark_ages") == 1
+        assert redis.command("ZCARD", "forage:{zoo}:mark_ages") == 1
 
-    run(server, scenario)
+    run(redis, scenario)
 
 
-def test_erased_marks_leave_no_age(server: RedisServer) -> None:
+def test_erased_marks_leave_no_age(redis: RedisServer) -> None:
     async def scenario(store: Store) -> None:
         await store.commit([event("a#0/x", keep_until=5.0), event("b#0/x", keep_until=5.0)])
         await store.erase("zoo", Erasure(forget=["a#"]))
-        assert server.command("ZRANGE", "forage:{zoo}:mark_ages", 0, -1) == [b"b#0/x"]
+        assert redis.command("ZRANGE", "forage:{zoo}:mark_ages", 0, -1) == [b"b#0/x"]
 
-    run(server, scenario)
+    run(redis, scenario)
 
 
 @pytest.mark.parametrize("ahead_s", [-9_000.0, 70.0])
 def test_a_service_whose_clock_differs_from_that_of_redis_writes_nothing(
-    server: RedisServer, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+    redis: RedisServer, ahead_s: float
 ) -> None:
     """Neither a commit nor the probe by which a service finds its log again."""
+    clock = SetClock()
 
     async def scenario(store: Store) -> None:
         await store.commit([event("a")])
         assert store.clock_skew_seconds == pytest.approx(0.0, abs=30.0)
-        monkeypatch.setattr(redis, "time", lambda: time.time() + ahead_s)
+        clock.jump(ahead_s)
         side = "behind" if ahead_s < 0 else "ahead of"
         for entries in ([event("b"), decision("d")], []):
             with pytest.raises(
@@ -229,32 +232,34 @@ def test_a_service_whose_clock_differs_from_that_of_redis_writes_nothing(
             ):
                 await store.commit(entries)
         assert store.clock_skew_seconds == pytest.approx(ahead_s, abs=30.0)
-        monkeypatch.setattr(redis, "time", time.time)
+        clock.jump(-ahead_s)
         assert await store.commit([event("b")]) == [Appended(2, ANY, ANY)]
         assert await store.decision("zoo", "d") is None
 
-    run(server, scenario)
+    Backend(lambda: RedisStore(redis.url, patience=PATIENT, clock=clock)).run(scenario)
 
 
-def test_positions_go_on_after_a_trim(server: RedisServer) -> None:
+def test_positions_go_on_after_a_trim(redis: RedisServer) -> None:
     async def scenario(store: Store) -> None:
         await store.commit([event("a"), event("b")])
-        server.command("XTRIM", "forage:{zoo}:events", "MAXLEN", 0)
+        redis.command("XTRIM", "forage:{zoo}:events", "MAXLEN", 0)
         assert await store.commit([event("c")]) == [Appended(3, ANY, ANY)]
 
-    run(server, scenario)
+    run(redis, scenario)
 
 
-def test_a_log_of_a_newer_forage_is_refused(server: RedisServer) -> None:
-    server.command("SET", "forage:layout", 7)
-    assert "has layout 7, written by a newer Forage" in refused(server.url, LogTooNew)
+def test_a_log_of_a_newer_forage_is_refused(redis: RedisServer) -> None:
+    redis.command("SET", "forage:layout", 7)
+    assert "has layout 7, written by a newer Forage" in refused(redis.url, LogTooNew)
 
 
+@pytest.mark.process
 def test_a_server_that_evicts_is_refused(server: RedisServer) -> None:
     server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     assert "maxmemory-policy is allkeys-lru" in refused(server.url, StoreError)
 
 
+@pytest.mark.process
 def test_a_server_that_keeps_its_settings_to_itself_is_used(server: RedisServer) -> None:
     server.command("ACL", "SETUSER", "hosted", "on", ">word", "~*", "+@all", "-config", "-info")
 
@@ -340,7 +345,7 @@ def test_a_commit_is_acknowledged_once_replicas_of_redis_hold_it(tmp_path: Path)
     folders = [tmp_path / "primary", tmp_path / "replica"]
     for folder in folders:
         folder.mkdir()
-    with redis_server(folders[0], "--repl-diskless-sync-delay", "0") as primary:
+    with redis_server(folders[0], "--repl-diskless-sync-delay", "0", tcp=True) as primary:
         replica = RedisServer(folders[1], "--replicaof", "127.0.0.1", str(primary.port))
         try:
             asyncio.run(scenario(primary.url, replica))
@@ -350,7 +355,7 @@ def test_a_commit_is_acknowledged_once_replicas_of_redis_hold_it(tmp_path: Path)
 
 def test_a_connection_lost_just_before_a_write_is_a_log_that_is_gone() -> None:
     """uvloop says so with a RuntimeError; any other is a fault of ours and stays one."""
-    store = redis.RedisStore("redis://127.0.0.1:1/0")
+    store = RedisStore("redis://127.0.0.1:1/0")
     lost = "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
     for text, error in ((lost, StoreUnavailable), ("another", RuntimeError)):
         store._redis._client.execute_command = AsyncMock(side_effect=RuntimeError(text))

@@ -161,9 +161,9 @@ def test_a_store_follows_the_primary_that_sentinels_name(tmp_path: Path) -> None
 
     at_once = "--repl-diskless-sync-delay", "0"
     with (
-        redis_server(folders[0], *at_once) as primary,
+        redis_server(folders[0], *at_once, tcp=True) as primary,
         redis_server(
-            folders[1], *at_once, "--replicaof", "127.0.0.1", str(primary.port)
+            folders[1], *at_once, "--replicaof", "127.0.0.1", str(primary.port), tcp=True
         ) as replica,
         redis_sentinel(folders[2], primary) as sentinel,
     ):

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from service.errors import ConfigurationError
 from service.security.keys import now
+from tests.support.clock import VirtualClock
 from tests.support.keys import Keys
 from tests.support.service import Wire, expect_problem, serving
 
@@ -45,19 +47,17 @@ def test_a_key_that_is_added_or_revoked_counts_without_a_restart(wire: Wire, key
 
 
 def test_the_file_is_looked_at_once_a_second_at_most(
-    keys: Keys, monkeypatch: pytest.MonkeyPatch
+    keys: Keys, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
-    time = [100.0]
-    monkeypatch.setattr("service.security.access.monotonic", lambda: time[0])
-    with serving(keys=keys.path) as wire:
+    with serving(keys=keys.path, clock=clock) as wire:
         find = os.stat
         monkeypatch.setattr(
             "service.security.access.os.stat", lambda path: looks.append(path) or find(path)
         )
         for _ in range(10):
             assert status(wire, keys, "ops") == 200
-            time[0] += 0.25
+            clock.skip(0.25)
     assert len(looks) == 2
 
 
@@ -89,13 +89,11 @@ def test_a_service_does_not_start_on_a_broken_file(tmp_path: Path) -> None:
         pass
 
 
-def test_a_key_expires_at_its_time(wire: Wire, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = now()
+def test_a_key_expires_at_its_time(wire: Wire, keys: Keys) -> None:
+    at = datetime.fromtimestamp(wire.clock.time() + 60.0, UTC)
     keys.add("brief", "admin", expires=at)
-    for offset, expected in ((-1.0, 200), (0.0, 401), (1.0, 401)):
-        monkeypatch.setattr(
-            "service.security.access.time", lambda late=offset: at.timestamp() + late
-        )
+    for seconds, expected in ((59.0, 200), (1.0, 401), (1.0, 401)):
+        wire.clock.skip(seconds)
         assert status(wire, keys, "brief") == expected
 
 

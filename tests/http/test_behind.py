@@ -13,8 +13,6 @@ from service.serving.settlement import RewardRequest
 from service.state.events import ArmUpserted, encode_event
 from tests.support.service import serving
 
-pytestmark = pytest.mark.usefixtures("uptime")  # on a host that was booted just now, too
-
 
 class Stuck(MemoryStore):
     shared = True

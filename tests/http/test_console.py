@@ -185,7 +185,10 @@ def test_an_arms_figures_need_a_policy_that_is_there(wire: Wire) -> None:
 
 
 def test_the_last_decisions_are_told_newest_first(wire: Wire) -> None:
-    made = [wire.select(policy=policy) for policy in ("linucb", "lints", "linucb")]
+    made = []
+    for policy in ("linucb", "lints", "linucb"):
+        made.append(wire.select(policy=policy))
+        wire.clock.skip(1.0)
     found = wire.get(f"{SHOP}/decisions").json()["decisions"]
     assert [each["id"] for each in found] == [each["id"] for each in reversed(made)]
     for each, decision in zip(found, reversed(made), strict=True):

@@ -6,17 +6,17 @@ import pytest
 
 from service.log.stores.memory import MemoryStore
 from tests.http.test_log_gone import Disk
+from tests.support.clock import VirtualClock
 from tests.support.service import Json, Wire, expect_problem, serving
-from tests.support.wall import Wall
 
 WAIT_S, ACCEPT_S = 60.0, 600.0
 RULES = {"range": [0, 1], "wait_seconds": WAIT_S, "accept_seconds": ACCEPT_S}
 
 
 @pytest.fixture
-def brief(wall: Wall) -> Iterator[Wire]:
+def brief(clock: VirtualClock) -> Iterator[Wire]:
     """A wait window of a minute."""
-    with serving() as wire:
+    with serving(clock=clock) as wire:
         wire.redefine(reward=RULES)
         yield wire
 
@@ -37,12 +37,12 @@ def rewards(wire: Wire) -> int:
     return count
 
 
-def test_a_deferred_decision_never_expires_until_it_is_activated(brief: Wire, wall: Wall) -> None:
+def test_a_deferred_decision_never_expires_until_it_is_activated(brief: Wire) -> None:
     shown, hidden = brief.select(policy="linucb"), deferred(brief)
-    wall.pass_by(brief, 2 * WAIT_S)
+    brief.pass_by(2 * WAIT_S)
     assert rewards(brief) == 1
     assert activate(brief, hidden) == "activated"
-    wall.pass_by(brief, 0)
+    brief.pass_by(0)
     assert rewards(brief) == 2
     learned = brief.get(f"/decisions/{hidden['id']}").json()["learned"]
     assert [one["default"] for one in learned] == [True]
@@ -60,13 +60,13 @@ def test_a_reward_is_refused_before_the_activation_and_taken_after_it(wire: Wire
     assert rewards(wire) == 1
 
 
-def test_an_activation_happens_once(brief: Wire, wall: Wall) -> None:
+def test_an_activation_happens_once(brief: Wire) -> None:
     decision = deferred(brief)
     assert [activate(brief, decision) for _ in range(3)] == ["activated", *["duplicate"] * 2]
-    wall.pass_by(brief, WAIT_S)
+    brief.pass_by(WAIT_S)
     assert rewards(brief) == 1
     assert activate(brief, decision) == "duplicate"
-    wall.pass_by(brief, WAIT_S)
+    brief.pass_by(WAIT_S)
     assert rewards(brief) == 1
 
 
@@ -78,24 +78,22 @@ def test_it_is_said_whether_a_decision_was_activated(wire: Wire) -> None:
     assert said == [False, None, True]
 
 
-def test_what_cannot_be_activated_is_refused(wall: Wall, wire: Wire) -> None:
+def test_what_cannot_be_activated_is_refused(clock: VirtualClock, wire: Wire) -> None:
     expect_problem(wire.post(f"/decisions/{wire.select()['id']}/activate"), 409)
     expect_problem(wire.post("/decisions/nothing/activate"), 404)
     decision = deferred(wire)
     expect_problem(wire.post(f"/decisions/{decision['id']}/activate?experiment=other"), 404)
     wire.redefine(reward=RULES)
     late = deferred(wire)
-    wall.skip(WAIT_S + ACCEPT_S)
+    clock.skip(WAIT_S + ACCEPT_S)
     expect_problem(wire.post(f"/decisions/{late['id']}/activate"), 410)
 
 
-def test_without_a_default_reward_an_activated_decision_waits_for_its_own(
-    wall: Wall, wire: Wire
-) -> None:
+def test_without_a_default_reward_an_activated_decision_waits_for_its_own(wire: Wire) -> None:
     wire.redefine(reward={**RULES, "default": "none"})
     decision = deferred(wire)
     activate(wire, decision)
-    wall.pass_by(wire, WAIT_S)
+    wire.pass_by(WAIT_S)
     assert rewards(wire) == 0
     assert wire.reward(decision, 1.0) == "accepted"
 
@@ -139,9 +137,7 @@ def test_without_a_log_an_activation_is_not_acknowledged_and_can_be_sent_again()
             assert wire.reward(decision, 1.0) == "accepted"
 
 
-def test_a_process_that_has_not_met_the_experiment_activates_with_its_default(
-    brief: Wire, wall: Wall
-) -> None:
+def test_a_process_that_has_not_met_the_experiment_activates_with_its_default(brief: Wire) -> None:
     """Another one defined it: the default is of the definition, which has to be read first."""
     decision = deferred(brief)
     journal = brief.services.journal
@@ -149,5 +145,5 @@ def test_a_process_that_has_not_met_the_experiment_activates_with_its_default(
     answer = brief.post(f"/decisions/{decision['id']}/activate?experiment=shop")
     assert answer.json() == {"status": "activated"}
     assert journal.live["shop"] is not known
-    wall.pass_by(brief, WAIT_S)
+    brief.pass_by(WAIT_S)
     assert rewards(brief) == 1

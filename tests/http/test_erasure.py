@@ -17,8 +17,8 @@ from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
 from service.state.events import Erased, Tombstone, decode_event
+from tests.support.clock import VirtualClock
 from tests.support.service import Json, Wire, expect_problem, serving
-from tests.support.wall import Wall
 
 WINDOWED = {"kind": "linucb", "window": 100}
 
@@ -115,16 +115,16 @@ def test_a_parameter_that_is_not_known_is_refused() -> None:
         assert erase(wire, "ann")["shop"]["decisions"] == 1
 
 
-def test_nothing_can_be_settled_of_what_was_erased(wall: Wall) -> None:
+def test_nothing_can_be_settled_of_what_was_erased(clock: VirtualClock) -> None:
     """Neither again, nor otherwise, nor for the first time; and nothing expires."""
-    with serving() as wire:
+    with serving(clock=clock) as wire:
         wire.redefine(reward={"wait_seconds": 60, "accept_seconds": 600})
         rewarded = visit(wire, "ann")
         waiting = visit(wire, "ann", reward=None)
         slate = wire.select(unit="ann", policy="linucb", top_k=2)
         wire.reward(slate, rewards={slate["ranking"][1]["arm"]: 1.0})
         assert erase(wire, "ann")["shop"]["decisions"] == 3
-        wall.pass_by(wire, 60)
+        wire.pass_by(60)
         for decision in (rewarded, waiting):
             for reward in (1.0, 0.0):
                 body = {"decision_id": decision["decision_id"], "reward": reward}
@@ -266,15 +266,17 @@ class Broken(MemoryStore):
             raise StoreUnavailable("a reader holds the log")
 
 
-def test_what_is_half_erased_gets_no_default_and_does_not_hold_up_the_others(wall: Wall) -> None:
+def test_what_is_half_erased_gets_no_default_and_does_not_hold_up_the_others(
+    clock: VirtualClock,
+) -> None:
     store = Broken()
-    with serving(store) as wire:
+    with serving(store, clock=clock) as wire:
         wire.redefine(reward={"wait_seconds": 60, "accept_seconds": 600})
         for unit in ("ann", "ben"):
             visit(wire, unit, reward=None)
         store.broken = True
         expect_problem(wire.delete("/units/ann"), 503)
-        wall.skip(60)
+        clock.skip(60)
         for _ in range(2):
             wire.run(wire.services.settlements.expire_due())
             assert wire.policy("linucb")["rewards"] == 1
@@ -362,6 +364,7 @@ def test_a_search_through_the_files_finds_nothing(tmp_path: Path, policy: str) -
         assert wire.policy(policy)["rewards"] == 30
 
 
+@pytest.mark.process
 def test_a_search_through_redis_and_its_files_finds_nothing(tmp_path: Path) -> None:
     """Once the append-only file has been written anew."""
     plain = ("--stream-node-max-entries", "1", "--rdbcompression", "no")

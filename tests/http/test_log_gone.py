@@ -8,8 +8,8 @@ from service.errors import StoreUnavailable
 from service.log.stores.base import CommitResult, Entry, Record
 from service.log.stores.memory import MemoryStore
 from tests.http.test_decisions import EMBEDDED, PHOTO
+from tests.support.clock import VirtualClock
 from tests.support.service import Json, Wire, expect_problem, serving
-from tests.support.wall import Wall
 
 CAT = {"persona": "cat"}
 
@@ -178,13 +178,13 @@ def test_what_can_only_be_told_by_the_log_is_unavailable(wire: Wire, disk: Disk)
 
 
 def test_default_rewards_wait_for_the_log(
-    disk: Disk, wall: Wall, caplog: pytest.LogCaptureFixture
+    disk: Disk, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(disk, expiry_seconds=0.01) as wire:
+    with serving(disk, expiry_seconds=0.01, clock=clock) as wire:
         wire.redefine(reward={"wait_seconds": 60})
         decision = wire.select(policy="linucb")
         disk.gone = True
-        wall.skip(60)
+        clock.skip(60)
         wire.until(lambda: "default rewards wait for the log" in caplog.text)
         assert wire.policy("linucb")["rewards"] == 0
         disk.gone = False

@@ -10,12 +10,13 @@ import pytest
 from service.bandits.posterior import HeadHealth, RidgeHead
 from service.definition.select_request import InlineArm, SelectRequest
 from service.serving import batcher, engine, explain
+from tests.support.clock import SetClock
 from tests.support.service import Wire, expect_problem, paths, serving
 
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    with serving() as wire:
+    with serving(clock=SetClock()) as wire:  # with threads
         yield wire
 
 

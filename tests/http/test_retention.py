@@ -9,8 +9,8 @@ import pytest
 
 from service.log.stores.base import Record
 from service.log.stores.memory import MemoryStore
+from tests.support.clock import VirtualClock
 from tests.support.service import Json, Wire, expect_problem, serving
-from tests.support.wall import Wall
 
 DAY_S = 86_400.0
 SHORT = {"wait_seconds": 60.0, "accept_seconds": 600.0}
@@ -43,35 +43,35 @@ def digest_of(wire: Wire) -> Any:
     return wire.policy("linucb")["head"]["digest"]
 
 
-def test_without_a_retention_nothing_goes(wall: Wall) -> None:
+def test_without_a_retention_nothing_goes(clock: VirtualClock) -> None:
     store = MemoryStore()
-    with serving(store) as wire:
+    with serving(store, clock=clock) as wire:
         teach(wire, 5)
-        wall.skip(1e9)
+        clock.skip(1e9)
         assert trim(wire) == 0
         assert kept(store)[1] == 5
 
 
-def test_a_reward_counts_once_as_long_as_it_is_accepted(wall: Wall) -> None:
-    with serving(MemoryStore(), retention_days=0.001) as wire:
+def test_a_reward_counts_once_as_long_as_it_is_accepted(clock: VirtualClock) -> None:
+    with serving(MemoryStore(), retention_days=0.001, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         [decision] = teach(wire, 1)
         for _ in range(2):
-            wall.skip(300.0)
+            clock.skip(300.0)
             teach(wire, 1)  # brings the log's time on
             trim(wire)
             assert wire.reward(decision, 1.0) == "duplicate"
 
 
-def test_what_is_old_goes_up_to_the_older_of_two_snapshots(wall: Wall) -> None:
+def test_what_is_old_goes_up_to_the_older_of_two_snapshots(clock: VirtualClock) -> None:
     """Rows, marks and events: as far as the state can still be built twice from what is left."""
     store = MemoryStore()
-    with serving(store, retention_days=1.0) as wire:
+    with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         old = teach(wire, 10)
         first = snapshot(wire)
         teach(wire, 10)
-        wall.skip(DAY_S + 3_600.0)
+        clock.skip(DAY_S + 3_600.0)
         assert trim(wire) > 0
         assert kept(store) == (list(range(1, 23)), 0)  # one snapshot alone: no event may go
         second = wire.services.journal.live["shop"].snapshot_position  # which was taken for that
@@ -82,34 +82,36 @@ def test_what_is_old_goes_up_to_the_older_of_two_snapshots(wall: Wall) -> None:
         expect_problem(wire.get(f"/decisions/{old[0]['id']}"), 404)
         assert wire.policy("linucb")["decisions"] == 20
         assert wire.metrics()['forage_trimmed_total{experiment="shop"}'] > 30
-    with serving(store) as wire:
+    with serving(store, clock=clock) as wire:
         assert digest_of(wire) == before
     store._experiments["shop"].snapshots.clear()
-    with serving(store) as wire:  # the origin, and what came after it
+    with serving(store, clock=clock) as wire:  # the origin, and what came after it
         assert digest_of(wire) == before
         teach(wire, 1)
 
 
-def test_open_decisions_and_those_after_them_stay(wall: Wall) -> None:
+def test_open_decisions_and_those_after_them_stay(clock: VirtualClock) -> None:
     store = MemoryStore()
-    with serving(store, retention_days=0.001) as wire:
+    with serving(store, retention_days=0.001, clock=clock) as wire:
         teach(wire, 3)
         wire.redefine(reward={**SHORT, "accept_seconds": 30 * DAY_S})
         still_open = wire.select(policy="linucb")
         wire.redefine(reward=SHORT)
         teach(wire, 3)
-        wall.skip(8 * DAY_S)
+        clock.skip(8 * DAY_S)
         trim(wire)
         assert kept(store)[1] == 4
         assert wire.reward(still_open, 1.0) == "accepted"
 
 
-def test_a_decision_whose_default_reward_is_due_stays_until_it_is_settled(wall: Wall) -> None:
+def test_a_decision_whose_default_reward_is_due_stays_until_it_is_settled(
+    clock: VirtualClock,
+) -> None:
     store = MemoryStore()
-    with serving(store, retention_days=0.001) as wire:
+    with serving(store, retention_days=0.001, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         wire.select(policy="linucb")
-        wall.skip(DAY_S)
+        clock.skip(DAY_S)
         trim(wire)
         assert kept(store)[1] == 1
         wire.run(wire.services.settlements.expire_due())
@@ -117,9 +119,9 @@ def test_a_decision_whose_default_reward_is_due_stays_until_it_is_settled(wall: 
         assert kept(store)[1] == 0
 
 
-def test_a_reader_is_waited_for(wall: Wall) -> None:
+def test_a_reader_is_waited_for(clock: VirtualClock) -> None:
     store = MemoryStore()
-    with serving(store, retention_days=1.0) as wire:
+    with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         path = "/experiments/shop/readers/archive"
         assert wire.put(path, {"position": 4, "row": 3}).status_code == 204
@@ -127,7 +129,7 @@ def test_a_reader_is_waited_for(wall: Wall) -> None:
         snapshot(wire)
         teach(wire, 5)
         snapshot(wire)
-        wall.skip(2 * DAY_S)
+        clock.skip(2 * DAY_S)
         trim(wire)
         assert kept(store) == (list(range(5, 13)), 7)
         found = wire.get("/experiments/shop/readers").json()
@@ -137,14 +139,14 @@ def test_a_reader_is_waited_for(wall: Wall) -> None:
         assert kept(store) == (list(range(8, 13)), 0)
 
 
-def test_a_reader_that_comes_late_is_waited_for_from_then_on(wall: Wall) -> None:
+def test_a_reader_that_comes_late_is_waited_for_from_then_on(clock: VirtualClock) -> None:
     """What was found old before it came, and could not go yet, stays too."""
     store = MemoryStore()
-    with serving(store, retention_days=1.0) as wire:
+    with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         wire.select(policy="linucb")
         teach(wire, 5)
-        wall.skip(2 * DAY_S)
+        clock.skip(2 * DAY_S)
         trim(wire)
         assert kept(store)[1] == 6  # the first is due
         wire.put("/experiments/shop/readers/archive", {"position": 0, "row": 0})
@@ -153,19 +155,19 @@ def test_a_reader_that_comes_late_is_waited_for_from_then_on(wall: Wall) -> None
         assert kept(store)[1] == 6
 
 
-def test_a_log_that_was_trimmed_to_its_end_is_looked_at_after_a_start(wall: Wall) -> None:
+def test_a_log_that_was_trimmed_to_its_end_is_looked_at_after_a_start(clock: VirtualClock) -> None:
     """Its end became the origin, as an erasure makes it, and nothing came since: there is nothing
     to walk over."""
     store = MemoryStore()
-    with serving(store, retention_days=1.0) as wire:
+    with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         teach(wire, 3)
         wire.run(wire.services.journal.save_origin(wire.services.journal.live["shop"]))
-        wall.skip(2 * DAY_S)
+        clock.skip(2 * DAY_S)
         trim(wire)
         assert kept(store) == ([], 0)
         before = digest_of(wire)
-    with serving(store, retention_days=1.0) as wire:
+    with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.run(asyncio.wait_for(_yielding(store, wire.services.retention.trim_all()), 2.0))
         assert digest_of(wire) == before
 
@@ -182,30 +184,30 @@ async def _yielding(store: MemoryStore, work: Awaitable[int]) -> int:
         return await work
 
 
-def test_rows_that_can_never_settle_do_not_hold_trimming_up(wall: Wall) -> None:
+def test_rows_that_can_never_settle_do_not_hold_trimming_up(clock: VirtualClock) -> None:
     """Their default was taken back."""
     store = MemoryStore()
-    with serving(store, retention_days=1.0) as wire:
+    with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         for _ in range(2):
             wire.select(policy="linucb")
         wire.redefine(reward={**SHORT, "default": None})
         teach(wire, 2)
-        wall.skip(2 * DAY_S)
+        clock.skip(2 * DAY_S)
         trim(wire)
         assert kept(store)[1] == 0
 
 
-def test_a_damaged_row_does_not_hold_trimming_up(wall: Wall) -> None:
+def test_a_damaged_row_does_not_hold_trimming_up(clock: VirtualClock) -> None:
     store = MemoryStore()
-    with serving(store, retention_days=1.0) as wire:
+    with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         wire.select(policy="linucb")
         rows = store._experiments["shop"].decisions
         first = next(iter(rows))
         rows[first] = rows[first].replace(b"linucb", b"linux!", 1)
         teach(wire, 2)
-        wall.skip(2 * DAY_S)
+        clock.skip(2 * DAY_S)
         trim(wire)
         assert kept(store)[1] == 0
 
@@ -218,11 +220,11 @@ def test_what_a_reader_has_taken_is_a_number_that_fits(number: Any) -> None:
         assert problem["errors"][0]["path"] == "position"
 
 
-def test_what_a_training_reads_stays(wall: Wall) -> None:
+def test_what_a_training_reads_stays(clock: VirtualClock) -> None:
     """A policy with a net is trained on all rewards since its head was born."""
     store = MemoryStore()
     net = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "share": 0.0}
-    with serving(store, retention_days=1.0) as wire:
+    with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         teach(wire, 4)
         wire.redefine(policies={"linucb": {"kind": "linucb"}, "net": net})
@@ -230,17 +232,17 @@ def test_what_a_training_reads_stays(wall: Wall) -> None:
         for _ in range(2):
             teach(wire, 4)
             snapshot(wire)
-        wall.skip(2 * DAY_S)
+        clock.skip(2 * DAY_S)
         trim(wire)
         positions, rows = kept(store)
         assert (positions[0], rows) == (born, 0)
 
 
 def test_a_snapshot_that_cannot_be_read_does_not_become_the_origin(
-    wall: Wall, caplog: pytest.LogCaptureFixture
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MemoryStore()
-    with serving(store, retention_days=1.0) as wire:
+    with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         teach(wire, 3)
         first = snapshot(wire)
@@ -248,7 +250,7 @@ def test_a_snapshot_that_cannot_be_read_does_not_become_the_origin(
         snapshot(wire)
         kept_ones = store._experiments["shop"].snapshots
         kept_ones[first] = type(kept_ones[first])(first, b"damaged")
-        wall.skip(2 * DAY_S)
+        clock.skip(2 * DAY_S)
         trim(wire)
         assert kept(store) == (list(range(1, 9)), 0)
         assert "events are not trimmed: the checksum does not match" in caplog.text

@@ -14,7 +14,7 @@ TREAT = {"id": "treat", "features": {"category": "food", "brand": "yum"}}
 
 
 def test_an_answer_says_what_was_chosen_how_likely_and_until_when(wire: Wire) -> None:
-    before = datetime.now(UTC)
+    before = datetime.fromtimestamp(wire.clock.time(), UTC)
     answer = wire.select(policy="linucb", unit="user-1")
     assert answer["arm"] in ("kibble", "mouse", "ball")
     assert answer["ranking"] == [{"arm": answer["arm"], "propensity": answer["propensity"]}]

@@ -17,15 +17,23 @@ from service.log.reading import Progress
 from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.observability.drift import Drift
+from tests.support.clock import VirtualClock
 from tests.support.keys import Keys
 from tests.support.service import Wire, serving
 
 T = TypeVar("T")
 
-pytestmark = pytest.mark.usefixtures("uptime")
+
+UPTIMES_S = (0.0, 3.0, 1e9)
+"""Of hosts that were started just now, a moment ago or decades ago."""
 
 LONG_S = 60.0
 """No test here takes as long."""
+
+
+@pytest.fixture(params=UPTIMES_S, ids="up-{:.0f}-s".format)
+def clock(request: pytest.FixtureRequest) -> VirtualClock:
+    return VirtualClock(request.param)
 
 
 class Shared(MemoryStore):
@@ -54,8 +62,8 @@ def of(wire: Wire, read: Callable[[], T]) -> T:
     return wire.run(now())
 
 
-def test_a_replica_is_ready_and_leads_from_its_first_beat_on() -> None:
-    with serving(Shared()) as wire:
+def test_a_replica_is_ready_and_leads_from_its_first_beat_on(clock: VirtualClock) -> None:
+    with serving(Shared(), clock=clock) as wire:
         journal = wire.services.journal
         assert wire.get("/readyz").status_code == 200
         assert of(wire, lambda: journal.presence.leads)
@@ -67,8 +75,8 @@ def test_a_replica_is_ready_and_leads_from_its_first_beat_on() -> None:
         assert wire.reward(decision, 1.0) == "accepted"
 
 
-def test_a_process_that_has_not_said_that_it_lives_does_not_lead() -> None:
-    with serving(Shared()) as wire:
+def test_a_process_that_has_not_said_that_it_lives_does_not_lead(clock: VirtualClock) -> None:
+    with serving(Shared(), clock=clock) as wire:
         unheard = Presence(wire.services.store)
         assert not of(wire, lambda: unheard.leads)
 
@@ -80,9 +88,9 @@ def test_latencies_are_those_of_the_requests(wire: Wire) -> None:
     assert all(0 <= value < LONG_S for value in seconds.values()), seconds
 
 
-def test_a_decision_waits_for_a_log_that_is_stuck_only_so_long() -> None:
+def test_a_decision_waits_for_a_log_that_is_stuck_only_so_long(clock: VirtualClock) -> None:
     store = Stuck()
-    with serving(store, select_log_seconds=0.05) as wire:
+    with serving(store, select_log_seconds=0.05, clock=clock) as wire:
         assert wire.select()["logged"]
         store.free.clear()
         assert not wire.select()["logged"]
@@ -105,21 +113,23 @@ def test_a_silent_connection_is_closed(wire: Wire) -> None:
     wire.until(closed)
 
 
-def test_keys_that_change_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_change_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: VirtualClock
+) -> None:
     monkeypatch.setattr("service.security.access.LOOK_SECONDS", 0.05)
     keys = Keys(tmp_path / "keys.json")
     keys.add("ops", "admin")
-    with serving(keys=keys.path) as wire:
+    with serving(keys=keys.path, clock=clock) as wire:
         assert wire.get("/experiments", headers=keys.headers("ops")).status_code == 200
         keys.add("new", "admin")
         seen = keys.headers("new")
         wire.until(lambda: wire.get("/experiments", headers=seen).status_code == 200)
 
 
-def test_a_rate_lets_as_many_pass(tmp_path: Path) -> None:
+def test_a_rate_lets_as_many_pass(tmp_path: Path, clock: VirtualClock) -> None:
     keys = Keys(tmp_path / "keys.json")
     keys.add("slow", "admin", rate="2/hour")
-    with serving(keys=keys.path) as wire:
+    with serving(keys=keys.path, clock=clock) as wire:
         asked = [wire.get("/experiments", headers=keys.headers("slow")) for _ in range(3)]
     assert [answer.status_code for answer in asked] == [200, 200, 429]
 
@@ -132,9 +142,9 @@ def test_of_the_first_contexts_each_is_a_sample(wire: Wire) -> None:
     assert drift._contexts["shop"].count == 10
 
 
-def test_how_far_work_is_gets_said_at_once_and_then_now_and_then() -> None:
+def test_how_far_work_is_gets_said_at_once_and_then_now_and_then(clock: VirtualClock) -> None:
     said: list[str] = []
-    progress = Progress(said.append)
+    progress = Progress(said.append, clock)
     for line in ("first", "second"):
         progress.tell(line)
     Progress(said.append).share("read", 1, 4)

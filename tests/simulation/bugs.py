@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import count
 from unittest import mock
 
-import service.log.clock
 from service.log.live import Live
 from service.log.observers import Snapshots
 from service.log.stores.base import (
@@ -157,7 +156,7 @@ def marks_forgotten_by_the_wall_clock() -> Iterator[None]:
     right = Retention._cut
 
     async def cut(self: Retention, live: Live) -> Cut:
-        before = service.log.clock.time() - retention.MARGIN_S
+        before = self._telemetry.clock.time() - retention.MARGIN_S
         return replace(await right(self, live), marks_before=before)
 
     with mock.patch.object(Retention, "_cut", cut):

@@ -16,7 +16,7 @@ from service.definition.experiment import Definition
 from service.errors import StoreUnavailable
 from service.http.services import Services
 from service.settings import Settings
-from tests.simulation.clock import OWNER
+from tests.simulation.clock import OWNER, Clock
 from tests.simulation.disk import Disk, Line
 
 T = TypeVar("T")
@@ -41,9 +41,12 @@ class Process:
     skew   seconds that its wall clock is ahead
     """
 
-    def __init__(self, disk: Disk, definition: Definition, rng: Random, skew: float = 0.0) -> None:
+    def __init__(
+        self, disk: Disk, definition: Definition, clock: Clock, rng: Random, skew: float = 0.0
+    ) -> None:
         """In a context of its own; where the store cannot be opened, again and again."""
         self.definition, self.line = definition, Line(disk, rng)
+        self._clock, self._rng = clock, rng
         self.skew, self.dead = skew, False
         self.services: Services | None = None
         self._tasks: list[asyncio.Task[Any]] = []
@@ -67,7 +70,9 @@ class Process:
     async def _serve(self) -> None:
         while not self._stopping.is_set():
             try:
-                async with open_services(SETTINGS) as self.services:
+                async with open_services(
+                    SETTINGS, self.line, clock=self._clock, rng=self._rng
+                ) as self.services:
                     await self._stopping.wait()
             except StoreUnavailable:
                 await asyncio.sleep(AGAIN_S)
@@ -89,13 +94,13 @@ class Process:
 
 
 @contextmanager
-def simulated_stores() -> Iterator[None]:
-    """Where `open_services` looks for a store and a definition."""
-    with mock.patch.multiple(
-        service.app,
-        open_store=lambda url, **_: _owner().line,
-        load_definition=lambda path: (NAME, _owner().definition),
-    ):
+def simulated_definition() -> Iterator[None]:
+    """In place of the file of an experiment."""
+
+    def load(path: Path) -> tuple[str, Definition]:
+        return NAME, _owner().definition
+
+    with mock.patch.object(service.app, "load_definition", load):
         yield
 
 

@@ -15,11 +15,11 @@ from service.definition.select_request import SelectRequest
 from service.errors import ForageError, Refused, StoreUnavailable
 from service.serving.settlement import RewardRequest
 from tests.simulation.audit import Audit
-from tests.simulation.clock import MARGIN_S, Clock, VirtualLoop, injected
+from tests.simulation.clock import MARGIN_S, Clock, injected
 from tests.simulation.disk import Disk
 from tests.simulation.experiment import TRAINED, Training, definition_of
 from tests.simulation.ledger import CONTRIBUTIONS, Contribution, Ledger, Visit
-from tests.simulation.process import NAME, Bugs, Process, simulated_stores
+from tests.simulation.process import NAME, Bugs, Process, simulated_definition
 
 PAUSES_S = (0.0, 0.003, 0.02, 0.1, 0.6)
 DELAYS_S = (0.0, 0.0, 0.002, 0.05, 1.0)
@@ -43,8 +43,8 @@ class World:
         shared = self._rng.random() < 0.7
         self._aggregation = self._rng.choice(("first", "sum", "last"))
         self._definition = definition_of(self._aggregation)
-        self._loop = VirtualLoop()
-        self._clock = Clock(self._loop, shared=shared)
+        self._clock = Clock(shared=shared)
+        self._loop = self._clock.loop()
         self.disk = Disk(shared=shared, now=self._clock.latest)
         self.ledger = Ledger(self._definition.reward)
         self.audit = Audit(self.disk, self.ledger)
@@ -63,8 +63,8 @@ class World:
     def open(self) -> Iterator["World"]:
         with ExitStack() as stack:
             stack.callback(self._loop.close)
-            stack.enter_context(injected(self._clock, self._rng))
-            stack.enter_context(simulated_stores())
+            stack.enter_context(injected(self._rng))
+            stack.enter_context(simulated_definition())
             stack.enter_context(self._bugs.watching())
             self._run(self.start_all())
             try:
@@ -158,7 +158,9 @@ class World:
         for index, process in enumerate(self._replicas):
             if process is None:
                 skew = self._skews[index]
-                self._replicas[index] = Process(self.disk, self._definition, self._rng, skew)
+                self._replicas[index] = Process(
+                    self.disk, self._definition, self._clock, self._rng, skew
+                )
 
     async def lose(self, process: Process) -> None:
         process.crash()
@@ -271,13 +273,13 @@ class World:
     @property
     def now(self) -> float:
         """Of the loop."""
-        return self._loop.now
+        return self._loop.time()
 
     def jump(self, seconds: float) -> None:
         """So much time passes, unless that is more than may."""
         if seconds <= self._leeway:
             self._leeway -= seconds
-            self._clock.offset += seconds
+            self._clock.skip(seconds)
 
     def jump_to(self, moment: float) -> None:
         self.jump(max(0.0, moment - self._clock.true()))

@@ -16,6 +16,7 @@ from service.http.scope import PROBES
 from service.log.stores import Store
 from service.log.stores.memory import MemoryStore
 from service.settings import Settings
+from tests.support.clock import SetClock, VirtualClock, unhurried
 
 Json = dict[str, Any]
 
@@ -102,6 +103,11 @@ class Wire(LocalService):
         client.event_hooks = {"response": [_check]}
         return client
 
+    @property
+    def clock(self) -> SetClock:
+        assert isinstance(self.services.clock, SetClock)
+        return self.services.clock
+
     def select(self, **question: Any) -> Json:
         """A decision; about a cat, where nothing is said of the context."""
         answer = self.post("/select", {"context": {"persona": "cat"}, **question})
@@ -138,9 +144,25 @@ class Wire(LocalService):
         samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return {name: float(value) for name, _, value in samples}
 
+    def pass_by(self, seconds: float) -> None:
+        """So much time passes, and decisions that have expired by then learn their default."""
+        self.clock.skip(seconds)
+        while self.run(self.services.settlements.expire_due()):
+            pass
+
 
 @contextmanager
-def serving(log: Store | None = None, **settings: Any) -> Iterator[Wire]:
-    """A service of the shop (shop.toml), as `local` makes it."""
-    with local(Wire, log, **{"experiments": [SHOP], **settings}) as wire:
+def serving(
+    log: Store | None = None, clock: SetClock | None = None, **settings: Any
+) -> Iterator[Wire]:
+    """A service of the shop (shop.toml), as `local` makes it.
+
+    Where the log is in memory, the service runs in virtual time, unless it is given a clock of the
+    host: then its event loop is a usual one, with threads.
+    """
+    in_memory = isinstance(log, MemoryStore) or (log is None and "store" not in settings)
+    clock = clock or (VirtualClock() if in_memory else SetClock())
+    loop = clock.loop if isinstance(clock, VirtualClock) and in_memory else None
+    chosen = {"experiments": [SHOP], **settings}
+    with unhurried(), local(Wire, log, clock=clock, loop=loop, **chosen) as wire:
         yield wire

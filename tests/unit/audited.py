@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import msgspec
@@ -30,10 +31,12 @@ ROPE = InlineArm("rope", {"kind": "toy"})
 BONE = InlineArm("bone", {"kind": "food"})
 
 
-async def live(store: MemoryStore, play: Callable[[Services], Any]) -> None:
+async def live(
+    store: MemoryStore, play: Callable[[Services], Any], rng: Random | None = None
+) -> None:
     """The life of one service process over the store."""
     settings = Settings(store="memory://")
-    services = assemble(settings, store, [b"a secret of 16 bytes or more"])
+    services = assemble(settings, store, [b"a secret of 16 bytes or more"], rng=rng)
     await services.journal.open()
     try:
         await play(services)

@@ -1,11 +1,9 @@
 """A detected change waits for a log that cannot be written."""
 
 import asyncio
-from unittest import mock
 
 import pytest
 
-import service.log.clock
 from service.errors import StoreUnavailable
 from service.log.background import Background
 from service.log.clock import LogClock
@@ -16,15 +14,14 @@ from service.log.writer import Writer
 from service.observability.telemetry import Telemetry
 from service.state.events import AnyEvent, ChangeDetected
 from service.state.fold import State
-
-NOON = 1_700_000_000.0
+from tests.unit.test_log_clock import NOON, Host
 
 
 def test_it_is_dated_anew_once_a_clock_that_the_store_refused_is_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else one event would take log time, and every replica, three hours ahead."""
-    wall, steady, logged = [NOON + 10_800.0], [0.0], list[float]()
+    host, logged = Host(NOON + 10_800.0), list[float]()
 
     class Refusing(Writer):
         def __init__(self) -> None: ...
@@ -32,23 +29,22 @@ def test_it_is_dated_anew_once_a_clock_that_the_store_refused_is_right(
         async def append(self, entry: Append, event: AnyEvent) -> Known:
             logged.append(event.at)
             if len(logged) == 1:
-                wall[0], steady[0] = NOON, 1.0
+                host.wall, host.steady = NOON, 1.0
                 raise StoreUnavailable("the clocks differ")
             return Known({})
 
     monkeypatch.setattr("service.log.observers.RETRY_SECONDS", 0.0)
-    with mock.patch.multiple(service.log.clock, time=lambda: wall[0], steady=lambda: steady[0]):
-        clock, live = LogClock(), Live(State("shop"))
-        changes = Changes(Refusing(), Background(), Telemetry(), clock)
-        event = ChangeDetected(
-            at=clock.now(live.state),
-            policy="p",
-            born=1,
-            number=1,
-            stratum="all",
-            columns=[],
-            since=1,
-            schema_version=1,
-        )
-        asyncio.run(changes._log(live, event, "change/p/1/1"))
+    clock, live = LogClock(host), Live(State("shop"))
+    changes = Changes(Refusing(), Background(), Telemetry(), clock)
+    event = ChangeDetected(
+        at=clock.now(live.state),
+        policy="p",
+        born=1,
+        number=1,
+        stratum="all",
+        columns=[],
+        since=1,
+        schema_version=1,
+    )
+    asyncio.run(changes._log(live, event, "change/p/1/1"))
     assert logged == [NOON + 10_800.0, pytest.approx(NOON)]

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from service.http.services import Services
 from service.log.stores.base import Cut
 from service.log.stores.memory import MemoryStore
 from service.maintenance.importing import Visit as Imported
-from service.serving import engine, traffic
 from service.serving.settlement import RewardRequest
 from service.state.events import decode_decision
 from tests.unit.audited import CAT, DOG, a_log, define, live, state_of
@@ -36,7 +34,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
-def played(*plays: Play, **definition: Any) -> MemoryStore:
+def played(*plays: Play, rng: Random | None = None, **definition: Any) -> MemoryStore:
     """The log of a service, a life for each play; the first begins with the definition."""
     store = MemoryStore()
 
@@ -45,7 +43,7 @@ def played(*plays: Play, **definition: Any) -> MemoryStore:
             await define(services, {**shop(**POLICIES), **definition})
 
         for play in (begin, *plays):
-            await live(store, play)
+            await live(store, play, rng=rng)
 
     asyncio.run(run())
     return store
@@ -87,12 +85,7 @@ def walked(
 @pytest.fixture(scope="module")
 def log() -> MemoryStore:
     """The same in each run: a few of its 40 newest decisions decide what is refused."""
-    chance = Random(1)
-    with (
-        mock.patch.object(engine, "_entropy", chance),
-        mock.patch.object(traffic, "_entropy", chance),
-    ):
-        return played(visits(240))
+    return played(visits(240), rng=Random(1))
 
 
 # -- what is estimated ---------------------------------------------------------------------------

@@ -1,11 +1,8 @@
 """Log time: no wall clock takes it back, and none takes it far ahead."""
 
-from collections.abc import Iterator
-from unittest import mock
-
 import pytest
 
-import service.log.clock
+from service.clock import Clock
 from service.log.clock import SLEW, LogClock
 from service.state.events import Erased
 from service.state.fold import State
@@ -14,11 +11,17 @@ NOON = 1_700_000_000.0
 HOUR_S = 3_600.0
 
 
-class Host:
+class Host(Clock):
     """The clocks of a host, which a test moves."""
 
-    def __init__(self) -> None:
-        self.wall, self.steady = NOON, 0.0
+    def __init__(self, wall: float = NOON) -> None:
+        self.wall, self.steady = wall, 0.0
+
+    def time(self) -> float:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.steady
 
     def live(self, seconds: float) -> None:
         self.wall += seconds
@@ -26,10 +29,8 @@ class Host:
 
 
 @pytest.fixture
-def host() -> Iterator[Host]:
-    host = Host()
-    with mock.patch.multiple(service.log.clock, time=lambda: host.wall, steady=lambda: host.steady):
-        yield host
+def host() -> Host:
+    return Host()
 
 
 def reached(log_time: float) -> State:
@@ -40,14 +41,14 @@ def reached(log_time: float) -> State:
 
 
 def test_it_follows_a_wall_clock_that_goes_as_the_steady_one(host: Host) -> None:
-    clock = LogClock()
+    clock = LogClock(host)
     for seconds in (0.0, 0.001, 5.0, 55 * HOUR_S):  # the last in suspension
         host.live(seconds)
         assert clock.now(State("shop")) == pytest.approx(host.wall, abs=1e-6)
 
 
 def test_a_jump_ahead_and_back_changes_nothing(host: Host) -> None:
-    clock, state = LogClock(), State("shop")
+    clock, state = LogClock(host), State("shop")
     host.wall += 55 * HOUR_S
     assert clock.now(state) == NOON
     host.live(60.0)
@@ -59,7 +60,7 @@ def test_a_jump_ahead_and_back_changes_nothing(host: Host) -> None:
 
 def test_it_never_runs_back_behind_the_log(host: Host) -> None:
     """The first process ran three hours ahead; the second is right, and goes on from the log."""
-    clock, state = LogClock(), reached(NOON + 3 * HOUR_S)
+    clock, state = LogClock(host), reached(NOON + 3 * HOUR_S)
     assert clock.now(state) == NOON + 3 * HOUR_S
     host.wall -= HOUR_S
     host.live(100.0)
@@ -67,7 +68,7 @@ def test_it_never_runs_back_behind_the_log(host: Host) -> None:
 
 
 def test_a_wall_clock_that_was_wrong_at_the_start_is_followed_back(host: Host) -> None:
-    clock = LogClock()
+    clock = LogClock(host)
     host.wall -= 3 * HOUR_S
     host.live(1.0)
     assert clock.now(State("shop")) == pytest.approx(host.wall, abs=1e-6)

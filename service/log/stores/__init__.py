@@ -1,5 +1,6 @@
 """Stores by URL: sqlite:///path (embedded), redis://host:port/db (shared), memory:// (tests)."""
 
+from service.clock import SYSTEM, Clock
 from service.errors import ConfigurationError
 from service.log.stores.store import Store
 
@@ -9,10 +10,13 @@ REDIS = frozenset({"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel
 """Schemes of the shared store."""
 
 
-def open_store(url: str, *, readonly: bool = False, redis_replicas: int = 0) -> Store:
+def open_store(
+    url: str, *, readonly: bool = False, redis_replicas: int = 0, clock: Clock = SYSTEM
+) -> Store:
     """The store of a URL, not yet opened. Only its backend is imported.
 
     redis_replicas   that must hold a commit before it is acknowledged, beside Redis itself
+    clock            of this process, which a shared store compares with its own
     """
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
@@ -22,7 +26,7 @@ def open_store(url: str, *, readonly: bool = False, redis_replicas: int = 0) -> 
     if scheme in REDIS:
         from service.log.stores.redis import RedisStore
 
-        return RedisStore.from_url(url, replicas=redis_replicas)
+        return RedisStore.from_url(url, replicas=redis_replicas, clock=clock)
     if scheme == "memory":
         from service.log.stores.memory import MemoryStore
 

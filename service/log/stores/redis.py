@@ -7,9 +7,9 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from time import time
 from typing import Self
 
+from service.clock import SYSTEM, Clock
 from service.errors import LogTooNew, StoreError, StoreUnavailable
 from service.log.stores import redis_commit, redis_restoring
 from service.log.stores import redis_tables as tables
@@ -47,15 +47,17 @@ class RedisStore(Store):
         replicas: int = 0,
         restoring: bool = False,
         patience: Patience = PATIENCE,
+        clock: Clock = SYSTEM,
     ) -> None:
+        self._clock = clock
         self.durability = durability({})
         self._unfit: str | None = None
         self._redis = RedisConnection(url, replicas, patience)
         self._restoring, self._restore = restoring, secrets.token_hex(8)
 
     @classmethod
-    def from_url(cls, url: str, *, replicas: int = 0) -> Self:
-        return cls(url, replicas=replicas)
+    def from_url(cls, url: str, *, replicas: int = 0, clock: Clock = SYSTEM) -> Self:
+        return cls(url, replicas=replicas, clock=clock)
 
     async def open(self) -> None:
         redis = self._redis
@@ -107,7 +109,9 @@ class RedisStore(Store):
             batch.setdefault(entry.experiment, []).append(entry)
         # The names first: one without an event is skipped, an event without one would be lost.
         names = ("SADD", EXPERIMENTS, *batch)
-        _, *replies = await self._redis.keep([names, *redis_commit.commands(batch, time())])
+        _, *replies = await self._redis.keep(
+            [names, *redis_commit.commands(batch, self._clock.time())]
+        )
         decided = dict[str, Iterator[CommitResult]]()
         for name, reply in zip(batch, replies, strict=True):
             decided[name], skew = redis_commit.results(batch[name], reply)
@@ -117,7 +121,7 @@ class RedisStore(Store):
     async def _probe(self) -> None:
         """Whether a commit could write. Raises StoreUnavailable."""
         seconds, micros = await self._redis.do("TIME")
-        self._expect_clock(time() - int(seconds) - int(micros) / 1e6)
+        self._expect_clock(self._clock.time() - int(seconds) - int(micros) / 1e6)
         await self._redis.keep([("SET", "forage:probe", 1)])  # a write, of what nobody reads
 
     def _expect_clock(self, skew: float) -> None:
