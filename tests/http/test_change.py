@@ -15,6 +15,7 @@ from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.events import AnyEvent, ChangeDetected, decode_event, encode_event
+from tests.support.clock import run_virtual
 from tests.support.service import Wire, serving
 from tests.unit.folding import Log, bits, shop
 
@@ -43,7 +44,7 @@ def visits(wire: Wire, count: int, clicks: dict[str, float], seed: int) -> int:
 
 
 def changes_in(store: Store, experiment: str = "shop") -> list[ChangeDetected]:
-    records = asyncio.run(store.read(experiment, 0, 10_000))
+    records = run_virtual(store.read(experiment, 0, 10_000))
     events = [decode_event(record.payload) for record in records]
     return [event for event in events if isinstance(event, ChangeDetected)]
 
@@ -119,7 +120,7 @@ def test_two_services_on_one_log_say_a_change_once_and_fold_it_alike() -> None:
         for journal in journals:
             await journal.close()
 
-    asyncio.run(play())
+    run_virtual(play())
     numbers = [event.number for event in changes_in(store)]
     assert numbers == list(range(1, len(numbers) + 1))
     assert 1 <= len(numbers) <= 2
@@ -137,5 +138,5 @@ def test_a_change_that_was_due_when_the_process_ended_is_said_by_the_next() -> N
         await eventually(lambda: journal.states["shop"].learners["p"].changes == 1)
         await journal.close()
 
-    asyncio.run(written())
+    run_virtual(written())
     assert [event.stratum for event in changes_in(store)] == ["pet=dog"]

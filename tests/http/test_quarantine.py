@@ -18,6 +18,7 @@ from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
 from service.state.events import Learned, Skipped, encode_event
 from service.state.learner import Learner
+from tests.support.clock import run_virtual
 from tests.support.service import Json, Wire, expect_problem, serving
 
 CURSED = 0.123
@@ -57,7 +58,7 @@ def add_unreadable(store: MemoryStore, experiment: str = "shop") -> int:
         (appended,) = await store.commit([Append(experiment, record, {"bad": ""})])
         return int(appended.position)  # type: ignore[union-attr]
 
-    return asyncio.run(commit())
+    return run_virtual(commit())
 
 
 def second(wire: Wire) -> None:
@@ -77,7 +78,7 @@ def digests(store: MemoryStore, name: str = "shop") -> dict[str, str]:
         heads = {name: one.active.head for name, one in state.learners.items()}
         return {name: digest(head) for name, head in heads.items() if head is not None}
 
-    return asyncio.run(fold())
+    return run_virtual(fold())
 
 
 def stopped(wire: Wire) -> Json:
@@ -165,7 +166,7 @@ def test_a_reader_does_not_spin_while_an_experiment_is_quarantined() -> None:
         assert not waited.done()
         waited.cancel()
 
-    asyncio.run(follow())
+    run_virtual(follow())
 
 
 class Slow(Kept):
@@ -196,7 +197,7 @@ def test_nothing_is_decided_by_a_state_that_is_still_folded_anew() -> None:
                 seen.add(state.position)
         return seen
 
-    assert asyncio.run(lift()) == {position + 1}
+    assert run_virtual(lift()) == {position + 1}
 
 
 def test_there_is_nothing_to_skip_of_an_experiment_that_nobody_defined(wire: Wire) -> None:
@@ -268,7 +269,7 @@ def test_a_snapshot_that_holds_a_skipped_event_is_passed_over() -> None:
         before = digests(store)
         wire.reward(decide(wire, "shop"), 0.5)  # the snapshot at the end holds this one
     event = Skipped(at=1.0, position=3, reason="for this test")
-    asyncio.run(store.commit([Append("shop", encode_event(event), {"skip/0": "3"})]))
+    run_virtual(store.commit([Append("shop", encode_event(event), {"skip/0": "3"})]))
     assert digests(store) == before
 
 
@@ -301,7 +302,7 @@ def test_an_older_definition_with_a_huge_range_opens_and_takes_rewards_that_can_
     event = {"type": "ExperimentDefined", "at": 1.0, "revision": 1, "schema_version": 1}
     body = json.dumps({**event, "definition": definition}).encode()
     record = b'{"schema":5,"event":%b,"crc":%d}' % (body, crc32(body, 5))
-    asyncio.run(store.commit([Append("old", record, {"revision/1": ""})]))
+    run_virtual(store.commit([Append("old", record, {"revision/1": ""})]))
     with serving(store) as wire:
         decision = decide(wire, "old")
         body_of = {"decision_id": decision["decision_id"], "reward": 1e308}

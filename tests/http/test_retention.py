@@ -9,7 +9,7 @@ import pytest
 
 from service.log.stores.base import Record
 from service.log.stores.memory import MemoryStore
-from tests.support.clock import VirtualClock
+from tests.support.clock import VirtualClock, run_virtual
 from tests.support.service import Json, Wire, expect_problem, serving
 
 DAY_S = 86_400.0
@@ -29,7 +29,7 @@ def trim(wire: Wire) -> int:
 
 def kept(store: MemoryStore) -> tuple[list[int], int]:
     """Positions of the events, and how many rows there are."""
-    records = asyncio.run(store.read("shop", 0, 10_000))
+    records = run_virtual(store.read("shop", 0, 10_000))
     return [record.position for record in records], len(store._experiments["shop"].decisions)
 
 

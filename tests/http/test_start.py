@@ -10,6 +10,7 @@ from service.app import open_services
 from service.errors import ConfigurationError
 from service.log.stores.memory import MemoryStore
 from service.settings import Settings
+from tests.support.clock import run_virtual
 from tests.support.service import SHOP, serving
 
 
@@ -89,4 +90,4 @@ def test_two_services_that_start_on_one_log_define_once() -> None:
             for services in both:
                 assert services.journal.states["shop"].revision == 1
 
-    asyncio.run(start_both())
+    run_virtual(start_both())

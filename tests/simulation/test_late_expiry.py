@@ -14,8 +14,7 @@ from service.state.fold import State
 from tests.simulation.disk import Disk, Line
 from tests.simulation.experiment import ACCEPT_S, WAIT_S, definition_of
 from tests.simulation.process import NAME
-from tests.support.clock import VirtualClock
-from tests.support.clock import run as run_virtual
+from tests.support.clock import VirtualClock, run_virtual
 
 LATE_S = WAIT_S + ACCEPT_S + 1_000.0
 

@@ -112,8 +112,15 @@ def unhurried() -> Iterator[None]:
         yield
 
 
-def run(work: Coroutine[Any, Any, T], clock: VirtualClock | None = None) -> T:
+def run_virtual(work: Coroutine[Any, Any, T], clock: VirtualClock | None = None) -> T:
     """As asyncio.run, on a virtual loop."""
     loop = (clock or VirtualClock()).loop
     with unhurried(), asyncio.Runner(loop_factory=loop) as runner:
         return runner.run(work)
+
+
+def clock_of_loop() -> VirtualClock:
+    """That of the virtual loop which runs."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop.clock

@@ -1,6 +1,5 @@
 """A log of every policy to audit: as a service wrote it, and with payloads that were changed."""
 
-import asyncio
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -24,6 +23,7 @@ from service.state.artifacts import pack_artifact
 from service.state.events import Decision, decode_decision, decode_event
 from service.state.fold import State
 from service.state.learner import Learner
+from tests.support.clock import clock_of_loop, run_virtual
 from tests.unit.folding import POLICIES, shop
 
 CAT, DOG = {"pet": "cat", "age": 3.0}, {"pet": "dog"}
@@ -36,7 +36,9 @@ async def live(
 ) -> None:
     """The life of one service process over the store."""
     settings = Settings(store="memory://")
-    services = assemble(settings, store, [b"a secret of 16 bytes or more"], rng=rng)
+    services = assemble(
+        settings, store, [b"a secret of 16 bytes or more"], rng=rng, clock=clock_of_loop()
+    )
     await services.journal.open()
     try:
         await play(services)
@@ -120,7 +122,7 @@ def a_log() -> MemoryStore:
     """Two lives of a service over one store."""
     store = MemoryStore()
     for day in (first_day, second_day):
-        asyncio.run(live(store, day))
+        run_virtual(live(store, day))
     return store
 
 
@@ -152,16 +154,16 @@ class Changed(MemoryStore):
 
 
 def audited(store: MemoryStore) -> AuditReport:
-    return asyncio.run(Audit(store, "shop").run())
+    return run_virtual(Audit(store, "shop").run())
 
 
 def decisions_of(store: MemoryStore) -> list[Decision]:
-    rows = asyncio.run(store.decisions("shop", 0, 10_000))
+    rows = run_virtual(store.decisions("shop", 0, 10_000))
     return [decode_decision(row.payload) for row in rows]
 
 
 def events_of(store: MemoryStore) -> list[tuple[int, Any]]:
-    records = asyncio.run(store.read("shop", 0, 10_000))
+    records = run_virtual(store.read("shop", 0, 10_000))
     return [(record.position, decode_event(record.payload)) for record in records]
 
 

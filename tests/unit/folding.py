@@ -1,6 +1,5 @@
 """A small shop to fold: logs written by hand or by chance, a trainer in numpy, states compared."""
 
-import asyncio
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from service.state.events import (
 from service.state.fold import State, is_change_of
 from service.state.learner import Learner
 from service.training.settlements import TrainingSet, collect
+from tests.support.clock import run_virtual
 
 NET = {"hidden": [4], "embedding": 2, "training": {"first": 4}}
 TRAINED = {
@@ -329,7 +329,7 @@ def store_of(log: Log) -> MemoryStore:
         Append("shop", encode_event(event), {str(number): ""})
         for number, (event, _) in enumerate(log.records)
     ]
-    asyncio.run(store.commit(appends))
+    run_virtual(store.commit(appends))
     return store
 
 
@@ -343,4 +343,4 @@ def trainable(**more: Any) -> Log:
 def collected(log: Log, count: int) -> TrainingSet:
     """The settlements of `p` up to a count of rewards."""
     learner = log.state.learners["p"]
-    return asyncio.run(collect(store_of(log), log.state, learner, count))
+    return run_virtual(collect(store_of(log), log.state, learner, count))

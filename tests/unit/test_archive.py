@@ -1,6 +1,5 @@
 """What an archive holds: which rows are final, what came of them, and what a later run adds."""
 
-import asyncio
 import struct
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from service.log.stores.memory import MemoryStore
 from service.maintenance.archive.archiver import MARGIN_S, Sizes
 from service.maintenance.archive.files import Folder, totals
 from service.state.events import ArmRemoved, encode_decision, encode_event
+from tests.support.clock import run_virtual
 from tests.unit.archived import (
     ACCEPT_S,
     DAY_S,
@@ -95,7 +95,7 @@ def test_a_row_comes_back_as_it_was_decided(tmp_path: Path) -> None:
             "arm": "a", "reward": 1 / 3, "default": False, "at": at, "position": 3, "corrections": 1
         }  # fmt: skip
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_a_file_says_what_it_is(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_file_says_what_it_is(tmp_path: Path) -> None:
         assert metadata[b"forage.archive_schema"] == b"1"
         assert metadata[b"forage.experiment"] == b"shop"
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_a_default_holds_until_it_is_corrected_and_says_so(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_default_holds_until_it_is_corrected_and_says_so(tmp_path: Path) -> No
         }
         assert told == {missed.id: [(0.5, True, 0)], late.id: [(1.0, False, 1)], never.id: []}
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_the_arms_of_a_slate_may_be_settled_one_by_one(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_arms_of_a_slate_may_be_settled_one_by_one(tmp_path: Path) -> None:
             ("c", 0.0, 0)
         ]
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 # -- finality --------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_a_decision_is_final_a_margin_after_rewards_are_accepted(
         kind = "part" if final else "open"
         assert names_of(tmp_path) == [f"day=2026-01-01/{kind}-000000000001.parquet"]
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_the_newest_row_tells_the_time_where_nothing_is_rewarded(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_the_newest_row_tells_the_time_where_nothing_is_rewarded(tmp_path: Path)
         assert len(ids_of(tmp_path, final=True)) == 219
         assert len(ids_of(tmp_path)) == 700
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_a_service_whose_clock_is_ahead_makes_nothing_final(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_service_whose_clock_is_ahead_makes_nothing_final(tmp_path: Path) -> N
         await export(shop.store, tmp_path, clock=lambda: decision.at + LATER_S)
         assert ids_of(tmp_path, final=True) == [decision.id]
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_what_is_still_due_is_not_final_after_an_outage_longer_than_its_time(
@@ -217,7 +217,7 @@ def test_what_is_still_due_is_not_final_after_an_outage_longer_than_its_time(
         assert ids_of(tmp_path, final=True) == [settled.id, missed.id, after.id]
         assert rows_of(tmp_path)[1]["rewards"][0]["default"] is True
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_a_damaged_row_is_left_out_and_holds_nothing_up(
@@ -235,7 +235,7 @@ def test_a_damaged_row_is_left_out_and_holds_nothing_up(
         assert ids_of(tmp_path, final=True) == [whole.id]
         assert "row 1 is left out" in caplog.text
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_row_that_no_column_holds_is_left_out(changes: dict[str, Any], tmp_pat
         archive = await export(shop.store, tmp_path)
         assert (archive.unreadable, ids_of(tmp_path)) == (1, [a_decision(2).id])
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_a_damaged_event_ends_the_run_and_is_named(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_damaged_event_ends_the_run_and_is_named(tmp_path: Path) -> None:
         with pytest.raises(Damaged, match="experiment shop, position 2: "):
             await export(shop.store, tmp_path)
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_a_later_run_adds_what_is_new_and_replaces_what_was_open(tmp_path: Path)
         found = totals(Folder(tmp_path, SHOP))
         assert (found.final, found.open, found.parts) == (2, 0, 2)
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_parts_are_by_day_and_hold_so_many_rows(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_parts_are_by_day_and_hold_so_many_rows(tmp_path: Path) -> None:
         assert all(row["day"] == row["at"].date().isoformat() for row in rows_of(tmp_path))
         assert len(set(ids_of(tmp_path))) == 1_000
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_many_days_at_once_make_a_part_each(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_many_days_at_once_make_a_part_each(tmp_path: Path) -> None:
         assert len(set(ids_of(tmp_path, final=True))) == 500
         assert len({row["day"] for row in rows_of(tmp_path)}) == 40
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_outcomes_leave_the_index_with_their_rows_or_a_month_later(tmp_path: Path) -> None:
@@ -353,4 +353,4 @@ def test_outcomes_leave_the_index_with_their_rows_or_a_month_later(tmp_path: Pat
         archive.close()
         return set(found)
 
-    asyncio.run(scenario())
+    run_virtual(scenario())

@@ -1,6 +1,5 @@
 """An archiver that is killed between any two of its durable steps, and begins again."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from service.maintenance.archive.archiver import Archive, Sizes
 from service.maintenance.archive.files import Folder
 from service.maintenance.archive.index import Cursor, Index
 from service.state.events import Decision
+from tests.support.clock import run_virtual
 from tests.support.properties import examples
 from tests.unit.archived import (
     DAY_S,
@@ -92,7 +92,7 @@ def run(store: MemoryStore, path: Path, left: int | None, sizes: Sizes) -> bool:
     """An export that is killed after so many half steps, if it comes so far; whether it was."""
     FUSE.left = left
     try:
-        asyncio.run(export(store, path, sizes, folder=FusedFolder, index=FusedIndex))
+        run_virtual(export(store, path, sizes, folder=FusedFolder, index=FusedIndex))
     except Killed:
         return True
     finally:
@@ -108,11 +108,11 @@ class Model:
         self.now = MORNING
         self.decisions = list[Decision]()
         self.learned = dict[str, tuple[float, int]]()
-        asyncio.run(self.shop.define())
+        run_virtual(self.shop.define())
 
     def play(self, what: str, which: int) -> None:
         self.now += 200.0
-        asyncio.run(getattr(self, what)(which))
+        run_virtual(getattr(self, what)(which))
 
     async def decide(self, which: int) -> None:
         self.decisions.append(
@@ -159,7 +159,7 @@ class Model:
         index = Index(path / f"experiment={SHOP}" / "_archive.db")
         cursor = index.cursor
         index.close()
-        rows = asyncio.run(self.shop.store.decisions(SHOP, 0, 10_000))
+        rows = run_virtual(self.shop.store.decisions(SHOP, 0, 10_000))
         assert {row.id for row in rows if row.number <= cursor.row} <= set(ids)
 
 
@@ -274,4 +274,4 @@ def test_an_archive_that_failed_may_go_on_at_once(tmp_path: Path) -> None:
         assert len(ids_of(path)) == 6
         archive.close()
 
-    asyncio.run(scenario())
+    run_virtual(scenario())

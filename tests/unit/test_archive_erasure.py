@@ -1,6 +1,5 @@
 """Erasure: of a decision that was erased nothing is left in the folder of an archive."""
 
-import asyncio
 import re
 from pathlib import Path
 from random import Random
@@ -10,6 +9,7 @@ from service.log.stores.memory import MemoryStore
 from service.maintenance.archive.archiver import Sizes
 from service.maintenance.archive.index import Change, Index, key_of
 from service.state.events import Decision, encode_decision
+from tests.support.clock import run_virtual
 from tests.unit.archived import (
     LATER_S,
     MORNING,
@@ -72,7 +72,7 @@ def test_a_final_row_leaves_its_part_and_the_others_stay(tmp_path: Path) -> None
         assert ids_of(tmp_path) == [named(number).id for number in (1, 3, 5, 6)]
         assert traces(tmp_path, 2) == traces(tmp_path, 4) == []
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_an_open_row_leaves_its_file_and_the_index(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_an_open_row_leaves_its_file_and_the_index(tmp_path: Path) -> None:
         assert ids_of(tmp_path) == [named(number).id for number in (1, 3, 4, 5, 6)]
         assert traces(tmp_path, 2) == []
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_the_last_row_archived_is_no_longer_remembered(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_last_row_archived_is_no_longer_remembered(tmp_path: Path) -> None:
         assert traces(tmp_path, 2) == traces(tmp_path, 1) == []
         assert names_of(tmp_path) == ["day=2026-01-01/open-000000000003.parquet"]
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_what_was_erased_and_comes_again_stays_out(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_what_was_erased_and_comes_again_stays_out(tmp_path: Path) -> None:
         assert ids_of(tmp_path) == [named(1).id, named(3).id]
         assert traces(tmp_path, 2) == []
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_what_is_erased_while_parts_are_written_is_not_in_them(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_what_is_erased_while_parts_are_written_is_not_in_them(tmp_path: Path) -
     pages: list[float] = []
     store = Erasing()
     shop = Shop(store)
-    asyncio.run(scenario())
+    run_virtual(scenario())
     assert len(pages) == 4
 
 
@@ -173,7 +173,7 @@ def test_what_is_erased_while_open_files_are_written_is_not_in_them(tmp_path: Pa
     reads: list[int] = []
     store = Erasing()
     shop = Shop(store)
-    asyncio.run(scenario())
+    run_virtual(scenario())
     assert len(reads) == 3
 
 
@@ -228,4 +228,4 @@ def test_the_events_of_a_shop_say_that_it_erased() -> None:
         assert [each.id for each in await shop.store.decisions(SHOP, 0, 9)] == [named(2).id]
         assert all(named(1).id.encode() not in each.payload for each in after[:4])
 
-    asyncio.run(scenario())
+    run_virtual(scenario())

@@ -1,6 +1,5 @@
 """An archive and a log that is not, or no longer, the one that was archived."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from service.errors import ConfigurationError, Damaged, LogGap, LogTooNew
 from service.log.stores.base import Cut, Snapshot
 from service.log.stores.memory import MemoryStore
 from service.maintenance.archive.archiver import MARGIN_S
+from tests.support.clock import run_virtual
 from tests.unit.archived import (
     LATER_S,
     MORNING,
@@ -46,7 +46,7 @@ def test_a_log_that_was_trimmed_beyond_the_cursor_is_refused(tmp_path: Path) -> 
         with pytest.raises(LogGap, match=said):
             await export(shop.store, tmp_path)
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_what_was_taken_may_be_trimmed(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_what_was_taken_may_be_trimmed(tmp_path: Path) -> None:
         assert len(rows_of(tmp_path)) == 4
         assert [row["rewards"][0]["position"] for row in rows_of(tmp_path)] == [6, 2, 3, 4]
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_an_archive_begun_late_has_whole_decisions_alone(
@@ -89,7 +89,7 @@ def test_an_archive_begun_late_has_whole_decisions_alone(
         assert ids_of(tmp_path) == [whole.id]
         assert caplog.text.count("the log begins at position 3") == 1
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_a_store_that_came_back_from_a_copy_is_refused(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_store_that_came_back_from_a_copy_is_refused(tmp_path: Path) -> None:
             await export(other.store, tmp_path)
         assert len(ids_of(tmp_path)) == 3
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_parts_without_their_index_are_not_taken_for_leftovers(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_parts_without_their_index_are_not_taken_for_leftovers(tmp_path: Path) -
             await export(shop.store, tmp_path)
         assert len(ids_of(tmp_path)) == 1
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_an_index_of_a_newer_forage_or_of_another_program_is_refused(tmp_path: Path) -> None:
@@ -150,4 +150,4 @@ def test_an_index_of_a_newer_forage_or_of_another_program_is_refused(tmp_path: P
         with pytest.raises((Damaged, ConfigurationError), match=r"_archive.db"):
             await export(shop.store, tmp_path)
 
-    asyncio.run(scenario())
+    run_virtual(scenario())

@@ -1,6 +1,5 @@
 """An audit names what was settled twice, whatever became of the marks that should prevent it."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from service.log.stores.memory import MemoryStore
 from service.serving.chain import link_mark
 from service.serving.settlement import RewardRequest
 from service.state.events import Corrected, Expired, Learned, Rewarded, encode_event
+from tests.support.clock import run_virtual
 from tests.unit.audited import audited, define, events_of, live
 from tests.unit.folding import POLICIES, shop
 
@@ -32,7 +32,7 @@ def taught() -> MemoryStore:
                 request = RewardRequest(answer.token, reward=1.0, reward_id=f"r{number}")
                 await services.settlements.reward(request)
 
-    asyncio.run(live(store, play))
+    run_virtual(live(store, play))
     return store
 
 
@@ -43,13 +43,13 @@ def settled(store: MemoryStore) -> list[Learned]:
 def append(store: MemoryStore, event: Learned, mark: str = "fresh") -> int:
     """Under a mark that nobody knows, as if those of before had been forgotten."""
     entry = Append("shop", encode_event(event), {mark: ""})
-    [appended] = asyncio.run(store.commit([entry]))
+    [appended] = run_virtual(store.commit([entry]))
     return appended.position  # type: ignore[union-attr]
 
 
 def forget_marks(store: MemoryStore) -> None:
     store._experiments["shop"].keep_until = dict.fromkeys(store._experiments["shop"].marks, 0.0)
-    asyncio.run(store.trim("shop", Cut(0, 0, marks_before=1.0), 1_000))
+    run_virtual(store.trim("shop", Cut(0, 0, marks_before=1.0), 1_000))
 
 
 def kinds(store: MemoryStore) -> list[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """An audit of a log from which rows and events were trimmed or erased."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from service.maintenance.audit import Audit
 from service.serving.audit_report import AuditReport
 from service.serving.settlement import RewardRequest
 from service.state.events import decode_event
+from tests.support.clock import run_virtual
 from tests.unit.audited import CAT, DOG, define, live
 from tests.unit.folding import shop
 
@@ -43,7 +43,7 @@ def audited(*plays: Play, then: Callable[[MemoryStore], None] | None = None) -> 
             then(store)
         return await Audit(store, "shop").run()
 
-    return asyncio.run(run())
+    return run_virtual(run())
 
 
 async def erase(services: Services) -> None:

@@ -1,6 +1,5 @@
 """A change of the world in the fold: noticed, logged, and what it made stale forgotten, exactly."""
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from service.state.artifacts import read_artifact
 from service.state.events import ChangeDetected, Expired
 from service.state.fold import State, changes_due
 from service.training.settlements import collect
+from tests.support.clock import run_virtual
 from tests.support.training import trainer
 from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of
 
@@ -197,13 +197,13 @@ def test_training_reads_what_the_change_left_and_falls_due_soon_after_it() -> No
     log.change("p", [DOG], since=60)
     assert learner.training_due_at == 74
     visits(log, 4, {"cat": 0.5, "dog": 0.5}, seed=2)
-    history = asyncio.run(collect(store_of(log), log.state, learner, 74))
+    history = run_virtual(collect(store_of(log), log.state, learner, 74))
     memory = learner.active.memory
     assert memory is not None
     assert history.rewards == 74
     assert history.memory.positions == memory.positions
     assert history.memory.rewards == memory.rewards
-    version = read_artifact(learner, asyncio.run(train(store_of(log), log.state, learner)))
+    version = read_artifact(learner, run_virtual(train(store_of(log), log.state, learner)))
     assert version.head is not None
     assert version.head.health().effective_count == len(memory) < 74
 
@@ -221,7 +221,7 @@ def test_a_training_builds_the_head_from_more_than_the_memory_holds(
     log.change("p", [DOG], since=20)
     visits(log, 4, {"cat": 0.5, "dog": 0.5}, seed=1)
     learner = log.state.learners["p"]
-    artifact = asyncio.run(train(store_of(log), log.state, learner))
+    artifact = run_virtual(train(store_of(log), log.state, learner))
     version = read_artifact(learner, artifact)
     dogs = sum(log.settled[row].event.settled[0].x[DOG] for row in range(18))  # 1: the definition
     assert dogs > 0

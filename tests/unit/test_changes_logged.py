@@ -1,7 +1,5 @@
 """A detected change waits for a log that cannot be written."""
 
-import asyncio
-
 import pytest
 
 from service.errors import StoreUnavailable
@@ -14,6 +12,7 @@ from service.log.writer import Writer
 from service.observability.telemetry import Telemetry
 from service.state.events import AnyEvent, ChangeDetected
 from service.state.fold import State
+from tests.support.clock import run_virtual
 from tests.unit.test_log_clock import NOON, Host
 
 
@@ -46,5 +45,5 @@ def test_it_is_dated_anew_once_a_clock_that_the_store_refused_is_right(
         since=1,
         schema_version=1,
     )
-    asyncio.run(changes._log(live, event, "change/p/1/1"))
+    run_virtual(changes._log(live, event, "change/p/1/1"))
     assert logged == [NOON + 10_800.0, pytest.approx(NOON)]

@@ -13,6 +13,7 @@ from service.log.stores.base import CommitResult, DecisionRow, Entry
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
+from tests.support.clock import run_virtual
 
 
 def test_close_ends_also_where_a_cancellation_is_swallowed() -> None:
@@ -43,7 +44,7 @@ def test_close_ends_also_where_a_cancellation_is_swallowed() -> None:
         async with asyncio.timeout(5):
             await journal.close()
 
-    asyncio.run(run())
+    run_virtual(run())
     assert swallowed == 2
 
 
@@ -82,4 +83,4 @@ def test_close_does_not_wait_for_the_pause_after_a_commit(
             await closing
         assert all(held.logged for held in await asyncio.gather(*kept))
 
-    asyncio.run(run())
+    run_virtual(run())

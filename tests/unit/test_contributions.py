@@ -18,6 +18,7 @@ from service.serving.chain import MOST_LINKS
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import Rewarded, Settled, decode_decision, encode_event
+from tests.support.clock import clock_of_loop, run_virtual
 from tests.unit.folding import shop
 
 LINUCB = {"kind": "linucb", "features": ["pet x kind"]}
@@ -44,7 +45,9 @@ def serving(
 ) -> None:
     async def run() -> None:
         store, settings = Counting(), Settings(store="memory://")
-        services = assemble(settings, store, [b"a secret of 16 bytes or more"])
+        services = assemble(
+            settings, store, [b"a secret of 16 bytes or more"], clock=clock_of_loop()
+        )
         await services.journal.open()
         definition = Definition.model_validate(shop(linucb=LINUCB) | {"reward": reward})
         try:
@@ -53,7 +56,7 @@ def serving(
         finally:
             await services.journal.close()
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 async def decide(services: Services) -> str:

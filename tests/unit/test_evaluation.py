@@ -23,6 +23,7 @@ from service.log.stores.memory import MemoryStore
 from service.maintenance.importing import Visit as Imported
 from service.serving.settlement import RewardRequest
 from service.state.events import decode_decision
+from tests.support.clock import run_virtual
 from tests.unit.audited import CAT, DOG, a_log, define, live, state_of
 from tests.unit.folding import shop
 
@@ -45,7 +46,7 @@ def played(*plays: Play, rng: Random | None = None, **definition: Any) -> Memory
         for play in (begin, *plays):
             await live(store, play, rng=rng)
 
-    asyncio.run(run())
+    run_virtual(run())
     return store
 
 
@@ -68,7 +69,7 @@ def visits(count: int, seed: int = 0, *, policy: str | None = None, top_k: int =
 
 
 def found(store: MemoryStore, **request: Any) -> Evaluation:
-    return asyncio.run(evaluate(store, EvaluationRequest("shop", **request)))
+    return run_virtual(evaluate(store, EvaluationRequest("shop", **request)))
 
 
 def walked(
@@ -79,7 +80,7 @@ def walked(
         walk = Walk(store, "shop", policies, Added(extra or {}), **how)
         return [visit async for visit in walk.decisions(chosen)]
 
-    return asyncio.run(run())
+    return run_virtual(run())
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +214,7 @@ def test_policies_and_experiments_that_are_not_there_are_named(log: MemoryStore)
     with pytest.raises(NotFound, match="nobody"):
         found(log, policies=["nobody"])
     with pytest.raises(NotFound, match="mall"):
-        asyncio.run(evaluate(log, EvaluationRequest("mall")))
+        run_virtual(evaluate(log, EvaluationRequest("mall")))
 
 
 # -- refusals ------------------------------------------------------------------------------------
@@ -319,7 +320,7 @@ def test_every_kind_of_policy_is_evaluated_over_changes_of_features_and_a_deleti
         for row in await store.decisions("shop", 0, 10_000):
             await services.settlements.expire(state_of(services), decode_decision(row.payload))
 
-    asyncio.run(live(store, expire))
+    run_virtual(live(store, expire))
     result = found(
         store, policies=["linucb", "watcher", "neural"], least_effective=1.0, first_slot=True
     )

@@ -1,6 +1,5 @@
 """What an evaluation refuses: other candidates, weights that cannot be, slates by another name."""
 
-import asyncio
 import json
 from random import Random
 from typing import Any
@@ -20,6 +19,7 @@ from service.maintenance.importing import Visit as Imported
 from service.serving.retrieval import DRAWS
 from service.serving.settlement import RewardRequest
 from service.state.events import Shortlist, encode_decision
+from tests.support.clock import run_virtual
 from tests.unit.audited import Changed, decisions_of, define, live, state_of
 from tests.unit.test_evaluation import played, visits
 
@@ -56,12 +56,12 @@ def bought(
             reward = float(rng.random() < chance)
             await services.settlements.reward(RewardRequest(answer.token, reward=reward))
 
-    asyncio.run(live(store, play))
+    run_virtual(live(store, play))
     return store
 
 
 def found(store: MemoryStore, **request: Any) -> Evaluation:
-    return asyncio.run(evaluate(store, EvaluationRequest("shop", **request)))
+    return run_virtual(evaluate(store, EvaluationRequest("shop", **request)))
 
 
 def refusals(result: Evaluation) -> dict[str, str | None]:
@@ -172,7 +172,7 @@ def test_a_row_of_an_older_log_counts_as_a_shortlist_where_its_policy_retrieved(
     refused = refusals(found(older))
     assert "shortlists that ts made" in str(refused["random"])
     assert refused["ts"] is None
-    assert asyncio.run(Audit(older, "shop").run()).clean
+    assert run_virtual(Audit(older, "shop").run()).clean
 
 
 def test_a_row_of_an_older_log_over_the_whole_catalogue_is_none() -> None:
@@ -186,11 +186,11 @@ def test_the_audit_tells_of_a_shortlist_that_was_changed(
     retrieved: MemoryStore, field: str, value: Any
 ) -> None:
     [first, *_] = decisions_of(retrieved)
-    assert asyncio.run(Audit(retrieved, "shop").run()).clean
+    assert run_virtual(Audit(retrieved, "shop").run()).clean
     assert first.shortlist is not None
     changed = msgspec.structs.replace(first.shortlist, **{field: value})
     row = encode_decision(msgspec.structs.replace(first, shortlist=changed))
-    findings = asyncio.run(Audit(Changed(retrieved, {first.id: row}), "shop").run())
+    findings = run_virtual(Audit(Changed(retrieved, {first.id: row}), "shop").run())
     assert not findings.clean
 
 

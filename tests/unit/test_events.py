@@ -1,6 +1,5 @@
 """Log records: what is written comes back, what cannot be read is said, old logs still replay."""
 
-import asyncio
 import copy
 import hashlib
 from contextlib import suppress
@@ -48,6 +47,7 @@ from service.state.events import (
     outcomes,
 )
 from service.state.fold import State
+from tests.support.clock import run_virtual
 from tests.unit.folding import bits, replay
 
 DATA = Path(__file__).parents[1] / "data"
@@ -301,7 +301,7 @@ def test_an_old_snapshot_is_passed_over_for_the_whole_log() -> None:
         await store.save_snapshot("shop", snapshot)
         return await Follower(store, Telemetry()).discover("shop")
 
-    assert bits(asyncio.run(recovered())) == bits(replay(old_log()[:-1]))
+    assert bits(run_virtual(recovered())) == bits(replay(old_log()[:-1]))
 
 
 def test_an_old_decision_is_still_read() -> None:

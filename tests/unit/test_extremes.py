@@ -1,6 +1,5 @@
 """The largest numbers that are accepted: every decision is made, every head stays finite."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
 from service.state.events import ExperimentDefined, encode_event
+from tests.support.clock import run_virtual
 from tests.unit.audited import live
 from tests.unit.test_policy_settings import KINDS
 
@@ -107,7 +107,7 @@ def test_whatever_is_accepted_is_decided_and_learned(
         await services.admin.define("e", definition(settings, 3, "n0 x n1", "n2 x price"))
         await play(services, 3, size, 120 if "form" in settings else 30)  # beyond a block of rows
 
-    asyncio.run(live(MemoryStore(), scenario))
+    run_virtual(live(MemoryStore(), scenario))
 
 
 CROSS = " x ".join(NUMBERS)
@@ -121,7 +121,7 @@ def test_a_product_beyond_all_bounds_is_refused_when_it_is_defined() -> None:
         assert fault.path == "policies.p.features"
         assert "give its features a scale, a clip, or min and max" in fault.message
 
-    asyncio.run(live(MemoryStore(), scenario))
+    run_virtual(live(MemoryStore(), scenario))
 
 
 @pytest.mark.parametrize("bounds", [{"scale": 2.0}, {"clip": 5.0}, {"min": -9.0, "max": 9.0}])
@@ -135,7 +135,7 @@ def test_the_same_product_of_bounded_numbers_is_taken(bounds: dict[str, float]) 
         size = min(9.0, bounds.get("max", 9.0))
         await play(services, 18, lambda rng: size, 10)
 
-    asyncio.run(live(MemoryStore(), scenario))
+    run_virtual(live(MemoryStore(), scenario))
 
 
 @pytest.mark.parametrize("policy", ["linucb", "lints", "greedy", "forgetful", "windowed"])
@@ -147,7 +147,7 @@ def test_a_product_beyond_all_bounds_that_an_older_log_has_overflows_nothing(pol
         await services.journal.append(entry, event)
         await play(services, 18, lambda rng: LARGEST, 20)
 
-    asyncio.run(live(MemoryStore(), scenario))
+    run_virtual(live(MemoryStore(), scenario))
 
 
 def test_products_are_clipped_alike_however_they_are_made() -> None:

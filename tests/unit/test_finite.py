@@ -1,6 +1,5 @@
 """Scores that are no numbers decide nothing, and settings that would make them are refused."""
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from service.log.stores.memory import MemoryStore
 from service.serving import scoring
 from service.serving.scoring import decide
 from service.settings import Settings
+from tests.support.clock import clock_of_loop, run_virtual
 from tests.unit.folding import Log, shop
 
 
@@ -22,7 +22,9 @@ def test_a_setting_that_overflows_is_refused(setting: str, value: float) -> None
     definition = shop(p={"kind": "linucb", setting: value})
 
     async def define() -> None:
-        services = assemble(Settings(store="memory://"), MemoryStore(), [bytes(32)])
+        services = assemble(
+            Settings(store="memory://"), MemoryStore(), [bytes(32)], clock=clock_of_loop()
+        )
         await services.journal.open()
         try:
             with pytest.raises(Invalid) as refused:
@@ -31,7 +33,7 @@ def test_a_setting_that_overflows_is_refused(setting: str, value: float) -> None
         finally:
             await services.journal.close()
 
-    asyncio.run(define())
+    run_virtual(define())
 
 
 @pytest.mark.parametrize("kind", ["linucb", "lints"])

@@ -4,7 +4,6 @@ The reference is a weighted batch: a settlement counts g to the power of the dec
 g = gamma^decay_every, and with the reward that it has by now; what a window dropped counts 0.
 """
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from service.state.artifacts import read_artifact
 from service.state.events import Expired, Learned, outcomes
 from service.state.fold import State
 from service.training.settlements import collect
+from tests.support.clock import run_virtual
 from tests.support.training import trainer
 from tests.unit.folding import NET, POLICIES, Log, bits, head_of, replay, shop, store_of
 
@@ -240,8 +240,8 @@ def test_a_trainers_rebuild_is_the_live_fold_in_its_features(kind: str) -> None:
     log = opened(FORGETFUL[kind] | {"training": {"first": 60, "epochs": 1}})
     visits(log, 50)
     learner = log.state.learners["p"]
-    trained = read_artifact(learner, asyncio.run(train(store_of(log), log.state, learner)))
-    history = asyncio.run(collect(store_of(log), log.state, learner, 60))
+    trained = read_artifact(learner, run_virtual(train(store_of(log), log.state, learner)))
+    history = run_virtual(collect(store_of(log), log.state, learner, 60))
     rebuilt, folded = (learner.version(1, trained.encoder) for _ in range(2))
     rebuilt.refold(history.memory, history.begins)
     for position, (event, _) in enumerate(log.records[: history.watermark], 1):

@@ -1,6 +1,5 @@
 """Imported visits: what policies learn from them is what they would have learned live."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from random import Random
@@ -24,6 +23,7 @@ from service.state.artifacts import read_artifact
 from service.state.events import decode_decision
 from service.state.fold import State
 from simulator_client.worlds.zooplus import PERSONAS, Zooplus
+from tests.support.clock import clock_of_loop, run_virtual
 from tests.support.training import trainer
 from tests.unit.folding import head_of
 
@@ -62,7 +62,7 @@ def serve(*lives: Serve) -> MemoryStore:
     store = MemoryStore()
 
     async def live(work: Serve) -> None:
-        services = assemble(Settings(store="memory://"), store, [bytes(32)])
+        services = assemble(Settings(store="memory://"), store, [bytes(32)], clock=clock_of_loop())
         await services.journal.open()
         if not services.journal.states:
             definition = {**WORLD.definition(["linucb"]), "policies": POLICIES}
@@ -71,7 +71,7 @@ def serve(*lives: Serve) -> MemoryStore:
         await services.journal.close()
 
     for work in lives:
-        asyncio.run(live(work))
+        run_virtual(live(work))
     return store
 
 
@@ -142,7 +142,7 @@ def test_an_imported_log_makes_a_static_policy_due_and_is_what_it_is_trained_on(
     store = serve(import_for_static)
     learner = states[0].learners["static"]
     assert (learner.rewards, learner.training_due) == (VISITS, True)
-    artifact = asyncio.run(train(store, states[0], learner))
+    artifact = run_virtual(train(store, states[0], learner))
     version = read_artifact(learner, artifact)
     assert (version.number, version.rewards) == (1, VISITS)
 
@@ -154,8 +154,8 @@ def test_the_same_import_twice_changes_nothing() -> None:
         assert services.journal.states["zooplus"].position == before
 
     store = serve(import_all, import_again, import_again)
-    assert len(asyncio.run(store.decisions("zooplus", 0, 1_000))) == VISITS
-    assert asyncio.run(store.describe("zooplus")).counts == {"linucb": VISITS}
+    assert len(run_virtual(store.decisions("zooplus", 0, 1_000))) == VISITS
+    assert run_virtual(store.describe("zooplus")).counts == {"linucb": VISITS}
 
 
 def test_an_import_that_was_cut_off_goes_on() -> None:
@@ -183,7 +183,7 @@ def test_a_reward_that_comes_to_be_known_is_learned_by_a_later_import() -> None:
         assert (state.position, state.learners["linucb"].rewards) == (2, 1)
 
     store = serve(both)
-    assert asyncio.run(store.describe("zooplus", whole=True)).due == {}
+    assert run_virtual(store.describe("zooplus", whole=True)).due == {}
 
 
 def test_an_import_is_known_when_its_rows_have_been_trimmed() -> None:
@@ -211,12 +211,12 @@ def test_an_erased_visit_does_not_come_back_by_the_same_import() -> None:
             assert isinstance(refused, Gone)
 
     store = serve(erase)
-    assert asyncio.run(store.decisions("zooplus", 0, 9)) == []
-    assert asyncio.run(Audit(store, "zooplus").run()).clean
+    assert run_virtual(store.decisions("zooplus", 0, 9)) == []
+    assert run_virtual(Audit(store, "zooplus").run()).clean
 
 
 def test_an_audit_counts_imported_decisions_and_holds_their_events_against_them() -> None:
-    found = asyncio.run(Audit(serve(import_all, learn_live), "zooplus").run())
+    found = run_virtual(Audit(serve(import_all, learn_live), "zooplus").run())
     assert found.kept == []
     assert (found.clean, found.decisions, found.imported) == (True, 2 * VISITS, VISITS)
 
@@ -224,7 +224,7 @@ def test_an_audit_counts_imported_decisions_and_holds_their_events_against_them(
     rows = store._experiments["zooplus"].decisions
     first, second = (decision_id(visit.id) for visit in logged(2))
     rows[first], rows[second] = rows[second], rows[first]
-    found = asyncio.run(Audit(store, "zooplus").run())
+    found = run_virtual(Audit(store, "zooplus").run())
     assert found.counts["fields"] == 4  # two ids, and two arms that the events settle
     assert not found.clean
 
@@ -240,7 +240,7 @@ def test_a_row_tells_what_is_known_of_the_visit() -> None:
         assert await take(services, [full]) == ["imported"]
 
     store = serve(one)
-    [kept] = asyncio.run(store.decisions("zooplus", 0, 9))
+    [kept] = run_virtual(store.decisions("zooplus", 0, 9))
     row = decode_decision(kept.payload)
     assert (row.id, len(row.id)) == (decision_id("visit-0"), 22)
     assert (row.at, row.policy, row.arms) == (1_700_000_000.0, "linucb", ["4", "3"])

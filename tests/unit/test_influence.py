@@ -1,6 +1,5 @@
 """How much one settlement moves a head: its weight, logged with it and folded from there."""
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
 from service.state.events import Corrected, Expired, Learned, Rewarded, Settled
 from service.state.fold import State
+from tests.support.clock import run_virtual
 from tests.unit.audited import live
 from tests.unit.folding import NET, Log, head_of, replay
 from tests.unit.test_settlement import events_of, told
@@ -345,7 +345,7 @@ def serve(scenario: Any) -> None:
         found = await Audit(services.store, "shop").run()
         assert found.clean, found.kept
 
-    asyncio.run(live(MemoryStore(), play))
+    run_virtual(live(MemoryStore(), play))
 
 
 def hostile() -> SelectRequest:

@@ -22,6 +22,7 @@ from service.settings import Settings
 from service.state.artifacts import pack_artifact
 from service.state.events import Settled, decode_decision, decode_event
 from service.state.fold import State
+from tests.support.clock import clock_of_loop, run_virtual
 from tests.unit.audited import artifact, define, state_of, visit
 from tests.unit.folding import shop
 
@@ -38,7 +39,7 @@ class Shared(MemoryStore):
 
 async def start(store: MemoryStore) -> Services:
     settings = Settings(store="memory://")
-    services = assemble(settings, store, [SECRET])
+    services = assemble(settings, store, [SECRET], clock=clock_of_loop())
     await services.journal.open()
     return services
 
@@ -53,7 +54,7 @@ def with_a_service(scenario: Callable[[MemoryStore, Services], Awaitable[None]])
         finally:
             await services.journal.close()
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 async def follower_of(store: MemoryStore) -> Follower:
@@ -187,7 +188,7 @@ def test_a_version_trained_on_what_was_erased_since_is_refused() -> None:
             await again.admin.stage(state_of(again), "net", packed)
         await again.journal.close()
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_a_trimmed_log_without_a_snapshot_is_refused() -> None:
@@ -220,7 +221,7 @@ def test_one_of_several_leads_and_another_after_it_has_gone() -> None:
         await other.beat()
         assert other.leads
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_nobody_leads_who_has_not_been_heard_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +235,7 @@ def test_nobody_leads_who_has_not_been_heard_for_long(monkeypatch: pytest.Monkey
         one._until -= 61
         assert not one.leads
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_all_wait_for_the_last_one_that_lives() -> None:
@@ -248,7 +249,7 @@ def test_all_wait_for_the_last_one_that_lives() -> None:
         assert await late.all_ready_for("version 1")
         assert await waiting
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_one_that_does_not_get_there_is_waited_for_until_the_deadline(
@@ -262,7 +263,7 @@ def test_one_that_does_not_get_there_is_waited_for_until_the_deadline(
         await never.beat()
         assert not await one.all_ready_for("version 1")
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
@@ -297,7 +298,7 @@ def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
         await first.journal.close()
         await second.journal.close()
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_a_version_may_be_caught_up_by_two_at_once() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 
 from service.http.pacing import TURN_SECONDS, Pacing
+from tests.support.clock import run_virtual
 
 
 class Clock:
@@ -30,7 +31,7 @@ def started(*callers: str, seconds_each: float) -> list[list[str]]:
             await asyncio.sleep(0)
         return [turn for turn in turns if turn]
 
-    return asyncio.run(play())
+    return run_virtual(play())
 
 
 def test_short_requests_share_a_turn() -> None:
@@ -65,4 +66,4 @@ def test_a_request_that_has_gone_is_passed_over() -> None:
         async with asyncio.timeout(5):
             await stays
 
-    asyncio.run(play())
+    run_virtual(play())

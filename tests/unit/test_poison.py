@@ -3,7 +3,6 @@
 Accuracy: the share of held-out contexts for which the best arm by the head's mean is the best.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
+from tests.support.clock import run_virtual
 from tests.unit.audited import live
 
 ARMS = ["calm", "wild"]
@@ -78,7 +78,7 @@ def over(policy: str, age: str, scenario: Callable[[Shop], Any]) -> None:
         await services.admin.define("shop", Definition.model_validate(definition))
         await scenario(Shop(services, spread=10.0))
 
-    asyncio.run(live(MemoryStore(), run))
+    run_virtual(live(MemoryStore(), run))
 
 
 ONE_OF_FOUR = [

@@ -15,6 +15,7 @@ from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.events import encode_event
 from service.state.fold import State
+from tests.support.clock import run_virtual
 from tests.unit.folding import Log, shop
 
 
@@ -58,5 +59,5 @@ def test_a_snapshot_that_falls_due_while_a_log_is_recovered_waits_for_its_end(
         assert State.restore(saved).snapshot() == log.state.snapshot()
         await journal.close()
 
-    asyncio.run(run())
+    run_virtual(run())
     assert not caplog.records

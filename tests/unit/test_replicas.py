@@ -11,6 +11,7 @@ from service.definition.select_request import SelectRequest
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
+from tests.support.clock import clock_of_loop, run_virtual
 from tests.unit.folding import shop
 
 
@@ -25,7 +26,9 @@ class Shared(MemoryStore):
 
 @asynccontextmanager
 async def replica(store: MemoryStore) -> AsyncIterator[Services]:
-    services = assemble(Settings(store="memory://"), store, [b"a secret of 16 bytes or more"])
+    services = assemble(
+        Settings(store="memory://"), store, [b"a secret of 16 bytes or more"], clock=clock_of_loop()
+    )
     await services.journal.open()
     try:
         yield services
@@ -53,4 +56,4 @@ def test_a_replica_folds_what_another_appended_before_its_own_event() -> None:
                 each.journal.live["shop"].state.learners["linucb"].rewards for each in (one, other)
             ]
 
-    assert asyncio.run(run()) == [2, 3]
+    assert run_virtual(run()) == [2, 3]

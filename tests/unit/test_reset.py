@@ -1,13 +1,12 @@
 """A policy's reset in the fold: its head starts anew, the others and the tallies go on."""
 
-import asyncio
-
 import pytest
 
 from service.errors import StoreUnavailable
 from service.state.artifacts import read_artifact
 from service.state.fold import State
 from service.training.settlements import collect
+from tests.support.clock import run_virtual
 from tests.support.training import trainer
 from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of
 
@@ -57,12 +56,12 @@ def test_a_training_reads_what_came_after_it(log: Log) -> None:
     log.reset("p")
     learner = log.state.learners["p"]
     with pytest.raises(StoreUnavailable):
-        asyncio.run(collect(store_of(log), log.state, learner, 4))
+        run_virtual(collect(store_of(log), log.state, learner, 4))
     for _ in range(4):
         log.settle("p", {"food1": 1.0})
-    history = asyncio.run(collect(store_of(log), log.state, learner, 4))
+    history = run_virtual(collect(store_of(log), log.state, learner, 4))
     assert (history.memory.rewards, history.begins) == ([1.0] * 4, 24)
-    version = read_artifact(learner, asyncio.run(train(store_of(log), log.state, learner)))
+    version = read_artifact(learner, run_virtual(train(store_of(log), log.state, learner)))
     assert version.head is not None
     assert version.head.health().effective_count == 4
 
@@ -72,7 +71,7 @@ def test_a_version_of_the_head_before_it_is_not_staged(log: Log) -> None:
     train = trainer()
     for _ in range(10):
         log.settle("p", {"food1": 1.0})
-    artifact = asyncio.run(train(store_of(log), log.state, log.state.learners["p"]))
+    artifact = run_virtual(train(store_of(log), log.state, log.state.learners["p"]))
     log.reset("p")
     log.hand_over("p", artifact)
     assert log.state.learners["p"].staged is None

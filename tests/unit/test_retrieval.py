@@ -1,6 +1,5 @@
 """A search finds the arms that the mean and the draws score best, and none that was removed."""
 
-import asyncio
 import sys
 from threading import Event
 from typing import Any
@@ -18,6 +17,7 @@ from service.serving.scoring import decide
 from service.state.events import ArmRemoved, ArmUpserted, ExperimentDefined
 from service.state.fold import State
 from service.state.learner import Learner
+from tests.support.clock import run_virtual
 
 FEATURES = {
     "context": {"hour": {"type": "numeric"}, "mood": {"type": "vector", "size": 3}},
@@ -173,7 +173,7 @@ def test_the_service_follows_its_catalogue() -> None:
             p, _ = decide(policy, CONTEXT, candidates, 1, seed)
             assert p.sum() == pytest.approx(1.0)
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def _image(policy: Learner) -> int:
@@ -315,7 +315,7 @@ def test_many_changes_are_followed_in_slices(monkeypatch: pytest.MonkeyPatch) ->
         candidates = await found.candidates(state, policy, CONTEXT, 1)
         assert found.fast_candidates(state, policy, CONTEXT, 1).ids == candidates.ids
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
 def test_changes_without_end_are_followed_and_one_too_far_behind_starts_anew() -> None:
@@ -337,4 +337,4 @@ def test_changes_without_end_are_followed_and_one_too_far_behind_starts_anew() -
         assert found._catalogues["shop", "p"] is not held
         expect_as_a_scan(found._catalogues["shop", "p"].index, state, policy)
 
-    asyncio.run(scenario())
+    run_virtual(scenario())

@@ -1,6 +1,5 @@
 """From a decision's token to its events, in process: what later events say of earlier ones."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -24,6 +23,7 @@ from service.state.events import (
     decode_decision,
     decode_event,
 )
+from tests.support.clock import clock_of_loop, run_virtual
 from tests.unit.folding import shop
 
 PET = {"pet": "cat"}
@@ -35,7 +35,9 @@ def serving(scenario: Callable[[Services], Awaitable[None]], **reward: Any) -> N
 
     async def run() -> None:
         settings = Settings(store="memory://", max_arms=200)
-        services = assemble(settings, MemoryStore(), [b"a secret of 16 bytes or more"])
+        services = assemble(
+            settings, MemoryStore(), [b"a secret of 16 bytes or more"], clock=clock_of_loop()
+        )
         await services.journal.open()
         definition = shop(linucb=LINUCB) | {"reward": {"range": [0, 10], **reward}}
         try:
@@ -44,7 +46,7 @@ def serving(scenario: Callable[[Services], Awaitable[None]], **reward: Any) -> N
         finally:
             await services.journal.close()
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 async def events_of(services: Services) -> list[AnyEvent]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from service.errors import Busy
 from service.evaluation.turns import Turns
+from tests.support.clock import run_virtual
 
 
 async def ask(turns: Turns, asked: str, most_at_work: list[int]) -> list[tuple[str, int]]:
@@ -29,15 +30,15 @@ async def ask(turns: Turns, asked: str, most_at_work: list[int]) -> list[tuple[s
 
 
 def test_a_tenant_who_asks_for_many_has_every_second_turn_beside_one_other() -> None:
-    had = asyncio.run(ask(Turns(9), "aaaaab", []))
+    had = run_virtual(ask(Turns(9), "aaaaab", []))
     assert "".join(tenant for tenant, _ in had) == "abaaaa"
-    assert "".join(t for t, _ in asyncio.run(ask(Turns(9), "aaabbbcc", []))) == "abcabcab"
+    assert "".join(t for t, _ in run_virtual(ask(Turns(9), "aaabbbcc", []))) == "abcabcab"
 
 
 @given(st.text("abc", min_size=1, max_size=12))
 def test_all_have_their_turn_one_at_a_time_and_who_asked_last_is_told_which(asked: str) -> None:
     at_work: list[int] = []
-    had = asyncio.run(ask(Turns(99), asked, at_work))
+    had = run_virtual(ask(Turns(99), asked, at_work))
     assert sorted(tenant for tenant, _ in had) == sorted(asked)
     assert set(at_work) == {1}
     last = max(index for index, (tenant, _) in enumerate(had) if tenant == asked[-1])
@@ -57,7 +58,7 @@ def test_beyond_so_many_one_tenant_is_refused_and_another_is_not() -> None:
         await asyncio.gather(*waiting)
         assert not turns.busy
 
-    asyncio.run(run())
+    run_virtual(run())
 
 
 def test_who_goes_away_is_passed_over_whenever_he_goes() -> None:
@@ -75,5 +76,5 @@ def test_who_goes_away_is_passed_over_whenever_he_goes() -> None:
         assert not turns.busy
         assert gone.cancelled()
 
-    asyncio.run(run(called=False))
-    asyncio.run(run(called=True))
+    run_virtual(run(called=False))
+    run_virtual(run(called=True))

@@ -14,6 +14,7 @@ from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import ArmUpserted, encode_event
+from tests.support.clock import clock_of_loop, run_virtual
 from tests.unit.folding import shop
 
 
@@ -34,7 +35,7 @@ class Gated(MemoryStore):
 def run(scenario: Callable[[Services, Gated], Awaitable[None]], store: Gated | None = None) -> None:
     async def serve() -> None:
         log, settings = store or Gated(), Settings(store="memory://")
-        services = assemble(settings, log, [b"a secret of 16 bytes or more"])
+        services = assemble(settings, log, [b"a secret of 16 bytes or more"], clock=clock_of_loop())
         await services.journal.open()
         try:
             for name in ("slow", "quick"):
@@ -45,7 +46,7 @@ def run(scenario: Callable[[Services, Gated], Awaitable[None]], store: Gated | N
         finally:
             await services.journal.close()
 
-    asyncio.run(serve())
+    run_virtual(serve())
 
 
 async def token(services: Services, experiment: str) -> str:
