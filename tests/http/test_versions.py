@@ -191,6 +191,7 @@ def sealed(content: bytes) -> bytes:
     return codec.MAGIC + hashlib.sha256(content).digest() + content
 
 
+@pytest.mark.process
 @pytest.mark.no_cover  # what measures coverage allocates as well
 def test_an_artifact_is_judged_by_what_it_holds_uncompressed(wire: Wire) -> None:
     """50 MB of zeros in 50 kB, beside a version that fits."""
