@@ -24,7 +24,7 @@ from tests.support.stores import Backend, Scenario, decision, event, expect_dens
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
     """Of this test alone: it may be killed, filled and reconfigured."""
-    with redis_server(tmp_path) as server:
+    with redis_server(tmp_path, tcp=True) as server:
         yield server
 
 

@@ -24,6 +24,7 @@ from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
 from tests.statistics.test_evaluation_coverage import RESAMPLES, Tally
+from tests.support.clock import run_virtual
 from tests.unit.audited import define, live
 
 IDEA = {"kind": "lints", "draws": 64, "epsilon": 0.2}
@@ -85,7 +86,7 @@ def written(course: Course, seed: int) -> MemoryStore:
             reward = float(rng.random() < chance)
             await services.settlements.reward(RewardRequest(answer.token, reward=reward))
 
-    asyncio.run(live(store, play))
+    run_virtual(live(store, play))
     return store
 
 

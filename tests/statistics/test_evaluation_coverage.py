@@ -22,6 +22,7 @@ from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
 from tests.statistics.logs import WORLDS, log_of
+from tests.support.clock import run_virtual
 from tests.unit.audited import define, live
 from tests.unit.folding import shop
 
@@ -123,7 +124,7 @@ def written(seed: int) -> MemoryStore:
             reward = float(rng.random() < click_chance(pet, arm))
             await services.settlements.reward(RewardRequest(answer.token, reward=reward))
 
-    asyncio.run(live(store, play))
+    run_virtual(live(store, play))
     return store
 
 
