@@ -45,7 +45,7 @@ SLICE_SECONDS = 0.002
 class Pace:
     """Lets other tasks work after each slice of a long one."""
 
-    stopwatch = staticmethod(perf_counter)
+    stopwatch = staticmethod(perf_counter)  # tests in virtual time set another
 
     def __init__(self) -> None:
         self._end = self.stopwatch() + SLICE_SECONDS

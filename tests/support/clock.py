@@ -15,6 +15,7 @@ EPOCH = 1_800_000_000.0
 """Unix seconds at which virtual time begins: 2027-01-15 08:00 UTC."""
 
 READING_S = 1e-6
+"""Seconds between two readings of a virtual clock."""
 
 
 class Stuck(AssertionError):
