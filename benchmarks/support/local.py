@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from random import Random
 from typing import Any, TypeVar
 
 import httpx
@@ -76,6 +77,7 @@ def local(
     log: Store | None = None,
     *,
     clock: Clock = SYSTEM,
+    rng: Random | None = None,
     loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
     **settings: Any,
 ) -> Iterator[L]:
@@ -92,7 +94,9 @@ def local(
     )
     with asyncio.Runner(loop_factory=loop) as runner:
         stack = AsyncExitStack()
-        services = runner.run(stack.enter_async_context(open_services(chosen, log, clock=clock)))
+        services = runner.run(
+            stack.enter_async_context(open_services(chosen, log, clock=clock, rng=rng))
+        )
         try:
             found = kind(runner, services, create_app(services))
             stack.push_async_callback(found.client.aclose)

@@ -1,8 +1,11 @@
 """Virtual time: an event loop that never waits, and the clocks of a service that runs on it."""
 
 import asyncio
+import os
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from random import Random
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -18,14 +21,28 @@ READING_S = 1e-6
 """Seconds between two readings of a virtual clock."""
 
 
+_generators = Counter[str]()
+
+
+def _next_rng() -> Random:
+    """Of its own for each clock of each test: two services never draw the same ids."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "")
+    _generators[test] += 1
+    return Random(f"{test} {_generators[test]}")
+
+
 class Stuck(AssertionError):
     """A task waits, and nothing is left that could wake it."""
 
 
 class SetClock(Clock):
-    """The clocks of the host, which a test puts forward without waking anybody."""
+    """The clocks of the host, which a test puts forward without waking anybody.
+
+    rng   of the services that go by it: the same in each run of a test
+    """
 
     def __init__(self) -> None:
+        self.rng = _next_rng()
         self._passed_s = self._jumped_s = 0.0
 
     def time(self) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -13,14 +14,16 @@ from benchmarks.support.local import LocalService, local
 from service.app import assemble
 from service.http.application import create_app
 from service.http.scope import PROBES
+from service.http.services import Services
 from service.log.stores import Store
 from service.log.stores.memory import MemoryStore
 from service.settings import Settings
-from tests.support.clock import SetClock, VirtualClock, unhurried
+from tests.support.clock import SetClock, VirtualClock, clock_of_loop, unhurried
 
 Json = dict[str, Any]
 
 SHOP = Path(__file__).parents[1] / "http" / "shop.toml"
+SECRET = b"a secret of 16 bytes or more"
 PROBLEM = {"type", "title", "status", "detail", "errors"}
 
 
@@ -164,5 +167,11 @@ def serving(
     clock = clock or (VirtualClock() if in_memory else SetClock())
     loop = clock.loop if isinstance(clock, VirtualClock) and in_memory else None
     chosen = {"experiments": [SHOP], **settings}
-    with unhurried(), local(Wire, log, clock=clock, loop=loop, **chosen) as wire:
+    with unhurried(), local(Wire, log, clock=clock, rng=clock.rng, loop=loop, **chosen) as wire:
         yield wire
+
+
+def virtual_services(settings: Settings, store: Store, rng: Random | None = None) -> Services:
+    """The parts of a service over a store in memory, on the virtual loop that runs."""
+    clock = clock_of_loop()
+    return assemble(settings, store, [SECRET], clock=clock, rng=rng or clock.rng)

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from service.app import assemble
 from service.bandits.networks import cold_network
 from service.bandits.policies.rules import Scores
 from service.definition.experiment import Definition
@@ -23,7 +22,8 @@ from service.state.artifacts import pack_artifact
 from service.state.events import Decision, decode_decision, decode_event
 from service.state.fold import State
 from service.state.learner import Learner
-from tests.support.clock import clock_of_loop, run_virtual
+from tests.support.clock import run_virtual
+from tests.support.service import virtual_services
 from tests.unit.folding import POLICIES, shop
 
 CAT, DOG = {"pet": "cat", "age": 3.0}, {"pet": "dog"}
@@ -36,9 +36,7 @@ async def live(
 ) -> None:
     """The life of one service process over the store."""
     settings = Settings(store="memory://")
-    services = assemble(
-        settings, store, [b"a secret of 16 bytes or more"], rng=rng, clock=clock_of_loop()
-    )
+    services = virtual_services(settings, store, rng=rng)
     await services.journal.open()
     try:
         await play(services)

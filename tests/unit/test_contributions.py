@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from service.app import assemble
 from service.definition.experiment import Definition, RewardRules
 from service.definition.select_request import SelectRequest
 from service.errors import Exhausted, NotLoggable
@@ -18,7 +17,8 @@ from service.serving.chain import MOST_LINKS
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import Rewarded, Settled, decode_decision, encode_event
-from tests.support.clock import clock_of_loop, run_virtual
+from tests.support.clock import run_virtual
+from tests.support.service import virtual_services
 from tests.unit.folding import shop
 
 LINUCB = {"kind": "linucb", "features": ["pet x kind"]}
@@ -45,9 +45,7 @@ def serving(
 ) -> None:
     async def run() -> None:
         store, settings = Counting(), Settings(store="memory://")
-        services = assemble(
-            settings, store, [b"a secret of 16 bytes or more"], clock=clock_of_loop()
-        )
+        services = virtual_services(settings, store)
         await services.journal.open()
         definition = Definition.model_validate(shop(linucb=LINUCB) | {"reward": reward})
         try:

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.app import assemble
 from service.definition.experiment import Definition
 from service.errors import Invalid, NoFiniteScores
 from service.log.stores.memory import MemoryStore
 from service.serving import scoring
 from service.serving.scoring import decide
 from service.settings import Settings
-from tests.support.clock import clock_of_loop, run_virtual
+from tests.support.clock import run_virtual
+from tests.support.service import virtual_services
 from tests.unit.folding import Log, shop
 
 
@@ -22,9 +22,7 @@ def test_a_setting_that_overflows_is_refused(setting: str, value: float) -> None
     definition = shop(p={"kind": "linucb", setting: value})
 
     async def define() -> None:
-        services = assemble(
-            Settings(store="memory://"), MemoryStore(), [bytes(32)], clock=clock_of_loop()
-        )
+        services = virtual_services(Settings(store="memory://"), MemoryStore())
         await services.journal.open()
         try:
             with pytest.raises(Invalid) as refused:

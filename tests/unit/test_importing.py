@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.app import assemble
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.errors import Gone, Refused
@@ -23,7 +22,8 @@ from service.state.artifacts import read_artifact
 from service.state.events import decode_decision
 from service.state.fold import State
 from simulator_client.worlds.zooplus import PERSONAS, Zooplus
-from tests.support.clock import clock_of_loop, run_virtual
+from tests.support.clock import run_virtual
+from tests.support.service import virtual_services
 from tests.support.training import trainer
 from tests.unit.folding import head_of
 
@@ -62,7 +62,7 @@ def serve(*lives: Serve) -> MemoryStore:
     store = MemoryStore()
 
     async def live(work: Serve) -> None:
-        services = assemble(Settings(store="memory://"), store, [bytes(32)], clock=clock_of_loop())
+        services = virtual_services(Settings(store="memory://"), store)
         await services.journal.open()
         if not services.journal.states:
             definition = {**WORLD.definition(["linucb"]), "policies": POLICIES}

@@ -8,7 +8,6 @@ from unittest import mock
 import pytest
 
 import service.log.presence
-from service.app import assemble
 from service.bandits.posterior import digest
 from service.errors import Conflict, LogGap
 from service.http.services import Services
@@ -22,11 +21,11 @@ from service.settings import Settings
 from service.state.artifacts import pack_artifact
 from service.state.events import Settled, decode_decision, decode_event
 from service.state.fold import State
-from tests.support.clock import clock_of_loop, run_virtual
+from tests.support.clock import run_virtual
+from tests.support.service import virtual_services
 from tests.unit.audited import artifact, define, state_of, visit
 from tests.unit.folding import shop
 
-SECRET = b"a secret of 16 bytes or more"
 POLICIES: dict[str, Any] = {
     "linucb": {"kind": "linucb"},
     "net": {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "draws": 16},
@@ -39,7 +38,7 @@ class Shared(MemoryStore):
 
 async def start(store: MemoryStore) -> Services:
     settings = Settings(store="memory://")
-    services = assemble(settings, store, [SECRET], clock=clock_of_loop())
+    services = virtual_services(settings, store)
     await services.journal.open()
     return services
 

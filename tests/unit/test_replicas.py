@@ -5,13 +5,14 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from service.app import Services, assemble
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
+from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
-from tests.support.clock import clock_of_loop, run_virtual
+from tests.support.clock import run_virtual
+from tests.support.service import virtual_services
 from tests.unit.folding import shop
 
 
@@ -26,9 +27,7 @@ class Shared(MemoryStore):
 
 @asynccontextmanager
 async def replica(store: MemoryStore) -> AsyncIterator[Services]:
-    services = assemble(
-        Settings(store="memory://"), store, [b"a secret of 16 bytes or more"], clock=clock_of_loop()
-    )
+    services = virtual_services(Settings(store="memory://"), store)
     await services.journal.open()
     try:
         yield services

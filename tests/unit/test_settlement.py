@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from service.app import assemble
 from service.definition.experiment import Definition
 from service.definition.select_request import InlineArm, SelectRequest
 from service.errors import Gone
@@ -23,7 +22,8 @@ from service.state.events import (
     decode_decision,
     decode_event,
 )
-from tests.support.clock import clock_of_loop, run_virtual
+from tests.support.clock import run_virtual
+from tests.support.service import virtual_services
 from tests.unit.folding import shop
 
 PET = {"pet": "cat"}
@@ -35,9 +35,7 @@ def serving(scenario: Callable[[Services], Awaitable[None]], **reward: Any) -> N
 
     async def run() -> None:
         settings = Settings(store="memory://", max_arms=200)
-        services = assemble(
-            settings, MemoryStore(), [b"a secret of 16 bytes or more"], clock=clock_of_loop()
-        )
+        services = virtual_services(settings, MemoryStore())
         await services.journal.open()
         definition = shop(linucb=LINUCB) | {"reward": {"range": [0, 10], **reward}}
         try:

@@ -5,16 +5,17 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from service.app import Services, assemble
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.errors import StoreUnavailable
+from service.http.services import Services
 from service.log.stores.base import Append, CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import ArmUpserted, encode_event
-from tests.support.clock import clock_of_loop, run_virtual
+from tests.support.clock import run_virtual
+from tests.support.service import virtual_services
 from tests.unit.folding import shop
 
 
@@ -35,7 +36,7 @@ class Gated(MemoryStore):
 def run(scenario: Callable[[Services, Gated], Awaitable[None]], store: Gated | None = None) -> None:
     async def serve() -> None:
         log, settings = store or Gated(), Settings(store="memory://")
-        services = assemble(settings, log, [b"a secret of 16 bytes or more"], clock=clock_of_loop())
+        services = virtual_services(settings, log)
         await services.journal.open()
         try:
             for name in ("slow", "quick"):
