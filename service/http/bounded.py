@@ -155,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if reason not in ANSWERS or not self._can_refuse():
             self.transport.close()
             return
-        if self.bounds.stage == "body":  # its route waits for the rest
+        if self.bounds.stage == "body" and not self._refused:  # its route waits for the rest
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.write(self.rendered(respond(problem(*ANSWERS[reason])), last=True))
@@ -164,6 +164,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _can_refuse(self) -> bool:
         """No answer is under way that a refusal would be taken for a part of."""
+        if self._refused:
+            return True
         if self.bounds.stage == "body":
             return self.bounds.pending == 1 and not self.cycle.response_started
         return self.bounds.pending == 0

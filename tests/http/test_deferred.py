@@ -89,6 +89,17 @@ def test_what_cannot_be_activated_is_refused(clock: VirtualClock, wire: Wire) ->
     expect_problem(wire.post(f"/decisions/{late['id']}/activate"), 410)
 
 
+def test_an_activation_is_taken_up_to_half_a_second_before_accept_until(
+    clock: VirtualClock, brief: Wire
+) -> None:
+    """60 s to wait and 600 to accept: one after 659.5 s is taken, one after 660.5 s is not."""
+    first, second = deferred(brief), deferred(brief)
+    clock.skip(659.5)
+    assert activate(brief, first) == "activated"
+    clock.skip(1)
+    expect_problem(brief.post(f"/decisions/{second['id']}/activate"), 410)
+
+
 def test_without_a_default_reward_an_activated_decision_waits_for_its_own(wire: Wire) -> None:
     wire.redefine(reward={**RULES, "default": "none"})
     decision = deferred(wire)

@@ -87,6 +87,17 @@ def test_a_connection_is_told_the_same_and_may_go_on(full: Wire) -> None:
     assert connection.protocol.bounds.pending == 0
 
 
+def test_a_refused_request_whose_body_is_malformed_is_told_that(full: Wire) -> None:
+    """Its chunk has no size. No route has begun that could be told."""
+    sized = head("/select", len(SELECT), {"Content-Type": "application/json"})
+    connection = Plug(full)
+    connection.send(
+        sized.replace(b"Content-Length: %d" % len(SELECT), b"Transfer-Encoding: chunked")
+    )
+    connection.send(b"no size\r\n")
+    assert expect_problem(connection.receive(), 400)["type"].endswith("/malformed-http")
+
+
 def test_a_connection_that_was_to_close_is_closed(full: Wire) -> None:
     connection = asked(full, Connection="close")
     assert connection.receive().headers["connection"] == "close"

@@ -124,6 +124,27 @@ def test_after_accept_until_a_reward_is_refused(wire: Wire, clock: VirtualClock)
     assert learned(wire, decision)[0]["default"] is True
 
 
+def test_accept_until_is_exact_to_half_a_second(wire: Wire, clock: VirtualClock) -> None:
+    """600 s to wait and 60 to accept: a reward after 659.5 s counts, one after 660.5 s does not."""
+    rules(wire, wait_seconds=WAIT_S, accept_seconds=60, default=None)
+    first, second = wire.select(), wire.select()
+    clock.skip(659.5)
+    assert wire.reward(first, 1.0) == "accepted"
+    clock.skip(1)
+    answer = wire.post("/reward", {"decision_id": second["decision_id"], "reward": 1.0})
+    expect_problem(answer, 410)
+    assert wire.policy("linucb")["rewards"] == 1
+
+
+def test_the_default_is_not_learned_half_a_second_before_reward_by(wire: Wire) -> None:
+    """600 s to wait: nothing is learned after 599.5 s, and the default after 600.5 s."""
+    decision = wire.select()
+    wire.pass_by(599.5)
+    assert learned(wire, decision) == []
+    wire.pass_by(1)
+    assert learned(wire, decision)[0]["default"] is True
+
+
 def test_an_open_decision_keeps_the_times_it_was_given(wire: Wire) -> None:
     decision = wire.select()
     rules(wire, wait_seconds=1, accept_seconds=1)

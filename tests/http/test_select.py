@@ -158,3 +158,15 @@ def test_top_k_is_bounded_by_the_arms_and_by_a_setting(wire: Wire) -> None:
         refused = small.post("/select", {"context": CAT, "top_k": 3})
         assert paths(expect_problem(refused, 422)) == ["top_k"]
         assert len(small.select(top_k=2)["ranking"]) == 2
+
+
+def test_epsilon_greedy_gives_the_best_arm_all_but_what_it_explores_with(wire: Wire) -> None:
+    """Epsilon 0.3 over three arms: 0.1 for each, and 0.7 more for the one that earned a reward."""
+    greedy = {"kind": "epsilon_greedy", "epsilon": 0.3}
+    wire.redefine(policies={**wire.definition()["policies"], "greedy": greedy})
+    wire.reward(wire.select(policy="greedy", arms=["kibble"]), 1.0)
+    decision = wire.select(policy="greedy")
+    told = wire.get(f"/decisions/{decision['id']}").json()["candidates"]
+    p = {each["arm"]: each["probability"] for each in told}
+    assert p == pytest.approx({"kibble": 0.8, "mouse": 0.1, "ball": 0.1}, abs=1e-12)
+    assert decision["propensity"] == p[decision["arm"]]
