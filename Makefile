@@ -25,7 +25,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: all install demo test nightly coverage sdk slow check fix serve openapi reference swagger-ui attack bench learning statistics chaos mutants upgrades e2e pictures alerts drills clean help
+.PHONY: all install demo test nightly coverage sdk slow check fix serve openapi reference swagger-ui attack bench learning statistics chaos mutants e2e pictures alerts drills clean help
 
 all: check test  ## Check and test (the default)
 
@@ -79,10 +79,6 @@ mutants: $(VENV)/.nightly  ## Plant bugs, one at a time: the tests or chaos must
 	@sh .ci/redis
 	@sh .ci/node
 	$(BIN)/python -m tests.mutants $(ARGS)
-
-upgrades: $(VENV)/.nightly  ## Run an older Forage of this clone's history beside this one, up and down again, under load
-	@sh .ci/redis
-	$(BIN)/python -m tests.upgrades $(ARGS)
 
 e2e: $(VENV)/.docs  ## Drive demo and console in a real Chromium (ten minutes; out/screenshots/)
 	@for browser in chromium chromium-browser google-chrome google-chrome-stable; do \

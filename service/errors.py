@@ -23,7 +23,7 @@ ForageError
 |  |  |- Quarantined     503     this experiment alone: an event of its log cannot be folded
 |  |  `- NoFiniteScores  503     this policy alone: its head or its settings have overflowed
 |  |- StoreLocked               another process holds the embedded database
-|  |- LogTooNew                 written by a newer Forage
+|  |- UnknownSchema             written by another version of Forage
 |  |- LogGap                    positions are missing
 |  |  `- LogLost                they were folded: it came back without its last writes
 |  |- FoldFailed                an event cannot be read or folded
@@ -194,7 +194,7 @@ class StoreLocked(StoreError):
     pass
 
 
-class LogTooNew(StoreError):
+class UnknownSchema(StoreError):
     pass
 
 
@@ -219,10 +219,6 @@ class FoldedBeforeSkipped(StoreError):
 
 class Damaged(StoreError):
     pass
-
-
-class Outdated(Damaged):
-    """A snapshot or an artifact of a layout that this Forage no longer folds into."""
 
 
 class NotLoggable(ForageError):

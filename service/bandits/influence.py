@@ -109,10 +109,8 @@ class Influence:
         return {"squares": np.array(self.squares), "count": np.array([self.count])}
 
     def restore(self, arrays: Mapping[str, Stored]) -> None:
-        """The inverse of `arrays`. Snapshots of older versions have none: the usual is learned
-        again."""
-        if arrays:
-            self.squares, [self.count] = arrays["squares"].tolist(), arrays["count"].tolist()
+        """Take in what `arrays` returned."""
+        self.squares, [self.count] = arrays["squares"].tolist(), arrays["count"].tolist()
 
 
 def _parts(schema: Schema) -> Iterator[tuple[str, int, int]]:

@@ -33,7 +33,6 @@ class SettledReward(NamedTuple):
     settled: Settled
     was: float | None = None
     since: int | None = None
-    at_once: bool = True
     withdrawn: bool = False
 
     @property

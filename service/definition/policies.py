@@ -169,18 +169,6 @@ class Network(Featured):
     embedding: PositiveInt = Field(32, description="Width of the linear layer that the head sees.")
     training: Training = Field(Training(), description="When and how the net is fitted.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _window_of_old_logs(cls, given: object) -> object:
-        """The window was a setting of the training once; definitions in a log still have it."""
-        if not isinstance(given, dict):
-            return given
-        training = given.get("training")
-        if isinstance(training, dict) and "window" in training:
-            rest = {name: value for name, value in training.items() if name != "window"}
-            given = {"window": training["window"], **given, "training": rest}
-        return given
-
     @property
     def has_net(self) -> bool:
         return True

@@ -53,18 +53,13 @@ class _Term:
         return sizes[0] if self.elementwise else prod(sizes)
 
 
-def _products(
-    values: Array, factors: Sequence[Index], width: int, *, bounded: bool = True
-) -> Array:  # (..., width)
-    """In each column, the product of the columns of `values` that are its factors. Clipped to
-    LARGEST_PRODUCT unless it is bounded anyway."""
+def _products(values: Array, factors: Sequence[Index], width: int) -> Array:  # (..., width)
+    """Return, in each column, the product of the columns of `values` that are its factors."""
     if not factors:
         return np.ones((*values.shape[:-1], width))
     found: Array = values.take(factors[0], axis=-1)
     for factor in factors[1:]:
         found *= values.take(factor, axis=-1)
-        if not bounded:
-            np.clip(found, -LARGEST_PRODUCT, LARGEST_PRODUCT, out=found)
     return found
 
 
@@ -73,8 +68,7 @@ class View:
 
     groups            columns of each name, in order
     context_columns, arm_columns   base columns of either side that the view depends on
-    unbounded         crosses whose products may be too large to be made as they are. No definition
-                      may have them any more; an older log may
+    unbounded         crosses whose products may exceed LARGEST_PRODUCT
     """
 
     def __init__(self, schema: Schema, names: Sequence[str]) -> None:
@@ -91,6 +85,16 @@ class View:
             for term in self._terms
             if prod(map(largest_column, term.features)) > LARGEST_PRODUCT
         ]
+
+    @property
+    def fault(self) -> str | None:
+        """Why no policy may have these features, for people; None: it may."""
+        if not self.unbounded:
+            return None
+        return (
+            f"the product {self.unbounded[0]!r} may exceed {LARGEST_PRODUCT:g}: give its features "
+            "a scale, a clip, or min and max"
+        )
 
     def _columns_of(self, side: SideEncoder) -> Index:
         names = {part for term in self._terms for part in term.parts if part in side.features}
@@ -151,12 +155,12 @@ class View:
         """The context's part of each column: `design` is its product with `arm_part`."""
         ones = ONE if context.ndim == 1 else np.ones((*context.shape[:-1], 1))
         values = np.concatenate((ones, context), axis=-1)
-        return _products(values, self._context_factors, self.width, bounded=not self.unbounded)
+        return _products(values, self._context_factors, self.width)
 
     def arm_part(self, arms: Array) -> Array:  # (n, arm.width) -> (n, width)
         """The arm's part of each column, one row an arm."""
         values = np.hstack([np.ones((len(arms), 1)), arms])
-        return _products(values, self._arm_factors, self.width, bounded=not self.unbounded)
+        return _products(values, self._arm_factors, self.width)
 
     def column_name(self, column: int) -> str:
         """The meaning of a column, for people: `persona=dog x category=toys`."""
@@ -177,8 +181,6 @@ class View:
         arms: Array,  # (n, arm.width)
     ) -> Array:  # (n, width)
         """Rows of what the policy sees, one an arm; a single context serves all arms."""
-        if self.unbounded:
-            return self.context_part(context) * self.arm_part(arms)
         schema = self._schema
         columns = {name: context[:, own] for name, own in schema.context.columns.items()}
         columns |= {name: arms[:, own] for name, own in schema.arm.columns.items()}
@@ -196,7 +198,7 @@ class View:
 
     def rows(self, x: Array) -> Array:  # (n, schema.width) -> (n, width)
         """The same from base vectors, as events hold them."""
-        if len(x) == 1 and not self.unbounded:  # one settlement: to the last bit, and faster
+        if len(x) == 1:  # one settlement: to the last bit, and faster
             return _products(np.concatenate((ONE_ROW, x), axis=1), self._factors, self.width)
         split = self._schema.context.width
         return self.design(x[:, :split], x[:, split:])

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.definition.experiment import Definition
-from service.errors import LogTooNew, StoreError
+from service.errors import StoreError, UnknownSchema
 from service.evaluation.request import Selection
 from service.log.reading import SILENT, Progress
 from service.log.replay import replay, row_pages
@@ -62,7 +62,7 @@ class Rewards:
         self.begins = 0  # settlements up to here were trimmed
 
     async def read(self, store: Store, experiment: str, progress: Progress) -> None:
-        """Raises LogTooNew, Damaged or LogGap where the events cannot be read."""
+        """Raises UnknownSchema, Damaged or LogGap where the events cannot be read."""
         last = 0
         async for position, event in replay(store, experiment):
             self.begins = self.begins if last else position - 1
@@ -131,10 +131,10 @@ class _Kept:
         self._end = rewards.end
 
     def take(self, row: KeptRow) -> None:
-        """Raises LogTooNew."""
+        """Raises UnknownSchema."""
         try:
             decision = decode_decision(row.payload)
-        except LogTooNew:
+        except UnknownSchema:
             raise
         except StoreError:
             self._left[UNREADABLE] += 1

@@ -67,10 +67,16 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
     }
     whole = {**definition, "policies": {**definition["policies"], **own}}
     try:
-        return Definition.model_validate(whole).model_dump(mode="json")
+        parsed = Definition.model_validate(whole)
     except ValidationError as error:
         faults = [f"{fault.path}: {fault.message}" for fault in faults_of(error.errors(), whole)]
         raise ConfigurationError("\n".join(faults)) from error
+    schema = Schema(parsed.features)
+    for name in own:
+        policy = parsed.policies[name]
+        if policy.sees_features and (fault := View(schema, parsed.features_of(policy)).fault):
+            raise ConfigurationError(f"policies.{name}.features: {fault}")
+    return parsed.model_dump(mode="json")
 
 
 def regression(definition: DefinitionJson) -> PolicyFields:
@@ -83,7 +89,8 @@ def regression(definition: DefinitionJson) -> PolicyFields:
     names = ["intercept", *features.context, *features.arm]
     schema = Schema(features)
     for chosen in ([*names, *features.crosses], names):
-        if View(schema, chosen).width <= min(COLUMNS, whole.max_vector):
+        view = View(schema, chosen)
+        if view.width <= min(COLUMNS, whole.max_vector) and not view.fault:
             return {"kind": "greedy", "features": chosen}
     return {"kind": "greedy", "disjoint": True, "features": ["intercept"]}
 

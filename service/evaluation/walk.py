@@ -194,7 +194,7 @@ class Walk:
             propensity,
             {name: chances.of(learner) for name, learner in targets.items()},
             guesses(state, context, candidates),
-            has_shortlist(state, decision),
+            decision.shortlist is not None,
             chosen_otherwise(state, decision, targets),
         )
 
@@ -232,33 +232,19 @@ class _Chances:
 # -- shortlists ------------------------------------------------------------------------------------
 
 
-def has_shortlist(state: State, decision: Decision) -> bool:
-    """Whether the policy chose the candidates itself (`retrieve`). A row of an older schema does
-    not say whether the request named them: where the policy had `retrieve`, they count as one."""
-    if not decision.untold:
-        return decision.shortlist is not None
-    learner = state.learners.get(decision.policy)
-    return (
-        learner is not None
-        and learner.policy.retrieve is not None
-        and not decision.inline
-        and not is_imported(decision)
-        and len(decision.arms) < len(state.rows)
-    )
-
-
 def chosen_otherwise(
     state: State, decision: Decision, learners: Mapping[str, Learner]
 ) -> frozenset[str]:
     """Names of the policies that would have had other candidates, and of which the decision tells
     nothing: propensities hold among the logged candidates alone. The learner that made it, as it
     stood then, had these."""
-    shortlist, own = has_shortlist(state, decision), state.learners.get(decision.policy)
+    own = state.learners.get(decision.policy)
     catalogue = not decision.inline and len(decision.arms) == len(state.rows)
     return frozenset(
         name
         for name, learner in learners.items()
-        if learner is not own and (shortlist or (catalogue and _retrieves(state, learner)))
+        if learner is not own
+        and (decision.shortlist is not None or (catalogue and _retrieves(state, learner)))
     )
 
 

@@ -10,10 +10,9 @@ from service.errors import (
     FoldFailed,
     LogGap,
     LogLost,
-    LogTooNew,
-    Outdated,
     Quarantined,
     StoreUnavailable,
+    UnknownSchema,
 )
 from service.log.background import Background
 from service.log.live import Live, Loss, Observer
@@ -190,8 +189,6 @@ class Follower:
                 return False
             try:
                 state = State.restore(snapshot)
-            except Outdated as fault:
-                logger.info("experiment %s: an older snapshot is passed over: %s", name, fault)
             except Damaged as fault:
                 self._telemetry.damaged.inc()
                 logger.error(
@@ -349,7 +346,7 @@ class Follower:
                 if learner and learner.staged:
                     await self.versions.catch_up(live, learner)
             state.apply(position, event, artifact)
-        except (StoreUnavailable, LogGap, LogTooNew, FoldedBeforeSkipped):
+        except (StoreUnavailable, LogGap, UnknownSchema, FoldedBeforeSkipped):
             raise
         except Exception as fault:
             raise FoldFailed(position, fault) from fault
@@ -360,7 +357,7 @@ class Follower:
 
 
 def _read(record: Record, skips: frozenset[int]) -> AnyEvent:
-    """Raises FoldFailed, or LogTooNew."""
+    """Raises FoldFailed, or UnknownSchema."""
     try:
         return read_event(record, skips)
     except Damaged as fault:

@@ -96,7 +96,7 @@ async def epochs(store: Store, experiment: str) -> list[EpochOpened]:
 
 
 def read_event(record: Record, skips: frozenset[int]) -> AnyEvent:
-    """Raises Damaged or LogTooNew."""
+    """Raises Damaged or UnknownSchema."""
     if record.position in skips:
         return Skipped(at=0.0, position=record.position, reason="")
     return decode_event(record.payload)
@@ -125,7 +125,7 @@ async def record_at(store: Store, experiment: str, position: int) -> Record | No
 
 async def checksum_at(store: Store, experiment: str, position: int) -> str:
     """Of the log up to a position, from the last snapshot before it on. Empty where it cannot be
-    known: events are gone, or the snapshot is damaged or an older Forage's."""
+    known: events are gone, or the snapshot is damaged."""
     at, checksum = 0, begin(0)
     for snapshot in await store.snapshots(experiment):
         if snapshot.position <= position:
@@ -163,7 +163,7 @@ async def replay(
     skips   positions of skipped events, where they are known
     dense   no event may be missing, the first one included
 
-    Raises Damaged or LogTooNew where an event cannot be read, LogGap where one is missing.
+    Raises Damaged or UnknownSchema where an event cannot be read, LogGap where one is missing.
     """
     pace = Pace()
     if skips is None:

@@ -123,7 +123,7 @@ class Audit:
 
     def _take_row(self, row: KeptRow) -> None:
         """Check a row by itself, and note the position it was made at."""
-        found, name = self._found, row.id or f"row {row.number}"
+        found, name = self._found, row.id
         found.decisions += 1
         self._progress.tell(f"{self._name}: rows read {found.decisions:,}")
         try:
@@ -135,7 +135,7 @@ class Audit:
         if place is None or not is_whole(decision):
             self._add("unreadable", name, "its parts do not fit together")
             return
-        if row.id and row.id != decision.id:
+        if row.id != decision.id:
             found.add(Discrepancy("fields", name, "id", decision.id, row.id))
         if found.decisions == 1:
             self._oldest_closed = decision.accept_until

@@ -126,7 +126,7 @@ class _Copy:
     async def _rows(self, upto: int) -> None:
         copied = 0
         async for page in row_pages(self._source, self._name):
-            rows = [_with_id(row) for row in page if row.number <= upto]
+            rows = [row for row in page if row.number <= upto]
             for part in _parts(rows, _size):
                 await self._target.put(self._name, Part(rows=part))
             copied += len(rows)
@@ -185,16 +185,6 @@ class _Copy:
         async for page in pages(self._source, self._name, instant.position):
             if any(_is_erasure(record) for record in page):
                 raise RemovedMeanwhileError
-
-
-def _with_id(row: KeptRow) -> KeptRow:
-    """An older Forage kept rows in Redis without their ids."""
-    if row.id:
-        return row
-    name = f"row {row.number}"
-    with suppress(StoreError):
-        name = decode_decision(row.payload).id
-    return KeptRow(row.number, name, row.payload)
 
 
 def _is_activation(mark: KeptMark) -> bool:

@@ -137,11 +137,10 @@ class Eraser:
                     found[row.id] = None
                 else:
                     if decision.unit in hashes:
-                        found[row.id or decision.id] = decision
+                        found[row.id] = decision
                 await pace.keep()
             if len(found) >= AT_ONCE:
                 break
-        found.pop("", None)  # damaged, and of an older Forage: its id is unknown
         return found, foreign
 
     async def _erase_decisions(

@@ -117,7 +117,7 @@ class Integrity:
             after = page[-1].number
             for row in page:
                 self._decode(f"experiment {name}: decision {row.id}", decode_decision, row)
-            ids = [row.id for row in page if row.id]
+            ids = [row.id for row in page]
             await self._attempt(  # as a repeat or an explanation finds them
                 f"experiment {name}: decisions by id, up to row {after}",
                 lambda: self._store.get(name, "decisions", ids),  # noqa: B023

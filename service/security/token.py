@@ -28,8 +28,8 @@ FORMAT = b"\x01"
 LIMIT = 1_024
 """Characters of a token; what was shown stays in the decision row where it would not fit."""
 
-UNIT_HASH = 28
-"""Characters; an older Forage left out the first six, which tell the secret."""
+FINGERPRINT_CHARACTERS = 6
+"""At the start of a unit's hash; they name the secret."""
 
 _HEADER = 1 + 4 + 16 + 8
 _URLSAFE, _STANDARD = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
@@ -140,15 +140,12 @@ class TokenSealer:
         return mark + _keyed(key, unit)
 
     def unit_hashes(self, unit: str) -> list[str]:
-        """The same under each secret: what rows may hold that were written when it sealed, and
-        those that an older Forage wrote."""
-        hashes = {mark: _keyed(key, unit) for mark, key in self._unit_keys.items()}
-        return [*(mark + own for mark, own in hashes.items()), *hashes.values()]
+        """Return the hash of a unit under each secret: rows have the one that sealed then."""
+        return [mark + _keyed(key, unit) for mark, key in self._unit_keys.items()]
 
     def knows_secret_of(self, unit_hash: str) -> bool:
-        """Whether a unit would be found that was hashed with the same secret. True also where an
-        older Forage hashed it: nobody can tell."""
-        return len(unit_hash) < UNIT_HASH or unit_hash[:6] in self._unit_keys
+        """Whether one of these secrets made this hash."""
+        return unit_hash[:FINGERPRINT_CHARACTERS] in self._unit_keys
 
     def request_ids(self, experiment: str, key: str) -> list[str]:
         """The id of the decision that a client's idempotency key stands for, on every process; then

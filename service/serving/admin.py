@@ -12,8 +12,8 @@ from service.bandits.posterior.base import Meta
 from service.definition.experiment import LARGEST_REWARD, Definition
 from service.definition.features import Array, Schema
 from service.definition.policies import Network
-from service.definition.view import LARGEST_PRODUCT, View
-from service.errors import Conflict, Damaged, Invalid, LogTooNew, NotFound, PreconditionFailed
+from service.definition.view import View
+from service.errors import Conflict, Damaged, Invalid, NotFound, PreconditionFailed, UnknownSchema
 from service.log.journal import Journal
 from service.log.replay import Pace, record_at
 from service.log.stores import Store
@@ -122,8 +122,8 @@ class Admin:
 
     @staticmethod
     def check(definition: Definition) -> None:
-        """Raises Invalid for faults of arms and widths, which a definition alone does not see, and
-        for numbers too large, which an older log may hold."""
+        """Raises Invalid for faults of arms and widths, which `Definition` does not check, and for
+        numbers that are too large."""
         _expect_moderate(definition)
         schema = Schema(definition.features)
         for arm, features in definition.arms.items():
@@ -133,12 +133,8 @@ class Admin:
             if policy.sees_features:
                 view = View(schema, definition.features_of(policy))
                 widths["features"] = view.width
-                if view.unbounded:
-                    raise Invalid(
-                        f"the product {view.unbounded[0]!r} may exceed {LARGEST_PRODUCT:g}: give "
-                        "its features a scale, a clip, or min and max",
-                        path=f"policies.{name}.features",
-                    )
+                if view.fault:
+                    raise Invalid(view.fault, path=f"policies.{name}.features")
             if isinstance(policy, Network) and policy.has_net:
                 widths |= {"hidden": max(policy.hidden), "embedding": policy.embedding}
             for setting, width in widths.items():
@@ -188,7 +184,7 @@ class Admin:
             version, meta = await asyncio.to_thread(
                 _judged, learner, artifact, limit, x, state.definition.reward.range
             )
-        except (Damaged, LogTooNew) as fault:
+        except (Damaged, UnknownSchema) as fault:
             raise Invalid(str(fault), path="artifact") from fault
         if (meta.get("born"), version.number) != learner.next_version or learner.staged:
             raise Conflict("the version was trained for another head, or is not the next one")
@@ -264,7 +260,7 @@ def _expect_foldable(name: str, event: ExperimentDefined) -> None:
 def _judged(
     learner: Learner, artifact: bytes, limit: int, x: Array, span: tuple[float, float]
 ) -> tuple[Version, Meta]:
-    """An uploaded version and its trainer's metadata. Raises Damaged, LogTooNew, or Invalid."""
+    """An uploaded version and its trainer's metadata. Raises Damaged, UnknownSchema, or Invalid."""
     with np.errstate(all="ignore"):  # what overflows is refused
         meta = read_meta(artifact, limit)
         if not learner.settings.has_net and not meta.get("without"):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict
 
-from service.definition.experiment import LARGEST_REWARD, RewardRules
+from service.definition.experiment import RewardRules
 from service.errors import Conflict, Exhausted, Gone
 from service.log.stores.base import Mark
 from service.state.events import Corrected, Expired, Rewarded, Settled, Shown, settle
@@ -25,9 +25,6 @@ the last link of any chain."""
 
 ERASED = "null"
 """The value of an erased decision's links: nothing can settle it any more."""
-
-ANY_TOTAL = (-LARGEST_REWARD, LARGEST_REWARD)
-"""Of an experiment that was defined before sums of rewards had bounds of their own."""
 
 
 def activation_mark(decision: str) -> str:
@@ -46,8 +43,8 @@ class Link(NamedTuple):
     reward    None: nothing any more, since it was not seen
     default   it is the default reward
     weight    for how much of a settlement it counts
-    since     position of the first word on it; 0: this link is that; None of the first link of a
-              chain, and where an older Forage wrote it
+    since     position of the first word on it; 0: this link is that; None: the first link of a
+              chain
     """
 
     reward: float | None
@@ -94,7 +91,7 @@ class ArmLink:
             raise Exhausted(f"arm {self.shown.arm!r} of this decision had {MOST_LINKS} rewards")
         if rules.aggregation != "sum" or self.was is None or self.was_default:
             return self.reward
-        total, (low, high) = self.was + self.reward, rules.total or ANY_TOTAL
+        total, (low, high) = self.was + self.reward, rules.total or rules.range
         if not low <= total <= high:
             raise Exhausted(
                 f"the rewards of arm {self.shown.arm!r} of this decision come to {self.was:g}: "

@@ -67,7 +67,7 @@ def is_imported(decision: Decision) -> bool:
 
 def drawn_arm(decision: Decision) -> str:
     """The arm that the seed draws from the logged probabilities."""
-    point = rules.point_of(decision.seed, twister=decision.twister)
+    point = rules.point_of(decision.seed)
     return decision.arms[rules.choose(np.array(decision.probabilities), point)]
 
 

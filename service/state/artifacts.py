@@ -10,9 +10,8 @@ from service.errors import Damaged, NotPositiveDefinite
 from service.state import codec
 from service.state.learner import Learner
 
-SNAPSHOT_SCHEMA = 2
-"""Of snapshots and artifacts. The log replaces an older snapshot. A version of an older artifact is
-passed over, since its head has other features, and its training falls due again."""
+SNAPSHOT_SCHEMA = 1
+"""Of snapshots and artifacts. Raise it with every change of their meta or arrays."""
 
 
 def read_artifact(learner: Learner, artifact: bytes, limit: int | None = None) -> Version:

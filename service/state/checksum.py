@@ -1,7 +1,7 @@
 """The running checksum of a log: two logs with the same one hold the same events, in this order.
 
-`<position>:<digest>`: of the events after that position, each hashed with the digest before it. It
-begins at 0, or where an older Forage, which knows none, appended last. "" where it is not known.
+`<position>:<digest>`: of the events after that position, each hashed with the digest before it. ""
+where it is not known.
 """
 
 from hashlib import sha1

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from service.bandits.posterior.base import Meta, Stored
-from service.errors import Damaged, LogTooNew, Outdated
+from service.errors import Damaged, UnknownSchema
 
 MAGIC = b"forage1\n"
 SLICE = 512
@@ -66,7 +66,7 @@ def seal(text: bytes, arrays: Mapping[str, Stored]) -> bytes:
 
 def unpack(blob: bytes, schema: int, limit: int | None = None) -> tuple[Meta, dict[str, Stored]]:
     """Meta and arrays. Raises Damaged, also for more than `limit` bytes, before it allocates any;
-    Outdated for a schema below `schema`, LogTooNew for one above."""
+    UnknownSchema for a schema other than `schema`."""
     head, digest = blob[: len(MAGIC)], blob[len(MAGIC) : len(MAGIC) + _DIGEST]
     content = blob[len(MAGIC) + _DIGEST :]
     if head != MAGIC or hashlib.sha256(content).digest() != digest:
@@ -79,10 +79,8 @@ def unpack(blob: bytes, schema: int, limit: int | None = None) -> tuple[Meta, di
         written = int(meta.pop("schema"))
     except _UNREADABLE as fault:
         raise Damaged(f"not a blob of Forage's: {fault}") from fault
-    if written > schema:
-        raise LogTooNew(f"written with schema {written}, this Forage reads up to {schema}")
-    if written < schema:
-        raise Outdated(f"written with schema {written}, this Forage reads {schema}")
+    if written != schema:
+        raise UnknownSchema(f"written with schema {written}, and this Forage reads schema {schema}")
     return meta, arrays
 
 

@@ -1,7 +1,7 @@
 """The records of the log: events, which change state, and decisions.
 
 An event is self-contained, except for `VersionStaged`, which names an artifact by its content hash.
-Every record has its schema's number: an older Forage refuses the log of a newer one.
+Every record carries the number of its schema: a Forage of another schema refuses it.
 """
 
 from collections.abc import Callable
@@ -14,26 +14,13 @@ import msgspec
 from service.bandits.settled import Settled as Settled
 from service.bandits.settled import SettledReward as SettledReward
 from service.bandits.settled import settle as settle
-from service.errors import Damaged, LogTooNew, NotLoggable
+from service.errors import Damaged, NotLoggable, UnknownSchema
 
 Features = dict[str, Any]
 """Values by name, as JSON has them."""
 
-SCHEMA = 7
-"""The newest of the records below. It rises when an older Forage could misread a newer record."""
-
-EPOCHS = 7
-"""The schema of EpochOpened, and of decisions after the first. All other records have the one
-before it, so that an older Forage may serve the same log until an epoch is opened."""
-
-TWISTER = 4
-"""The last schema that drew choices by Python's generator."""
-
-UNTOLD = 5
-"""The last schema whose decisions do not say whether candidates are a shortlist."""
-
-LEFT = 5
-"""The last schema whose late corrections a logistic head leaves to the next training."""
+SCHEMA = 1
+"""The schema of the records below. Raise it with every change of a record."""
 
 
 class Event(
@@ -100,21 +87,19 @@ class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected", omit_defaul
 
     was         the reward learned before of each arm of `settled`, in order; None: none
     since       the position of its first reward: a head that began later does not hold it
-    at_once     logistic heads learn it, too; False of schema LEFT and before
     withdrawn   arms of `settled` that the user did not see after all, as those below a late click:
                 heads unlearn `was` and do not learn the reward
     """
 
     was: list[float | None]
     since: list[int | None]
-    at_once: bool = True
     withdrawn: list[str] = []
 
 
 def outcomes(event: Learned) -> list[SettledReward]:
     if isinstance(event, Corrected):
         return [
-            SettledReward(settled, was, since, event.at_once, settled.arm in event.withdrawn)
+            SettledReward(settled, was, since, settled.arm in event.withdrawn)
             for settled, was, since in zip(event.settled, event.was, event.since, strict=True)
         ]
     return [SettledReward(settled) for settled in event.settled]
@@ -270,10 +255,8 @@ class Decided(
     seed             of every draw                bank             seed of the posterior draws' bank
     slate            chance of the whole slate    reward_by, accept_until   unix seconds
     deferred         not shown, and not learned, before its activation
-    twister          drawn as schema TWISTER and earlier ones did
     key              the name of the caller's API key, '' where keys are off
     shortlist        how the policy chose `arms`; None: named by the request, or all arms
-    untold           of schema UNTOLD or before: it may have a shortlist without saying so
     epoch            of the log, at the position that model_version names (EpochOpened)
     """
 
@@ -295,10 +278,8 @@ class Decided(
     reward_by: float
     accept_until: float
     deferred: bool = False
-    twister: bool = False
     key: str = ""
     shortlist: Shortlist | None = None
-    untold: bool = False
     epoch: int = 0
 
 
@@ -308,17 +289,17 @@ Draft = Decided[msgspec.Raw, msgspec.Raw | list[float]]
 
 
 class _EventRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """crc: of the body; None where an older Forage wrote it."""
+    """crc: CRC-32 of the body, starting from the schema's number."""
 
     schema: int
     body: msgspec.Raw = msgspec.field(name="event")
-    crc: int | None = None
+    crc: int
 
 
 class _DecisionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int
     body: msgspec.Raw = msgspec.field(name="decision")
-    crc: int | None = None
+    crc: int
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -343,53 +324,45 @@ def encode_event(event: AnyEvent) -> bytes:
         raise NotLoggable(f"{type(event).__name__} cannot be read back: {fault}") from fault
     if not same:
         raise NotLoggable(f"{type(event).__name__} is read back as another event")
-    schema = EPOCHS if isinstance(event, EpochOpened) else EPOCHS - 1
-    return b'{"schema":%d,"event":%b,"crc":%d}' % (schema, body, crc32(body, schema))
+    return b'{"schema":%d,"event":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
 
 
 def encode_decision(decision: Decision | Draft) -> bytes:
     body = _encode(decision)
-    schema = EPOCHS if decision.epoch else EPOCHS - 1
-    return b'{"schema":%d,"decision":%b,"crc":%d}' % (schema, body, crc32(body, schema))
+    return b'{"schema":%d,"decision":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
 
 
 def decode_event(payload: bytes) -> AnyEvent:
-    """Raises LogTooNew for a record of a newer schema, Damaged for one that is unreadable or not as
-    it was written."""
-    schema, event = _decode(payload, _decode_event_record, _decode_event)
-    if schema <= LEFT and isinstance(event, Corrected):
-        return msgspec.structs.replace(event, at_once=False)
-    return event
+    """Raises UnknownSchema for a record of another schema, Damaged for one that is unreadable or
+    not as it was written."""
+    return _decode(payload, _decode_event_record, _decode_event)
 
 
 def decode_decision(payload: bytes) -> Decision:
     """Raises as `decode_event`."""
-    schema, decision = _decode(payload, _decode_decision_record, _decode_decision)
-    if schema <= UNTOLD:
-        return msgspec.structs.replace(decision, twister=schema <= TWISTER, untold=True)
-    return decision
+    return _decode(payload, _decode_decision_record, _decode_decision)
 
 
 def _decode(
     payload: bytes,
     decode_record: Callable[[bytes], _EventRecord | _DecisionRecord],
     decode_body: Callable[[msgspec.Raw], Body],
-) -> tuple[int, Body]:
+) -> Body:
     try:
         record = decode_record(payload)
-        _refuse_newer(record.schema)
-        if record.crc is not None and record.crc != crc32(record.body, record.schema):
-            raise Damaged("a log record is another than was written: its checksum does not match")
-        return record.schema, decode_body(record.body)
+        _expect_known(record.schema)
+        if record.crc != crc32(record.body, record.schema):
+            raise Damaged("a log record was changed: its checksum does not match")
+        return decode_body(record.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            _refuse_newer(_decode_header(payload).schema)
+            _expect_known(_decode_header(payload).schema)
         raise Damaged(f"a log record cannot be read: {fault}") from fault
 
 
-def _refuse_newer(schema: int) -> None:
-    if schema > SCHEMA:
-        raise LogTooNew(
-            f"the log holds records of schema {schema}, this Forage reads up to {SCHEMA}: "
-            "start a newer Forage"
+def _expect_known(schema: int) -> None:
+    if schema != SCHEMA:
+        raise UnknownSchema(
+            f"the log holds records of schema {schema}, and this Forage reads schema {SCHEMA}: "
+            "start the Forage that wrote them"
         )

@@ -14,13 +14,7 @@ from service.bandits.policies.candidates import Candidates, Selections
 from service.bandits.posterior.base import Stored, part
 from service.definition.experiment import Definition
 from service.definition.features import Array, Schema
-from service.errors import (
-    Damaged,
-    FoldedBeforeSkipped,
-    Invalid,
-    LogGap,
-    Outdated,
-)
+from service.errors import Damaged, FoldedBeforeSkipped, Invalid, LogGap
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, read_artifact
 from service.state.checksum import begin
@@ -266,10 +260,7 @@ class State:
             return  # a definition came between: the version is for another head
         if artifact is None:
             raise Damaged(f"artifact {event.artifact} of {event.policy}/{event.version} is missing")
-        try:
-            learner.staged = Staged(read_artifact(learner, artifact), event.watermark, position)
-        except Outdated:
-            learner.passed_over = event.version
+        learner.staged = Staged(read_artifact(learner, artifact), event.watermark, position)
 
     def _activate(self, position: int, event: VersionActivated) -> None:
         learner = self.learners.get(event.policy)
@@ -321,7 +312,7 @@ class State:
 
     @classmethod
     def restore(cls, snapshot: Snapshot) -> "State":
-        """Raises Damaged or LogTooNew."""
+        """Raises Damaged or UnknownSchema."""
         meta, arrays = codec.unpack(snapshot.payload, SNAPSHOT_SCHEMA)
         state = cls(meta["name"])
         if not meta["deleted"]:
@@ -339,15 +330,13 @@ class State:
             state.influence.restore(part(arrays, "influence."))
             for index, name in enumerate(meta["learners"]):
                 state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))
-                if by_arm := part(arrays, f"arms.{index}."):  # an older snapshot has none
-                    state.arm_reward_sums[name] = ArmRewardSums.restore(by_arm)
+                by_arm = part(arrays, f"arms.{index}.")
+                state.arm_reward_sums[name] = ArmRewardSums.restore(by_arm)
         state.reward_sums = {name: RewardSums(**tally) for name, tally in meta["tallies"].items()}
         state.position, state.revision = meta["position"], meta["revision"]
         state.schema_version = meta["schema_version"]
-        state.skips = list(meta.get("skips", []))  # an older snapshot has none
-        state.log_time = meta.get("log_time", 0.0)  # an older one begins with what follows it
-        state.epoch = meta.get("epoch", 0)
-        state.checksums = meta.get("checksums", [])
+        state.skips, state.log_time = list(meta["skips"]), meta["log_time"]
+        state.epoch, state.checksums = meta["epoch"], meta["checksums"]
         return state
 
 

@@ -53,10 +53,9 @@ class Learner:
     """One policy of one experiment: settings, versions and counts. The fold alone changes it.
 
     born          revision of the experiment at which its head started from the prior
-    born_at       log position of that; 0 after a snapshot of an older Forage
+    born_at       log position of that revision
     changes       number of detected changes of the world
     retrain       rewards at which a training falls due because of the last change
-    passed_over   the last version whose staged artifact had an older layout
     """
 
     def __init__(
@@ -84,7 +83,6 @@ class Learner:
         context, arm = self.view.context_columns, split + self.view.arm_columns
         self.detector = Detector(context.tolist(), arm.tolist()) if watched else None
         self.changes = 0
-        self.passed_over = 0
         self.retrain: int | None = None
 
     def configure(self, settings: AnyPolicy, position: int) -> None:
@@ -282,8 +280,8 @@ class Learner:
 
     @property
     def next_version(self) -> tuple[int, int]:
-        """(born, number): what fences off a trainer that worked from an older definition."""
-        return self.born, max(self.active.number, self.passed_over) + 1
+        """(born, number): they refuse a version trained under an earlier definition."""
+        return self.born, self.active.number + 1
 
     @property
     def training_due(self) -> bool:
@@ -324,15 +322,13 @@ class Learner:
             "born_at": self.born_at,
             "changes": self.changes,
             "retrain": self.retrain,
-            "passed_over": self.passed_over,
             "history": self.history,
         }, arrays
 
     def load(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
         """The inverse of `dump`, bit for bit."""
-        self.born, self.born_at = int(meta["born"]), int(meta.get("born_at", 0))
+        self.born, self.born_at = int(meta["born"]), int(meta["born_at"])
         self.rewards, self.changes = int(meta["rewards"]), int(meta["changes"])
-        self.passed_over = int(meta["passed_over"])
         self.retrain, self.history = meta["retrain"], list(meta["history"])
         self.active = self.restored(meta, arrays)
         if self.detector:

@@ -42,7 +42,6 @@ class Process:
     ended   exit statuses of those that ended by themselves
     stops   those that ended after a SIGTERM, unless a kill came before the end
     held    it is not started again, once it has ended
-    tree    folder of the program from its next start on; the one of this program, where it is None
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class Process:
         self.ended: list[int] = []
         self.stops: list[Stop] = []
         self.held = False
-        self.tree: Path | None = None
         self._asked: float | None = None
         self._command = host.command([sys.executable, "-m", "service", *command])
         ours = {key: value for key, value in os.environ.items() if not key.startswith("FORAGE_")}
@@ -63,7 +61,7 @@ class Process:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, cwd=self.tree, env=self._environment, stdout=log, stderr=log
+                self._command, env=self._environment, stdout=log, stderr=log
             )
 
     def kill(self) -> bool:

@@ -1,4 +1,4 @@
-"""A database that was damaged, or written by a newer Forage: what is used, and what is said."""
+"""A database that is damaged, or written by another version of Forage."""
 
 import json
 import shutil
@@ -74,23 +74,19 @@ def append(db: sqlite3.Connection, payload: bytes) -> None:
     db.execute("UPDATE experiments SET position = ? WHERE name = 'zooplus'", (position,))
 
 
-def test_a_log_with_records_of_a_newer_schema_is_refused(
+def test_a_log_with_records_of_another_schema_is_refused(
     folder: Path, db: sqlite3.Connection
 ) -> None:
     record = {"schema": 99, "event": {"type": "Invented", "at": 0.0}}
     append(db, json.dumps(record).encode())
     line = expect_refusal(forage("serve", "--port", "0", folder=folder))
-    assert "schema 99" in line
-    assert "newer Forage" in line
+    assert "schema 99, and this Forage reads schema 1" in line
 
 
-def test_a_database_laid_out_by_a_newer_forage_is_refused(
-    folder: Path, db: sqlite3.Connection
-) -> None:
+def test_a_database_of_another_layout_is_refused(folder: Path, db: sqlite3.Connection) -> None:
     db.execute("PRAGMA user_version = 99")
     line = expect_refusal(forage("serve", "--port", "0", folder=folder))
-    assert "layout 99" in line
-    assert "newer Forage" in line
+    assert "layout 99, and this Forage reads layout 1" in line
 
 
 def test_a_record_that_cannot_be_read_stops_its_experiment_alone(

@@ -10,6 +10,7 @@ import pytest
 
 from service.log.stores import open_store
 from service.log.stores.base import Append, Appended
+from service.state.events import SCHEMA
 from tests.cli.forage import expect_refusal, forage, serving
 
 
@@ -18,7 +19,7 @@ def add_unreadable(folder: Path) -> int:
     settled = [{"arm": "4", "reward": None, "x": [0.0] * 9, "inline": False}]
     event = {"type": "Rewarded", "at": 1.0, "decision": "d", "policy": "linucb"}
     body = json.dumps({**event, "schema_version": 1, "settled": settled}).encode()
-    record = b'{"schema":5,"event":%b,"crc":%d}' % (body, crc32(body, 5))
+    record = b'{"schema":%d,"event":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
 
     async def append() -> int:
         store = open_store(f"sqlite:///{folder}/forage.db")

@@ -1,9 +1,7 @@
 """Copies of a store (`service.maintenance.copying`), from every store into every store."""
 
 import itertools
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -13,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from benchmarks.support.redis_server import RedisServer
 from service.errors import StoreError
 from service.log.reading import Progress
-from service.log.stores import Store, sqlite_file
+from service.log.stores import Store
 from service.log.stores.base import (
     Activation,
     Append,
@@ -28,8 +26,7 @@ from service.log.stores.base import (
     Snapshot,
 )
 from service.log.stores.memory import MemoryStore
-from service.maintenance.backup import backup, restore
-from service.maintenance.copying import Copied, copy
+from service.maintenance.copying import copy
 from tests.support.stores import (
     Backend,
     batches,
@@ -240,33 +237,3 @@ async def test_a_store_has_one_secret_for_ever(store: Store) -> None:
     assert await store.secret() == bytes(32)
     with pytest.raises(StoreError, match="secret of its own"):
         await store.adopt_secret(bytes(32))
-
-
-# -- files of an older layout ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "redis"])
-def test_a_file_that_an_older_forage_wrote_is_backed_up_and_restored(
-    kind: str, tmp_path: Path, redis: RedisServer
-) -> None:
-    """Of layout 1, which has no origins and counts nothing that was removed."""
-    redis.command("FLUSHALL")
-    old, path = tmp_path / "old.db", tmp_path / "backup.db"
-    with closing(sqlite3.connect(old)) as db:
-        db.executescript(sqlite_file.TABLES)
-        db.execute("INSERT INTO experiments VALUES ('zoo', 1)")
-        db.execute("INSERT INTO events VALUES ('zoo', 1, x'65')")
-        db.execute("INSERT INTO marks VALUES ('zoo', 'a', '1.0', 1, NULL)")
-        db.commit()
-    expected = [Copied("zoo", 1, 0, 0)]
-    assert backup(f"sqlite:///{old}", path) == expected
-    target = {"sqlite": f"sqlite:///{tmp_path}/new.db", "redis": redis.url}[kind]
-    assert restore(path, target) == expected
-
-    async def scenario(store: Store) -> None:
-        assert await store.read("zoo", 0, 9) == [Record(1, b"e")]
-        assert await marks_of(store, "zoo") == {"a": KeptMark("a", "1.0", 1, None)}
-        assert await store.commit([event("b")]) == [Appended(2, ANY, ANY)]
-        assert (await store.describe("zoo")).removed == Removed()
-
-    stores_at(target).run(scenario)

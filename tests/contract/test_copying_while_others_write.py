@@ -141,24 +141,6 @@ def test_what_was_activated_after_the_instant_is_due_in_the_copy() -> None:
     asyncio.run(scenario())
 
 
-def test_rows_that_an_older_forage_kept_without_their_ids_are_found_in_a_copy(
-    redis: RedisServer,
-) -> None:
-    redis.command("FLUSHALL")
-    redis.command("SADD", "forage:experiments", "zoo")
-    redis.command("XADD", "forage:{zoo}:events", "0-*", "p", "e")
-    for payload in (deferred(BEFORE).payload, b"damaged"):
-        redis.command("XADD", "forage:{zoo}:decisions", "0-*", "p", payload)
-
-    async def scenario(source: Store) -> None:
-        target = MemoryStore()
-        await copy(source, target, Progress(None))
-        assert await target.decision("zoo", BEFORE) == deferred(BEFORE).payload
-        assert await target.decision("zoo", "row 2") == b"damaged"
-
-    stores_at(redis.url).run(scenario)
-
-
 # -- restores of the shared store ------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from unittest.mock import ANY, AsyncMock
 import pytest
 
 from benchmarks.support.redis_server import RedisServer, redis_server
-from service.errors import ConfigurationError, LogTooNew, StoreError, StoreUnavailable
+from service.errors import ConfigurationError, StoreError, StoreUnavailable, UnknownSchema
 from service.log.stores import Store, open_store, redis_fitness
 from service.log.stores.base import Append, Appended, Cut, Entry, Erasure, Known, Mark
 from service.log.stores.redis import RedisStore
@@ -186,20 +186,18 @@ def test_a_forgotten_script_is_taught_again(redis: RedisServer) -> None:
 
 
 def test_the_clock_of_redis_forgets_no_mark(redis: RedisServer) -> None:
-    """Only a trim does, once log time has passed `keep_until`; marks of an older Forage, which went
-    by that clock, are listed with the time that they were to be kept until."""
+    """Only a trim does, once log time has passed `keep_until`."""
 
     async def scenario(store: Store) -> None:
         await store.commit([event("a", keep_until=5.0), event("b"), event("c", keep_until=9.5)])
         await store.overwrite_marks("zoo", {"c": "null"}, keep_until=10.0)
-        redis.command("SET", "forage:{zoo}:mark:old", "7 1.0", "PXAT", 4_000_000_300_000)
         assert [redis.command("PTTL", f"forage:{{zoo}}:mark:{own}") for own in "abc"] == [-1] * 3
         listed, _ = await store.list_marks("zoo", "", 1_000)
         kept = {mark.identity: mark.keep_until for mark in listed}
-        assert kept == {"a": 5.0, "b": None, "c": 10.0, "old": 4e9}
+        assert kept == {"a": 5.0, "b": None, "c": 10.0}
         assert await store.trim("zoo", Cut(0, 0, marks_before=5.0), 100) == 0
         assert await store.trim("zoo", Cut(0, 0, marks_before=10.0), 100) == 1
-        assert set(await store.marks("zoo", ["a", "b", "c", "old"])) == {"b", "c", "old"}
+        assert set(await store.marks("zoo", ["a", "b", "c"])) == {"b", "c"}
         assert redis.command("ZCARD", "forage:{zoo}:mark_ages") == 1
 
     run(redis, scenario)
@@ -249,9 +247,9 @@ def test_positions_go_on_after_a_trim(redis: RedisServer) -> None:
     run(redis, scenario)
 
 
-def test_a_log_of_a_newer_forage_is_refused(redis: RedisServer) -> None:
+def test_a_log_of_another_layout_is_refused(redis: RedisServer) -> None:
     redis.command("SET", "forage:layout", 7)
-    assert "has layout 7, written by a newer Forage" in refused(redis.url, LogTooNew)
+    assert "has layout 7, and this Forage reads layout 1" in refused(redis.url, UnknownSchema)
 
 
 @pytest.mark.process

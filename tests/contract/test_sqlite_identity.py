@@ -153,20 +153,12 @@ def refused(path: Path, *, readonly: bool = False) -> str:
     return asyncio.run(main())
 
 
-def forget_seal(path: Path) -> None:
-    """As an older Forage left it."""
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("DROP TABLE secret_seal")
-
-
 def test_a_lost_key_is_not_made_anew(path: Path) -> None:
     stores_at(url(path)).run(use)
     key_of(path).unlink()
     assert "Restore the file from the backup" in refused(path)
     assert "Restore the file from the backup" in refused(path, readonly=True)
     assert not key_of(path).exists()
-    forget_seal(path)
-    assert "Restore the file from the backup" in refused(path)
 
 
 def test_the_key_of_another_store_is_refused(path: Path) -> None:
@@ -197,14 +189,6 @@ def test_a_store_that_was_killed_before_its_first_event_starts_again(path: Path)
     stores_at(url(path)).run(secret)
     key_of(path).unlink()  # the seal is written first
     stores_at(url(path)).run(use)
-
-
-def test_an_older_store_gets_its_seal_at_its_first_opening(path: Path) -> None:
-    stores_at(url(path)).run(use)
-    forget_seal(path)
-    stores_at(url(path)).run(use)
-    key_of(path).write_bytes(bytes(32))
-    assert "belong to different stores" in refused(path)
 
 
 def test_a_backup_and_its_restore_have_key_and_seal(path: Path, tmp_path: Path) -> None:

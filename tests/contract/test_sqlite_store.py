@@ -16,10 +16,10 @@ import pytest
 from service.errors import (
     ConfigurationError,
     Damaged,
-    LogTooNew,
     StoreError,
     StoreLocked,
     StoreUnavailable,
+    UnknownSchema,
 )
 from service.log.stores import Store, open_store, sqlite_checkpoints, sqlite_file
 from service.log.stores.base import Appended, Entry, Known, Mark, Record, Snapshot
@@ -208,11 +208,12 @@ def test_another_writer_is_waited_for_and_then_refused(
     run(path, scenario)
 
 
-def test_a_file_of_a_newer_forage_is_refused(path: Path) -> None:
+def test_a_file_of_another_layout_is_refused(path: Path) -> None:
     run(path, write_one)
     change(path, "PRAGMA user_version = 7")
-    assert "has layout 7, written by a newer Forage" in refused(path, LogTooNew)
-    assert "has layout 7" in refused(path, LogTooNew, readonly=True)
+    for readonly in (False, True):
+        found = refused(path, UnknownSchema, readonly=readonly)
+        assert "has layout 7, and this Forage reads layout 1" in found
 
 
 def test_files_that_are_not_ours_are_refused_and_left_alone(path: Path) -> None:

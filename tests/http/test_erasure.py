@@ -95,17 +95,6 @@ def test_an_erasure_under_an_unknown_secret_is_refused_until_the_secret_is_given
         assert erase(wire, "ann")["shop"] == {"decisions": 0, "events": 0}
 
 
-def test_rows_of_an_older_forage_are_found_by_their_shorter_hash() -> None:
-    store = MemoryStore()
-    with serving(store, token_keys=[OLD]) as wire:
-        sealer = wire.services.engine._recorder._sealer
-        shorter = sealer.unit_hash("ann")[6:]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sealer, "unit_hash", lambda unit: shorter)
-            visit(wire, "ann")
-        assert erase(wire, "ann")["shop"] == {"decisions": 1, "events": 1}
-
-
 def test_a_parameter_that_is_not_known_is_refused() -> None:
     """A typo in `experiment` would erase from all of them."""
     with serving() as wire:

@@ -9,16 +9,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
 from service.bandits.networks import Network
 from service.bandits.policies.encoder import Encoder
-from service.log.stores.memory import MemoryStore
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact
-from service.state.events import VersionActivated, VersionStaged, decode_event, encode_event
+from service.state.events import VersionActivated, VersionStaged, decode_event
 from service.state.learner import Learner
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 
@@ -313,32 +311,3 @@ def test_settings_that_keep_the_head_keep_its_version(wire: Wire) -> None:
     assert wire.policy("net")["versions"] == before["versions"]
     wire.redefine(policies={"net": {**NET, "hidden": [4]}})
     assert wire.policy("net")["version"] == 0
-
-
-def test_after_a_version_of_an_older_schema_the_next_one_is_taken() -> None:
-    """Version 1 was staged and activated by a Forage of schema 1: it is passed over, its number is
-    in the log, and the version that training falls due for is another."""
-    store = MemoryStore()
-    with serving(store) as wire:
-        wire.redefine(policies={"net": NET})
-        teach(wire)
-        hand_over(wire, artifact(wire))
-        activated(wire)
-    blobs = store._experiments["shop"].blobs
-    [(name, content)] = blobs.items()
-    older = codec.pack(1, *codec.unpack(content, SNAPSHOT_SCHEMA))
-    events = store._experiments["shop"].events
-    digest = hashlib.sha256(older).hexdigest()
-    for position, event in [(at, decode_event(record)) for at, record in events.items()]:
-        if isinstance(event, VersionStaged) and event.artifact == name:
-            events[position] = encode_event(msgspec.structs.replace(event, artifact=digest))
-    blobs[digest] = older
-    store._experiments["shop"].snapshots.clear()
-    with serving(store) as wire:
-        status = wire.policy("net")
-        assert (status["version"], status["training_due"]) == (0, True)
-        learner = wire.services.journal.states["shop"].learners["net"]
-        _, number = learner.next_version
-        assert hand_over(wire, artifact(wire, number=number)).status_code == 202
-        activated(wire)
-        wire.until(lambda: wire.policy("net")["version"] == number)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import ConfigurationError, Damaged, LogGap, LogTooNew
+from service.errors import ConfigurationError, Damaged, LogGap, UnknownSchema
 from service.log.stores.base import Cut, Snapshot
 from service.log.stores.memory import MemoryStore
 from service.maintenance.archive.archiver import MARGIN_S
@@ -143,7 +143,7 @@ def test_an_index_of_a_newer_forage_or_of_another_program_is_refused(tmp_path: P
         archive = archive_at(shop.store, tmp_path)
         archive._index._db.execute("PRAGMA user_version = 2")
         archive.close()
-        with pytest.raises(LogTooNew, match="has layout 2, written by a newer Forage"):
+        with pytest.raises(UnknownSchema, match="has layout 2, written by a newer Forage"):
             await export(shop.store, tmp_path)
         path = tmp_path / "experiment=shop" / "_archive.db"
         path.write_bytes(b"not a database" * 100)

@@ -1,6 +1,5 @@
 """What an evaluation refuses: other candidates, weights that cannot be, slates by another name."""
 
-import json
 from random import Random
 from typing import Any
 
@@ -152,33 +151,6 @@ def test_arms_that_the_request_names_are_nobodys_shortlist() -> None:
     result = found(store, least_effective=1.0)
     assert refusals(result) == dict.fromkeys(policies)
     assert result.shortlists == 0
-
-
-def as_schema_5(store: MemoryStore) -> Changed:
-    """The same log with rows as an older Forage wrote them."""
-    rows = {}
-    for decision in decisions_of(store):
-        body = json.loads(encode_decision(decision))["decision"]
-        body.pop("shortlist", None)
-        rows[decision.id] = json.dumps({"schema": 5, "decision": body}).encode()
-    return Changed(store, rows)
-
-
-def test_a_row_of_an_older_log_counts_as_a_shortlist_where_its_policy_retrieved(
-    retrieved: MemoryStore,
-) -> None:
-    older = as_schema_5(retrieved)
-    assert {decision.shortlist for decision in decisions_of(older)} == {None}
-    refused = refusals(found(older))
-    assert "shortlists that ts made" in str(refused["random"])
-    assert refused["ts"] is None
-    assert run_virtual(Audit(older, "shop").run()).clean
-
-
-def test_a_row_of_an_older_log_over_the_whole_catalogue_is_none() -> None:
-    store = as_schema_5(bought(catalogue(random={"kind": "random"}), 80))
-    result = found(store, least_effective=1.0)
-    assert (refusals(result), result.shortlists) == ({"random": None}, 0)
 
 
 @pytest.mark.parametrize(("field", "value"), [("policy", "random"), ("catalogue", 801)])

@@ -9,15 +9,12 @@ import pytest
 from service.bandits.posterior.gradient_rows import cholesky
 from service.bandits.posterior.logistic import implicit_step
 from service.definition.experiment import Definition
-from service.definition.features import LARGEST, Schema
+from service.definition.features import LARGEST
 from service.definition.select_request import SelectRequest
-from service.definition.view import LARGEST_PRODUCT, View
 from service.errors import Invalid
 from service.http.services import Services
-from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
-from service.state.events import ExperimentDefined, encode_event
 from tests.support.clock import run_virtual
 from tests.unit.audited import live
 from tests.unit.test_policy_settings import KINDS
@@ -136,33 +133,6 @@ def test_the_same_product_of_bounded_numbers_is_taken(bounds: dict[str, float]) 
         await play(services, 18, lambda rng: size, 10)
 
     run_virtual(live(MemoryStore(), scenario))
-
-
-@pytest.mark.parametrize("policy", ["linucb", "lints", "greedy", "forgetful", "windowed"])
-def test_a_product_beyond_all_bounds_that_an_older_log_has_overflows_nothing(policy: str) -> None:
-    async def scenario(services: Services) -> None:
-        logged = definition(POLICIES[policy], 18, CROSS).model_dump(mode="json")
-        event = ExperimentDefined(at=0.0, revision=1, schema_version=1, definition=logged)
-        entry = Append("e", encode_event(event), {"revision/1": ""})
-        await services.journal.append(entry, event)
-        await play(services, 18, lambda rng: LARGEST, 20)
-
-    run_virtual(live(MemoryStore(), scenario))
-
-
-def test_products_are_clipped_alike_however_they_are_made() -> None:
-    parsed = definition({"kind": "linucb"}, 18, CROSS, f"{CROSS} x price")
-    schema = Schema(parsed.features)
-    view = View(schema, parsed.features_of(parsed.policies["p"]))
-    assert view.unbounded == [CROSS, f"{CROSS} x price"]
-    context, arms = np.full(schema.context.width, LARGEST), np.array([[LARGEST], [-2.0]])
-    rows = view.arm_part(arms) * view.context_part(context)
-    assert rows[:, -2].tolist() == [LARGEST_PRODUCT, LARGEST_PRODUCT]
-    assert rows[:, -1].tolist() == [LARGEST_PRODUCT * LARGEST, LARGEST_PRODUCT * -2.0]
-    x = np.column_stack([np.tile(context, (2, 1)), arms])
-    assert np.array_equal(view.rows(x), rows)
-    assert np.array_equal(view.rows(x[:1]), rows[:1])
-    assert np.array_equal(view.design(context[None], arms), rows)
 
 
 def test_a_difference_that_rounding_left_nothing_of_is_factored_by_what_it_is_of() -> None:

@@ -17,7 +17,7 @@ from service.definition.features import Schema
 from service.definition.view import View
 from service.security.entropy import Entropy
 from service.serving.scoring import decide
-from service.state.events import EPOCHS, Decision, Shown, encode_decision
+from service.state.events import SCHEMA, Decision, Shown, encode_decision
 from service.state.learner import Learner
 
 FEATURES = Features.model_validate(
@@ -219,4 +219,4 @@ def test_a_decision_is_written_as_its_record_is() -> None:
     record = msgspec.json.decode(written)
     assert list(record) == ["schema", "decision", "crc"]
     assert msgspec.json.encode(record) == written
-    assert record["schema"] == EPOCHS - 1
+    assert record["schema"] == SCHEMA

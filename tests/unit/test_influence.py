@@ -216,7 +216,7 @@ def test_a_row_of_a_quarter_of_the_weight() -> None:
 
 @pytest.mark.parametrize("policy", HEADS)
 def test_a_settlement_of_weight_one_is_what_it_was_without_a_weight(policy: str) -> None:
-    """To the last bit: an old log has none."""
+    """To the last bit: the log leaves out a weight of 1."""
     log, plain = log_of(policy), log_of(policy)
     for number, x in enumerate(np.random.default_rng(3).standard_normal((5, 8)).tolist()):
         learn(log, f"d{number}", 1.0, x, 1.0)

@@ -129,8 +129,7 @@ def test_what_is_completed_stays_as_it_is_when_it_is_read_and_completed_again(
     assert Features.model_validate(once.model_dump(mode="json")).completed() == once
 
 
-def test_a_logged_feature_without_a_clip_keeps_its_meaning() -> None:
-    """As an older Forage wrote it, every setting told, and as this one tells it again."""
+def test_a_logged_feature_without_a_clip_has_none() -> None:
     logged = {"type": "numeric", "center": 0.0, "scale": 10.0, "default": None}
     assert encoded(logged, 9.9e9) == [9.9e8]
     served = Definition.model_validate(

@@ -57,7 +57,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"kind": "greedy", "regressor": "forest"}, "regressor", "'linear', 'neural' or 'popularity'"),
     ({"kind": "static", "loss": "hinge"}, "loss", "'log' or 'squared'"),
     ({"kind": "static", "embedding": 0}, "embedding", "greater than 0"),
-    ({"kind": "neural_linucb", "training": {"window": -1}}, "p", "greater than or equal"),
 ]
 
 

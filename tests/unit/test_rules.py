@@ -100,7 +100,6 @@ def test_what_is_drawn_has_a_chance(w: list[float], seed: int) -> None:
 def test_a_seed_points_into_0_1_by_its_first_53_bits(seed: int) -> None:
     assert 0 <= rules.point_of(seed) < 1
     assert rules.point_of(seed) == (seed // 2**10) / 2**53
-    assert rules.point_of(seed, twister=True) == Random(seed).random()
 
 
 def test_20000_choices_have_the_shares_of_p_within_4_standard_errors() -> None:

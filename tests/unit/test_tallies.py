@@ -1,12 +1,9 @@
 """What came of each arm: counted in the fold, kept in snapshots, bounded."""
 
-from dataclasses import replace
-
 import pytest
 
 from service.definition.experiment import RewardRules
-from service.state import codec, reward_statistics
-from service.state.artifacts import SNAPSHOT_SCHEMA
+from service.state import reward_statistics
 from service.state.events import Settled, SettledReward
 from service.state.fold import State
 from service.state.reward_statistics import ArmRewardSums, RewardSums, interval, lead
@@ -71,23 +68,6 @@ def test_arms_come_back_from_a_snapshot_and_count_on() -> None:
     other.apply(len(log.records), event)
     assert sums(other, "linucb") == sums(log.state, "linucb")
     assert other.snapshot().payload == log.state.snapshot().payload
-
-
-def test_an_older_snapshot_counts_arms_from_where_it_stands() -> None:
-    """A correction of what came before is none of its arms'."""
-    log = opened()
-    shown = log.settle("linucb", {"food1": 0.0})
-    snapshot = log.state.snapshot()
-    meta, arrays = codec.unpack(snapshot.payload, SNAPSHOT_SCHEMA)
-    older = {name: array for name, array in arrays.items() if not name.startswith("arms.")}
-    assert len(older) < len(arrays)
-    state = State.restore(replace(snapshot, payload=codec.pack(SNAPSHOT_SCHEMA, meta, older)))
-    assert state.arm_reward_sums["linucb"].begins == snapshot.position
-    state.arm_reward_sums["linucb"].begins += 1  # the settlement was the last event before it
-    log.correct(shown, 1.0)
-    state.apply(len(log.records), log.records[-1][0])
-    assert sums(state, "linucb") == {}
-    assert state.reward_sums["linucb"].total == 1.0
 
 
 def test_of_a_full_table_the_arms_of_the_catalogue_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.encoder import COLD_SHARE
-from service.errors import Damaged, LogGap, LogTooNew
+from service.errors import Damaged, LogGap, UnknownSchema
 from service.serving.attributions import attributions
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
@@ -278,11 +278,11 @@ def test_an_artifact_of_another_policys_shape_is_damaged() -> None:
             read_artifact(log.state.learners["p"], staged(other)[1])
 
 
-def test_a_cut_artifact_is_damaged_and_one_of_a_newer_schema_too_new() -> None:
+def test_a_cut_artifact_is_damaged_and_one_of_another_schema_unknown() -> None:
     log, artifact = staged(UCB)
     learner = log.state.learners["p"]
     with pytest.raises(Damaged):
         read_artifact(learner, artifact[:-1])
     meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA)
-    with pytest.raises(LogTooNew):
+    with pytest.raises(UnknownSchema):
         read_artifact(learner, codec.pack(SNAPSHOT_SCHEMA + 1, meta, arrays))

@@ -130,8 +130,7 @@ class Memory:
 
     def restore(self, arrays: dict[str, Stored]) -> None:
         self.positions, self.rewards = arrays["positions"].tolist(), arrays["rewards"].tolist()
-        weights = arrays.get("weights", np.ones(len(self)))  # an older snapshot has none
-        self.weights = weights.tolist()
+        self.weights = arrays["weights"].tolist()
         self.keys, self.arms = unpack_names(arrays["keys"]), unpack_names(arrays["arms"])
         self._x = np.array(arrays["x"], float).reshape(len(self), self._x.shape[1])
         self.keep(np.ones(len(self), bool))

@@ -6,7 +6,6 @@ of rows that an arm wins is its propensity; the arm is drawn from those shares, 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from random import Random
 
 import numpy as np
 import numpy.typing as npt
@@ -100,11 +99,9 @@ def floor(p: Array, epsilon: float) -> Array:  # (..., K)
     return np.asarray((1 - epsilon) * p + epsilon / p.shape[-1])
 
 
-def point_of(seed: int, *, twister: bool = False) -> float:
-    """Where in [0, 1) a seed of 63 random bits points to: its first 53 bits. twister: as the log's
-    schemas up to `events.TWISTER` had it, from a generator that took longer to seed than all
-    else."""
-    return Random(seed).random() if twister else (seed >> 10) * 2.0**-53
+def point_of(seed: int) -> float:
+    """Return the point in [0, 1) that a seed of 63 random bits stands for: its first 53 bits."""
+    return (seed >> 10) * 2.0**-53
 
 
 def choose(weights: Array, point: float) -> int:

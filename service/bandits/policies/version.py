@@ -7,7 +7,7 @@ import numpy as np
 from service.bandits.influence import SURPRISE
 from service.bandits.policies.encoder import Encoder
 from service.bandits.policies.memory import Memory
-from service.bandits.posterior import Bank, Head, LogisticHead
+from service.bandits.posterior import Bank, Head
 from service.bandits.posterior.base import Meta, Observation, Stored, pack_names, part, unpack_names
 from service.bandits.settled import SettledReward
 from service.definition.features import Array
@@ -110,8 +110,6 @@ class Version:
             if weight and outcome.withdrawn:
                 self.head.withdraw(row._replace(reward=was), left)
             elif weight:
-                if isinstance(self.head, LogisticHead) and not outcome.at_once:
-                    weight = 0.0
                 self.head.revise(row._replace(weight=weight), was)
         self._forget(position, sum(one.was is None for one in outcomes))
 
@@ -259,5 +257,5 @@ class Version:
         self.doubt = float(meta["doubt"])
         if "without" in arrays:
             self.without = frozenset(unpack_names(arrays["without"]))
-        count, total = meta.get("sizes", (0, 0.0))  # an older snapshot has none
+        count, total = meta["sizes"]
         self.sizes = int(count), float(total)

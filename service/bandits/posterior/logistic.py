@@ -200,9 +200,8 @@ class LogisticHead(GaussianHead):
         scalars = arrays["scalars"].tolist()
         self.base, self.n, self._clicks, self._taken, self._information = scalars
         names = unpack_names(arrays["pending.names"])
-        rewards = arrays["pending.rewards"]
-        weights = arrays.get("pending.weights", np.ones(len(rewards)))  # an older snapshot has none
-        rows = zip(arrays["pending.phi"], rewards.tolist(), weights.tolist(), strict=True)
+        rewards, weights = arrays["pending.rewards"].tolist(), arrays["pending.weights"].tolist()
+        rows = zip(arrays["pending.phi"], rewards, weights, strict=True)
         self._pending = [
             Observation(arm, phi.copy(), reward, key, weight)
             for key, arm, (phi, reward, weight) in zip(names[::2], names[1::2], rows, strict=True)

@@ -89,11 +89,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class KeptRow:
-    """A listed decision row.
-
-    number   grows in the order of an experiment's rows; gaps are no loss
-    id       empty where an older Forage kept a row in Redis without it
-    """
+    """A listed decision row. number: grows in the order of an experiment's rows; gaps are no
+    loss."""
 
     number: int
     id: str

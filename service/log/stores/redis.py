@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 from service.clock import SYSTEM, Clock
-from service.errors import LogTooNew, StoreError, StoreUnavailable
+from service.errors import StoreError, StoreUnavailable, UnknownSchema
 from service.log.stores import redis_commit, redis_restoring
 from service.log.stores import redis_tables as tables
 from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Part, Removal
@@ -70,13 +70,11 @@ class RedisStore(Store):
                 await redis_restoring.check_whole(redis)
             await redis.do("SET", "forage:layout", LAYOUT, "NX")
             layout = int(await redis.do("GET", "forage:layout"))
-            if layout > LAYOUT:
-                raise LogTooNew(
-                    f"{redis.name} has layout {layout}, written by a newer Forage; "
-                    f"this one knows {LAYOUT}"
+            if layout != LAYOUT:
+                raise UnknownSchema(
+                    f"{redis.name} has layout {layout}, and this Forage reads layout {LAYOUT}: "
+                    "start the Forage that wrote it"
                 )
-            if layout < LAYOUT:
-                await redis.do("SET", "forage:layout", LAYOUT)
         except BaseException:
             await self.close()
             raise

@@ -4,7 +4,7 @@ Of one experiment, all in one hash slot (`forage:{zooplus}:...`):
 
     events            stream; the entry id is `0-<position>`, numbered by Redis itself (XADD 0-*)
     checksum          string: position and checksum of the last event
-    mark:<identity>   string `<position> <value>`; those of an older Forage expire by themselves
+    mark:<identity>   string `<position> <value>`
     mark_ages         sorted set: identity -> keep_until, of marks that may be forgotten
     decisions         stream of decision rows, in their order: payload `p`, id `i`
     decision_at       hash: decision -> its entry id in `decisions`
@@ -28,12 +28,10 @@ from collections.abc import Sequence
 
 Command = tuple[object, ...]
 
-LAYOUT = 2
-"""Of the keys above. Raised when an older Forage could not use them."""
+LAYOUT = 1
+"""The number of the keys above. Raise it with every change of them."""
 MOST_SKEW_S = 60.0
-"""Between the clock of a service and that of Redis, by which marks of an older Forage expire."""
-OLD_MARGIN_S = 300.0
-"""An older Forage let its marks expire so long after `keep_until`."""
+"""Seconds between the clock of a service and that of Redis beyond which nothing is written."""
 EXPERIMENTS = "forage:experiments"
 PROCESSES = ("forage:processes", "forage:doing")
 
@@ -86,7 +84,7 @@ local function age(first, last, keep_until)  -- of KEYS
   redis.call('ZADD', ages, unpack(aged))
 end
 
--- As state/checksum.py; it begins anew where an older Forage appended last.
+-- As state/checksum.py.
 local function sum(payload)
   if not since then
     local before = string.format('%d', position - 1)
@@ -245,12 +243,10 @@ end
 local rows = 0
 for _, row in ipairs(redis.call('XRANGE', KEYS[5], '-', '0-' .. ARGV[2], 'COUNT', ARGV[4])) do
   local id = row[2][4]
-  if id and ARGV[5] == '1' and redis.call('ZSCORE', KEYS[7], id) then break end
+  if ARGV[5] == '1' and redis.call('ZSCORE', KEYS[7], id) then break end
   redis.call('XDEL', KEYS[5], row[1])
-  if id then
-    redis.call('HDEL', KEYS[6], id)
-    redis.call('ZREM', KEYS[7], id)
-  end
+  redis.call('HDEL', KEYS[6], id)
+  redis.call('ZREM', KEYS[7], id)
   rows = rows + 1
 end
 if rows > 0 then redis.call('HINCRBY', KEYS[8], 'trimmed', rows) end

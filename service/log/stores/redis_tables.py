@@ -25,7 +25,6 @@ from service.log.stores.redis_scripts import (
     FORGET,
     LAST,
     MOVE_TO,
-    OLD_MARGIN_S,
     SAVE_SNAPSHOT,
     TRIM,
     Command,
@@ -57,8 +56,7 @@ async def page(
         case "decisions":
             found = await _range(redis, experiment, "decisions", int(after), limit)
             return [
-                KeptRow(number, fields.get(b"i", b"").decode(), fields[b"p"])
-                for number, fields in found
+                KeptRow(number, fields[b"i"].decode(), fields[b"p"]) for number, fields in found
             ], START
         case "marks":
             return await _marks(redis, experiment, after, limit)
@@ -102,19 +100,13 @@ async def _marks(
     if not keys:
         return [], str(int(following)) if int(following) else START
     identities = [key.decode().removeprefix(prefix) for key in keys]
-    commands: list[Command] = [("ZMSCORE", key_of(experiment, "mark_ages"), *identities)]
-    commands += [(name, key) for key in keys for name in ("GET", "PEXPIRETIME")]
-    ages, *replies = await redis.all(commands)
+    ages, texts = await redis.all(
+        [("ZMSCORE", key_of(experiment, "mark_ages"), *identities), ("MGET", *keys)]
+    )
     found = []
-    for identity, age, text, expires_ms in zip(
-        identities, ages, replies[::2], replies[1::2], strict=True
-    ):
+    for identity, age, text in zip(identities, ages, texts, strict=True):
         if text is not None:
-            known, keep_until = mark(text.decode()), None
-            if age is not None:
-                keep_until = float(age)
-            elif expires_ms > 0:
-                keep_until = expires_ms / 1000 - OLD_MARGIN_S
+            known, keep_until = mark(text.decode()), None if age is None else float(age)
             found.append(KeptMark(identity, known.value, known.position, keep_until))
     return found, str(int(following)) if int(following) else START
 

@@ -20,10 +20,10 @@ from typing import TypeVar
 from service.errors import (
     ConfigurationError,
     Damaged,
-    LogTooNew,
     StoreError,
     StoreLocked,
     StoreUnavailable,
+    UnknownSchema,
 )
 from service.log.stores.store import SECRET_BYTES
 from service.security.files import PRIVATE, create_private, keep_private
@@ -31,8 +31,8 @@ from service.security.files import PRIVATE, create_private, keep_private
 T = TypeVar("T")
 
 APPLICATION = 0x466F7267  # "Forg", in the file's header, marks our files
-LAYOUT = 2
-"""Of the tables, in the file's header. Raised when an older Forage could not use the file."""
+LAYOUT = 1
+"""The number of the tables, in the file's header. Raise it with every change of them."""
 BESIDE = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite takes for parts of a database."""
 UNREADABLE = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS")
@@ -58,11 +58,13 @@ CREATE TABLE marks (
     value TEXT NOT NULL, position INTEGER NOT NULL, keep_until REAL,
     PRIMARY KEY (experiment, identity)
 ) WITHOUT ROWID;
+CREATE INDEX marks_by_age ON marks (experiment, keep_until);
 CREATE TABLE decisions (
     number INTEGER PRIMARY KEY,  -- rows lie in the order they came
     experiment TEXT NOT NULL, id TEXT NOT NULL, payload BLOB NOT NULL,
     UNIQUE (experiment, id)
 );
+CREATE INDEX decisions_in_order ON decisions (experiment);  -- and by number, as any index
 CREATE TABLE decision_counts (
     experiment TEXT NOT NULL, policy TEXT NOT NULL, decisions INTEGER NOT NULL,
     PRIMARY KEY (experiment, policy)
@@ -81,39 +83,22 @@ CREATE TABLE blobs (
     experiment TEXT NOT NULL, key TEXT NOT NULL, payload BLOB NOT NULL,
     PRIMARY KEY (experiment, key)
 );
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = 1;
-COMMIT;
-"""
-
-SINCE_LAYOUT_1 = """
-CREATE {0} TABLE origins (
+CREATE TABLE origins (
     experiment TEXT PRIMARY KEY, position INTEGER NOT NULL, payload BLOB NOT NULL
 );
-CREATE {0} TABLE readers (
+CREATE TABLE readers (
     experiment TEXT NOT NULL, reader TEXT NOT NULL,
     position INTEGER NOT NULL, row INTEGER NOT NULL,
     PRIMARY KEY (experiment, reader)
 ) WITHOUT ROWID;
-CREATE {0} TABLE removed (
+CREATE TABLE removed (
     experiment TEXT PRIMARY KEY, trimmed INTEGER NOT NULL, erased INTEGER NOT NULL
 ) WITHOUT ROWID;
-"""
-"""New in layout 2. A reader of an older file has them empty, as temporary tables."""
-
-LATER = {
-    "checksums": """CREATE {0} TABLE IF NOT EXISTS checksums (
-        experiment TEXT PRIMARY KEY, position INTEGER NOT NULL, checksum TEXT NOT NULL
-    ) WITHOUT ROWID""",  # of each log
-    "secret_seal": "CREATE {0} TABLE IF NOT EXISTS secret_seal (fingerprint TEXT NOT NULL)",
-}
-"""Tables that an older Forage does not mind. A reader of its file has them as temporary ones."""
-
-UPGRADE = f"""
-BEGIN IMMEDIATE;
-{SINCE_LAYOUT_1.format("")}
-CREATE INDEX marks_by_age ON marks (experiment, keep_until);
-CREATE INDEX decisions_in_order ON decisions (experiment);  -- and by number, as any index
+CREATE TABLE checksums (
+    experiment TEXT PRIMARY KEY, position INTEGER NOT NULL, checksum TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE secret_seal (fingerprint TEXT NOT NULL);
+PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {LAYOUT};
 COMMIT;
 """
@@ -196,15 +181,11 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 def connect_to_write(path: Path) -> sqlite3.Connection:
     create_private(path)
     with _connection(path, "rw") as db:
-        layout = _layout(db, path)
+        is_ours = _has_tables(db, path)
         for suffix in BESIDE:
-            keep_private(path.with_name(path.name + suffix))  # it is ours
-        if layout == 0:
+            keep_private(path.with_name(path.name + suffix))
+        if not is_ours:
             db.executescript(TABLES)
-        if _layout(db, path) == 1:
-            db.executescript(UPGRADE)
-        for statement in LATER.values():
-            db.execute(statement.format(""))
         if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise ConfigurationError(f"FORAGE_STORE: {path} lies on a file system without WAL")
         db.execute("PRAGMA synchronous = FULL")
@@ -221,7 +202,7 @@ def connect_to_write_back(path: Path) -> sqlite3.Connection:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
     with _connection(path, "rw") as db:
         db.execute("PRAGMA synchronous = FULL")  # pages written back are in the WAL for good
-        _layout(db, path)  # a checkpoint is of a file that was read
+        _has_tables(db, path)  # a checkpoint is of a file that was read
         return db
 
 
@@ -230,14 +211,8 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     if not path.exists():
         raise StoreUnavailable(f"{path} does not exist yet: the service creates it when it starts")
     with _connection(path, "ro") as db:
-        layout = _layout(db, path)
-        if layout == 0:
+        if not _has_tables(db, path):
             raise StoreUnavailable(f"{path} has no tables yet: the service creates them")
-        if layout == 1:
-            db.executescript(SINCE_LAYOUT_1.format("TEMP"))
-        known = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-        for table in LATER.keys() - known:
-            db.execute(LATER[table].format("TEMP"))
         return db
 
 
@@ -255,19 +230,21 @@ def _connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         raise
 
 
-def _layout(db: sqlite3.Connection, path: Path) -> int:
-    """0: the tables are still to be made. Raises LogTooNew, ConfigurationError."""
+def _has_tables(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether the tables are there. Raises UnknownSchema for tables of another layout, and
+    ConfigurationError for the database of another program."""
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (layout,) = db.execute("PRAGMA user_version").fetchone()
     if application == APPLICATION:
-        if layout > LAYOUT:
-            raise LogTooNew(
-                f"{path} has layout {layout}, written by a newer Forage; this one knows {LAYOUT}"
+        if layout != LAYOUT:
+            raise UnknownSchema(
+                f"{path} has layout {layout}, and this Forage reads layout {LAYOUT}: start the "
+                "Forage that wrote it"
             )
-        return int(layout)
+        return True
     if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
         raise ConfigurationError(f"FORAGE_STORE: {path} is the database of another program")
-    return 0
+    return False
 
 
 def hold(path: Path) -> int:

@@ -42,9 +42,7 @@ def find(db: sqlite3.Connection, path: Path, *, readonly: bool) -> bytes | None:
     secret = sqlite_file.secret(path, tighten=not readonly)
     expect_fitting(db, path, secret)
     if not readonly and _sealed(db) is None:
-        if not used:
-            raise ConfigurationError(EMPTY.format(key=key, path=path))
-        seal(db, secret)  # of an older Forage
+        raise ConfigurationError(EMPTY.format(key=key, path=path))
     return secret
 
 

@@ -124,7 +124,7 @@ def head(db: sqlite3.Connection, experiment: str) -> int:
 
 
 def checksum(db: sqlite3.Connection, experiment: str, position: int) -> str:
-    """Of the log up to its last event; it begins anew where an older Forage appended that."""
+    """Return the checksum of the log up to its last event, which has this position."""
     query = "SELECT checksum FROM checksums WHERE experiment = ? AND position = ?"
     (found,) = db.execute(query, (experiment, position)).fetchone() or (begin(position),)
     return str(found)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from service.errors import Damaged, LogTooNew
+from service.errors import Damaged, UnknownSchema
 from service.log.stores.sqlite_file import ours, transaction
 from service.security.files import make_private
 from service.state.events import Expired, Learned, outcomes
@@ -155,7 +155,7 @@ class Index:
         elif application != APPLICATION:
             raise Damaged(f"{self._path} is the database of another program")
         elif layout > LAYOUT:
-            raise LogTooNew(
+            raise UnknownSchema(
                 f"{self._path} has layout {layout}, written by a newer Forage; this one knows "
                 f"{LAYOUT}"
             )

@@ -80,9 +80,9 @@ def _layout(found: bytes | str | None) -> Check:
     if found is None:
         return ok("layout", "empty: the first `forage serve` lays it out")
     layout = int(found)
-    if layout > LAYOUT:
-        say = f"layout {layout} was written by a newer Forage; this one knows {LAYOUT}"
-        return fault("layout", say, "run that version")
+    if layout != LAYOUT:
+        say = f"layout {layout}, and this Forage reads layout {LAYOUT}"
+        return fault("layout", say, "run the Forage that wrote it")
     return ok("layout", f"layout {layout}")
 
 

@@ -62,10 +62,7 @@ def examine_sqlite(settings: Settings) -> Iterator[Check]:
 def _database(db: sqlite3.Connection, path: Path, settings: Settings) -> Iterator[Check]:
     (layout,) = db.execute("PRAGMA user_version").fetchone()
     bytes_used = path.stat().st_size
-    say = f"{path}: layout {layout}"
-    if layout < sqlite_file.LAYOUT:
-        say += f"; the next `forage serve` makes it {sqlite_file.LAYOUT}"
-    yield ok("store", f"{say}, {size(bytes_used)}")
+    yield ok("store", f"{path}: layout {layout}, {size(bytes_used)}")
     (mode,) = db.execute("PRAGMA journal_mode").fetchone()
     if mode == "wal":
         say = "write-ahead log; the service writes it with synchronous=FULL: an acknowledged write "

@@ -1,0 +1,154 @@
+"""The frozen log of tests/data: how it is written and read.
+
+`python -m tests.unit.frozen_log` writes it anew, with the state that this Forage folds from it.
+Do so only together with a new number of a schema.
+"""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from service.state.events import (
+    AnyEvent,
+    Decision,
+    EpochOpened,
+    Erased,
+    Expired,
+    Shortlist,
+    Skipped,
+    decode_event,
+    encode_decision,
+    encode_event,
+)
+from service.state.events import Shown as ShownArm
+from service.state.fold import State
+from service.state.snapshot import Snapshot
+from tests.unit.folding import POLICIES, Log, shop
+
+DATA = Path(__file__).parents[1] / "data"
+LOG, DECISION = DATA / "log.jsonl", DATA / "decision.json"
+SNAPSHOT, STATE = DATA / "snapshot.bin", DATA / "state.json"
+
+
+class FrozenRecord(NamedTuple):
+    """artifact: the blob that a `VersionStaged` names."""
+
+    payload: bytes
+    event: AnyEvent
+    artifact: bytes | None
+
+
+def read() -> list[FrozenRecord]:
+    found = []
+    for line in LOG.read_text().splitlines():
+        record = json.loads(line)
+        payload = record["record"].encode()
+        artifact = record["artifact"] and base64.b64decode(record["artifact"])
+        found.append(FrozenRecord(payload, decode_event(payload), artifact))
+    return found
+
+
+def described(state: State) -> dict[str, Any]:
+    """What a state holds, as JSON: of each array of a head its shape, sum and Euclidean norm."""
+    policies = {}
+    for name, learner in state.learners.items():
+        head, sums = learner.active.head, state.reward_sums[name]
+        policies[name] = {
+            "version": learner.active.number,
+            "rewards": learner.rewards,
+            "count": sums.count,
+            "total": sums.total,
+            "head": {
+                part: [list(array.shape), float(array.sum()), float(np.linalg.norm(array))]
+                for part, array in ({} if head is None else head.arrays()).items()
+            },
+        }
+    return {
+        "position": state.position,
+        "revision": state.revision,
+        "arms": sorted(state.arms),
+        "skips": state.skips,
+        "policies": policies,
+    }
+
+
+def written() -> tuple[Log, Snapshot]:
+    """A log with every type of event, and a snapshot in the middle of it."""
+    log = Log()
+    log.define(shop(linucb={"kind": "linucb"}))
+    log.settle("linucb", {"toy1": 1.0})
+    log.delete()
+    log.define(shop())
+    log.upsert("food9", {"kind": "food"})
+    log.remove("food2")
+    log.write(Skipped(at=0.0, position=log.state.position + 1, reason="damaged"))
+    _settle_some(log, 24)
+    for policy in ("neural", "ensemble", "static"):
+        log.stage(policy, lag=3)
+        log.activate(policy)
+    snapshot = log.state.snapshot()
+    log.write(EpochOpened(at=0.0, epoch=1, kept=log.state.position, last=99, rows=0))
+    log.change("changing", [], log.state.position)
+    log.reset("popularity")
+    _settle_some(log, 12)
+    first = log.settled[1].event.decision
+    log.write(Erased(at=0.0, decisions=[first], positions=[]))
+    return log, snapshot
+
+
+def _settle_some(log: Log, count: int) -> None:
+    """Rewards, defaults, corrections and a withdrawal, of each policy in turn."""
+    arms = sorted(log.state.arms)
+    for number, policy in zip(range(count), [*POLICIES] * count, strict=False):
+        arm, other = arms[number % len(arms)], arms[(number + 3) % len(arms)]
+        shown = log.settle(
+            policy, {arm: float(number % 2), other: 0.5}, {"pet": "dog", "age": number}
+        )
+        if number % 4 == 1:
+            log.correct(log.settle(policy, {arm: 0.0}, kind=Expired), 1.0)
+        if number % 8 == 3:
+            log.withdraw(shown, other)
+
+
+DECIDED = Decision(
+    id="abcdefghijklmnopqrstuv",
+    at=1.5,
+    policy="linucb",
+    assignment=0.25,
+    model_version="linucb/0@7",
+    schema_version=1,
+    unit=None,
+    context={"pet": "cat", "age": 3.0},
+    arms=["toy1", "food1"],
+    inline={"food1": {"kind": "food"}},
+    probabilities=[0.75, 0.25],
+    seed=123,
+    bank=5,
+    shown=[ShownArm("food1", 0.25, [1.0, 0.0, 0.3], True)],
+    slate=0.25,
+    reward_by=60.0,
+    accept_until=120.0,
+    deferred=True,
+    key="shop",
+    shortlist=Shortlist("linucb", "scan", 900, 1, 3, 1),
+    epoch=1,
+)
+
+
+def main() -> None:
+    log, snapshot = written()
+    with LOG.open("w") as file:
+        for event, artifact in log.records:
+            packed = artifact and base64.b64encode(artifact).decode()
+            line = {"record": encode_event(event).decode(), "artifact": packed}
+            file.write(json.dumps(line) + "\n")
+    SNAPSHOT.write_bytes(snapshot.payload)
+    STATE.write_text(json.dumps(described(log.state), indent=1) + "\n")
+    DECISION.write_bytes(encode_decision(DECIDED))
+
+
+if __name__ == "__main__":
+    main()
