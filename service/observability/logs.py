@@ -25,7 +25,7 @@ SECRETS = [
     (re.compile(r"(?i)\b((?:x-api-key|authorization)['\"]?\s*[:=,]\s*b?['\"]?)"
                 r"(?!(?:bearer|basic)\s)[^\s'\",;]+"), rf"\1{HIDDEN}"),
     (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/@]*:[^\s@]*@"), rf"\1{HIDDEN}@"),
-    (re.compile(r"(?i)\b(sentinel_password=)[^\s&'\"]+"), rf"\1{HIDDEN}"),
+    (re.compile(r"(?i)\b((?:sentinel_)?password=)[^\s&'\"]+"), rf"\1{HIDDEN}"),
     (re.compile(r"(?i)\b(FORAGE_TOKEN_KEYS['\"]?\s*[:=]\s*['\"]?)[^\s'\"]+"), rf"\1{HIDDEN}"),
     (re.compile(r"(?<![\w-])[\w-]{80,}(?![\w-])", re.ASCII), HIDDEN),  # tokens: 120 and more
 ]  # fmt: skip

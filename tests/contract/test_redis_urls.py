@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from unittest.mock import ANY
 
 import pytest
@@ -23,35 +23,72 @@ from service.log.stores import open_store
 from service.log.stores.base import Appended
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
+from service.log.stores.redis_url import client_of, name_of
 from tests.support.stores import event
 
 PATIENT = Patience(connect_s=30.0, reply_s=30.0)
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    "url",
     [
-        (
-            "redis://host/0?ssl_cert_reqs=none",
-            "'ssl_cert_reqs' is no option of redis://.*rediss://",
-        ),
-        ("redis://host/0?timeout=3", "'timeout' is no option of redis://; it takes none"),
-        ("redis://host/0?db=1", "'db' is no option"),
-        ("rediss://host/0?ssl_cert_reqs=perhaps", "ssl_cert_reqs: use required, optional, none"),
-        ("rediss://host/0?ssl_ca_certs=/none.pem", "ssl_ca_certs: /none.pem cannot be read"),
-        ("rediss://host/0?ssl_check_hostname=1", "ssl_check_hostname: use true, false"),
-        ("rediss://host/0?ssl=1", "'ssl' is no option of rediss://; it takes ssl_ca_certs"),
-        ("redis://one,two/0", "not a Redis URL"),
-        ("redis+sentinel://host:26379", "not a URL of Sentinels"),
-        ("redis+sentinel://host/shop/zero", "not a URL of Sentinels"),
-        ("redis+sentinel://:hunter2@host/shop?sentinel=1", "it takes sentinel_username"),
-        ("unix:///run/redis.sock?db=zero", "db: invalid literal"),
+        "redis://:hunter2@host/0?ssl_cert_reqs=none",
+        "redis://:hunter2@host/0?timeout=3",
+        "redis://:hunter2@host/0?protocol=3",
+        "redis://:hunter2@host/0?sentinel_password=hunter2",
+        "redis://:hunter2@host/zero",
+        "redis://:hunter2@host:port",
+        "redis://:hunter2@[host/0",
+        "redis://:hunter2@one,two/0",
+        "rediss://:hunter2@host/0?ssl_cert_reqs=perhaps",
+        "rediss://:hunter2@host/0?ssl=1",
+        "redis+sentinel://:hunter2@host:26379",
+        "redis+sentinel://:hunter2@host/shop/zero",
+        "redis+sentinel://:hunter2@host:port/shop",
+        "redis+sentinel://:hunter2@host/shop?sentinel=1",
+        "redis+sentinel://:hunter2@host/shop?ssl_certfile=a.pem",
+        "unix:///run/redis.sock?db=zero",
     ],
 )
-def test_what_a_url_may_not_say_is_said_in_words(url: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said) as raised:
+def test_a_url_that_is_wrong_is_refused_with_the_forms_that_are_right(url: str) -> None:
+    forms = r"use redis://.*rediss://.*unix://.*redis\+sentinel://.*ssl_ca_certs"
+    with pytest.raises(ConfigurationError, match=forms) as raised:
         open_store(url)
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "said"),
+    [
+        ("redis://", "redis://", {"host": "localhost", "port": 6379, "db": 0}),
+        (
+            "redis://ann:p%40ss@host:1/2",
+            "redis://host:1/2",
+            {"host": "host", "port": 1, "db": 2, "username": "ann", "password": "p@ss"},
+        ),
+        ("rediss://host", "rediss://host", {"host": "host", "port": 6379, "db": 0}),
+        ("unix:///run/r.sock?db=3", "unix:///run/r.sock", {"path": "/run/r.sock", "db": 3}),
+        (
+            "rediss+sentinel://:p@one,two:2/shop/4?sentinel_password=q&ssl_ca_certs=a.pem",
+            "rediss+sentinel://one,two:2/shop/4",
+            {"db": 4, "username": None, "password": "p"},
+        ),
+    ],
+)
+def test_a_url_names_a_redis(url: str, name: str, said: dict[str, Any]) -> None:
+    connection = client_of(url, 1, 1.0, 1.0).connection_pool.make_connection()
+    assert {setting: getattr(connection, setting) for setting in said} == said
+    assert name_of(url) == name
+
+
+def test_sentinels_have_their_own_password_and_the_same_tls() -> None:
+    url = "rediss+sentinel://:p@one,two:2/shop?sentinel_password=q&ssl_ca_certs=a.pem"
+    pool = client_of(url, 1, 1.0, 1.0).connection_pool
+    assert (pool.service_name, pool.is_master) == ("shop", True)
+    sentinels = [each.connection_pool.connection_kwargs for each in pool.sentinel_manager.sentinels]
+    assert [(each["host"], each["port"]) for each in sentinels] == [("one", 26379), ("two", 2)]
+    assert {each["password"] for each in sentinels} == {"q"}
+    assert {each["ssl_ca_certs"] for each in sentinels} == {"a.pem"}
 
 
 # -- TLS -------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.errors import StoreUnavailable
 from service.log.stores.redis_scripts import Command
-from service.log.stores.redis_url import RedisUrl
+from service.log.stores.redis_url import client_of, name_of
 
 CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
 WAITERS = 4
@@ -43,11 +43,10 @@ class RedisConnection:
 
     def __init__(self, url: str, replicas: int, patience: Patience) -> None:
         self.replicas, self._patience = replicas, patience
-        parsed = RedisUrl(url)
-        self.name = parsed.name
-        self._client = parsed.client(CONNECTIONS, patience.connect_s, patience.reply_s)
+        self._client = client_of(url, CONNECTIONS, patience.connect_s, patience.reply_s)
         waits_s = patience.block_s + patience.reply_s
-        self._waiter = parsed.client(WAITERS, patience.connect_s, waits_s)
+        self._waiter = client_of(url, WAITERS, patience.connect_s, waits_s)
+        self.name = name_of(url)
 
     async def close(self) -> None:
         await self._client.aclose()

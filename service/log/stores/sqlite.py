@@ -16,7 +16,6 @@ from service.errors import ConfigurationError, StoreError, StoreUnavailable
 from service.log.stores import sqlite_file, sqlite_secret
 from service.log.stores import sqlite_tables as tables
 from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Part, Removal
-from service.log.stores.sqlite_checkpoints import Checkpoints
 from service.log.stores.sqlite_commit import commit
 from service.log.stores.sqlite_identity import OpenedFiles
 from service.log.stores.store import SECRET, Cursor, Keyed, Ordered, Page, Store, Values
@@ -40,7 +39,6 @@ class SqliteStore(Store):
         self._lock: int | None = None
         self._reader = sqlite_file.Worker(self._path, sqlite_file.connect_to_read)
         self._writer = sqlite_file.Worker(self._path, sqlite_file.connect_to_write)
-        self._checkpoints = Checkpoints(self._path, self._writer)
         self._files = OpenedFiles(self._path)
 
     @classmethod
@@ -71,7 +69,6 @@ class SqliteStore(Store):
 
     async def close(self) -> None:
         await self._reader.close()
-        await self._checkpoints.close()
         await self._writer.close()
         self._files.close()
         if self._lock is not None:
@@ -82,9 +79,7 @@ class SqliteStore(Store):
         return await self._reader.run(tables.names)
 
     async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
-        outcomes = await self._write(partial(commit, entries=entries))
-        self._checkpoints.committed(len(entries))
-        return outcomes
+        return await self._write(partial(commit, entries=entries))
 
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
         loop = asyncio.get_running_loop()

@@ -8,8 +8,6 @@ import asyncio
 import fcntl
 import os
 import sqlite3
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -39,9 +37,9 @@ UNREADABLE = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORR
 """A bad sector is damage, and not an outage that ends."""
 STATEMENTS = 512  # prepared ones of a connection: the writer has one for each count of rows
 BUSY_S = 2.0  # nobody else writes, but for a person with a shell
-MOST_PAGES = 16_000  # of WAL, 64 MB: then a commit writes it back, if `Checkpoints` did not
+WAL_PAGES = 4_000
+"""Pages of the write-ahead log, 16 MB, after which a commit writes them back."""
 CACHE_KIB = 16_384
-NICENESS = 10
 
 TABLES = f"""
 BEGIN IMMEDIATE;
@@ -190,19 +188,9 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
             raise ConfigurationError(f"FORAGE_STORE: {path} lies on a file system without WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = ON")  # deleted bytes are overwritten in the file
-        db.execute(f"PRAGMA wal_autocheckpoint = {MOST_PAGES}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         db.execute("SELECT name FROM experiments LIMIT 1").fetchall()  # makes the WAL
-        return db
-
-
-def connect_to_write_back(path: Path) -> sqlite3.Connection:
-    """For checkpoints, in a thread of low priority."""
-    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-    with _connection(path, "rw") as db:
-        db.execute("PRAGMA synchronous = FULL")  # pages written back are in the WAL for good
-        _has_tables(db, path)  # a checkpoint is of a file that was read
         return db
 
 

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError, ResponseError
 from service.errors import ConfigurationError
 from service.log.stores.redis_fitness import durability, unfit
 from service.log.stores.redis_scripts import EXPERIMENTS, LAYOUT, MOST_SKEW_S, PROCESSES, key_of
-from service.log.stores.redis_url import RedisUrl
+from service.log.stores.redis_url import client_of
 from service.maintenance.doctor.checks import Check, fault, ok, size, warning
 from service.maintenance.doctor.sqlite import tail
 from service.settings import Settings
@@ -24,9 +24,7 @@ SET = "CONFIG SET {}, and the same in redis.conf"
 
 async def examine_redis(settings: Settings) -> list[Check]:
     try:
-        client: Redis = RedisUrl(settings.store).client(
-            1, TIMEOUT_S, TIMEOUT_S, decode_responses=True
-        )
+        client: Redis = client_of(settings.store, 1, TIMEOUT_S, TIMEOUT_S, decode_responses=True)
     except ConfigurationError as error:
         return [fault("store", str(error), "correct FORAGE_STORE")]
     found: list[Check] = []
