@@ -132,8 +132,7 @@ def _on_a_copy(folder: Path, window: int) -> Json:
     """`published`, on a log that stays as it is."""
     copy = folder / "copy"
     copy.mkdir()
-    for suffix in ("db", "db.key"):
-        shutil.copy(folder / f"{window}.{suffix}", copy / f"forage.{suffix}")
+    shutil.copy(folder / f"{window}.db", copy / "forage.db")
     found = asyncio.run(published(f"sqlite:///{copy / 'forage.db'}", window))
     shutil.rmtree(copy)
     return found

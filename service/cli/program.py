@@ -44,6 +44,7 @@ COMMANDS = {
         "export": export.command,
         "import": import_.command,
         "backup": backup.backup,
+        "copy": backup.copy,
         "restore": backup.restore,
         "repair": repair.command,
         "rebuild": rebuild.command,

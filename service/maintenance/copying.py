@@ -1,35 +1,25 @@
-"""A store copied into an empty one by its parts, as of one instant of each experiment, while
-services write.
+"""forage copy: all that a store holds, into an empty store, while no service runs on either."""
 
-What only grows (events, decision rows, marks) is read in pages up to the instant; what changes
-(what is due, counts) is read at the instant, at once. Where retention or an erasure removes
-something meanwhile, the copy is discarded.
-"""
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TypeVar
-
-from service.errors import LogGap, StoreError
-from service.log.reading import Progress
-from service.log.replay import PAGE, pages, record_at, row_pages
-from service.log.stores import Store
-from service.log.stores.base import Instant, KeptMark, KeptRow, Part, Record, Snapshot
-from service.log.stores.store import START
+from service.errors import ConfigurationError, LogGap, StoreError
+from service.log.reading import Progress, Say, opened
+from service.log.replay import pages, row_pages
+from service.log.stores import Store, open_store, sqlite_file
+from service.log.stores.base import Append, DecisionRow, Entry, Instant, KeptRow, Marks
+from service.log.stores.sqlite import SqliteStore
+from service.log.stores.store import SECRET, START
 from service.serving.audit_report import aligned
-from service.serving.chain import activation_mark, link_mark
-from service.state.events import Decision, Erased, decode_decision, decode_event
+from service.state.events import decode_decision
 
-T = TypeVar("T")
-
-PART_BYTES = 1_000_000
-"""Of payloads written at once: some milliseconds of a disk, far from what a store waits for."""
-ID_CHARACTERS = 22
-
-
-class RemovedMeanwhileError(Exception):
-    """Retention or an erasure removed what was yet to be copied, or may have."""
+ENTRIES = 64
+"""Entries of one commit: rows may have hundreds of kilobytes each."""
+MARKS = 1_000
+"""Marks written at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +33,8 @@ class Copied:
     due: int
 
 
-def copied_of(name: str, instant: Instant) -> Copied:
-    gone = instant.removed.trimmed + instant.removed.erased
-    due = sum(time is not None for time in instant.due.values())
-    return Copied(name, instant.position, sum(instant.counts.values()) - gone, due)
-
-
 def table(copied: Sequence[Copied]) -> str:
-    """One line an experiment."""
+    """Return one line for each experiment."""
     counts = [
         (each.experiment, f"{each.position:,}", f"{each.decisions:,}", f"{each.due:,}")
         for each in copied
@@ -58,157 +42,102 @@ def table(copied: Sequence[Copied]) -> str:
     return "\n".join(aligned([("experiment", "position", "decisions", "due"), *counts]))
 
 
-async def copy(source: Store, target: Store, progress: Progress) -> list[Copied]:
-    """All but the secret, into an open store that holds nothing. Raises RemovedMeanwhileError."""
-    names = await source.experiments()
-    return [await _Copy(source, target, name, progress).run() for name in names]
+async def contents(store: Store) -> list[Copied]:
+    found = []
+    for name in await store.experiments():
+        instant = await store.describe(name, whole=True)
+        gone = instant.removed.trimmed + instant.removed.erased
+        due = sum(time is not None for time in instant.due.values())
+        found.append(Copied(name, instant.position, sum(instant.counts.values()) - gone, due))
+    return found
 
 
-class _Copy:
-    """Of one experiment."""
-
-    def __init__(self, source: Store, target: Store, name: str, progress: Progress) -> None:
-        self._source, self._target, self._name = source, target, name
-        self._progress = progress
-
-    async def run(self) -> Copied:
-        source, target, name = self._source, self._target, self._name
-        snapshots = await source.snapshots(name)  # before the instant: none is of a later position
-        instant = await source.describe(name, whole=True)
-        for key in await source.blob_keys(name):
-            if (blob := await source.blob(name, key)) is not None:
-                await target.put_blob(name, key, blob)
-        await self._events(instant.position, snapshots)
-        await self._rows(instant.row)
-        late = await self._activations(instant, await self._marks(instant.position))
-        due = {**instant.due, **late}
-        for part in _parts(list(due.items()), lambda _: PART_BYTES // PAGE):
-            await target.put(name, Part(due=dict(part)))
-        for snapshot in reversed(snapshots):
-            await target.save_snapshot(name, snapshot)
-        last = Part(
-            counts=instant.counts,
-            removed=instant.removed,
-            position=instant.position,
-            checksum=instant.checksum,
-        )
-        await target.put(name, last)
-        await self._expect_nothing_removed(instant)
-        return copied_of(name, replace(instant, due=due))
-
-    async def _events(self, upto: int, snapshots: Sequence[Snapshot]) -> None:
-        """All up to a position, or those that follow an origin. Raises LogGap where one is missing
-        between them."""
-        begins = max([0, *(each.position for each in snapshots if each.origin)])
-        position = None
-        async for page in pages(self._source, self._name):
-            records = [record for record in page if record.position <= upto]
-            for record in records:
-                if position is None and record.position > begins + 1:
-                    raise RemovedMeanwhileError
-                if position is not None and record.position != position + 1:
-                    await self._refuse_gap(position, record.position)
-                position = record.position
-            for part in _parts(records, _size):
-                await self._target.put(self._name, Part(events=part))
-            self._progress.tell(f"{self._name}: events {position or 0:,} of {upto:,}")
-            if len(records) < len(page):
-                break
-        if (position or 0) < upto > begins:
-            raise RemovedMeanwhileError
-
-    async def _refuse_gap(self, before: int, position: int) -> None:
-        """Raises RemovedMeanwhileError where what was read last is gone too by now, else LogGap."""
-        if await record_at(self._source, self._name, before) is None:
-            raise RemovedMeanwhileError
-        raise LogGap(f"experiment {self._name}: position {position} follows {before} in the log")
-
-    async def _rows(self, upto: int) -> None:
-        copied = 0
-        async for page in row_pages(self._source, self._name):
-            rows = [row for row in page if row.number <= upto]
-            for part in _parts(rows, _size):
-                await self._target.put(self._name, Part(rows=part))
-            copied += len(rows)
-            self._progress.tell(f"{self._name}: decisions {copied:,}")
-            if len(rows) < len(page):
-                break
-
-    async def _marks(self, upto: int) -> list[KeptMark]:
-        """Copies all up to a position but those of activations, which have none: returns these."""
-        activations, cursor, copied = list[KeptMark](), START, 0
-        while True:
-            page, cursor = await self._source.list_marks(self._name, cursor, PAGE)
-            marks = list[KeptMark]()
-            for mark in page:
-                if mark.position <= upto:
-                    (activations if _is_activation(mark) else marks).append(mark)
-            await self._put_marks(marks)
-            copied += len(marks)
-            self._progress.tell(f"{self._name}: marks {copied:,}")
-            if not cursor:
-                return activations
-
-    async def _put_marks(self, marks: Sequence[KeptMark]) -> None:
-        for part in _parts(marks, lambda mark: len(mark.identity) + len(mark.value)):
-            await self._target.put(self._name, Part(marks=part))
-
-    async def _activations(
-        self, instant: Instant, activations: Sequence[KeptMark]
-    ) -> dict[str, float | None]:
-        """Copies the marks of activations of decisions in the copy. Returns what is due of those
-        activated after the instant, whose default reward would be lost."""
-        late, marks = dict[str, float | None](), list[KeptMark]()
-        for mark in activations:
-            decision = mark.identity[:ID_CHARACTERS]
-            payload = await self._target.decision(self._name, decision)
-            if payload is None and await self._source.decision(self._name, decision) is not None:
-                continue
-            marks.append(mark)
-            if payload is not None and decision not in instant.due:
-                with suppress(StoreError):  # a damaged row gets no default reward
-                    row = decode_decision(payload)
-                    if not await self._settled_before(instant, row):
-                        late[decision] = row.reward_by
-        await self._put_marks(marks)
-        return late
-
-    async def _settled_before(self, instant: Instant, decision: Decision) -> bool:
-        """A decision with a reward by the instant was activated before it."""
-        links = [link_mark(decision.id, 0, arm.arm) for arm in decision.shown]
-        marks = await self._source.marks(self._name, links)
-        return any(mark.position <= instant.position for mark in marks.values())
-
-    async def _expect_nothing_removed(self, instant: Instant) -> None:
-        if (await self._source.describe(self._name)).removed != instant.removed:
-            raise RemovedMeanwhileError
-        async for page in pages(self._source, self._name, instant.position):
-            if any(_is_erasure(record) for record in page):
-                raise RemovedMeanwhileError
+async def copy_store(source: str, target: str, say: Say | None = None) -> list[Copied]:
+    """Copy a store. Raises ConfigurationError where a service runs on one of them, the source is
+    missing or the target holds anything; StoreLocked or StoreError where it cannot be copied."""
+    progress = Progress(say)
+    async with _source(source) as read, opened(_store(target)) as written:
+        await _expect_no_service(written)
+        if names := await written.experiments():
+            raise ConfigurationError(
+                f"the target holds experiment {names[0]}, and nothing is written over: name an "
+                "empty store"
+            )
+        if secret := await read.get("", SECRET, [SECRET]):  # none where FORAGE_TOKEN_KEYS is set
+            await written.adopt_secret(secret[SECRET])
+        for name in await read.experiments():
+            await copy_experiment(read, written, name, progress)
+        return await contents(written)
 
 
-def _is_activation(mark: KeptMark) -> bool:
-    return mark.identity == activation_mark(mark.identity[:ID_CHARACTERS])
+@asynccontextmanager
+async def _source(url: str) -> AsyncIterator[Store]:
+    """Open a store to read it, while no service uses it: an SQLite store stays locked."""
+    store = _store(url, readonly=True)
+    lock = sqlite_file.hold(store.path) if isinstance(store, SqliteStore) else None
+    try:
+        async with opened(store):
+            await _expect_no_service(store)
+            yield store
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
-def _is_erasure(record: Record) -> bool:
-    with suppress(StoreError):
-        return isinstance(decode_event(record.payload), Erased)
-    return False
+def _store(url: str, *, readonly: bool = False) -> Store:
+    if url.startswith("memory"):
+        raise ConfigurationError("a memory:// store ends with its process")
+    return open_store(url, readonly=readonly)
 
 
-def _size(item: Record | KeptRow) -> int:
-    return len(item.payload)
+async def _expect_no_service(store: Store) -> None:
+    if await store.present("copy", "", 0):
+        raise ConfigurationError("a service runs on one of the stores: stop all services")
 
 
-def _parts(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """In order, of at most PAGE items and not much more than PART_BYTES each."""
-    part, held = list[T](), 0
-    for item in items:
-        part.append(item)
-        held += size(item)
-        if held >= PART_BYTES or len(part) == PAGE:
-            yield part
-            part, held = [], 0
-    if part:
-        yield part
+async def copy_experiment(source: Store, target: Store, name: str, progress: Progress) -> None:
+    """Copy all of an experiment but its readers' positions and the counts of removed rows."""
+    instant = await source.describe(name, whole=True)
+    for key in await source.blob_keys(name):
+        if (blob := await source.blob(name, key)) is not None:
+            await target.put_blob(name, key, blob)
+    await _copy_marks(source, target, name)
+    async for rows in row_pages(source, name):
+        await _commit(target, (_entry(name, row, instant) for row in rows))
+        progress.tell(f"{name}: decision rows up to {rows[-1].number:,}")
+    position = 0
+    async for page in pages(source, name):
+        first, last = page[0].position, page[-1].position
+        if last - first != len(page) - 1 or (position and first != position + 1):
+            raise LogGap(f"experiment {name}: events are missing between {position} and {last}")
+        if first > position + 1:  # the log was trimmed
+            await target.end_log(name, first - 1, "")
+        await _commit(target, (Append(name, each.payload, {}) for each in page))
+        position = last
+        progress.tell(f"{name}: events {position:,} of {instant.position:,}")
+    # Erasures changed events whose checksum stays.
+    await target.end_log(name, instant.position, instant.checksum)
+    for snapshot in reversed(await source.snapshots(name)):
+        await target.save_snapshot(name, snapshot)
+
+
+async def _copy_marks(source: Store, target: Store, name: str) -> None:
+    """Copy them before the events, which are then appended without marks."""
+    cursor = START
+    while True:
+        marks, cursor = await source.list_marks(name, cursor, MARKS)
+        await target.put(name, Marks(marks))
+        if not cursor:
+            return
+
+
+def _entry(name: str, row: KeptRow, instant: Instant) -> DecisionRow:
+    policy = ""
+    with suppress(StoreError):  # a damaged row counts for no policy
+        policy = decode_decision(row.payload).policy
+    return DecisionRow(name, row.id, policy, row.payload, instant.due.get(row.id))
+
+
+async def _commit(target: Store, entries: Iterator[Entry]) -> None:
+    while some := [*islice(entries, ENTRIES)]:
+        await target.commit(some)

@@ -1,4 +1,4 @@
-"""forage backup and forage restore: beside a service, between kinds of stores, and cut off."""
+"""forage backup, restore and copy: beside a service, between kinds of stores, and cut off."""
 
 import asyncio
 import shutil
@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,9 @@ import pytest
 
 from benchmarks.support.redis_server import RedisServer, redis_server
 from service.__main__ import main
-from service.errors import StoreUnavailable
 from service.log.follower import Follower
 from service.log.stores import Store, open_store
 from service.log.stores.base import KeptMark
-from service.maintenance import copying
 from service.observability.telemetry import Telemetry
 from tests.cli.forage import Serving, environment, expect_refusal, forage, serving, started
 from tests.unit.folding import bits
@@ -72,20 +71,17 @@ def folder(played: tuple[Path, list[Any]], tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_backup_is_two_files_and_the_second_is_the_owners_alone(
-    played: tuple[Path, list[Any]],
-) -> None:
+def test_a_backup_is_one_file_of_its_owner(played: tuple[Path, list[Any]]) -> None:
     folder, _ = played
-    assert {path.name for path in folder.glob("*backup*")} == {"backup.db", "backup.db.key"}
-    assert (folder / "backup.db.key").stat().st_mode & 0o777 == 0o600
-    assert (folder / "backup.db.key").read_bytes() == (folder / "forage.db.key").read_bytes()
+    assert {path.name for path in folder.glob("*backup*")} == {"backup.db"}
+    assert (folder / "backup.db").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_backup_is_audited_as_a_store(folder: Path) -> None:
     ended = forage("audit", "--store", "sqlite:///backup.db", folder=folder)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.splitlines()[1].split()[:3] == ["zooplus", "14", "14"]
-    assert {path.name for path in folder.iterdir()} == {"backup.db", "backup.db.key"}
+    assert {path.name for path in folder.iterdir()} == {"backup.db"}
 
 
 def test_a_service_goes_on_from_where_the_backup_was_taken(
@@ -94,7 +90,7 @@ def test_a_service_goes_on_from_where_the_backup_was_taken(
     before, between, later = played[1]
     restored = started("restore", "--from", "backup.db", folder=folder)
     assert (restored.returncode, restored.stderr) == (0, "")
-    assert (folder / "forage.db.key").stat().st_mode & 0o777 == 0o600
+    assert (folder / "forage.db").stat().st_mode & 0o777 == 0o600
     with serving(folder) as running:
         statuses = [reward(running, decision) for decision in (before, between, later)]
         assert statuses == ["duplicate", "accepted", "accepted"]
@@ -115,9 +111,9 @@ async def held(url: str) -> dict[str, Any]:
         return {
             "events": await store.read("zooplus", 0, 10_000),
             "rows": [(row.id, row.payload) for row in await store.decisions("zooplus", 0, 10_000)],
-            **await marks(store),
+            "marks": await marks(store),
             "snapshots": await store.snapshots("zooplus"),
-            "instant": (instant.position, instant.due, instant.counts, instant.removed),
+            "instant": (instant.position, instant.checksum, instant.due, instant.counts),
             "secret": await store.secret(),
             "state": bits(await follower.discover("zooplus")),
         }
@@ -125,93 +121,49 @@ async def held(url: str) -> dict[str, Any]:
         await store.close()
 
 
-async def marks(store: Store) -> dict[str, Any]:
+async def marks(store: Store) -> dict[str, KeptMark]:
     found, cursor = dict[str, KeptMark](), ""
     while True:
         page, cursor = await store.list_marks("zooplus", cursor, 1_000)
         found |= {mark.identity: mark for mark in page}
         if not cursor:
-            listed = sorted(found.values(), key=lambda mark: mark.identity)
-            return {
-                "marks": [(mark.identity, mark.value, mark.position) for mark in listed],
-                "kept until": [mark.keep_until or 0.0 for mark in listed],
-            }
+            return found
 
 
-def expect_same(told: dict[str, Any], other: dict[str, Any]) -> None:
-    """But for the times until which marks are kept: Redis has milliseconds."""
-    about = pytest.approx(told["kept until"], abs=0.01)
-    assert other == {**told, "kept until": about}
-
-
-def test_a_round_trip_through_the_shared_store_keeps_all(
+def test_a_copy_into_redis_and_back_keeps_all(
     folder: Path, server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.command("FLUSHALL")
-    first, last = folder / "backup.db", folder / "again.db"
-    assert main(["restore", "--from", str(first), "--store", server.url]) == 0
-    assert main(["backup", "--to", str(last), "--store", server.url]) == 0
-    assert main(["restore", "--from", str(last), "--store", f"sqlite:///{folder}/third.db"]) == 0
-    tables = capsys.readouterr().out.splitlines()
-    assert tables == tables[:2] * 3
-    urls = [f"sqlite:///{first}", server.url, f"sqlite:///{last}", f"sqlite:///{folder}/third.db"]
+    urls = [f"sqlite:///{folder}/backup.db", server.url, f"sqlite:///{folder}/again.db"]
+    for source, target in pairwise(urls):
+        assert main(["copy", "--from", source, "--to", target]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [HEAD, ["zooplus", "14", "14", "1"]] * 2
     told = [asyncio.run(held(url)) for url in urls]
     assert len(told[0]["events"]) == 14
     assert len(told[0]["marks"]) == 27  # the definition's, and two of each reward
-    for other in told[1:]:
-        expect_same(told[0], other)
+    assert told == [told[0]] * 3
 
 
-def test_a_shared_store_that_was_restored_is_served(
+def test_a_copy_is_served_and_needs_stores_without_a_service(
     folder: Path, server: RedisServer, played: tuple[Path, list[Any]]
 ) -> None:
     server.command("FLUSHALL")
-    assert forage("restore", "--from", "backup.db", folder=folder, FORAGE_STORE=server.url).stdout
+    copy = ["copy", "--from", "sqlite:///backup.db", "--to", server.url]
+    assert started(*copy, folder=folder).returncode == 0
     with serving(folder, "--store", server.url) as running:
         statuses = [reward(running, decision) for decision in played[1]]
         assert statuses == ["duplicate", "accepted", "accepted"]
-        backed = forage("backup", "--to", "b.db", "--store", server.url, folder=folder)
-        assert backed.stdout.splitlines()[1].split() == ["zooplus", "16", "14", "0"]
-    again = forage("restore", "--from", "b.db", "--store", server.url, folder=folder)
-    assert "holds experiment zooplus, and nothing is written over" in expect_refusal(again)
-
-
-def test_a_restore_that_is_cut_off_leaves_no_store_that_looks_whole(
-    folder: Path,
-    server: RedisServer,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    server.command("FLUSHALL")
-    arguments = ["restore", "--from", str(folder / "backup.db"), "--store", server.url]
-    with monkeypatch.context() as patch:
-        patch.setattr(copying._Copy, "_marks", cut_off)
-        assert main(arguments) == 1
-        assert (
-            main([*arguments[:-1], f"sqlite:///{folder}/forage.db"]) == 0
-        )  # an image has no parts
-    assert server.command("XLEN", "forage:{zooplus}:events") == 14
-    refused = forage("serve", "--port", "0", "--store", server.url, folder=folder)
-    assert refused.returncode == 1
-    assert "a restore is under way or was cut off: run `forage restore` again" in refused.stderr
-    assert main(arguments) == 0
-    backed = asyncio.run(held(f"sqlite:///{folder}/backup.db"))
-    expect_same(backed, asyncio.run(held(server.url)))
-    assert "the cable was pulled" in capsys.readouterr().err
-
-
-async def cut_off(*_: object) -> None:
-    raise StoreUnavailable("the cable was pulled")
-
-
-def test_a_backup_that_is_cut_off_leaves_no_file(
-    folder: Path, server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.command("FLUSHALL")
-    assert main(["restore", "--from", str(folder / "backup.db"), "--store", server.url]) == 0
-    monkeypatch.setattr(copying._Copy, "_marks", cut_off)
-    assert main(["backup", "--to", str(folder / "new.db"), "--store", server.url]) == 1
-    assert {path.name for path in folder.iterdir()} == {"backup.db", "backup.db.key"}
+        back = ["copy", "--from", server.url, "--to", "sqlite:///new.db"]
+        assert "stop all services" in expect_refusal(forage(*back, folder=folder))
+        assert running.stop() == 0
+    again = expect_refusal(forage(*copy, folder=folder))
+    assert "holds experiment zooplus, and nothing is written over" in again
+    with serving(folder):
+        served = ["copy", "--from", "sqlite:///forage.db", "--to", "sqlite:///new.db"]
+        assert "is served by another forage process" in expect_refusal(
+            forage(*served, folder=folder)
+        )
 
 
 KILLED = """
@@ -222,7 +174,7 @@ from service.__main__ import main
 rename = Path.rename
 
 def die_instead(path, to):
-    if to.name == "{}":
+    if to.name == "forage.db":
         os.kill(os.getpid(), 9)
     return rename(path, to)
 
@@ -231,22 +183,14 @@ main(["restore", "--from", "backup.db"])
 """
 
 
-@pytest.mark.parametrize("before", ["forage.db.key", "forage.db"])
-def test_a_restore_that_is_killed_leaves_no_database_and_is_begun_again(
-    folder: Path, before: str
-) -> None:
+def test_a_restore_that_is_killed_leaves_no_database_and_is_begun_again(folder: Path) -> None:
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED.format(before)], cwd=folder, env=environment(), check=False
+        [sys.executable, "-c", KILLED], cwd=folder, env=environment(), check=False
     )
     assert killed.returncode == -signal.SIGKILL
     assert not (folder / "forage.db").exists()
     assert forage("restore", "--from", "backup.db", folder=folder).returncode == 0
     assert forage("audit", folder=folder).returncode == 0
-
-
-def test_the_secret_may_be_there_already(folder: Path) -> None:
-    shutil.copy(folder / "backup.db.key", folder / "forage.db.key")
-    assert forage("restore", "--from", "backup.db", folder=folder).returncode == 0
 
 
 # -- refusals --------------------------------------------------------------------------------------
@@ -257,7 +201,6 @@ def test_the_secret_may_be_there_already(folder: Path) -> None:
     [
         (["backup", "--to", "backup.db"], "backup.db exists, and nothing is written over"),
         (["backup", "--to", "old.db"], "old.db-wal exists, and nothing is written over"),
-        (["backup", "--to", "foreign.db"], "foreign.db.key holds the secret of another store"),
         (["backup", "--to", "nowhere/b.db"], "nowhere/b.db does not exist"),
         (["backup", "--to", "b.db", "--store", "sqlite:///no.db"], "no.db does not exist yet"),
         (["backup", "--to", "b.db", "--store", "memory://"], "no other process can read"),
@@ -265,8 +208,12 @@ def test_the_secret_may_be_there_already(folder: Path) -> None:
         (["restore", "--from", "no.db"], "no.db does not exist"),
         (["restore", "--from", "old.db-wal", "--store", "sqlite:///n.db"], "not an SQLite"),
         (["restore", "--from", "backup.db"], "forage.db exists, and nothing is written over"),
-        (["restore", "--from", "backup.db", "--store", "memory://"], "ends with this process"),
-        (["restore", "--from", "backup.db", "--store", "redis://127.0.0.1:1/0"], "127.0.0.1:1"),
+        (["restore", "--from", "backup.db", "--store", "memory://"], "backups are of sqlite"),
+        (["restore", "--from", "backup.db", "--store", "redis://h"], "Redis makes its own"),
+        (["backup", "--to", "b.db", "--store", "redis://h"], "Redis makes its own"),
+        (["copy", "--from", "sqlite:///no.db", "--to", "sqlite:///n.db"], "no.db does not exist"),
+        (["copy", "--from", "memory://", "--to", "sqlite:///n.db"], "ends with its process"),
+        (["copy", "--from", "sqlite:///forage.db", "--to", "redis://127.0.0.1:1"], "127.0.0.1:1"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line_and_changes_nothing(
@@ -277,9 +224,7 @@ def test_what_cannot_be_done_is_said_in_one_line_and_changes_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shutil.copy(folder / "backup.db", folder / "forage.db")
-    shutil.copy(folder / "backup.db.key", folder / "forage.db.key")
     (folder / "old.db-wal").write_bytes(b"of a database that is gone" * 1_000)
-    (folder / "foreign.db.key").write_bytes(bytes(32))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     monkeypatch.chdir(folder)
     assert main(arguments) == 1

@@ -63,7 +63,7 @@ def test_a_running_service_is_healthy(zoo: Serving, capsys: pytest.CaptureFixtur
     assert all(each.level != "fault" for each in found.values())
     assert "power loss" in found["durability"].message
     assert f"held by process {zoo.pid}" in found["lock"].message
-    assert "mode 0600" in found["token secret"].message
+    assert "mode 0600" in found["database"].message
     assert "1 decisions, 1 rewards" in found["experiment zooplus"].message
     assert {"clock", "ready", "service", "disk", "file system"} <= found.keys()
 
@@ -81,7 +81,7 @@ def test_a_service_that_does_not_answer_for_the_host_says_which_setting(
 @pytest.mark.process
 def test_it_changes_nothing(zoo: Serving, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(f"/proc/{zoo.pid}/cwd").resolve()
-    files = ("forage.db", "forage.db.key", "forage.db.lock")
+    files = ("forage.db", "forage.db.lock")
     before = [(folder / name).read_bytes() for name in files]
     examined("--store", store_of(zoo), "--url", zoo.url, capsys=capsys)
     assert [(folder / name).read_bytes() for name in files] == before
@@ -146,12 +146,10 @@ def resting(tmp_path: Path) -> Path:
 @pytest.mark.process
 def test_faults_of_the_files_are_found(resting: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = f"sqlite:///{resting}/forage.db"
-    (resting / "forage.db.key").chmod(0o644)
     (resting / "forage.db").chmod(0o666)
     status, found = examined("--store", store, capsys=capsys)
     assert status == 1
     assert "free" in found["lock"].message
-    assert found["token secret"].advice == f"chmod 600 {resting}/forage.db.key"
     assert found["database"].advice == f"chmod 600 {resting}/forage.db"
     with closing(sqlite3.connect(resting / "forage.db")) as db:
         db.execute("PRAGMA journal_mode = DELETE")

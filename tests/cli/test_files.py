@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from service.log.stores import sqlite_file
 from service.security.files import create_private, keep_private, make_private
 from tests.cli.forage import expect_refusal, forage, serving
 
@@ -37,7 +36,7 @@ def test_whatever_a_store_is_kept_in_or_copied_to_is_private(tmp_path: Path) -> 
         running.visit()
         found = modes(tmp_path, "forage.db*")
         assert {"forage.db", "forage.db-wal", "forage.db-shm"} < found.keys()
-        assert {"forage.db.lock", "forage.db.key"} < found.keys()
+        assert "forage.db.lock" in found
         assert set(found.values()) == {0o600}, found
         assert forage("backup", "--to", "backup.db", folder=tmp_path).returncode == 0
         assert forage("export", "--to", "archive", folder=tmp_path).returncode == 0
@@ -48,7 +47,7 @@ def test_whatever_a_store_is_kept_in_or_copied_to_is_private(tmp_path: Path) -> 
     found = {**modes(tmp_path, "backup.db*"), **modes(tmp_path, "restored.db*")}
     found |= modes(tmp_path / "archive")
     assert len([name for name in found if name.endswith(".parquet")]) == 1
-    assert {"backup.db", "backup.db.key", "restored.db", "restored.db.key"} < found.keys()
+    assert {"backup.db", "restored.db"} < found.keys()
     assert set(found.values()) == {0o600}, found
 
 
@@ -113,11 +112,3 @@ def test_the_file_of_another_owner_is_told_and_left(
     keep_private(path)
     assert modes(tmp_path) == {"file": 0o644}
     assert "another owner: others may read it" in caplog.text
-
-
-def test_a_secret_that_others_could_read_is_tightened(tmp_path: Path) -> None:
-    sqlite_file.keep_secret(tmp_path / "forage.db", bytes(32))
-    key = sqlite_file.key_of(tmp_path / "forage.db")
-    key.chmod(0o640)
-    assert sqlite_file.secret(tmp_path / "forage.db", tighten=True) == bytes(32)
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600

@@ -45,10 +45,9 @@ def test_it_says_where_it_serves_what(zoo: Serving) -> None:
     assert "Traceback" not in zoo.said
 
 
-def test_the_embedded_store_lies_in_the_folder_and_its_secret_is_the_owners(zoo: Serving) -> None:
+def test_the_embedded_store_lies_in_the_folder_and_is_its_owners(zoo: Serving) -> None:
     folder = folder_of(zoo)
-    assert (folder / "forage.db").exists()
-    assert stat.S_IMODE((folder / "forage.db.key").stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "forage.db").stat().st_mode) == 0o600
     health = zoo.get("/healthz")
     assert (health["status"], health["store"]) == ("ok", "sqlite")
     assert "power loss" in health["durability"]

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.support.redis_server import RedisServer
 from service.app import assemble
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
-from service.log import reading, replay
-from service.log.stores import Store, open_store, sqlite_copy
+from service.log import reading
+from service.log.stores import Store, open_store
 from service.log.stores.base import KeptMark
-from service.maintenance import copying
+from service.maintenance import backup as backups
 from service.maintenance.audit import audit_store
 from service.maintenance.backup import backup, restore
 from service.maintenance.copying import Copied
@@ -38,13 +37,9 @@ POLICIES = {
 WAIT_S = 60.0
 
 
-@pytest.fixture(params=["sqlite", "redis"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/forage.db"
-    server: RedisServer = request.getfixturevalue("redis")
-    server.command("FLUSHALL")
-    return server.url
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/forage.db"
 
 
 @dataclass
@@ -90,10 +85,7 @@ async def served(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     """A service, and a backup of its store in another thread, each step of which waits until a
     visit has passed."""
     monkeypatch.setattr(reading, "SAY_SECONDS", 0.0)
-    monkeypatch.setattr(copying, "PAGE", 30)
-    monkeypatch.setattr(replay, "PAGE", 30)
-    monkeypatch.setattr(replay, "ROWS", 30)
-    monkeypatch.setattr(sqlite_copy, "PAGES", 8)
+    monkeypatch.setattr(backups, "PAGES", 8)
     services = await opened(url)
     await services.admin.define("shop", Definition.model_validate(shop(**POLICIES)))
     day = Shop(services)

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from service.errors import ConfigurationError, StoreReplaced
+from service.errors import StoreReplaced
 from service.log.stores import Store, open_store
 from service.log.stores.sqlite import SqliteStore
-from service.log.stores.sqlite_file import key_of
-from service.maintenance.backup import backup, restore
+from service.maintenance.backup import backup
 from tests.support.service import serving
 from tests.support.stores import event, stores_at
 
@@ -128,75 +127,6 @@ def test_a_service_without_its_files_is_not_ready(path: Path) -> None:
         assert answer.status_code == 503
         assert wire.get("/readyz").status_code == 503
         assert wire.get("/healthz").json()["status"] == "degraded"
-
-
-# -- the secret ------------------------------------------------------------------------------------
-
-
-async def use(store: Store) -> None:
-    await store.secret()
-    await store.commit([event("a")])
-
-
-def refused(path: Path, *, readonly: bool = False) -> str:
-    async def main() -> str:
-        store = open_store(url(path), readonly=readonly)
-        await store.open()
-        try:
-            with pytest.raises(ConfigurationError) as raised:
-                await store.secret()
-        finally:
-            await store.close()
-        return str(raised.value)
-
-    return asyncio.run(main())
-
-
-def test_a_lost_key_is_not_made_anew(path: Path) -> None:
-    stores_at(url(path)).run(use)
-    key_of(path).unlink()
-    assert "Restore the file from the backup" in refused(path)
-    assert "Restore the file from the backup" in refused(path, readonly=True)
-    assert not key_of(path).exists()
-
-
-def test_the_key_of_another_store_is_refused(path: Path) -> None:
-    stores_at(url(path)).run(use)
-    right = key_of(path).read_bytes()
-    key_of(path).write_bytes(bytes(32))
-    assert "belong to different stores" in refused(path)
-    assert "belong to different stores" in refused(path, readonly=True)
-    with pytest.raises(ConfigurationError, match="belong to different stores"):
-        backup(url(path), path.with_name("backup.db"))
-    key_of(path).write_bytes(right)
-    stores_at(url(path)).run(use)
-
-
-def test_an_empty_database_beside_a_known_key_is_refused(path: Path) -> None:
-    stores_at(url(path)).run(use)
-    path.unlink()
-    assert "the database is missing" in refused(path)
-    key_of(path).unlink()
-    stores_at(url(path)).run(use)
-
-
-def test_a_store_that_was_killed_before_its_first_event_starts_again(path: Path) -> None:
-    async def secret(store: Store) -> None:
-        await store.secret()
-
-    stores_at(url(path)).run(secret)
-    stores_at(url(path)).run(secret)
-    key_of(path).unlink()  # the seal is written first
-    stores_at(url(path)).run(use)
-
-
-def test_a_backup_and_its_restore_have_key_and_seal(path: Path, tmp_path: Path) -> None:
-    stores_at(url(path)).run(use)
-    backup(url(path), tmp_path / "backup.db")
-    restore(tmp_path / "backup.db", url(tmp_path / "restored.db"))
-    stores_at(url(tmp_path / "restored.db")).run(use)
-    key_of(tmp_path / "restored.db").unlink()
-    assert "Restore the file" in refused(tmp_path / "restored.db")
 
 
 # -- settings of the connections -------------------------------------------------------------------

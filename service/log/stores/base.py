@@ -16,9 +16,9 @@ from service.state.snapshot import Snapshot as Snapshot
 class Append(Struct, frozen=True):
     """An event to append, unless one of its identities is known.
 
-    marks        identity -> a short value that answers a later conflict (at least one)
-    settles      the decision this event closes: it is no longer due, even if its row comes later,
-                 and also where every mark was known already
+    marks        identity -> a short value that answers a later conflict; none: always appended
+    settles      the decision that this event closes: it is no longer due, even if its row comes
+                 later, and also where every mark was known already
     keep_until   unix seconds; a mark may be forgotten after this, never before (None: never)
     """
 
@@ -190,28 +190,43 @@ class Instant:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A part of an experiment to write.
+class Blob:
+    """An artifact. A blob that is kept under the key already stays."""
 
-    events, rows, due, counts, removed   of a copy, into an empty store; events and rows in order
-    position   of the last event ever appended, with the last part of a copy: earlier events than
-               those loaded may have been trimmed
-    checksum   of the log up to `position`
-    marks      replace those of their identities
-    blobs      by key; an earlier one stays
-    readers    None: the reader is gone
-    secret     of the store (no experiment), which must not have one
-    """
+    key: str
+    payload: bytes = field(repr=False)
 
-    events: Sequence[Record] = ()
-    rows: Sequence[KeptRow] = field(default=(), repr=False)
-    marks: Sequence[KeptMark] = ()
-    due: Mapping[str, float | None] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
-    removed: Removed = Removed()
-    position: int | None = None
-    checksum: str = ""
-    snapshots: Sequence[Snapshot] = field(default=(), repr=False)
-    blobs: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    readers: Mapping[str, Taken | None] = field(default_factory=dict)
-    secret: bytes | None = field(default=None, repr=False)
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A reader of the log and what it has; taken: None: the reader is gone."""
+
+    name: str
+    taken: Taken | None
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Marks that replace those of their identities."""
+
+    marks: Sequence[KeptMark]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The position of the last event ever appended, and the checksum of the log up to it: those of
+    the log that was copied."""
+
+    position: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """The secret of the store, which must not have one. It belongs to no experiment."""
+
+    content: bytes = field(repr=False)
+
+
+Item = Snapshot | Blob | Reader | Marks | LogEnd | Secret
+"""What `put` writes."""

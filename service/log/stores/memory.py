@@ -1,4 +1,4 @@
-"""The store of tests: plain dictionaries that end with the process. What it does is right."""
+"""The reference implementation of a store: plain dictionaries that end with the process."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -12,21 +12,26 @@ from service.log.stores.base import (
     Activation,
     Append,
     Appended,
+    Blob,
     CommitResult,
     Cut,
     DecisionRow,
     Entry,
     Erasure,
     Instant,
+    Item,
     Kept,
     KeptMark,
     KeptRow,
     Known,
+    LogEnd,
     Mark,
-    Part,
+    Marks,
+    Reader,
     Record,
     Removal,
     Removed,
+    Secret,
     Snapshot,
     Taken,
 )
@@ -195,31 +200,21 @@ class _Experiment:
         counts, readers = dict(self.counts), dict(self.readers)
         return Instant(self.position, self.rows, due, counts, self.removed, readers, self.checksum)
 
-    def put(self, part: Part) -> None:
-        for record in part.events:
-            self.events[record.position] = record.payload
-            self.position = record.position
-        self.position = max(self.position, part.position or 0)
-        if part.position is not None:
-            self.checksum = part.checksum or begin(self.position)
-        for row in part.rows:
-            self.rows += 1
-            self.decisions[row.id], self.numbers[row.id] = row.payload, self.rows
-        for mark in part.marks:
-            self._mark({mark.identity: mark.value}, mark.position, mark.keep_until)
-        for decision, due in part.due.items():
-            if due is None:
-                self.settled.add(decision)
-            else:
-                self.waiting[decision] = due
-        self.counts.update(part.counts)
-        if part.removed != Removed():
-            self.removed = part.removed
-        for snapshot in part.snapshots:
-            self.save(snapshot)
-        self.blobs = {**part.blobs, **self.blobs}
-        kept = {**self.readers, **part.readers}
-        self.readers = {name: taken for name, taken in kept.items() if taken is not None}
+    def put(self, item: Item) -> None:
+        match item:
+            case Snapshot():
+                self.save(item)
+            case Blob(key, payload):
+                self.blobs.setdefault(key, payload)
+            case Reader(name, None):
+                self.readers.pop(name, None)
+            case Reader(name, Taken() as taken):
+                self.readers[name] = taken
+            case Marks(marks):
+                for mark in marks:
+                    self._mark({mark.identity: mark.value}, mark.position, mark.keep_until)
+            case LogEnd(position, checksum):
+                self.position, self.checksum = position, checksum
 
 
 class MemoryStore(Store):
@@ -274,10 +269,10 @@ class MemoryStore(Store):
     async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         return self._experiments[experiment].describe()
 
-    async def put(self, experiment: str, part: Part) -> None:
-        if part.secret is None:
-            self._experiments[experiment].put(part)
-        elif self._secrets.setdefault(SECRET, part.secret) is not part.secret:
+    async def put(self, experiment: str, item: Item) -> None:
+        if not isinstance(item, Secret):
+            self._experiments[experiment].put(item)
+        elif self._secrets.setdefault(SECRET, item.content) is not item.content:
             raise StoreError("the store has a secret of its own already")
 
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:

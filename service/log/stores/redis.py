@@ -5,15 +5,14 @@ A commit is one round trip; for each experiment in it Redis runs one script, alo
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 from service.clock import SYSTEM, Clock
 from service.errors import StoreError, StoreUnavailable, UnknownSchema
-from service.log.stores import redis_commit, redis_restoring
+from service.log.stores import redis_commit
 from service.log.stores import redis_tables as tables
-from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Part, Removal
+from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Item, Removal
 from service.log.stores.redis_connection import Patience, RedisConnection
 from service.log.stores.redis_fitness import LEAST_REPLICAS, durability, unfit
 from service.log.stores.redis_scripts import (
@@ -34,9 +33,7 @@ PATIENCE = Patience()
 
 
 class RedisStore(Store):
-    """replicas    of Redis that must hold a commit before it counts as durable
-    restoring   it is loaded, or has been in part: nobody else opens it
-    """
+    """replicas: of Redis that must hold a commit before it counts as durable."""
 
     shared = True
 
@@ -45,7 +42,6 @@ class RedisStore(Store):
         url: str,
         *,
         replicas: int = 0,
-        restoring: bool = False,
         patience: Patience = PATIENCE,
         clock: Clock = SYSTEM,
     ) -> None:
@@ -53,7 +49,6 @@ class RedisStore(Store):
         self.durability = durability({})
         self._unfit: str | None = None
         self._redis = RedisConnection(url, replicas, patience)
-        self._restoring, self._restore = restoring, secrets.token_hex(8)
 
     @classmethod
     def from_url(cls, url: str, *, replicas: int = 0, clock: Clock = SYSTEM) -> Self:
@@ -66,8 +61,6 @@ class RedisStore(Store):
             await self.review()
             if self._unfit:
                 raise StoreError(self._unfit)
-            if not self._restoring:
-                await redis_restoring.check_whole(redis)
             await redis.do("SET", "forage:layout", LAYOUT, "NX")
             layout = int(await redis.do("GET", "forage:layout"))
             if layout != LAYOUT:
@@ -154,21 +147,8 @@ class RedisStore(Store):
     async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         return await tables.describe(self._redis, experiment, whole=whole)
 
-    async def put(self, experiment: str, part: Part) -> None:
-        redis = self._redis
-        if part.secret is not None:
-            if not await redis.do("SET", "forage:secret", part.secret, "NX"):
-                raise StoreError("the store has a secret of its own already")
-            return
-        commands = list(tables.write_commands(experiment, part))
-        if self._restoring:
-            await redis.all([redis_restoring.HOLD, *commands])
-        elif part.marks:
-            await redis.keep(commands)
-        elif commands:
-            await redis.all(commands)
-        if part.rows:
-            await tables.add_rows(redis, experiment, part.rows)
+    async def put(self, experiment: str, item: Item) -> None:
+        await tables.put(self._redis, experiment, item)
 
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
         if isinstance(what, Cut):
@@ -204,18 +184,3 @@ class RedisStore(Store):
         reply = await self._redis.do(*script(PRESENT, PROCESSES, process, doing, repr(seconds)))
         texts = [text.decode() for text in reply]
         return dict(zip(texts[::2], texts[1::2], strict=True))
-
-    # -- a restore -----------------------------------------------------------------------------
-
-    async def begin_restore(self) -> None:
-        """Keep everybody out, and delete what a restore that was cut off has left. Raises
-        ConfigurationError where the database holds an experiment."""
-        await redis_restoring.begin(self._redis, self._restore)
-
-    async def end_restore(self) -> None:
-        """Let others in."""
-        await redis_restoring.end(self._redis, self._restore)
-
-    async def leave_restore(self) -> None:
-        """Let another restore begin at once; nothing where this one has ended."""
-        await redis_restoring.leave(self._redis, self._restore)

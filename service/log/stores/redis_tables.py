@@ -1,19 +1,24 @@
 """The tables of the shared store: what is read, written as it is, trimmed and erased."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 
 import msgspec
 
+from service.errors import StoreError
 from service.log.stores.base import (
+    Blob,
     Cut,
     Erasure,
     Instant,
+    Item,
     KeptMark,
     KeptRow,
-    Part,
+    LogEnd,
+    Marks,
+    Reader,
     Record,
     Removed,
+    Secret,
     Snapshot,
     Taken,
 )
@@ -194,57 +199,37 @@ async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> I
 # -- write -----------------------------------------------------------------------------------------
 
 
-def write_commands(experiment: str, part: Part) -> Iterator[Command]:
-    """All of a part but its rows."""
-    if part.events or part.position is not None:
-        yield "SADD", EXPERIMENTS, experiment
-    events = key_of(experiment, "events")
-    for record in part.events:
-        yield "XADD", events, f"0-{record.position}", "p", record.payload
-    if part.position is not None:
-        yield script(MOVE_TO, [events], part.position)
-        if part.checksum:
-            yield "SET", key_of(experiment, "checksum"), f"{part.position} {part.checksum}"
-    yield from _table_commands(experiment, part)
-    for snapshot in part.snapshots:
-        values = snapshot.position, snapshot.payload, int(snapshot.origin)
-        yield script(SAVE_SNAPSHOT, keys_of(experiment, "snapshots", "origin"), *values)
-    for key, payload in part.blobs.items():
-        yield "SET", key_of(experiment, "blob", key), payload, "NX"
+async def put(redis: RedisConnection, experiment: str, item: Item) -> None:
+    match item:
+        case Snapshot(position, payload, origin):
+            keys = keys_of(experiment, "snapshots", "origin")
+            await redis.do(*script(SAVE_SNAPSHOT, keys, position, payload, int(origin)))
+        case Blob(key, payload):
+            await redis.do("SET", key_of(experiment, "blob", key), payload, "NX")
+        case Reader(name, None):
+            await redis.do("HDEL", key_of(experiment, "readers"), name)
+        case Reader(name, Taken(position, row)):
+            await redis.do("HSET", key_of(experiment, "readers"), name, f"{position} {row}")
+        case Marks(marks):
+            await redis.keep([*_mark_commands(experiment, marks)])
+        case LogEnd(position, checksum):
+            end = script(MOVE_TO, [key_of(experiment, "events")], position)
+            summed = "SET", key_of(experiment, "checksum"), f"{position} {checksum}"
+            await redis.keep([("SADD", EXPERIMENTS, experiment), end, summed])
+        case Secret(content):
+            if not await redis.do("SET", "forage:secret", content, "NX"):
+                raise StoreError("the store has a secret of its own already")
 
 
-def _table_commands(experiment: str, part: Part) -> Iterator[Command]:
+def _mark_commands(experiment: str, marks: Sequence[KeptMark]) -> Iterator[Command]:
     ages = key_of(experiment, "mark_ages")
-    for kept in part.marks:
+    for kept in marks:
         if kept.keep_until is None:
             yield "ZREM", ages, kept.identity
         else:
             yield "ZADD", ages, repr(kept.keep_until), kept.identity
         key = key_of(experiment, "mark", kept.identity)
         yield "SET", key, f"{kept.position} {kept.value}"
-    for decision, at in part.due.items():
-        if at is None:
-            yield "SADD", key_of(experiment, "settled"), decision
-        else:
-            yield "ZADD", key_of(experiment, "due"), repr(at), decision
-    for policy, count in part.counts.items():
-        yield "HSET", key_of(experiment, "decision_counts"), policy, count
-    if part.removed != Removed():
-        counts = "trimmed", part.removed.trimmed, "erased", part.removed.erased
-        yield "HSET", key_of(experiment, "removed"), *counts
-    for reader, taken in part.readers.items():
-        if taken is None:
-            yield "HDEL", key_of(experiment, "readers"), reader
-        else:
-            yield "HSET", key_of(experiment, "readers"), reader, f"{taken.position} {taken.row}"
-
-
-async def add_rows(redis: RedisConnection, experiment: str, rows: Sequence[KeptRow]) -> None:
-    """The id of an entry is Redis's to say."""
-    stream = key_of(experiment, "decisions")
-    at = await redis.all([("XADD", stream, "0-*", "p", row.payload, "i", row.id) for row in rows])
-    pairs = zip((row.id for row in rows), at, strict=True)
-    await redis.do("HSET", key_of(experiment, "decision_at"), *chain.from_iterable(pairs))
 
 
 # -- trim and erase --------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from service.errors import ConfigurationError, StoreError, StoreUnavailable
-from service.log.stores import sqlite_file, sqlite_secret
+from service.log.stores import sqlite_file
 from service.log.stores import sqlite_tables as tables
-from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Part, Removal
+from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Item, Removal
 from service.log.stores.sqlite_commit import commit
 from service.log.stores.sqlite_identity import OpenedFiles
 from service.log.stores.store import SECRET, Cursor, Keyed, Ordered, Page, Store, Values
@@ -98,31 +98,14 @@ class SqliteStore(Store):
 
     async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
         if table == SECRET:
-            worker = self._reader if self._readonly else self._writer
-            secret = await worker.run(self._secret)
-            return {} if secret is None else {SECRET: secret}
+            return await self._reader.run(tables.secret)
         return await self._reader.run(lambda db: tables.get(db, experiment, table, keys))
-
-    def _secret(self, db: sqlite3.Connection) -> bytes | None:
-        """None: it is ours to make."""
-        secret = sqlite_secret.find(db, self._path, readonly=self._readonly)
-        if secret is not None:
-            self._files.hold_key()
-        return secret
-
-    def _adopt(self, db: sqlite3.Connection, secret: bytes) -> None:
-        sqlite_secret.adopt(db, self._path, secret)
-        self._files.hold_key()
 
     async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         return await self._reader.run(lambda db: tables.describe(db, experiment, whole=whole))
 
-    async def put(self, experiment: str, part: Part) -> None:
-        if part.secret is not None:
-            secret = part.secret
-            await self._write(lambda db: self._adopt(db, secret))
-        else:
-            await self._write(lambda db: tables.put(db, experiment, part))
+    async def put(self, experiment: str, item: Item) -> None:
+        await self._write(lambda db: tables.put(db, experiment, item))
 
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
         if isinstance(what, Cut):

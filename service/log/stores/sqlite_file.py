@@ -1,7 +1,7 @@
 """The files of the embedded store, which their owner alone can read, and its connections.
 
-`forage.db` is the database, `forage.db.lock` is held by the one service that writes it, and
-`forage.db.key` is the secret. SQLite gives the files beside a database its mode.
+`forage.db` is the database, and the one service that writes it holds `forage.db.lock`. SQLite gives
+the files beside a database its mode.
 """
 
 import asyncio
@@ -11,19 +11,16 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from service.errors import (
     ConfigurationError,
     Damaged,
-    StoreError,
     StoreLocked,
     StoreUnavailable,
     UnknownSchema,
 )
-from service.log.stores.store import SECRET_BYTES
 from service.security.files import PRIVATE, create_private, keep_private
 
 T = TypeVar("T")
@@ -95,7 +92,7 @@ CREATE TABLE removed (
 CREATE TABLE checksums (
     experiment TEXT PRIMARY KEY, position INTEGER NOT NULL, checksum TEXT NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE secret_seal (fingerprint TEXT NOT NULL);
+CREATE TABLE secret (content BLOB NOT NULL);  -- of tokens, one row
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {LAYOUT};
 COMMIT;
@@ -253,43 +250,6 @@ def hold(path: Path) -> int:
                 "(redis:// takes several)"
             ) from error
     return held
-
-
-def secret(path: Path, *, tighten: bool = False) -> bytes:
-    """The content of `<path>.key`. tighten: others can no longer read it."""
-    key = key_of(path)
-    if tighten:
-        keep_private(key)
-    try:
-        found = key.read_bytes()
-    except FileNotFoundError as error:
-        raise StoreUnavailable(f"{key} does not exist yet: the service creates it") from error
-    if len(found) != SECRET_BYTES:
-        raise Damaged(f"{key} holds {len(found)} bytes, not {SECRET_BYTES}")
-    return found
-
-
-def key_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.key")
-
-
-def adopt_secret(path: Path, content: bytes) -> None:
-    """For the holder of the lock."""
-    if key_of(path).exists():
-        raise StoreError(f"{path} has a secret of its own already")
-    keep_secret(path, content)
-
-
-def keep_secret(path: Path, content: bytes) -> None:
-    """Write `<path>.key`, whole or not at all."""
-    draft = path.with_name(f"{path.name}.key.new")
-    draft.unlink(missing_ok=True)  # of a process that died before the rename
-    with open(draft, "xb", opener=partial(os.open, mode=PRIVATE)) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(key_of(path))
-    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from time import sleep
 
 from service.errors import StoreReplaced
-from service.log.stores.sqlite_file import key_of
 
 HEADER_BYTES = 100
 FIXED = (slice(0, 24), slice(68, 72))
@@ -43,10 +42,6 @@ class OpenedFiles:
             self._held[suffix] = held = os.open(name, os.O_RDONLY)
             self._identities[suffix] = _identity(os.fstat(held))
         self._header = os.pread(self._held[""], HEADER_BYTES, 0)
-
-    def hold_key(self) -> None:
-        if self._held and ".key" not in self._held:
-            self._held[".key"] = os.open(key_of(self._path), os.O_RDONLY)
 
     def close(self) -> None:
         """After SQLite has closed them: this drops the locks of this process on them (POSIX)."""

@@ -9,20 +9,25 @@ from typing import Any
 
 from service.errors import StoreError
 from service.log.stores.base import (
+    Blob,
     Cut,
     Erasure,
     Instant,
+    Item,
     KeptMark,
     KeptRow,
+    LogEnd,
     Mark,
-    Part,
+    Marks,
+    Reader,
     Record,
     Removed,
+    Secret,
     Snapshot,
     Taken,
 )
 from service.log.stores.sqlite_file import BUSY_S, transaction
-from service.log.stores.store import START, Cursor, Keyed, Ordered, Page, Values
+from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Values
 from service.state.checksum import begin
 
 Row = tuple[Any, ...]
@@ -154,6 +159,11 @@ def get(db: sqlite3.Connection, experiment: str, table: Keyed, keys: Sequence[st
     return {key: value for (_, key), value in found.items()}
 
 
+def secret(db: sqlite3.Connection) -> Values:
+    row = db.execute("SELECT content FROM secret").fetchone()
+    return {SECRET: row[0]} if row else {}
+
+
 def due(db: sqlite3.Connection, experiment: str, now: float, limit: int) -> list[bytes]:
     rows = db.execute(
         # CROSS JOIN keeps this order: the index yields the oldest, LIMIT stops it
@@ -204,48 +214,36 @@ def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant
 # -- write -----------------------------------------------------------------------------------------
 
 
-def put(db: sqlite3.Connection, experiment: str, part: Part) -> None:
-    def write(query: str, rows: Iterable[Row]) -> None:
-        db.executemany(query, [(experiment, *row) for row in rows])
-
+def put(db: sqlite3.Connection, experiment: str, item: Item) -> None:
     with transaction(db):
-        if part.events or part.position is not None:
-            last = max([part.position or 0, *(record.position for record in part.events)])
-            write(
-                "INSERT INTO experiments VALUES (?, ?) ON CONFLICT (name) DO UPDATE "
-                "SET position = max(position, excluded.position)",
-                [(last,)],
-            )
-        if part.checksum:
-            write("INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)", [(last, part.checksum)])
-        write(
-            "INSERT INTO events VALUES (?, ?, ?)",
-            [(record.position, record.payload) for record in part.events],
-        )
-        write(
-            "INSERT INTO decisions (experiment, id, payload) VALUES (?, ?, ?)",
-            [(row.id, row.payload) for row in part.rows],
-        )
-        write(
-            "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)",
-            [(m.identity, m.value, m.position, m.keep_until) for m in part.marks],
-        )
-        write("INSERT INTO due VALUES (?, ?, ?)", part.due.items())
-        write("INSERT INTO decision_counts VALUES (?, ?, ?)", part.counts.items())
-        if part.removed != Removed():
-            values = part.removed.trimmed, part.removed.erased
-            write("INSERT INTO removed VALUES (?, ?, ?)", [values])
-        write("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", part.blobs.items())
-        write(
-            "DELETE FROM readers WHERE experiment = ? AND reader = ?",
-            [(reader,) for reader in part.readers],
-        )
-        write(
-            "INSERT INTO readers VALUES (?, ?, ?, ?)",
-            [(name, at.position, at.row) for name, at in part.readers.items() if at is not None],
-        )
-        for snapshot in part.snapshots:
-            _save_snapshot(db, experiment, snapshot)
+        match item:
+            case Snapshot():
+                _save_snapshot(db, experiment, item)
+            case Blob(key, payload):
+                query = "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)"
+                db.execute(query, (experiment, key, payload))
+            case Reader(name, None):
+                query = "DELETE FROM readers WHERE experiment = ? AND reader = ?"
+                db.execute(query, (experiment, name))
+            case Reader(name, Taken(position, row)):
+                query = "INSERT OR REPLACE INTO readers VALUES (?, ?, ?, ?)"
+                db.execute(query, (experiment, name, position, row))
+            case Marks(marks):
+                query = "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)"
+                db.executemany(
+                    query,
+                    [(experiment, m.identity, m.value, m.position, m.keep_until) for m in marks],
+                )
+            case LogEnd(position, summed):
+                db.execute(
+                    "INSERT OR REPLACE INTO experiments VALUES (?, ?)", (experiment, position)
+                )
+                query = "INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)"
+                db.execute(query, (experiment, position, summed))
+            case Secret(content):
+                if secret(db):
+                    raise StoreError("the store has a secret of its own already")
+                db.execute("INSERT INTO secret VALUES (?)", (content,))
 
 
 def _save_snapshot(db: sqlite3.Connection, experiment: str, snapshot: Snapshot) -> None:

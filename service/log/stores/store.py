@@ -7,18 +7,23 @@ from typing import Any, Literal, Protocol
 
 from service.errors import StoreError
 from service.log.stores.base import (
+    Blob,
     CommitResult,
     Cut,
     Entry,
     Erasure,
     Instant,
+    Item,
     KeptMark,
     KeptRow,
+    LogEnd,
     Mark,
-    Part,
+    Marks,
+    Reader,
     Record,
     Removal,
     Scrub,
+    Secret,
     Snapshot,
     Taken,
 )
@@ -103,9 +108,8 @@ class Backend(Protocol):
         """whole: with what is due."""
 
     @abstractmethod
-    async def put(self, experiment: str, part: Part) -> None:
-        """Write a part as it is; rows get numbers in their order. Raises StoreError for a secret
-        where there is one."""
+    async def put(self, experiment: str, item: Item) -> None:
+        """Write an item whole. Raises StoreError for a secret where there is one."""
 
     @abstractmethod
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
@@ -153,13 +157,13 @@ class Store(Backend):
         return (await self.page(experiment, "snapshots", START, 0))[0]
 
     async def save_snapshot(self, experiment: str, snapshot: Snapshot) -> None:
-        await self.put(experiment, Part(snapshots=[snapshot]))
+        await self.put(experiment, snapshot)
 
     async def blob(self, experiment: str, key: str) -> bytes | None:
         return (await self.get(experiment, "blobs", [key])).get(key)
 
     async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
-        await self.put(experiment, Part(blobs={key: payload}))
+        await self.put(experiment, Blob(key, payload))
 
     async def secret(self) -> bytes:
         """32 random bytes, made by the first call."""
@@ -176,20 +180,20 @@ class Store(Backend):
 
     async def adopt_secret(self, secret: bytes) -> None:
         """Raises StoreError where the store has a secret."""
-        await self.put("", Part(secret=secret))
+        await self.put("", Secret(secret))
 
     # -- housekeeping --------------------------------------------------------------------------
 
     async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
         """Remember, durably, what a reader has taken. None: the reader is gone."""
-        await self.put(experiment, Part(readers={reader: taken}))
+        await self.put(experiment, Reader(reader, taken))
 
     async def overwrite_marks(
         self, experiment: str, marks: Mapping[str, str], keep_until: float
     ) -> None:
         """Set identities to these values, at position 0, whether they were known or not."""
         kept = [KeptMark(identity, value, 0, keep_until) for identity, value in marks.items()]
-        await self.put(experiment, Part(marks=kept))
+        await self.put(experiment, Marks(kept))
 
     async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
         return await self.remove(experiment, cut, limit)
@@ -201,6 +205,10 @@ class Store(Backend):
         await self.remove("", Scrub(), 0)
 
     # -- copies --------------------------------------------------------------------------------
+
+    async def end_log(self, experiment: str, position: int, checksum: str) -> None:
+        """Make the next event follow this position, as in the log that is copied."""
+        await self.put(experiment, LogEnd(position, checksum))
 
     async def list_marks(
         self, experiment: str, cursor: Cursor, limit: int

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from service.errors import ConfigurationError, ForageError, StoreUnavailable
-from service.log.stores import sqlite_file, sqlite_secret
+from service.errors import ConfigurationError, ForageError
+from service.log.stores import sqlite_file
 from service.log.stores.sqlite import SqliteStore
 from service.maintenance.doctor.checks import Check, fault, ok, size, warning
 from service.maintenance.doctor.host import private
@@ -47,14 +47,11 @@ def examine_sqlite(settings: Settings) -> Iterator[Check]:
     if not path.exists():
         yield ok("store", f"{path} is not there yet: `forage serve` makes it")
         return
-    yield from private(sqlite_file.key_of(path), "token secret")
     yield from private(path, "database")
     yield _lock(path)
     try:
         with sqlite_file.ours(path), closing(sqlite_file.connect_to_read(path)) as db:
             yield from _database(db, path, settings)
-            if not settings.token_keys:
-                yield from _secret(db, path)
     except ForageError as error:
         yield fault("store", str(error), "restore a backup: forage restore --help")
 
@@ -84,17 +81,6 @@ def _database(db: sqlite3.Connection, path: Path, settings: Settings) -> Iterato
     ).fetchall()
     for name, position, snapshot in rows:
         yield tail(name, position, snapshot, settings)
-
-
-def _secret(db: sqlite3.Connection, path: Path) -> Iterator[Check]:
-    try:
-        sqlite_secret.find(db, path, readonly=True)
-    except ConfigurationError as error:
-        yield fault("secret", str(error), "bring database and key of one store together")
-    except StoreUnavailable as error:
-        yield warning("secret", str(error), "restore it, or set FORAGE_TOKEN_KEYS")
-    else:
-        yield ok("secret", "it belongs to the database")
 
 
 def tail(name: str, position: int, snapshot: int | None, settings: Settings) -> Check:
