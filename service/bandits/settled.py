@@ -1,4 +1,4 @@
-"""Settled arms: what heads learn from."""
+"""Settled arms, from which heads learn."""
 
 from typing import NamedTuple
 

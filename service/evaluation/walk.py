@@ -235,9 +235,8 @@ class _Chances:
 def chosen_otherwise(
     state: State, decision: Decision, learners: Mapping[str, Learner]
 ) -> frozenset[str]:
-    """Names of the policies that would have had other candidates, and of which the decision tells
-    nothing: propensities hold among the logged candidates alone. The learner that made it, as it
-    stood then, had these."""
+    """Return the policies that would have had other candidates: propensities hold among the logged
+    candidates alone. The learner that made the decision, as of then, had these."""
     own = state.learners.get(decision.policy)
     catalogue = not decision.inline and len(decision.arms) == len(state.rows)
     return frozenset(

@@ -15,8 +15,8 @@ SNAPSHOT_SCHEMA = 1
 
 
 def read_artifact(learner: Learner, artifact: bytes, limit: int | None = None) -> Version:
-    """A trained version. Raises Damaged where it does not fit the policy, or holds more bytes than
-    `limit`."""
+    """Return a trained version. Raises Damaged where it does not fit the policy, or holds more
+    bytes than `limit`."""
     meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)
     try:
         version = learner.restored(meta, arrays)
@@ -32,7 +32,7 @@ def read_artifact(learner: Learner, artifact: bytes, limit: int | None = None) -
 
 
 def read_meta(artifact: bytes, limit: int | None = None) -> Meta:
-    """The trainer's metadata. Raises as `codec.unpack`."""
+    """Return the trainer's metadata. Raises as `codec.unpack`."""
     return codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)[0]
 
 

@@ -38,7 +38,7 @@ _UNREADABLE = (
 
 
 def pack(schema: int, meta: Mapping[str, object], arrays: Mapping[str, Stored]) -> bytes:
-    """Arrays come back bit for bit. schema: number of the layout of meta and arrays."""
+    """Pack meta and arrays, which `unpack` returns bit for bit. schema: number of their layout."""
     return seal(text_of(schema, meta), arrays)
 
 
@@ -47,8 +47,8 @@ def text_of(schema: int, meta: Mapping[str, object]) -> bytes:
 
 
 def with_member(text: bytes, name: str, values: Mapping[str, object]) -> bytes:
-    """The text with one more member, a large mapping of finite values, encoded in slices between
-    which other threads can run."""
+    """Return the text with one more member, a large mapping of finite values, encoded in slices
+    between which other threads can run."""
     slices, rest = [], iter(values.items())
     while some := dict(islice(rest, SLICE)):
         slices.append(msgspec.json.encode(some)[1:-1])
@@ -56,7 +56,7 @@ def with_member(text: bytes, name: str, values: Mapping[str, object]) -> bytes:
 
 
 def seal(text: bytes, arrays: Mapping[str, Stored]) -> bytes:
-    """`pack` for encoded meta."""
+    """Pack encoded meta, and arrays."""
     body = io.BytesIO()
     members: Meta = {"meta": np.frombuffer(text, np.uint8), **arrays}
     np.savez(body, **members)
@@ -65,8 +65,8 @@ def seal(text: bytes, arrays: Mapping[str, Stored]) -> bytes:
 
 
 def unpack(blob: bytes, schema: int, limit: int | None = None) -> tuple[Meta, dict[str, Stored]]:
-    """Meta and arrays. Raises Damaged, also for more than `limit` bytes, before it allocates any;
-    UnknownSchema for a schema other than `schema`."""
+    """Return meta and arrays. Raises Damaged, also for more than `limit` bytes, before it allocates
+    any; UnknownSchema for a schema other than `schema`."""
     head, digest = blob[: len(MAGIC)], blob[len(MAGIC) : len(MAGIC) + _DIGEST]
     content = blob[len(MAGIC) + _DIGEST :]
     if head != MAGIC or hashlib.sha256(content).digest() != digest:
@@ -106,7 +106,7 @@ def _expect_bounded(content: bytes, limit: int | None) -> None:
 
 
 def _bytes_of(stream: IO[bytes]) -> int:
-    """Memory of an array, by its header."""
+    """Return the memory of an array, by its header."""
     version = np.lib.format.read_magic(stream)
     read = _HEADERS.get(version)
     if read is None:

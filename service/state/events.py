@@ -17,7 +17,7 @@ from service.bandits.settled import settle as settle
 from service.errors import Damaged, NotLoggable, UnknownSchema
 
 Features = dict[str, Any]
-"""Values by name, as JSON has them."""
+"""Values by name, as in JSON."""
 
 SCHEMA = 1
 """The schema of the records below. Raise it with every change of a record."""
@@ -132,7 +132,7 @@ class VersionActivated(Event, frozen=True, kw_only=True, tag="VersionActivated")
 
 
 class ChangeDetected(Event, frozen=True, kw_only=True, tag="ChangeDetected"):
-    """A policy's residuals say that the world has changed: it forgets stale settlements.
+    """A change of the world, shown by a policy's residuals: it forgets stale settlements.
 
     number           1 for the first change since the head was born, and so on
     stratum          where, in words
@@ -151,8 +151,8 @@ class ChangeDetected(Event, frozen=True, kw_only=True, tag="ChangeDetected"):
 
 
 class Erased(Event, frozen=True, kw_only=True, tag="Erased"):
-    """The rows of these decisions are gone, and tombstones stand at the positions of their events.
-    A replay begins after those, at the origin."""
+    """The erasure of decisions: their rows are gone, and tombstones stand at the positions of their
+    events. A replay begins after those, at the origin."""
 
     decisions: list[str]
     positions: list[int]
@@ -166,7 +166,7 @@ class Skipped(Event, frozen=True, kw_only=True, tag="Skipped"):
 
 
 class EpochOpened(Event, frozen=True, kw_only=True, tag="EpochOpened"):
-    """The log had lost its last events: what follows is not what once followed.
+    """A loss: the log had lost its last events, and other events follow.
 
     epoch   1 after the first loss, and so on
     kept    the log was found to hold the events up to this position; 0: not known which
@@ -315,8 +315,8 @@ _decode_decision: Callable[[msgspec.Raw], Decision] = msgspec.json.Decoder(Decis
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    """Raises NotLoggable for an event that would not be read back as it is: JSON has no infinite
-    number, and one such record would stop every fold that comes to it."""
+    """Return the record of an event. Raises NotLoggable for an event that would not read back as it
+    is: JSON has no infinite number, and such a record would stop every fold."""
     body = _encode(event)
     try:
         same = _decode_event(msgspec.Raw(body)) == event
@@ -333,13 +333,13 @@ def encode_decision(decision: Decision | Draft) -> bytes:
 
 
 def decode_event(payload: bytes) -> AnyEvent:
-    """Raises UnknownSchema for a record of another schema, Damaged for one that is unreadable or
-    not as it was written."""
+    """Read a record. Raises UnknownSchema for a record of another schema, Damaged for one that is
+    unreadable or was changed."""
     return _decode(payload, _decode_event_record, _decode_event)
 
 
 def decode_decision(payload: bytes) -> Decision:
-    """Raises as `decode_event`."""
+    """Read a record. Raises as `decode_event`."""
     return _decode(payload, _decode_decision_record, _decode_decision)
 
 

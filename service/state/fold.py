@@ -48,7 +48,7 @@ HEADLESS = {
 
 
 class State:
-    """One experiment, as its log says it is at `position`.
+    """One experiment, folded from its log up to `position`.
 
     rows         the catalogue's encoded features; a new mapping once all of them change
     changes      arms added, changed or removed since this mapping was made
@@ -143,7 +143,7 @@ class State:
             case PolicyReset():
                 self._reset(position, event)
             case _ if self.deleted:
-                pass  # its writer did not know yet
+                pass  # written before the writer saw the deletion
             case Learned():
                 self._settle(position, event)
             case VersionStaged():
@@ -156,7 +156,8 @@ class State:
                 self._list(event)
 
     def _forget(self, position: int, event: ChangeDetected | Erased) -> None:
-        """Of erased decisions, single settlements: the sums of the heads stay."""
+        """Forget a change's stale settlements, or the single settlements of erased decisions: the
+        sums of the heads stay."""
         for learner in self.learners.values():
             if isinstance(event, Erased):
                 learner.forget(position, event.decisions)
@@ -164,8 +165,8 @@ class State:
                 learner.change(position, event)
 
     def _skip(self, position: int, skipped: int) -> None:
-        """Pass over the event at this position (`replay.read_event`), or learn that an earlier one
-        had to be."""
+        """Skip the event at this position (`replay.read_event`), or check that an earlier one was
+        skipped."""
         if skipped == position:
             self.skips.append(position)
         elif skipped not in self.skips:
@@ -190,7 +191,7 @@ class State:
         self.changes += 1
         self.changed.append(event.arm)
         if len(self.changed) > max(10_000, len(self.rows) // 4):
-            del self.changed[: len(self.changed) // 2]  # who is behind by more reloads all
+            del self.changed[: len(self.changed) // 2]  # a reader behind by more reloads all
 
     def _define(self, position: int, event: ExperimentDefined) -> None:
         definition = Definition.model_validate(event.definition)
@@ -235,7 +236,7 @@ class State:
 
     @property
     def candidates(self) -> Candidates:
-        """The catalogue as arms to choose from, cached until it changes."""
+        """Return the catalogue as arms to choose from, cached until it changes."""
         if self._candidates is None:
             x = np.array(list(self.rows.values())).reshape(len(self.rows), self.schema.arm.width)
             self._candidates = Candidates(tuple(self.rows), x)
@@ -277,12 +278,12 @@ class State:
         return any(learner.staged for learner in self.learners.values())
 
     def snapshot(self) -> Snapshot:
-        """Not while a version is staged, which has not folded all rewards yet."""
+        """Save the fold, while no version is staged, which lacks some rewards yet."""
         return self.capture()()
 
     def capture(self, checksums: Sequence[str] = ()) -> Callable[[], Snapshot]:
-        """A function that makes a snapshot of the present state, in a thread while the fold goes
-        on. checksums: of the log, by which it is known again."""
+        """Return a function that makes a snapshot of the present state, in a thread while the fold
+        goes on. checksums: of the log, to recognise it."""
         arrays: dict[str, Stored] = {}
         learners = {}
         for index, (name, learner) in enumerate(self.learners.items()):
@@ -312,7 +313,7 @@ class State:
 
     @classmethod
     def restore(cls, snapshot: Snapshot) -> "State":
-        """Raises Damaged or UnknownSchema."""
+        """Return the saved fold. Raises Damaged or UnknownSchema."""
         meta, arrays = codec.unpack(snapshot.payload, SNAPSHOT_SCHEMA)
         state = cls(meta["name"])
         if not meta["deleted"]:
@@ -342,7 +343,7 @@ class State:
 
 def _erased(name: str, position: int) -> LogGap:
     return LogGap(
-        f"experiment {name}: what stood at position {position} was erased: a replay begins at the "
+        f"experiment {name}: the event at position {position} was erased: a replay begins at the "
         "origin, after it"
     )
 

@@ -1,8 +1,8 @@
-"""The values that go into a store and come out of it.
+"""The values that a store takes and returns.
 
-For each experiment a store holds one ordered stream of *events* (what changes state), *decision
-rows* (what was shown) and *snapshots* (a fold, and the position it stands at). Payloads are opaque
-bytes; `service.state.events` gives them meaning.
+For each experiment a store holds one ordered stream of *events* (changes of the state), *decision
+rows* (answers of /select) and *snapshots* (a fold and its position). Payloads are opaque bytes;
+`service.state.events` gives them meaning.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,8 +43,8 @@ class DecisionRow(Struct, frozen=True):
 
 
 class Activation(Struct, frozen=True):
-    """A kept decision was shown after all: from now on it is due, as in `DecisionRow`. `mark` is
-    the identity of this: it happens once."""
+    """The activation of a deferred decision: from now on it is due, as in `DecisionRow`. `mark` is
+    its identity: a decision is activated once."""
 
     experiment: str
     decision: str
@@ -69,14 +69,13 @@ class Appended(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """The entry changed nothing: these of its identities were known."""
+    """An entry that changed nothing, since these of its identities were known."""
 
     marks: Mapping[str, Mark]
 
 
 class Kept(Struct, frozen=True):
-    """The decision row or activation is stored. earlier: the payload that the row's id had, and
-    keeps."""
+    """A stored decision row or activation. earlier: the payload that the row's id has already."""
 
     earlier: bytes | None = None
 
@@ -106,8 +105,8 @@ CommitResult = Appended | Known | Kept
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A reader of the log beside the services has all events up to `position` and all decision rows
-    up to the number `row`. Later ones must not be trimmed before it has them."""
+    """The place of a reader of the log: it has all events up to `position` and all decision rows up
+    to the number `row`. Later ones stay until it has them."""
 
     position: int
     row: int
@@ -129,7 +128,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Numbers of decision rows that are gone: trimmed by age, erased on request."""
+    """Counts of deleted decision rows: trimmed by age, erased on request."""
 
     trimmed: int = 0
     erased: int = 0
@@ -137,7 +136,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """Delete for ever.
+    """What an erasure deletes for ever.
 
     decisions   ids of rows, which are not due any more
     events      by position: the payload from now on
@@ -154,7 +153,7 @@ class Erasure:
 
 
 class Scrub(Struct, frozen=True):
-    """Clean the store's own files of what was deleted."""
+    """Remove deleted bytes from the store's own files."""
 
 
 Removal = Cut | Erasure | Scrub
@@ -172,7 +171,7 @@ class KeptMark:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """An experiment at one moment.
+    """The counts and positions of an experiment at one moment.
 
     position, row   of the last event and the last row
     checksum        of the log up to that event (state/checksum.py)
@@ -214,8 +213,8 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The position of the last event ever appended, and the checksum of the log up to it: those of
-    the log that was copied."""
+    """The end of a log that was copied: the position of the last event ever appended, and the
+    checksum of the log up to it."""
 
     position: int
     checksum: str

@@ -110,13 +110,13 @@ class RedisStore(Store):
         return [next(decided[entry.experiment]) for entry in entries]
 
     async def _probe(self) -> None:
-        """Whether a commit could write. Raises StoreUnavailable."""
+        """Check that a commit could write. Raises StoreUnavailable."""
         seconds, micros = await self._redis.do("TIME")
         self._expect_clock(self._clock.time() - int(seconds) - int(micros) / 1e6)
         await self._redis.keep([("SET", "forage:probe", 1)])  # a write, of what nobody reads
 
     def _expect_clock(self, skew: float) -> None:
-        """Raises StoreUnavailable."""
+        """Raises StoreUnavailable where the clocks differ too much."""
         self.clock_skew_seconds = skew
         if abs(skew) > MOST_SKEW_S:
             side = "ahead of" if skew > 0 else "behind"

@@ -1,4 +1,4 @@
-"""The connections to Redis: one round trip for each call, and our errors in place of its own."""
+"""The connections to Redis: one round trip for each call, with the errors of `service.errors`."""
 
 import math
 import re
@@ -57,7 +57,7 @@ class RedisConnection:
             return await self._client.execute_command(*command)
 
     async def all(self, commands: Sequence[Command], *, transaction: bool = False) -> list[Reply]:
-        """One round trip, in order. If any is refused, they all count as failed."""
+        """Send commands in order, in one round trip. If Redis refuses one, all count as failed."""
         pipeline = self._client.pipeline(transaction=transaction)
         for command in commands:
             pipeline.execute_command(*command)
@@ -70,7 +70,7 @@ class RedisConnection:
         return replies
 
     async def keep(self, commands: Sequence[Command]) -> list[Reply]:
-        """Writes, once as many replicas of Redis hold them as have to."""
+        """Write, and wait until enough replicas of Redis hold the writes."""
         if not self.replicas:
             return await self.all(commands)
         *replies, held = await self.all([*commands, ("WAIT", self.replicas, WAIT_MS)])
@@ -81,7 +81,7 @@ class RedisConnection:
         return replies
 
     async def information(self, *command: str) -> Mapping[str, Reply]:
-        """The reply to an administrator's command; nothing where hosted Redis refuses it."""
+        """Return the reply to an administrator's command; nothing where hosted Redis refuses it."""
         with self._our_errors():
             try:
                 found: Mapping[str, Reply] = await self._client.execute_command(*command)
@@ -90,7 +90,7 @@ class RedisConnection:
         return found
 
     async def wait(self, streams: Mapping[str, int], seconds: float) -> bool:
-        """Whether one of the streams went past its number meanwhile."""
+        """Wait for a stream to pass its number, and return whether one has."""
         block_ms = math.ceil(1000 * min(seconds, self._patience.block_s))
         after = [f"0-{number}" for number in streams.values()]
         with self._our_errors():
@@ -100,8 +100,8 @@ class RedisConnection:
         return bool(found)
 
     async def keys(self, prefix: str) -> AsyncIterator[list[str]]:
-        """All keys that begin with a prefix, a page at a time; a key that is there throughout comes
-        at least once."""
+        """Yield pages of the keys that begin with a prefix. A key that exists throughout comes at
+        least once."""
         pattern, cursor = pattern_of(prefix), None
         while cursor != 0:
             cursor, keys = await self.do("SCAN", cursor or 0, "MATCH", pattern, "COUNT", SCANNED)
@@ -110,7 +110,7 @@ class RedisConnection:
 
     @contextmanager
     def _our_errors(self) -> Iterator[None]:
-        """Down, slow, out of memory, read-only, loading: to a caller all are the same."""
+        """Raise StoreUnavailable for every fault: down, slow, out of memory, read-only, loading."""
         try:
             yield
         except (RedisConnectionError, RedisTimeoutError, ResponseError) as error:
@@ -122,5 +122,5 @@ class RedisConnection:
 
 
 def pattern_of(prefix: str) -> str:
-    """Of the keys that begin with a prefix."""
+    """Return the pattern of the keys that begin with a prefix."""
     return re.sub(r"([][*?\\^])", r"\\\1", prefix) + "*"

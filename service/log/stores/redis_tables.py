@@ -1,4 +1,4 @@
-"""The tables of the shared store: what is read, written as it is, trimmed and erased."""
+"""The tables of the shared store: reads, single writes, trims and erasures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -41,10 +41,10 @@ from service.log.stores.store import START, Cursor, Keyed, Ordered, Page, Values
 from service.state.checksum import begin
 
 ROWS_AT_ONCE = 20
-"""Rows trimmed by one script, which reads them: of 10,000 arms they have 400 kB each."""
+"""Rows that one script reads and trims: rows of 10,000 arms have 400 kB each."""
 
 ERASED_AT_ONCE = 500
-"""Decisions of one script, in which Redis serves nobody else: some milliseconds."""
+"""Decisions of one script. Redis serves no other command for some milliseconds."""
 
 Fields = Mapping[bytes, bytes]
 
@@ -76,15 +76,15 @@ async def page(
 async def _range(
     redis: RedisConnection, experiment: str, stream: str, after: int, limit: int
 ) -> list[tuple[int, Fields]]:
-    """Entries of a stream: number and fields."""
+    """Return entries of a stream: number and fields."""
     key = key_of(experiment, stream)
     found = await redis.do("XRANGE", key, f"(0-{after}", "+", "COUNT", limit)
     return [(int(entry.partition(b"-")[2]), fields) for entry, fields in found]
 
 
 async def _events(redis: RedisConnection, experiment: str, after: int, limit: int) -> list[Record]:
-    """With the tombstones between them. None follows the last event: the event that tells of an
-    erasure does."""
+    """Return events with the tombstones between them. A tombstone is never last: the `Erased` event
+    follows it."""
     found = await _range(redis, experiment, "events", after, limit)
     if found and found[-1][0] != after + len(found):
         key, bounds = key_of(experiment, "stones"), (f"({after}", f"({found[-1][0]}")
@@ -148,7 +148,7 @@ async def get(redis: RedisConnection, experiment: str, table: Keyed, keys: Seque
 async def decisions(
     redis: RedisConnection, experiment: str, ids: Sequence[str]
 ) -> dict[str, bytes]:
-    """Payloads of those that are known, in the order of the ids."""
+    """Return the payloads of the known decisions, in the order of the ids."""
     if not ids:
         return {}
     rows = await redis.do("HMGET", key_of(experiment, "decision_at"), *ids)
@@ -251,7 +251,7 @@ async def trim(redis: RedisConnection, experiment: str, cut: Cut, limit: int) ->
 
 
 async def erase(redis: RedisConnection, name: str, erasure: Erasure) -> None:
-    """In parts; each may be done again."""
+    """Erase in parts, each of which can be repeated."""
     ids, events = list(erasure.decisions), list(erasure.events.items())
     names = ("events", "tombstones", "stones", "decisions", "decision_at", "due", "settled")
     keys = keys_of(name, "origin", *names, "snapshots", "removed")

@@ -1,6 +1,6 @@
 """The embedded store: one SQLite file, one writer thread, one service process.
 
-A batch is one transaction (WAL, synchronous=FULL), so what was acknowledged survives kill -9 and
+A batch is one transaction (WAL, synchronous=FULL), so an acknowledged write survives kill -9 and
 power loss. Reads have a connection and a thread of their own and never block the writer.
 """
 
@@ -132,7 +132,7 @@ class SqliteStore(Store):
         return await self._writer.run(partial(self._written, work))
 
     def _written(self, work: Callable[[sqlite3.Connection], T], db: sqlite3.Connection) -> T:
-        """What was written is in the files that the paths name, or StoreReplaced is raised."""
+        """Raises StoreReplaced where the paths name other files than the written ones."""
         self._files.expect_known()
         result = work(db)
         self._files.expect()

@@ -33,7 +33,7 @@ BESIDE = ("", "-wal", "-shm", "-journal")
 UNREADABLE = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS")
 """A bad sector is damage, and not an outage that ends."""
 STATEMENTS = 512  # prepared ones of a connection: the writer has one for each count of rows
-BUSY_S = 2.0  # nobody else writes, but for a person with a shell
+BUSY_S = 2.0  # the only other writer is a person with a shell
 WAL_PAGES = 4_000
 """Pages of the write-ahead log, 16 MB, after which a commit writes them back."""
 CACHE_KIB = 16_384
@@ -100,7 +100,7 @@ COMMIT;
 
 
 class Worker:
-    """One connection and the one thread that uses it. Raises our errors in place of sqlite3's."""
+    """One connection and its thread. Raises the errors of `service.errors`."""
 
     def __init__(self, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
         self._path, self._connect = path, connect
@@ -115,7 +115,7 @@ class Worker:
         return await self._in_thread(lambda: self._run(work))
 
     async def close(self) -> None:
-        """After the work under way."""
+        """Close the connection after the running work."""
         if self._thread is not None:
             await self._in_thread(self._close)
             self._thread.shutdown()
@@ -144,7 +144,7 @@ class Worker:
 
 @contextmanager
 def ours(path: Path) -> Iterator[None]:
-    """Turns sqlite3 and OS errors into those of `service.errors`."""
+    """Turn errors of sqlite3 and of the OS into those of `service.errors`."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -162,7 +162,7 @@ def ours(path: Path) -> Iterator[None]:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; after a failure the connection is usable."""
+    """Commit all or nothing. The connection is usable after a failure."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -192,7 +192,7 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Sees what is committed, and can neither change nor create the file."""
+    """Open a connection that sees every commit, and can neither change nor create the file."""
     if not path.exists():
         raise StoreUnavailable(f"{path} does not exist yet: the service creates it when it starts")
     with _connection(path, "ro") as db:
@@ -203,7 +203,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def _connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """Closed where it cannot be prepared."""
+    """Open a connection, and close it where the caller cannot prepare it."""
     uri = f"{path.as_uri()}?mode={mode}"
     db = sqlite3.connect(
         uri, uri=True, isolation_level=None, timeout=BUSY_S, cached_statements=STATEMENTS
@@ -216,7 +216,7 @@ def _connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _has_tables(db: sqlite3.Connection, path: Path) -> bool:
-    """Whether the tables are there. Raises UnknownSchema for tables of another layout, and
+    """Return whether the tables are there. Raises UnknownSchema for tables of another layout, and
     ConfigurationError for the database of another program."""
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (layout,) = db.execute("PRAGMA user_version").fetchone()
@@ -233,7 +233,7 @@ def _has_tables(db: sqlite3.Connection, path: Path) -> bool:
 
 
 def hold(path: Path) -> int:
-    """A file descriptor that holds the lock of this database until it is closed."""
+    """Return a file descriptor that holds the lock of this database until it is closed."""
     if not path.parent.is_dir():
         raise ConfigurationError(f"FORAGE_STORE: the folder of {path} does not exist")
     with ours(path):

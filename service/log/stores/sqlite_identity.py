@@ -1,7 +1,7 @@
 """Whether the files of the embedded store are still those that were opened.
 
-SQLite goes on writing a file that was deleted or replaced, and what it writes is gone with the
-process. So the paths are looked at after each commit, before it is acknowledged.
+SQLite goes on writing a file that was deleted or replaced, and its writes are gone with the
+process. So each commit checks the paths before it is acknowledged.
 """
 
 import os
@@ -37,20 +37,20 @@ class OpenedFiles:
         self._replaced: str | None = None
 
     def open(self) -> None:
-        """After SQLite has opened them."""
+        """Open the files after SQLite."""
         for suffix, name in self._names.items():
             self._held[suffix] = held = os.open(name, os.O_RDONLY)
             self._identities[suffix] = _identity(os.fstat(held))
         self._header = os.pread(self._held[""], HEADER_BYTES, 0)
 
     def close(self) -> None:
-        """After SQLite has closed them: this drops the locks of this process on them (POSIX)."""
+        """Close the files after SQLite: this drops the locks of this process on them (POSIX)."""
         for held in self._held.values():
             os.close(held)
         self._held.clear()
 
     def expect(self) -> None:
-        """20 us. Raises StoreReplaced, from then on for good."""
+        """Check the files, in 20 us. Raises StoreReplaced, from then on for good."""
         if self._replaced is None:
             self._replaced = self._fault()
         self.expect_known()
@@ -80,7 +80,7 @@ class OpenedFiles:
         return None
 
     def _overwritten(self) -> bool:
-        """By a copy of another time or of another database."""
+        """Return whether a copy of another time or database lies over the file."""
         found = os.pread(self._held[""], HEADER_BYTES, 0)
         if any(found[part] != self._header[part] for part in FIXED):
             return True

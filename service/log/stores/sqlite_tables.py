@@ -1,4 +1,4 @@
-"""The tables of the embedded store: what is read, written as it is, trimmed and erased."""
+"""The tables of the embedded store: reads, single writes, trims and erasures."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,8 +33,8 @@ from service.state.checksum import begin
 Row = tuple[Any, ...]
 
 ROWS = 64
-"""Rows of one statement, at most. A thread lets go of the interpreter at each statement, and on a
-busy core waits to have it back: with a statement a row that was most of a commit."""
+"""Rows of one statement, at most. Each statement releases the interpreter, and a thread on a busy
+core waits to get it back: with a statement for each row that was most of a commit."""
 
 END = "\U0010ffff"
 """Follows every character of an identity: prefix + END is behind all that begin with the prefix."""
@@ -88,7 +88,7 @@ WAITING = (
 
 
 def run(db: sqlite3.Connection, query: str, values: Sequence[Row]) -> None:
-    """The query with {} for rows of values."""
+    """Run a query whose {} stands for rows of values."""
     for _ in _statements(db, query, values):
         pass
 
@@ -96,7 +96,7 @@ def run(db: sqlite3.Connection, query: str, values: Sequence[Row]) -> None:
 def look_up(
     db: sqlite3.Connection, table: Keyed, keys: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Any]:
-    """Values by experiment and key."""
+    """Return values by experiment and key."""
     query, kind = VALUES[table]
     rows = chain.from_iterable(_statements(db, query, keys))
     return {(experiment, key): kind(*values) for experiment, key, *values in rows}
@@ -124,7 +124,7 @@ def names(db: sqlite3.Connection) -> list[str]:
 
 
 def head(db: sqlite3.Connection, experiment: str) -> int:
-    """The position of the last event ever appended."""
+    """Return the position of the last event ever appended."""
     return _number(db, "SELECT position FROM experiments WHERE name = ?", experiment)
 
 
@@ -136,7 +136,7 @@ def checksum(db: sqlite3.Connection, experiment: str, position: int) -> str:
 
 
 def _number(db: sqlite3.Connection, query: str, *values: object) -> int:
-    """0 where no row is found."""
+    """Return the number that a query finds; 0 where it finds no row."""
     (number,) = db.execute(query, values).fetchone() or (0,)
     return int(number)
 
@@ -328,8 +328,8 @@ def erase(db: sqlite3.Connection, name: str, erasure: Erasure) -> None:
 
 @contextmanager
 def _numbers_given_once(db: sqlite3.Connection) -> Iterator[None]:
-    """Readers of rows go on from a number. SQLite would give the highest one again once its row is
-    gone, so a row of no experiment keeps it."""
+    """Keep the highest number of a row in use: readers go on from a number, and SQLite would give
+    it again once its row is gone. A row of no experiment keeps it."""
     query = "SELECT coalesce(max(number), 0) FROM decisions"
     last = _number(db, query)
     yield
@@ -338,7 +338,7 @@ def _numbers_given_once(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _forget_due(db: sqlite3.Connection, experiment: str, decisions: Iterable[str]) -> None:
-    """Also that they were settled before their row came."""
+    """Delete also the notes that they were settled before their row came."""
     values = [(experiment, decision) for decision in decisions]
     db.executemany("DELETE FROM due WHERE experiment = ? AND decision = ?", values)
 

@@ -1,4 +1,4 @@
-"""`Backend`: the twelve verbs that a store implements. `Store`: what follows from them."""
+"""`Backend`: the twelve verbs that a store implements. `Store`: helpers built on them."""
 
 import secrets
 from abc import abstractmethod
@@ -52,7 +52,7 @@ class Backend(Protocol):
     - `commit` returns after all its entries are durable, in the order given, each whole or not at
       all; if it raises StoreUnavailable, it may have kept any of them, and the same entries can be
       given again: their identities make that safe;
-    - `commit` of no entries changes nothing that is read, and raises where nothing can be written;
+    - an empty commit probes the store: it raises where nothing can be written;
     - an identity is taken at most once, by any process; conflicts within a batch are settled in
       batch order;
     - payloads are unchanged bytes, and a blob never changes;
@@ -61,8 +61,8 @@ class Backend(Protocol):
 
     shared       other processes may append: whoever folds must also follow the log
     durability   one sentence: what an acknowledged write survives
-    clock_skew_seconds   by so much is our clock ahead of the store's, as of the last commit; None
-                         where the store has no clock of its own. Beyond a bound it refuses commits.
+    clock_skew_seconds   seconds ahead of the store's clock, at the last commit; None where the
+                         store has no clock of its own. Beyond a bound it refuses commits.
     """
 
     shared: bool
@@ -75,7 +75,7 @@ class Backend(Protocol):
     async def close(self) -> None: ...
     @abstractmethod
     async def experiments(self) -> list[str]:
-        """Names of the experiments that have an event, sorted."""
+        """Return the names of the experiments that have an event, sorted."""
 
     @abstractmethod
     async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]: ...
@@ -85,11 +85,11 @@ class Backend(Protocol):
 
     @abstractmethod
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
-        """Payloads of decisions due at `now` (unix seconds), oldest first."""
+        """Return the payloads of decisions due at `now` (unix seconds), oldest first."""
 
     @abstractmethod
     async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
-        """The items after a cursor, and the next cursor: START where no more follow.
+        """Return the items after a cursor, and the next cursor: START where no more follow.
 
         events      `Record`s after a position
         decisions   `KeptRow`s of higher numbers, in their order
@@ -100,12 +100,12 @@ class Backend(Protocol):
 
     @abstractmethod
     async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
-        """The values of those keys that are known: the `Mark` of an identity, the payload of a
-        decision or a blob. The secret belongs to no experiment (""), and has the key SECRET."""
+        """Return the values of the known keys: the `Mark` of an identity, the payload of a decision
+        or a blob. The secret belongs to no experiment (""), and has the key SECRET."""
 
     @abstractmethod
     async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
-        """whole: with what is due."""
+        """Return counts and positions. whole: with the due decisions."""
 
     @abstractmethod
     async def put(self, experiment: str, item: Item) -> None:
@@ -117,8 +117,8 @@ class Backend(Protocol):
 
         Cut: about `limit` items; how many went, 0 once all have.
         Erasure: if it raises StoreUnavailable, a part may be done, and the same again is safe.
-        Scrub (of no experiment): raises StoreUnavailable where it is not possible now. The files
-        may still be written anew when it returns.
+        Scrub (of no experiment): raises StoreUnavailable where it is not possible now. Redis may
+        still rewrite its file when it returns.
 
         Raises StoreError where no origin stands at or above the cut's position or the erasure's
         origin: the state could not be folded any more.
@@ -126,16 +126,16 @@ class Backend(Protocol):
 
     @abstractmethod
     async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
-        """Announce that this process is alive for so long (0: it leaves), and what it is doing;
-        what each live process announced last."""
+        """Announce that this process is alive for some seconds (0: it leaves), and what it is
+        doing. Return the last announcement of each live process."""
 
 
 class Store(Backend):
-    """A backend, and what services, readers and backups ask of any backend."""
+    """A backend with the helpers that services, readers and copies share."""
 
     async def review(self) -> None:
-        """Say in `durability` what holds now; commits are refused while the store may not hold a
-        log. Raises StoreUnavailable."""
+        """Read the store's settings again: `durability`, and whether it may hold a log, without
+        which commits are refused. Raises StoreUnavailable."""
 
     # -- the log -------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Store(Backend):
         await self.put(experiment, Blob(key, payload))
 
     async def secret(self) -> bytes:
-        """32 random bytes, made by the first call."""
+        """Return 32 random bytes. The first call makes them."""
         found, fresh = await self.get("", SECRET, [SECRET]), secrets.token_bytes(SECRET_BYTES)
         if not found:
             try:
@@ -179,19 +179,19 @@ class Store(Backend):
         return secret
 
     async def adopt_secret(self, secret: bytes) -> None:
-        """Raises StoreError where the store has a secret."""
+        """Keep a secret. Raises StoreError where the store has one."""
         await self.put("", Secret(secret))
 
     # -- housekeeping --------------------------------------------------------------------------
 
     async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
-        """Remember, durably, what a reader has taken. None: the reader is gone."""
+        """Keep the position of a reader. None: the reader is gone."""
         await self.put(experiment, Reader(reader, taken))
 
     async def overwrite_marks(
         self, experiment: str, marks: Mapping[str, str], keep_until: float
     ) -> None:
-        """Set identities to these values, at position 0, whether they were known or not."""
+        """Set identities to these values, at position 0. Earlier values go."""
         kept = [KeptMark(identity, value, 0, keep_until) for identity, value in marks.items()]
         await self.put(experiment, Marks(kept))
 
@@ -213,7 +213,7 @@ class Store(Backend):
     async def list_marks(
         self, experiment: str, cursor: Cursor, limit: int
     ) -> tuple[list[KeptMark], Cursor]:
-        """Some marks and the cursor of the next ones; from START to START."""
+        """Return some marks and the cursor of the next ones, from START to START."""
         return await self.page(experiment, "marks", cursor, limit)
 
     async def blob_keys(self, experiment: str) -> list[str]:
