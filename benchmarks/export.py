@@ -46,7 +46,7 @@ START = 1_767_225_600.0  # 2026-01-01
 WAIT_S, ACCEPT_S = 600.0, 604_800.0
 STATUS = """
 import sys
-from service.__main__ import main
+from service.cli.program import main
 status = main(sys.argv[1:])
 lines = open("/proc/self/status").read().splitlines()
 print(next(line for line in lines if line.startswith("VmHWM")), file=sys.stderr)

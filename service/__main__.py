@@ -3,6 +3,4 @@
 if __name__ == "__main__":  # python -m service
     from service.cli.entry import run
 
-    run()  # it ends the process
-
-from service.cli.program import main as main
+    run()

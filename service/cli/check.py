@@ -1,36 +1,33 @@
-"""forage check: faults and warnings of an experiment file, with their lines."""
+"""forage check: faults and warnings of an experiment file."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
 from service.cli.options import AsJson
-from service.cli.running import Command
-from service.settings import Settings
 
 
-@partial(
-    Command,
-    summary="say what is wrong with an experiment file, and where",
-    epilog="Exit status: 0 when every file can be served, 1 when one cannot (with --strict: or has "
-    "a warning).",
-    example="forage check shop.toml\nforage check --json experiments/*.toml",
-    settings=(),
-)
-def command(
-    settings: Settings,
-    files: Annotated[list[Path], Argument(metavar="FILE", help="TOML")],
+def check(
+    files: Annotated[list[Path], Argument(metavar="FILE", help="Experiment files in TOML.")],
     as_json: AsJson = False,
     strict: Annotated[
-        bool, Option("--strict", help="treat a warning as a fault: exit with 1")
+        bool, Option("--strict", help="Treat a warning as a fault: exit with 1.")
     ] = False,
 ) -> int:
-    """Read experiment files as `forage serve` would. Name the line, the setting, the expected value
-    and the nearest known name of each fault, and warn of what is allowed but unwise. The check
-    starts and writes nothing."""
+    """Say what is wrong with an experiment file, and where.
+
+    Read experiment files as `forage serve` would. Name the setting, the expected value and the
+    nearest known name of each fault, and warn of what is allowed but unwise. The check starts and
+    writes nothing.
+
+    Exit status: 0 where every file can be served, 1 where one cannot (with `--strict`: or has a
+    warning).
+
+        forage check shop.toml
+        forage check --json experiments/*.toml
+    """
     from service.maintenance.checking import check_file
 
     checked = [check_file(path) for path in files]

@@ -3,37 +3,37 @@
 import json
 import sys
 from dataclasses import asdict
-from functools import partial
 from typing import Annotated
 
 import uvloop
 from typer import Option
 
-from service.cli.options import AsJson
-from service.cli.running import Command
-from service.observability.terminal import coloured
-from service.settings import Settings
+from service.cli.options import AsJson, StoreUrl
+from service.cli.running import read_settings
 
 
-@partial(
-    Command,
-    summary="look at store, clocks, keys, experiments and trainer",
-    epilog="Exit status: 0 when there is no fault, else 1.",
-    example="forage doctor                                    # of FORAGE_STORE\n"
-    "forage doctor --store redis://redis:6379/0 --url http://127.0.0.1:8000 --json",
-)
-def command(
-    settings: Settings,
+def doctor(
     url: Annotated[
-        str | None, Option(metavar="URL", help="of a running service to ask as well")
+        str | None, Option(metavar="URL", help="Address of a running service to ask as well.")
     ] = None,
     as_json: AsJson = False,
+    store: StoreUrl = None,
 ) -> int:
-    """Examine what a service needs, and a running service: the store, its durability, lock and
-    layout, clocks, secrets, keys, experiments, overdue training, threads and limits. Each line is
-    ok, a warning or a fault, and says what to do. The doctor changes nothing."""
-    from service.maintenance.doctor import examine, text
+    """Look at store, clocks, keys, experiments and trainer.
 
+    Examine what a service needs, and a running service: the store, its durability, lock and layout,
+    clocks, secrets, keys, experiments, overdue training, threads and limits. Each line is ok, a
+    warning or a fault, and says what to do. The doctor changes nothing.
+
+    Exit status: 0 where there is no fault, else 1.
+
+        forage doctor
+        forage doctor --store redis://redis:6379/0 --url http://127.0.0.1:8000 --json
+    """
+    from service.maintenance.doctor import examine, text
+    from service.observability.terminal import coloured
+
+    settings = read_settings(store=store)
     checks = uvloop.run(examine(settings, url))
     if as_json:
         print(json.dumps({"checks": [asdict(check) for check in checks]}, indent=2))

@@ -1,56 +1,58 @@
 """forage export: decisions joined with their rewards, as Parquet."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import uvloop
 from typer import Option
 
-from service.cli.options import AnyExperiment
-from service.cli.running import Command, progress, run_until_stopped
+from service.cli.options import AnyExperiment, LogFormat, LogLevel, ServiceUrl, StoreUrl
+from service.cli.running import progress, read_settings, run_until_stopped
 from service.errors import ConfigurationError
-from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.maintenance.archive.export import Exported
 
 
-@partial(
-    Command,
-    summary="archive decisions and their rewards as Parquet",
-    epilog="Exit status: 0, or 1 where the store cannot be read, is not the one archived there, or "
-    "has damaged rows, which the archive leaves out.",
-    example="forage export --to archive                 # Parquet, for pandas, pyarrow and DuckDB\n"
-    "forage export --to archive --follow",
-    settings=("store", "url"),
-)
-def command(
-    settings: Settings,
+def export(
     folder: Annotated[
-        Path, Option("--to", metavar="FOLDER", help="the archive, new or one to go on")
+        Path, Option("--to", metavar="FOLDER", help="The archive, new or to continue.")
     ],
     experiment: AnyExperiment = None,
     follow_log: Annotated[
-        bool, Option("--follow", help="keep archiving final rows, until stopped")
+        bool, Option("--follow", help="Keep archiving final rows, until stopped.")
     ] = False,
-    part_rows: Annotated[int, Option(min=1, metavar="N", help="rows of a part")] = 50_000,
+    part_rows: Annotated[int, Option(min=1, metavar="N", help="Rows of a part.")] = 50_000,
     part_minutes: Annotated[
         int,
         Option(
             min=1,
             metavar="M",
-            help="with --follow: how long final rows wait for others of a part",
+            help="With --follow: longest that final rows wait for others of their part.",
         ),
     ] = 10,
+    store: StoreUrl = None,
+    url: ServiceUrl = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> int:
-    """Write decisions joined with their rewards to Parquet files by day. The archive holds final
-    rows once, and beside them, rewritten each time, those that may still change. The export only
-    reads the store; a service may be running on it."""
+    """Archive decisions and their rewards as Parquet.
+
+    Write decisions joined with their rewards to Parquet files by day. The archive holds final rows
+    once, and beside them, rewritten each time, those that may still change. The export only reads
+    the store; a service may be running on it.
+
+    Exit status: 0, or 1 where the store cannot be read, is not the one archived there, or has
+    damaged rows, which the archive leaves out.
+
+        forage export --to archive
+        forage export --to archive --follow
+    """
     from service.maintenance.archive.archiver import Sizes
     from service.maintenance.archive.export import export, follow
 
+    settings = read_settings(store=store, url=url, log_level=log_level, log_format=log_format)
     sizes = Sizes(part_rows, 60.0 * part_minutes)
     try:
         if follow_log:
@@ -67,7 +69,7 @@ def command(
 
 
 def table(exported: Sequence["Exported"]) -> str:
-    """One line an experiment."""
+    """Lay out one line an experiment."""
     from service.serving.audit_report import aligned
 
     rows = [["experiment", "rows", "final", "open", "parts", "MB"]]

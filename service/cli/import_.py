@@ -5,18 +5,18 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import httpx
 from typer import Argument, Option
 
-from service.cli.running import Command, progress
+from service.cli.options import ServiceUrl
+from service.cli.running import progress, read_settings
 from service.errors import ConfigurationError, StoreUnavailable
-from service.settings import Settings
 
 if TYPE_CHECKING:
+    import httpx
+
     from service.cli.import_files import Line
 
 NumberedVisit = tuple[int, dict[str, object]]
@@ -32,29 +32,30 @@ LISTED = 20
 """Refused lines that are named, of those that are skipped."""
 
 
-@partial(
-    Command,
-    summary="give a service logged visits to learn from",
-    epilog="Exit status: 0 when all lines were taken, or with --skip-bad all that can be; 1 when a "
-    "line was refused: those before it were taken, and when it is mended the same command goes on.",
-    example="forage import history.jsonl --experiment shop --policy linucb",
-    settings=("store", "url"),
-)
-def command(
-    settings: Settings,
-    path: Annotated[Path, Argument(metavar="FILE", help=".jsonl, .csv or .parquet")],
-    experiment: Annotated[str, Option(metavar="NAME")],
-    policy: Annotated[str, Option(metavar="POLICY", help="that learns from it")],
-    skip_bad: Annotated[
-        bool, Option("--skip-bad", help="go on after a line that is refused")
-    ] = False,
+def import_visits(
+    path: Annotated[Path, Argument(metavar="FILE", help="Visits as .jsonl, .csv or .parquet.")],
+    experiment: Annotated[str, Option(metavar="NAME", help="The experiment.")],
+    policy: Annotated[str, Option(metavar="NAME", help="The policy that learns from them.")],
+    skip_bad: Annotated[bool, Option("--skip-bad", help="Go on after a refused line.")] = False,
+    url: ServiceUrl = None,
 ) -> int:
-    """Read visits that another system decided, with the probability of the shown arm and the
-    reward, and give them to a running service, which logs them and lets the policy learn. The same
-    file again changes nothing: each visit has an id. docs/import.md describes the format."""
+    """Give a service logged visits to learn from.
+
+    Read visits that another system decided, with the probability of the shown arm and the reward,
+    and give them to a running service, which logs them and lets the policy learn. The same file
+    again changes nothing: each visit has an id. docs/import.md describes the format.
+
+    Exit status: 0 where all lines were taken, or with `--skip-bad` all that can be; 1 where a line
+    was refused: the lines before it were taken, and once it is corrected the same command goes on.
+
+        forage import history.jsonl --experiment shop --policy linucb
+    """
+    import httpx
+
     from service.cli.import_files import read
     from service.serving.audit_report import aligned
 
+    settings = read_settings(url=url)
     with httpx.Client(
         base_url=settings.url, timeout=60, trust_env=False, headers=settings.key_headers
     ) as client:
@@ -79,7 +80,9 @@ def command(
 class Importing:
     """The import of one file over the wire of a service."""
 
-    def __init__(self, client: httpx.Client, experiment: str, policy: str, skip_bad: bool) -> None:
+    def __init__(
+        self, client: "httpx.Client", experiment: str, policy: str, skip_bad: bool
+    ) -> None:
         self._client, self._policy, self._skip_bad = client, policy, skip_bad
         self._path = f"/experiments/{experiment}"
         self.imported = self.duplicates = 0
@@ -151,8 +154,12 @@ class Importing:
             self.refused.append((number, why))
             self.stopped = not self._skip_bad
 
-    def _ask(self, method: str, path: str, body: dict[str, object] | None = None) -> httpx.Response:
-        """The answer of the service, after retries: an import may be repeated."""
+    def _ask(
+        self, method: str, path: str, body: dict[str, object] | None = None
+    ) -> "httpx.Response":
+        """Ask the service, with retries: an import may be repeated. Raises StoreUnavailable."""
+        import httpx
+
         problem = ""
         for _ in range(TRIES):
             try:
@@ -205,7 +212,7 @@ def _worded(problem: dict[str, Any]) -> str:
     return "; ".join(faults) or str(problem["detail"])
 
 
-def _problem(answer: httpx.Response) -> str:
+def _problem(answer: "httpx.Response") -> str:
     try:
         return _worded(answer.json())
     except (ValueError, LookupError, TypeError):

@@ -2,38 +2,34 @@
 
 import re
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
-from service.cli.running import Command
 from service.errors import ConfigurationError
-from service.settings import Settings
 
 TEMPLATE = Path(__file__).parents[1] / "definition" / "examples" / "experiment.toml"
 
 
-@partial(
-    Command,
-    summary="write an experiment file, every setting explained",
-    epilog="Exit status: 0 when the file is written, 1 when it was there or cannot be.",
-    example="forage init shop.toml\nforage init - | less",
-    settings=(),
-)
-def command(
-    settings: Settings,
+def init(
     path: Annotated[
-        Path, Argument(metavar="FILE", help="the file to write; - writes to standard output")
+        Path, Argument(metavar="FILE", help="The file to write; -: standard output.")
     ] = Path("experiment.toml"),
     name: Annotated[
-        str | None, Option(metavar="NAME", help="of the experiment (that of the file)")
+        str | None, Option(metavar="NAME", help="Name of the experiment (that of the file).")
     ] = None,
-    force: Annotated[bool, Option("--force", help="overwrite a file that is there")] = False,
+    force: Annotated[bool, Option("--force", help="Overwrite an existing file.")] = False,
 ) -> int:
-    """Write an experiment file to begin with: a small shop that can be served as it stands, with
-    every setting explained beside it."""
+    """Write an experiment file to begin with, every setting explained.
+
+    Write a small shop that can be served as it is, with an explanation beside every setting.
+
+    Exit status: 0 where the file is written, 1 where it exists or cannot be written.
+
+        forage init shop.toml
+        forage init - | less
+    """
     from service.definition.experiment import NAME
 
     printed = str(path) == "-"
@@ -50,7 +46,7 @@ def command(
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(content)
     except FileExistsError as fault:
-        raise ConfigurationError(f"{path} is there already: --force overwrites it") from fault
+        raise ConfigurationError(f"{path} exists: --force overwrites it") from fault
     except OSError as fault:
         raise ConfigurationError(f"{path}: {fault.strerror}") from fault
     print(f"{path} defines the experiment {name!r}. Edit it, then:", file=sys.stderr)

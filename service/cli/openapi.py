@@ -1,17 +1,17 @@
 """forage openapi: print the OpenAPI document."""
 
 import json
-from functools import partial
-
-from service.cli.running import Command
-from service.settings import Settings
 
 
-@partial(Command, summary="print the OpenAPI document", example="forage openapi > openapi.json")
-def command(settings: Settings) -> int:
+def openapi() -> int:
+    """Print the OpenAPI document.
+
+    forage openapi > openapi.json
+    """
     from service.app import assemble
     from service.http.application import create_app
     from service.log.stores import open_store
+    from service.settings import Settings
 
     settings = Settings(store="memory://")
     services = assemble(settings, open_store(settings.store), [bytes(32)])

@@ -1,52 +1,76 @@
-"""Options that several commands share, and how the command line writes their values."""
+"""Options that several commands share, and the parsers of their values.
+
+An option that overrides a setting is None where the user left it out: `read_settings` then takes
+the environment variable or the default.
+"""
 
 from datetime import UTC, datetime
-from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Literal, get_origin
+from typing import Annotated, Literal
 
 from typer import BadParameter, Option
 
-from service.settings import Settings
-
+StoreUrl = Annotated[
+    str | None,
+    Option(
+        "--store",
+        metavar="URL",
+        help="Log and snapshots: sqlite:///path or redis://host:port/db "
+        "(FORAGE_STORE, sqlite:///forage.db).",
+    ),
+]
+ServiceUrl = Annotated[
+    str | None,
+    Option(
+        "--url",
+        metavar="URL",
+        help="Address of the running service (FORAGE_URL, http://127.0.0.1:8000).",
+    ),
+]
+KeysFile = Annotated[
+    Path | None, Option("--keys", metavar="FILE", help="File of API keys (FORAGE_KEYS).")
+]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"] | None,
+    Option("--log-level", help="Lowest level of the log (FORAGE_LOG_LEVEL, info)."),
+]
+LogFormat = Annotated[
+    Literal["auto", "console", "json"] | None,
+    Option(
+        "--log-format",
+        help="Format of the log on stderr (FORAGE_LOG_FORMAT); auto: console on a terminal, else "
+        "json.",
+    ),
+]
 AnyExperiment = Annotated[
-    str | None, Option("--experiment", metavar="NAME", help="this experiment alone (all)")
+    str | None, Option("--experiment", metavar="NAME", help="This experiment alone (all).")
 ]
 OnlyExperiment = Annotated[
-    str | None, Option("--experiment", metavar="NAME", help="(the only one)")
+    str | None,
+    Option("--experiment", metavar="NAME", help="The experiment; needed where there are several."),
 ]
-AsJson = Annotated[bool, Option("--json", help="print JSON")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 JsonFile = Annotated[
-    Path | None, Option("--json", metavar="PATH", help="write the result here as well, as JSON")
+    Path | None,
+    Option("--json", metavar="FILE", help="Write the result here as well, as JSON."),
 ]
-
-
-def setting_option(name: str) -> Parameter:
-    """The option that overrides a setting, as a parameter of a command."""
-    field = Settings.model_fields[name]
-    default = f" ({field.default})" if field.default else ""
-    kind = field.annotation
-    assert kind is not None
-    flag = "experiment" if name == "experiments" else name.replace("_", "-")
-    option = Option(
-        None,
-        f"--{flag}",
-        metavar=None if get_origin(kind) is Literal else flag.upper(),
-        help=f"{(field.description or '').removesuffix('.')}{default}",
-    )
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=option, annotation=kind | None)
 
 
 class Names(list[str]):
-    """A,B of a command line. A class of its own: Typer takes a list for a repeated option."""
+    """Names that were separated by commas. A class of its own, as Typer takes a list for an option
+    that repeats."""
 
 
 def names(text: str) -> Names:
-    return Names(part.strip() for part in text.split(",") if part.strip())
+    """Split at commas. Raises BadParameter where there is no name."""
+    found = Names(part.strip() for part in text.split(",") if part.strip())
+    if not found:
+        raise BadParameter("give at least one name; commas separate several")
+    return found
 
 
 def moment(text: str) -> datetime:
-    """A day or an instant, in UTC unless the text names a zone."""
+    """Read a day or an instant, in UTC unless the text names a zone. Raises BadParameter."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError as fault:
@@ -55,5 +79,5 @@ def moment(text: str) -> datetime:
 
 
 def seconds(text: str) -> float:
-    """The instant of `moment` as seconds since 1970."""
+    """Read a day or an instant as unix seconds. Raises BadParameter."""
     return moment(text).timestamp()

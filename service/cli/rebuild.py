@@ -3,17 +3,23 @@
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import uvloop
 from typer import BadParameter, Option
 
-from service.cli.options import JsonFile, Names, OnlyExperiment, names, seconds
-from service.cli.running import Command, progress, write_json
+from service.cli.options import (
+    JsonFile,
+    Names,
+    OnlyExperiment,
+    ServiceUrl,
+    StoreUrl,
+    names,
+    seconds,
+)
+from service.cli.running import progress, read_settings, write_json
 from service.errors import ConfigurationError
-from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.maintenance.rebuild import Rebuilt
@@ -38,47 +44,49 @@ def _condition(text: str) -> Fields:
     return condition
 
 
-@partial(
-    Command,
-    summary="learn heads anew, without what is named",
-    epilog="A file is handed over later with POST /experiments/{name}/policies/{policy}/versions, "
-    "as long as the policy has no newer version. Revoke a key before you leave out what it asked.",
-    example="forage rebuild --without key=page,from=2026-01-31\n"
-    "forage rebuild --without unit=user-7 --without unit=user-9 --activate",
-    settings=("store", "url"),
-)
-def command(
-    settings: Settings,
+def rebuild(
     without: Annotated[
         list[Fields],
         Option(
             parser=_condition,
             metavar="WHAT",
-            help="decisions to leave out, by key=NAME, unit=ID, from=TIME, to=TIME (ISO 8601, "
-            "UTC), or all of several with commas; may be repeated: those of either",
+            help="Decisions to leave out: key=NAME, unit=ID, from=TIME, to=TIME (ISO 8601, UTC). "
+            "Commas join conditions that must all hold; a repeated option adds decisions.",
         ),
     ],
     experiment: OnlyExperiment = None,
     policies: Annotated[
-        Names | None, Option(parser=names, metavar="A,B", help="(all that have a head and learn)")
+        Names | None,
+        Option(parser=names, metavar="A,B", help="Policies (all that have a head and learn)."),
     ] = None,
-    folder: Annotated[Path, Option("--to", metavar="FOLDER", help="for the versions")] = Path(
-        "rebuilt"
-    ),
+    folder: Annotated[
+        Path, Option("--to", metavar="FOLDER", help="Folder for the versions.")
+    ] = Path("rebuilt"),
     activate: Annotated[
-        bool, Option("--activate", help="hand the versions to the service, to serve")
+        bool, Option("--activate", help="Hand the versions to the service, to serve.")
     ] = False,
     report: JsonFile = None,
+    store: StoreUrl = None,
+    url: ServiceUrl = None,
 ) -> int:
-    """Learn the heads of an experiment's policies anew from the log, without the decisions that are
-    named, and compare them with the present ones: settlements learned and left out, mean reward,
-    the error on settlements that neither had learned, and how far predictions differ. The versions
-    are written to files; with --activate the service takes them in as it takes trained ones,
-    catches them up with the log and serves them. What is left out stays so: neither a later
-    correction nor a later training brings it back. The store is only read; a service may be at work
-    on it."""
+    """Fold heads again, without the decisions that you name.
+
+    Fold the heads of an experiment's policies again from the log, without the decisions that you
+    name, and compare them with the present ones: settlements learned and left out, mean reward, the
+    error on settlements that neither had learned, and how far predictions differ. The versions are
+    written to files; with `--activate` the service takes them in as it takes trained ones, catches
+    them up with the log and serves them. Neither a later correction nor a later training brings
+    back what is left out. The store is only read; a service may be running on it.
+
+    A file can be handed over later with `POST /experiments/{name}/policies/{policy}/versions`, as
+    long as the policy has no newer version. Revoke a key before you leave out its decisions.
+
+        forage rebuild --without key=page,from=2026-01-31
+        forage rebuild --without unit=user-7 --without unit=user-9 --activate
+    """
     from service.maintenance.rebuild import Condition, hand_over, rebuild_store
 
+    settings = read_settings(store=store, url=url)
     conditions = [Condition(**fields) for fields in without]
     with progress() as say:
         work = rebuild_store(

@@ -1,12 +1,12 @@
 """forage repair: show the events that cannot be folded, and let every replica pass over one."""
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import uvloop
 from typer import Argument, Option
 
-from service.cli.running import Command
+from service.cli.options import ServiceUrl, StoreUrl
+from service.cli.running import read_settings
 from service.errors import ConfigurationError
 from service.settings import Settings
 
@@ -14,31 +14,34 @@ if TYPE_CHECKING:
     from service.maintenance.repair import Stopped
 
 SHOWN = 2_000
-"""Characters of an event that are shown."""
+"""Characters of an event to show."""
 
 
-@partial(
-    Command,
-    summary="show events that cannot be folded, and pass over one",
-    epilog="Exit status: 0 when every event can be folded, else 1.",
-    example="forage repair\nforage repair shop --skip 4711",
-    settings=("store", "url"),
-)
-def command(
-    settings: Settings,
+def repair(
     experiment: Annotated[
-        str | None, Argument(metavar="EXPERIMENT", help="this one alone (all)")
+        str | None, Argument(metavar="EXPERIMENT", help="This experiment alone (all).")
     ] = None,
     skip: Annotated[
-        int | None, Option(metavar="POSITION", help="pass over the event at this position")
+        int | None, Option(metavar="POSITION", help="Pass over the event at this position.")
     ] = None,
+    store: StoreUrl = None,
+    url: ServiceUrl = None,
 ) -> int:
-    """An experiment whose log holds an event that cannot be folded is quarantined: it answers 503
-    while all others serve. This command shows the event and the reason. With --skip a
-    running service appends a Skipped event, which every replica obeys; the event itself stays in
-    the log, and nothing is learned of it."""
+    """Show events that cannot be folded, and pass over one.
+
+    An experiment whose log holds an event that cannot be folded is quarantined: it answers 503
+    while all others serve. This command shows the event and the reason. With `--skip` a running
+    service appends a Skipped event, which every replica obeys; the event itself stays in the log,
+    and nothing is learned of it.
+
+    Exit status: 0 where every event can be folded, else 1.
+
+        forage repair
+        forage repair shop --skip 4711
+    """
     from service.maintenance.repair import find_stopped
 
+    settings = read_settings(store=store, url=url)
     if skip is not None:
         if experiment is None:
             raise ConfigurationError(
@@ -73,7 +76,7 @@ def _skip(settings: Settings, experiment: str, position: int) -> int:
             f"{settings.url}/experiments/{experiment}/skips",
             json={"position": position},
             headers=settings.key_headers,
-            timeout=600,  # the experiment's log is folded anew
+            timeout=600,  # the service folds the experiment's log again
             trust_env=False,
         )
     except httpx.HTTPError as fault:

@@ -1,4 +1,4 @@
-"""A command and what commands share: the event loop, a line of progress, results as JSON."""
+"""What commands share: their settings, the event loop, a line of progress, results as JSON."""
 
 import asyncio
 import contextlib
@@ -6,41 +6,32 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import uvloop
-from typer.core import TyperCommand
 
-from service.cli.help import Leaf
-from service.cli.interrupts import INTERRUPTED
+from service.cli.entry import INTERRUPTED
 from service.errors import ConfigurationError
+from service.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command of `forage`.
+def read_settings(**options: object) -> Settings:
+    """Read settings from options (None: left out) and environment, and configure the log by them.
 
-    run        takes Settings and the options of the command, and returns the exit status; its
-               docstring is the text of the help. Raises ForageError with a message for the user
-    summary    a line for the list of commands
-    example    command lines for the help, with a comment where one is needed
-    settings   settings that options of the command override
-    actions    the commands below this one: `run` is then only their common help
+    Raises ConfigurationError.
     """
+    from service.observability.logs import log_to_stderr
 
-    run: Callable[..., int]
-    summary: str
-    epilog: str = ""
-    example: str = ""
-    settings: tuple[str, ...] = ("store",)
-    actions: Mapping[str, "Command"] = field(default_factory=dict)
-    parser: type[TyperCommand] = Leaf
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = Settings.read(given)
+    log_to_stderr(settings.log_level, settings.log_format, settings.token_keys)
+    return settings
 
 
 def run_until_stopped(work: Coroutine[object, object, int]) -> int:
-    """Its status; 0 where an interrupt ended it in order. A second one ends it at once."""
+    """Run work to its end and return its status: 0 where an interrupt cancelled it. A second
+    interrupt ends the process at once."""
 
     async def until_stopped() -> int:
         working = asyncio.ensure_future(work)
@@ -64,7 +55,8 @@ def run_until_stopped(work: Coroutine[object, object, int]) -> int:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str], None] | None]:
-    """Takes lines of progress, each in place of the one before, on a terminal; else None."""
+    """Yield a function that shows a line of progress in place of the last one; None where stderr
+    is no terminal."""
     say = _say if sys.stderr.isatty() else None
     try:
         yield say
@@ -78,7 +70,7 @@ def _say(line: str) -> None:
 
 
 def write_json(path: Path | None, content: object) -> None:
-    """Write it to the file that the user named, if any."""
+    """Write a result to the file that the user named, if any. Raises ConfigurationError."""
     if path is None:
         return
     try:

@@ -8,10 +8,13 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from service.cli.running import Command, run_until_stopped
+from typer import Option
+
+from service.cli.options import KeysFile, LogFormat, LogLevel, StoreUrl
+from service.cli.running import read_settings, run_until_stopped
 from service.errors import ConfigurationError
 from service.settings import Settings
 from service.training import TORCH, can_train, expect_torch
@@ -24,37 +27,76 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forage")
 
 SWITCH_SECONDS = 0.0002
-"""How long a thread that waits for the interpreter waits at most. The log's writer thread comes
-back from the disk some ten times a commit; Python's own 5 ms would make each a pause."""
+"""Longest that a thread waits for the interpreter. The log's writer thread returns from the disk
+about ten times a commit; Python's own 5 ms would make each return a pause."""
 
 LISTENERS = 16
-"""Of one socket. libuv accepts one connection a listener in each turn of the event loop: under load
-a turn takes tens of milliseconds, and new clients would wait for seconds."""
+"""Listeners on the one socket. libuv accepts one connection per listener in each turn of the event
+loop: under load a turn takes tens of milliseconds, and new clients would wait for seconds."""
 
 COLLECTIONS = (20_000, 20, 20)
-"""A decision makes some fifty objects that a collector counts and none that it frees: Python's own
-700 would look through the young ones every fourteen requests."""
+"""Thresholds of the garbage collector. A decision makes about fifty objects that it counts and none
+that it frees: Python's own threshold of 700 would start a collection every fourteen requests."""
 
 
-@partial(
-    Command,
-    summary="answer /select and /reward over HTTP",
-    epilog="Exit status: 0 when it was stopped, 1 when it could not start, 130 or 143 when it was "
-    "stopped twice.",
-    example="forage serve                                 # the example, on http://127.0.0.1:8000\n"
-    "forage serve --experiment shop.toml --port 8080\n"
-    "forage serve --store redis://redis:6379/0    # any number of these may share the log",
-    settings=("host", "port", "experiments", "trainer", "keys", "store"),
-)
-def command(settings: Settings) -> int:
-    """Answer /select and /reward until SIGTERM or an interrupt; then finish what was asked, save
-    the state, and end; a second one ends it at once. SIGHUP has it read keys and settings again.
-    With nothing given it serves the Zooplus example from forage.db in this
-    folder, with a trainer beside it; /docs describes every route."""
-    return run_until_stopped(serve(settings))
+def serve(
+    host: Annotated[
+        str | None, Option(metavar="HOST", help="Address to listen on (FORAGE_HOST, 127.0.0.1).")
+    ] = None,
+    port: Annotated[
+        int | None,
+        Option(metavar="PORT", help="Port to listen on (FORAGE_PORT, 8000); 0 takes a free one."),
+    ] = None,
+    experiments: Annotated[
+        list[Path] | None,
+        Option(
+            "--experiment",
+            metavar="FILE",
+            help="TOML file of an experiment to define where the log has none of its name "
+            "(FORAGE_EXPERIMENTS); may be repeated. Without any, an empty log gets the Zooplus "
+            "example.",
+        ),
+    ] = None,
+    trainer: Annotated[
+        Literal["auto", "on", "off"] | None,
+        Option(
+            help="Start a trainer process beside the service (FORAGE_TRAINER); auto: with sqlite "
+            "and torch only."
+        ),
+    ] = None,
+    keys: KeysFile = None,
+    store: StoreUrl = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+) -> int:
+    """Answer /select and /reward over HTTP.
+
+    Serve until SIGTERM or an interrupt; then answer pending requests, save the state and end. A
+    second signal ends the service at once. At SIGHUP it reads keys and settings again. With no
+    options it serves the Zooplus example from forage.db in this folder, with a trainer beside it;
+    /docs describes every route.
+
+    Exit status: 0 where a signal stopped it, 1 where it could not start, 130 or 143 after a second
+    signal.
+
+        forage serve                                 # on http://127.0.0.1:8000
+        forage serve --experiment shop.toml --port 8080
+        forage serve --store redis://redis:6379/0    # several may share a log
+    """
+    settings = read_settings(
+        host=host,
+        port=port,
+        experiments=experiments,
+        trainer=trainer,
+        keys=keys,
+        store=store,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    return run_until_stopped(serve_until_stopped(settings))
 
 
-async def serve(settings: Settings) -> int:
+async def serve_until_stopped(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; then finish pending requests and save the state."""
     import uvicorn
 
@@ -82,13 +124,13 @@ async def serve(settings: Settings) -> int:
                 lifespan="off",
                 proxy_headers=False,  # `addresses` names the client
                 timeout_graceful_shutdown=10,
-                http=protocol(services.connections, services.shedding),  # type: ignore[arg-type]  # any that makes one
+                http=protocol(services.connections, services.shedding),  # type: ignore[arg-type]  # a factory is accepted
             )
             server = _server(config)
             services.journal.spawn(services.shedding.run())
             Signals(server, services, settings).listen()
             gc.collect()
-            gc.freeze()  # what is there now stays: no collection need look at it again
+            gc.freeze()  # what exists now stays: no collection needs to visit it again
             gc.set_threshold(*COLLECTIONS)
             logger.info(
                 "serving %s on http://%s:%d (/docs), store %s",
@@ -108,8 +150,8 @@ def _server(config: "uvicorn.Config") -> "uvicorn.Server":
     import uvicorn
 
     class Server(uvicorn.Server):
-        """Signals are `serve`'s: uvicorn would raise them again after its own shutdown, before the
-        state is saved."""
+        """Leave signals to `Signals`: uvicorn would raise them again after its own shutdown, before
+        the state is saved."""
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -135,7 +177,7 @@ def _listen(settings: Settings) -> socket.socket:
 
 
 async def _keep_training(settings: Settings, port: int, access: "Access") -> None:
-    """Run a trainer as a child process, and another where it dies. Serving does not wait for it."""
+    """Run a trainer as a child process, and start another where it dies."""
     embedded = settings.store.startswith("sqlite")
     if settings.trainer == "off" or (settings.trainer == "auto" and not embedded):
         return
@@ -150,7 +192,7 @@ async def _keep_training(settings: Settings, port: int, access: "Access") -> Non
     if access.required:  # in the environment, which only this user can read; not in `ps`
         environment["FORAGE_KEY"] = access.lend("trainer", "admin")
     while True:
-        # A session of its own: an interrupt at the terminal is for this process, which ends it.
+        # A session of its own: an interrupt at the terminal is for this process, which ends both.
         child = await asyncio.create_subprocess_exec(
             *command, env=environment, start_new_session=True
         )
@@ -160,5 +202,5 @@ async def _keep_training(settings: Settings, port: int, access: "Access") -> Non
             child.terminate()
             await child.wait()
             raise
-        logger.warning("the trainer ended with status %d: another is started", status)
+        logger.warning("the trainer ended with status %d: starting another", status)
         await asyncio.sleep(1.0)

@@ -1,4 +1,4 @@
-"""What signals do to a service: SIGTERM and SIGINT stop it, SIGHUP has it read settings again."""
+"""Signals to a service: SIGTERM and SIGINT stop it, SIGHUP makes it read settings again."""
 
 import asyncio
 import logging
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forage")
 
 CHANGEABLE = frozenset({"log_level", "log_format", "token_keys"})
-"""Settings that hold from a SIGHUP on; the others need a restart."""
+"""Settings that a SIGHUP can change; the others need a restart."""
 
 
 class Signals:
-    """Of a service that serves."""
+    """Handlers of the signals to a running service."""
 
     def __init__(self, server: "uvicorn.Server", services: Services, settings: Settings) -> None:
         self._server, self._services, self._settings = server, services, settings
 
     def listen(self) -> None:
-        """A terminal that is closed sends SIGHUP, too: then nobody reads on."""
+        """Install the handlers. On a terminal SIGHUP stops the service: closing it sends one."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, partial(self.stop, number))
@@ -39,8 +39,8 @@ class Signals:
             loop.add_signal_handler(signal.SIGHUP, self.reload)
 
     def stop(self, number: int) -> None:
-        """In order; at the second signal at once, with the status of a program that a signal ended.
-        The log holds what was acknowledged."""
+        """Stop in order; exit at once at a second signal, with the status of a program that a
+        signal ended. The log holds whatever was acknowledged."""
         if not self._server.should_exit:
             logger.info("stopping: pending requests have 10 s; another signal ends it at once")
             self._server.should_exit = True
@@ -54,7 +54,7 @@ class Signals:
         os._exit(128 + number)
 
     def reload(self) -> None:
-        """Keys, and the settings that may change; where they are wrong, those of before hold."""
+        """Read keys and changeable settings again; keep the old ones where the new are wrong."""
         self._services.access.look()
         old = self._settings
         try:
@@ -62,7 +62,7 @@ class Signals:
             if bool(new.token_keys) != bool(old.token_keys):
                 raise ConfigurationError("FORAGE_TOKEN_KEYS: set or left out, it needs a restart")
         except ConfigurationError as fault:
-            logger.error("SIGHUP: the settings of before still hold: %s", fault)
+            logger.error("SIGHUP: keeping the old settings: %s", fault)
             return
         changed = {
             name for name in Settings.model_fields if getattr(new, name) != getattr(old, name)

@@ -2,32 +2,34 @@
 
 import logging
 from collections.abc import Coroutine
-from functools import partial
 from typing import Annotated
 
 from typer import Option
 
-from service.cli.interrupts import at_once
-from service.cli.running import Command, run_until_stopped
-from service.settings import Settings
-from service.training import expect_torch
+from service.cli.entry import dying_at_interrupts
+from service.cli.options import LogFormat, LogLevel, ServiceUrl, StoreUrl
+from service.cli.running import read_settings, run_until_stopped
 
 logger = logging.getLogger("forage")
 
 
-@partial(
-    Command,
-    summary="fit the nets of the policies that have one",
-    example="forage train --follow    # beside services on Redis: go on as rewards arrive",
-    settings=("store", "url"),
-)
-def command(
-    settings: Settings,
-    follow: Annotated[bool, Option("--follow", help="keep training as rewards arrive")] = False,
+def train(
+    follow: Annotated[bool, Option("--follow", help="Keep training as rewards arrive.")] = False,
     parent: Annotated[int | None, Option(hidden=True)] = None,
+    store: StoreUrl = None,
+    url: ServiceUrl = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> int:
+    """Fit the nets of the policies that have one.
+
+    forage train --follow    # beside services on Redis
+    """
+    from service.training import expect_torch
+
+    settings = read_settings(store=store, url=url, log_level=log_level, log_format=log_format)
     expect_torch()
-    with at_once():  # torch alone takes a second or two
+    with dying_at_interrupts():  # torch alone takes a second or two
         from service.training.trainer import run
 
     headers = settings.key_headers

@@ -22,7 +22,7 @@ from unittest import mock
 import httpx
 
 from benchmarks.support.local import PATIENCE_S
-from service.__main__ import main
+from service.cli.program import main
 from tests.support.process import as_it_was, unmeasured
 from tests.support.warm import Warm
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.__main__ import main
+from service.cli.program import main
 from service.serving.audit_report import COLUMNS
 from service.state.events import decode_decision, encode_decision
 from tests.cli.forage import expect_refusal, forage, serving, started

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.support.redis_server import RedisServer, redis_server
-from service.__main__ import main
+from service.cli.program import main
 from service.log.follower import Follower
 from service.log.stores import Store, open_store
 from service.log.stores.base import KeptMark
@@ -169,7 +169,7 @@ def test_a_copy_is_served_and_needs_stores_without_a_service(
 KILLED = """
 import os
 from pathlib import Path
-from service.__main__ import main
+from service.cli.program import main
 
 rename = Path.rename
 

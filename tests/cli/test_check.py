@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.__main__ import main
+from service.cli.program import main
 from service.maintenance.checking import Checked, check
 
 GOOD = """\

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks.support.redis_server import RedisServer
-from service.__main__ import main
+from service.cli.program import main
 from service.maintenance.doctor import Check, text
 from service.maintenance.doctor.service import _clock, _metrics, examine_experiment
 from service.maintenance.doctor.sqlite import _disk, file_system, tail

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.__main__ import main
+from service.cli.program import main
 from tests.cli.forage import expect_refusal, forage, serving, started
 
 pytestmark = pytest.mark.process
@@ -46,7 +46,7 @@ def test_a_policy_is_worth_on_its_own_log_what_it_earned(folder: Path) -> None:
 
 
 def test_json_takes_the_place_of_the_table_or_goes_to_a_file(folder: Path) -> None:
-    ended = forage("evaluate", "--policies", "random", "--json", folder=folder)
+    ended = forage("evaluate", "--policies", "random", "--json", "-", folder=folder)
     printed = json.loads(ended.stdout)
     assert printed["decisions"] == VISITS + 1
     written = forage("evaluate", "--policies", "random", "--json", "found.json", folder=folder)
@@ -71,7 +71,7 @@ def test_what_the_log_cannot_tell_is_said_and_the_status_is_1(folder: Path) -> N
 
 
 def test_a_definition_that_never_ran_is_evaluated(folder: Path) -> None:
-    ended = forage("evaluate", "--definition", "ideas.toml", "--json", folder=folder)
+    ended = forage("evaluate", "--definition", "ideas.toml", "--json", "-", folder=folder)
     assert (ended.returncode, ended.stderr) == (0, "")
     [idea] = json.loads(ended.stdout)["policies"]
     assert (idea["policy"], idea["never_ran"], idea["refused"]) == ("idea", True, None)
@@ -79,7 +79,7 @@ def test_a_definition_that_never_ran_is_evaluated(folder: Path) -> None:
 
 def test_frozen_policies_are_evaluated_on_the_second_half(folder: Path) -> None:
     ended = forage(
-        *["evaluate", "--policies", "random", "--frozen", "--least-effective", "5", "--json"],
+        *["evaluate", "--policies", "random", "--frozen", "--least-effective", "5", "--json", "-"],
         folder=folder,
     )
     found = json.loads(ended.stdout)

@@ -17,7 +17,7 @@ from random import Random
 import pyarrow.dataset as ds
 import pytest
 
-from service.__main__ import main
+from service.cli.program import main
 from service.log.stores import open_store
 from tests.cli.forage import environment, expect_refusal, forage, serving, started
 from tests.support.warm import Warm
@@ -297,7 +297,7 @@ def test_a_command_line_that_is_wrong_ends_with_2(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", *arguments]) == 2
-    assert "usage: forage export" in capsys.readouterr().err
+    assert "forage export: " in capsys.readouterr().err
 
 
 def test_progress_is_told_on_a_terminal_alone(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from service.__main__ import main
 from service.cli.init import TEMPLATE
+from service.cli.program import main
 from service.definition import experiment
 from service.definition.experiment import Definition, load_definition
 from service.definition.policies import AnyPolicy, PolicySettings

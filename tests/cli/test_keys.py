@@ -12,7 +12,7 @@ import httpx
 import pytest
 from msgspec import structs
 
-from service.__main__ import main
+from service.cli.program import main
 from service.security.keys import read_keys
 from service.security.profile import FREE, STRICT
 from tests.cli.forage import Serving, expect_refusal, forage, serving, started

@@ -192,7 +192,7 @@ def test_a_hangup_has_settings_and_keys_read_again(tmp_path: Path) -> None:
         assert reward(new) == 422
         settings.write_text("FORAGE_TOKEN_KEYS=short\n")
         running.signal(signal.SIGHUP)
-        wait_until(lambda: "the settings of before still hold: FORAGE_TOKEN_KEYS" in running.said)
+        wait_until(lambda: "keeping the old settings: FORAGE_TOKEN_KEYS" in running.said)
         assert running.get("/readyz")["ready"] is True
         assert running.stop() == 0
 

@@ -70,7 +70,7 @@ def _run(
     files: int | None,
 ) -> None:
     """In the fork."""
-    from service.__main__ import main
+    from service.cli.program import main
 
     os.chdir(folder)
     os.environ.clear()

@@ -8,8 +8,8 @@ import gc
 import uvicorn.protocols.http.httptools_impl  # noqa: F401
 import uvloop  # noqa: F401
 
-import service.__main__
 import service.app
+import service.cli.program
 import service.cli.serve
 import service.http.bounded
 import service.log.stores.redis
