@@ -22,7 +22,6 @@ from service.log.stores import Store, open_store
 from service.log.witness import Witness, witness_of
 from service.maintenance.erasure import Eraser
 from service.maintenance.importing import Importer
-from service.maintenance.integrity import Integrity
 from service.maintenance.retention import Retention
 from service.observability.history import History
 from service.observability.telemetry import Telemetry
@@ -105,8 +104,6 @@ async def open_services(
             await _define(services)
             journal.spawn(_expire(services))
             journal.spawn(services.retention.run())
-            rate = settings.integrity_items_per_second
-            journal.spawn(Integrity(store, rate, telemetry).run())
             journal.spawn(services.history.run())
             yield services
         finally:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -122,11 +121,6 @@ class Settings(BaseSettings):
         "open decision, snapshot, archive or training. Left out: never.",
     )
     trim_seconds: PositiveFloat = Field(60.0, description="Time between two trimmings.")
-    integrity_items_per_second: NonNegativeFloat = Field(
-        200.0,
-        description="Events, rows and marks of the store that are read again in the background, to "
-        "find damage. 0: none.",
-    )
     evaluation_seconds: PositiveFloat = Field(
         120.0, description="Longest that an evaluation asked for over HTTP may take."
     )

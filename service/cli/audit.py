@@ -11,21 +11,25 @@ def audit(experiment: AnyExperiment = None, path: JsonFile = None, store: StoreU
 
     Fold the log once, from its beginning, and derive every decision in it again on the way: the
     choice from the logged probabilities and seed, the probabilities from head, features and bank,
-    and what the events say of it. The audit only reads the store; a service may be running on it.
+    and what the events say of it. Check the pages of an SQLite file as well (`PRAGMA quick_check`).
+    The audit only reads the store; a service may be running on it.
 
-    Exit status: 0 where the log holds what it should, 1 where something differs or the store cannot
-    be read. Of each 10,000 decisions of an experiment one may differ where scores tie but for
-    rounding, by at most 2 of its draws; the table names it.
+    Exit status: 0 where the log holds what it should, 1 where something differs or the store is
+    damaged or cannot be read. Of each 10,000 decisions of an experiment one may differ where scores
+    tie but for rounding, by at most 2 of its draws; the table names it.
 
         forage audit
         forage audit --store sqlite:////backup/forage.db --json audit.json
     """
-    from service.maintenance.audit import audit_store
+    from service.maintenance.audit import audit_store, find_damage
     from service.serving.audit_report import table
 
     settings = read_settings(store=store)
+    damage = uvloop.run(find_damage(settings.store))
+    for fault in damage:
+        print(f"the store is damaged: {fault}")
     with progress() as say:
         reports = uvloop.run(audit_store(settings.store, experiment, say))
     print(table(reports))
     write_json(path, [report.as_json() for report in reports])
-    return 0 if all(report.clean for report in reports) else 1
+    return 1 if damage or not all(report.clean for report in reports) else 0

@@ -1,7 +1,6 @@
 """forage doctor: examine a store, its settings and a running service."""
 
 import json
-import sys
 from dataclasses import asdict
 from typing import Annotated
 
@@ -19,11 +18,12 @@ def doctor(
     as_json: AsJson = False,
     store: StoreUrl = None,
 ) -> int:
-    """Look at store, clocks, keys, experiments and trainer.
+    """Check store, clocks, keys, experiment files and trainer.
 
-    Examine what a service needs, and a running service: the store, its durability, lock and layout,
-    clocks, secrets, keys, experiments, overdue training, threads and limits. Each line is ok, a
-    warning or a fault, and says what to do. The doctor changes nothing.
+    Run the checks of a start without a start: the store opens, its durability, its clock, its
+    secret, API keys, experiment files, torch. With `--url` ask a running service as well: its
+    health, its clock, overdue training. Each line is ok, a warning or a fault, and gives a remedy.
+    The doctor changes no data.
 
     Exit status: 0 where there is no fault, else 1.
 
@@ -31,12 +31,11 @@ def doctor(
         forage doctor --store redis://redis:6379/0 --url http://127.0.0.1:8000 --json
     """
     from service.maintenance.doctor import examine, text
-    from service.observability.terminal import coloured
 
     settings = read_settings(store=store)
     checks = uvloop.run(examine(settings, url))
     if as_json:
         print(json.dumps({"checks": [asdict(check) for check in checks]}, indent=2))
     else:
-        print(text(checks, colour=coloured(sys.stdout)))
+        print(text(checks))
     return 1 if any(check.level == "fault" for check in checks) else 0

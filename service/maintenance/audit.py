@@ -56,6 +56,12 @@ async def audit_store(
         return [await Audit(store, name, say).run() for name in names]
 
 
+async def find_damage(url: str) -> list[str]:
+    """Check the files of a store; the faults found. Raises StoreError where it cannot be read."""
+    async with reading(url) as store:
+        return await store.find_damage()
+
+
 class Audit:
     """Of one experiment."""
 

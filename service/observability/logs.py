@@ -6,6 +6,7 @@ fields, among them the id of its request. A last step hides secrets in the whole
 
 import base64
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -14,8 +15,6 @@ from typing import IO, Literal
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
-
-from service.observability.terminal import coloured
 
 HIDDEN = "[hidden]"
 
@@ -64,6 +63,11 @@ def _add_request_id(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
     if name is not None:
         line.setdefault("request_id", name)
     return line
+
+
+def coloured(stream: IO[str]) -> bool:
+    """Whether to write colours: on a terminal, unless NO_COLOR forbids them (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def formatter(

@@ -204,12 +204,6 @@ class Telemetry:
             "forage_lost_decisions_total", "Unlogged decisions that the buffer had no room for."
         )
         self.degraded = gauge("forage_degraded", "1 while the log cannot be written.")
-        self.integrity_faults = gauge(
-            "forage_integrity_faults", "What the last pass over the store could not read."
-        )
-        self.integrity_passed = gauge(
-            "forage_integrity_pass_timestamp_seconds", "End of the last pass over the store."
-        )
         self.durability_changes = counter(
             "forage_durability_changes_total",
             "Times that a shared store was set to keep writes otherwise while it was used.",

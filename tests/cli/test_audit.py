@@ -3,6 +3,7 @@
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -166,6 +167,21 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "forage.db").write_bytes(b"not a database" * 100)
     line = expect_refusal(started("audit", folder=tmp_path))
     assert "not an SQLite database" in line
+
+
+def test_a_damaged_page_that_the_audit_does_not_read_is_found(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "forage.db")) as db:
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+        query = "SELECT rootpage FROM sqlite_master WHERE name = 'due_by_time'"
+        (page,) = db.execute(query).fetchone()
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert "damaged" not in forage("audit", folder=folder).stdout
+    with (folder / "forage.db").open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * 64)
+    ended = forage("audit", folder=folder)
+    assert ended.returncode == 1
+    assert "the store is damaged: " in ended.stdout
 
 
 def test_progress_is_told_on_a_terminal_alone(

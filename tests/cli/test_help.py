@@ -10,7 +10,16 @@ from service.cli.program import main
 PANELS = {
     "Start": ["serve", "init", "check"],
     "Learn and compare": ["train", "evaluate"],
-    "Look after the log": ["audit", "export", "import", "backup", "copy", "restore", "repair", "rebuild"],
+    "Look after the log": [
+        "audit",
+        "export",
+        "import",
+        "backup",
+        "copy",
+        "restore",
+        "repair",
+        "rebuild",
+    ],
     "Operate": ["doctor", "openapi", "keys"],
 }
 COMMANDS = [command for commands in PANELS.values() for command in commands]

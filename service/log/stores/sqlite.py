@@ -101,6 +101,11 @@ class SqliteStore(Store):
             return await self._reader.run(tables.secret)
         return await self._reader.run(lambda db: tables.get(db, experiment, table, keys))
 
+    async def find_damage(self) -> list[str]:
+        """Check the form of every page and record (PRAGMA quick_check)."""
+        rows = await self._reader.run(lambda db: db.execute("PRAGMA quick_check").fetchall())
+        return [text for (text,) in rows if text != "ok"]
+
     async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         return await self._reader.run(lambda db: tables.describe(db, experiment, whole=whole))
 

@@ -137,6 +137,11 @@ class Store(Backend):
         """Read the store's settings again: `durability`, and whether it may hold a log, without
         which commits are refused. Raises StoreUnavailable."""
 
+    async def find_damage(self) -> list[str]:
+        """Check the store's own files; the faults found, at most 100. Empty where the store has no
+        such check."""
+        return []
+
     # -- the log -------------------------------------------------------------------------------
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
