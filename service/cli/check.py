@@ -16,11 +16,11 @@ def check(
         bool, Option("--strict", help="Treat a warning as a fault: exit with 1.")
     ] = False,
 ) -> int:
-    """Say what is wrong with an experiment file, and where.
+    """Name the faults of an experiment file.
 
-    Read experiment files as `forage serve` would. Name the setting, the expected value and the
-    nearest known name of each fault, and warn of what is allowed but unwise. The check starts and
-    writes nothing.
+    Read experiment files as `forage serve` would. Name the path (`policies.main.alpha`), the
+    expected value and the nearest known name of each fault, and warn of what is allowed but unwise.
+    The check starts and writes nothing.
 
     Exit status: 0 where every file can be served, 1 where one cannot (with `--strict`: or has a
     warning).

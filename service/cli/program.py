@@ -45,7 +45,7 @@ def about(
 
         forage serve                            # a pet shop, on port 8000
         forage init shop.toml                   # an experiment of your own
-        forage check shop.toml                  # its faults, and where
+        forage check shop.toml                  # its faults
         forage serve --experiment shop.toml
         forage doctor --url http://127.0.0.1:8000
 

@@ -1,8 +1,7 @@
-"""forage rebuild: learn heads anew, without what should not have been learned."""
+"""forage rebuild: fold heads again, without decisions that should not have been learned."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,6 @@ import uvloop
 from typer import BadParameter, Option
 
 from service.cli.options import (
-    JsonFile,
     Names,
     OnlyExperiment,
     ServiceUrl,
@@ -18,7 +16,7 @@ from service.cli.options import (
     names,
     seconds,
 )
-from service.cli.running import progress, read_settings, write_json
+from service.cli.running import progress, read_settings
 from service.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -28,11 +26,11 @@ NAMES = {"key": "key", "unit": "unit", "from": "since", "to": "until"}
 
 
 class Fields(dict[str, Any]):
-    """Of a Condition. A class of its own: Typer accepts no list of generic types."""
+    """Fields of a Condition. A class of its own, as Typer accepts no list of generic types."""
 
 
 def _condition(text: str) -> Fields:
-    """Only a comma before a known name separates two fields."""
+    """Split at commas, but only before a known name. Raises BadParameter."""
     condition = Fields()
     for part in re.split(rf",(?=(?:{'|'.join(NAMES)})=)", text):
         name, given, value = part.partition("=")
@@ -65,18 +63,16 @@ def rebuild(
     activate: Annotated[
         bool, Option("--activate", help="Hand the versions to the service, to serve.")
     ] = False,
-    report: JsonFile = None,
     store: StoreUrl = None,
     url: ServiceUrl = None,
 ) -> int:
     """Fold heads again, without the decisions that you name.
 
     Fold the heads of an experiment's policies again from the log, without the decisions that you
-    name, and compare them with the present ones: settlements learned and left out, mean reward, the
-    error on settlements that neither had learned, and how far predictions differ. The versions are
-    written to files; with `--activate` the service takes them in as it takes trained ones, catches
-    them up with the log and serves them. Neither a later correction nor a later training brings
-    back what is left out. The store is only read; a service may be running on it.
+    name. The versions are written to files; with `--activate` the service takes them in as it takes
+    trained ones, catches them up with the log and serves them. Neither a later correction nor a
+    later training brings back what is left out. The store is only read; a service may be running on
+    it.
 
     A file can be handed over later with `POST /experiments/{name}/policies/{policy}/versions`, as
     long as the policy has no newer version. Revoke a key before you leave out its decisions.
@@ -101,16 +97,6 @@ def rebuild(
             path.write_bytes(each.artifact)
     except OSError as fault:
         raise ConfigurationError(f"{fault.filename}: {fault.strerror}") from fault
-    comparisons = [
-        {
-            "experiment": each.experiment,
-            "policy": each.policy,
-            "version": each.version,
-            **asdict(each.comparison),
-        }
-        for each in versions
-    ]
-    write_json(report, comparisons)
     if activate:
         for each in versions:
             uvloop.run(hand_over(settings.url, settings.key_headers, each))
@@ -119,35 +105,19 @@ def rebuild(
 
 
 def table(versions: Sequence["Rebuilt"]) -> str:
-    """A line a policy."""
+    """Lay out a line a policy, and a note on the nets."""
     from service.serving.audit_report import aligned
 
-    rows = [
-        ["policy", "version", "learned", "left out", "mean reward", "error", "predictions differ"]
+    rows = [["policy", "version", "learned", "left out"]]
+    rows += [
+        [each.policy, str(each.version), f"{each.settlements:,}", f"{each.left_out:,}"]
+        for each in versions
     ]
-    for each in versions:
-        one = each.comparison
-        rows.append(
-            [
-                each.policy,
-                str(each.version),
-                f"{one.settlements:,}",
-                f"{one.left_out:,}",
-                _pair(one.mean_reward),
-                _pair(one.error),
-                f"{one.difference[0]:.4f} (most {one.difference[1]:.4f})",
-            ]
-        )
     lines = aligned(rows)
-    nets = [each.policy for each in versions if each.comparison.net is not None]
+    nets = [each.policy for each in versions if each.net is not None]
     if nets:
         lines.append(
-            f"The heads of {', '.join(nets)} see through the nets that they had, which were "
-            "trained on what is left out; the next training leaves it out."
+            f"The heads of {', '.join(nets)} keep their nets, which were trained on the decisions "
+            "that are left out; the next training leaves them out."
         )
     return "\n".join(lines)
-
-
-def _pair(values: tuple[float | None, float | None]) -> str:
-    before, after = ("-" if value is None else f"{value:.4f}" for value in values)
-    return f"{before} -> {after}"

@@ -1,6 +1,6 @@
-"""What is wrong with an experiment file, and where: each fault with its line and the nearest name.
+"""Faults and warnings of an experiment file, each with its dotted path and the nearest known name.
 
-The verdict is that of `forage serve`; this only explains it.
+The verdict is that of `forage serve`; this module explains it.
 """
 
 import difflib
@@ -17,7 +17,6 @@ from pydantic import BaseModel, ValidationError
 from service.definition.experiment import NAME, Definition
 from service.definition.faults import faults_of, path_of
 from service.definition.lint import lint
-from service.definition.toml_lines import Lines
 from service.errors import Invalid
 from service.serving.admin import Admin
 
@@ -27,17 +26,17 @@ Level = Literal["fault", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
-    """line: from 1; None where the file as a whole is meant. path: of the setting, dotted."""
+    """path: of the setting, dotted (`policies.main.alpha`); empty for the file as a whole."""
 
     level: Level
-    line: int | None
     path: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The findings of one file. experiment, arms, policies: of a file without a fault."""
+    """The findings of one file. experiment, arms and policies are those of a file without a
+    fault."""
 
     file: str
     findings: list[FileFinding]
@@ -53,12 +52,11 @@ class Checked:
         return {**asdict(self), "ok": not self.faults}
 
     def text(self) -> str:
-        """A line a finding, FILE:LINE first as compilers have it, and one for the whole."""
+        """Lay out a line a finding, and one for the whole file."""
         lines = []
         for each in self.findings:
-            where = f"{self.file}:{each.line}" if each.line else self.file
             path = f"{each.path}: " if each.path else ""
-            lines.append(f"{where}: {each.level}: {path}{each.message}")
+            lines.append(f"{self.file}: {each.level}: {path}{each.message}")
         if self.faults:
             lines.append(f"{self.file}: {_count(len(self.faults), 'fault')}")
         else:
@@ -75,15 +73,15 @@ def check_file(path: Path) -> Checked:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        return _unreadable(str(path), None, error.strerror or "cannot be read")
+        return _unreadable(str(path), error.strerror or "cannot be read")
     except UnicodeDecodeError as error:
         line = path.read_bytes().count(b"\n", 0, error.start) + 1
-        return _unreadable(str(path), line, "not UTF-8")
+        return _unreadable(str(path), f"not UTF-8 (at line {line})")
     return check(text, str(path), path.stem)
 
 
-def _unreadable(file: str, line: int | None, message: str) -> Checked:
-    return Checked(file, [FileFinding("fault", line, "", message)])
+def _unreadable(file: str, message: str) -> Checked:
+    return Checked(file, [FileFinding("fault", "", message)])
 
 
 def check(text: str, file: str, stem: str) -> Checked:
@@ -91,46 +89,34 @@ def check(text: str, file: str, stem: str) -> Checked:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        message, line = _syntax(str(error), text)
-        return _unreadable(file, line, message)
-    lines = Lines(text)
+        said = str(error)
+        return _unreadable(file, f"not TOML: {said[:1].lower()}{said[1:]}")
     name = content.pop("name", stem)
     findings = []
     if not isinstance(name, str) or not re.fullmatch(NAME, name):
         say = "letters, digits, '_', '.' and '-', at most 64"
-        findings.append(_finding("fault", lines, ("name",), say))
+        findings.append(FileFinding("fault", "name", say))
     found = Checked(file, findings)
     try:
         definition = Definition.model_validate(content).completed()
         Admin.check(definition)
     except ValidationError as error:
-        findings += [_finding("fault", lines, *each) for each in _faults(error, content)]
+        findings += [_finding("fault", *each) for each in _faults(error, content)]
     except Invalid as error:
-        for fault in error.faults:
-            place = lines.of(_keys(fault.path, content))
-            findings.append(FileFinding("fault", place, fault.path, fault.message))
+        findings += [FileFinding("fault", fault.path, fault.message) for fault in error.faults]
     else:
-        findings += [_finding("warning", lines, *each) for each in lint(definition)]
+        findings += [_finding("warning", *each) for each in lint(definition)]
         arms, policies = len(definition.arms), len(definition.policies)
         found = Checked(file, findings, name, arms, policies)
-    findings.sort(key=lambda each: each.line or 0)
     return found
 
 
-def _finding(level: Level, lines: Lines, keys: Keys, message: str) -> FileFinding:
-    return FileFinding(level, lines.of(keys), ".".join(map(str, keys)), message)
-
-
-def _syntax(message: str, text: str) -> tuple[str, int]:
-    """The message of tomllib, and the line that it stopped at."""
-    found = re.search(r"\(at line (\d+), column (\d+)\)", message)
-    line = int(found[1]) if found else text.count("\n") + 1
-    said = re.sub(r" \(at .*\)$", "", message)
-    return f"not TOML: {said[:1].lower()}{said[1:]}", line
+def _finding(level: Level, keys: Keys, message: str) -> FileFinding:
+    return FileFinding(level, ".".join(map(str, keys)), message)
 
 
 def _faults(error: ValidationError, content: object) -> Iterator[tuple[Keys, str]]:
-    """One a value: the messages of `faults_of`, with the nearest name where one is wrong."""
+    """Yield one fault a value: the message of `faults_of`, with the nearest name to a wrong one."""
     errors = error.errors()
     by_path = {".".join(map(str, path_of(each, content))): each for each in reversed(errors)}
     for fault in faults_of(errors, content):
@@ -156,7 +142,7 @@ def _faults(error: ValidationError, content: object) -> Iterator[tuple[Keys, str
 
 
 def _of_the_whole(keys: Keys, message: str, content: object) -> tuple[Keys, str]:
-    """A fault between settings names the policy and the feature in its text: their keys."""
+    """Find the keys of a fault between settings, whose text names the policy and the feature."""
     for name in sorted(_table(content, "policies"), key=len, reverse=True):
         if not keys and message.startswith(f"policies.{name}: "):
             keys, message = ("policies", name), message.removeprefix(f"policies.{name}: ")
@@ -175,7 +161,7 @@ def _of_the_whole(keys: Keys, message: str, content: object) -> tuple[Keys, str]
 
 
 def valid_names(model: object, keys: Keys, content: object) -> list[str]:
-    """The settings at a path of a definition."""
+    """List the settings at a path of a definition."""
     for key in keys:
         content = content.get(key) if isinstance(content, dict) else None
         model = _inside(model, key, content)
@@ -183,7 +169,7 @@ def valid_names(model: object, keys: Keys, content: object) -> list[str]:
 
 
 def _inside(model: object, key: str | int, content: object) -> object:
-    """The type of a setting: of a union, the member that `kind` or `type` names."""
+    """Find the type of a setting: of a union, the member that `kind` or `type` names."""
     if _is_model(model):
         field = model.model_fields.get(str(key))
         found = field.annotation if field else None
@@ -213,22 +199,9 @@ def _at(content: object, keys: Keys) -> object:
 
 
 def _table(content: object, *keys: str | int) -> Mapping[str, object]:
-    """The table at these keys; empty where there is none."""
+    """Find the table at these keys; empty where there is none."""
     found = _at(content, keys)
     return found if isinstance(found, dict) else {}
-
-
-def _keys(path: str, content: object) -> Keys:
-    """A dotted path as keys; names may have dots in them."""
-    keys: list[str] = []
-    while path and isinstance(content, dict):
-        fitting = [key for key in content if path == key or path.startswith(f"{key}.")]
-        if not fitting:
-            break
-        key = max(fitting, key=len)
-        keys.append(key)
-        content, path = content[key], path[len(key) + 1 :]
-    return tuple(keys)
 
 
 def _suggested(given: str, names: Iterable[str]) -> str:
@@ -237,7 +210,7 @@ def _suggested(given: str, names: Iterable[str]) -> str:
 
 
 def _near(given: str, names: Iterable[str]) -> str:
-    """The nearest name, or where none is near: all of them."""
+    """Suggest the nearest name, or all names where none is near."""
     names = list(names)
     return _suggested(given, names) or f"; there are: {', '.join(names)}" * bool(names)
 
