@@ -44,7 +44,7 @@ from benchmarks.floors import SELECTS, Work, floor
 from service.bandits.networks import Network, cold_network
 from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.version import Version
-from service.cli.allocator import keep_freed_memory
+from service.server.allocator import keep_freed_memory
 from service.serving.scoring import decide
 from service.state.learner import Learner
 from simulator_client.summary import table

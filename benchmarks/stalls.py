@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.command import keep, out_option, parser_of, say
 from benchmarks.support import plug
 from benchmarks.support.local import LocalService, local
-from service.cli.serve import COLLECTIONS, SWITCH_SECONDS
+from service.server.serving import COLLECTIONS, SWITCH_SECONDS
 
 ARMS: Final = 10_000
 SLOTS: Final = 100

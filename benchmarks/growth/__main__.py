@@ -29,7 +29,7 @@ from benchmarks.growth.catalogue import by_catalogue
 from benchmarks.growth.decisions import by_arms, by_columns
 from benchmarks.growth.log import by_log
 from benchmarks.machine import machine
-from service.cli.allocator import keep_freed_memory
+from service.server.allocator import keep_freed_memory
 from simulator_client.summary import table
 
 MEASURES: Final[dict[str, Callable[[Sequence[int], int], Json]]] = {

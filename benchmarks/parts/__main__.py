@@ -35,7 +35,7 @@ from benchmarks.command import keep, parser_of, place
 from benchmarks.machine import machine
 from benchmarks.parts import folding, recovering, snapshots
 from benchmarks.parts.tables import TABLES
-from service.cli.allocator import keep_freed_memory
+from service.server.allocator import keep_freed_memory
 from simulator_client.summary import table
 
 QUICK_EVENTS: Final = 200

@@ -45,7 +45,7 @@ def evaluate(
         float | None, Option(parser=seconds, metavar="TIME", help="Decisions before then.")
     ] = None,
     decisions: Annotated[
-        int | None, Option(min=1, metavar="N", help="The newest N of these decisions (all).")
+        int | None, Option(min=1, help="The newest N of these decisions (all).")
     ] = None,
     policy_logged: Annotated[
         Names | None,
@@ -77,17 +77,14 @@ def evaluate(
             help="Evaluate the first slot of decisions of several arms (they are refused).",
         ),
     ] = False,
-    confidence: Annotated[
-        float, Option(parser=_share, metavar="P", help="Confidence of the intervals.")
-    ] = 0.95,
+    confidence: Annotated[float, Option(parser=_share, help="Confidence of the intervals.")] = 0.95,
     least_effective: Annotated[
         float | None,
-        Option(metavar="N", help="Effective sample size below which there is no estimate (50)."),
+        Option(help="Effective sample size below which there is no estimate (50)."),
     ] = None,
     most_unsupported: Annotated[
         float | None,
         Option(
-            metavar="P",
             help="Share of a policy without support above which there is no estimate (0.01).",
         ),
     ] = None,

@@ -65,20 +65,14 @@ def add(
         Literal["assigned", "named"] | None,
         Option(help="Whether a request may name a policy (assigned)."),
     ] = None,
-    top_k: Annotated[int | None, Option(metavar="N", help="Most arms to rank (20).")] = None,
-    most_arms: Annotated[
-        int | None, Option(metavar="N", help="Most arms that a request names (100).")
-    ] = None,
-    max_batch: Annotated[
-        int | None, Option(metavar="N", help="Most requests of a batch (20).")
-    ] = None,
+    top_k: Annotated[int | None, Option(help="Most arms to rank (20).")] = None,
+    most_arms: Annotated[int | None, Option(help="Most arms that a request names (100).")] = None,
+    max_batch: Annotated[int | None, Option(help="Most requests of a batch (20).")] = None,
     max_text: Annotated[
         int | None,
-        Option(metavar="N", help="Most characters of an id, a unit or a context string (128)."),
+        Option(help="Most characters of an id, a unit or a context string (128)."),
     ] = None,
-    max_body: Annotated[
-        int | None, Option(metavar="N", help="Most bytes of a request (16384).")
-    ] = None,
+    max_body: Annotated[int | None, Option(help="Most bytes of a request (16384).")] = None,
     rate_per_address: Annotated[
         str | None, Option(metavar="RATE", help='Rate of each address, or "none" (3000/minute).')
     ] = None,
@@ -93,7 +87,8 @@ def add(
 ) -> int:
     """Make a key, and print it this once.
 
-    The numbers in brackets are the limits of a key for browsers; any other key has none.
+    Brackets hold the defaults. The limits among them are those of a key with origins; other keys
+    have none.
 
         forage keys add --keys keys.json --name ops --scopes admin
     """

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.cli import import_
-from service.cli.import_ import Importing
 from service.errors import ConfigurationError, StoreUnavailable
+from service.maintenance import import_client
+from service.maintenance.import_client import Importing
 from tests.cli.forage import Serving, expect_refusal, forage, serving, started
 
 DOCS = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def test_the_example_of_the_documentation_is_imported(running: Serving, tmp_path
 
 
 @pytest.mark.process
-def test_a_bad_line_ends_an_import_and_once_mended_the_same_command_goes_on(
+def test_a_bad_line_ends_an_import_and_once_corrected_the_same_command_continues(
     running: Serving, tmp_path: Path
 ) -> None:
     good, path = lines_of(450), tmp_path / "log.jsonl"
@@ -105,7 +105,7 @@ def test_what_is_wrong_with_all_of_it_is_said_in_one_line(running: Serving, tmp_
         (["log.jsonl", "--experiment", "zoo", "--policy", "linucb"], "no experiment of this name"),
         (["log.jsonl", "--experiment", "zooplus", "--policy", "zoo"], "no policy of this name"),
         (["no.jsonl", "--experiment", "zooplus", "--policy", "linucb"], "No such file"),
-        (["log.txt", "--experiment", "zooplus", "--policy", "linucb"], "name it .jsonl"),
+        (["log.txt", "--experiment", "zooplus", "--policy", "linucb"], "must end with .jsonl"),
     ]:
         ended = forage("import", *arguments, "--url", running.url, folder=tmp_path)
         assert said in expect_refusal(ended)
@@ -148,7 +148,7 @@ def test_one_visit_that_is_too_large_is_refused() -> None:
 
 
 def test_a_service_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_, "WAIT_S", 0.0)
+    monkeypatch.setattr(import_client, "WAIT_S", 0.0)
     answers: Iterator[httpx.Response | Exception] = iter(
         [
             httpx.ConnectError("refused"),
@@ -172,7 +172,7 @@ def test_a_service_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
 def test_a_service_that_does_not_come_back_ends_the_import(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(import_, "WAIT_S", 0.0)
+    monkeypatch.setattr(import_client, "WAIT_S", 0.0)
     work = importing(lambda _: httpx.Response(503, json={"detail": "try again", "errors": []}))
     with pytest.raises(StoreUnavailable, match="try again; nothing is lost"):
         work.take([(1, {"id": "a"})])

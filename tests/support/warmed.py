@@ -10,10 +10,10 @@ import uvloop  # noqa: F401
 
 import service.app
 import service.cli.program
-import service.cli.serve
 import service.http.bounded
 import service.log.stores.redis
-import service.log.stores.sqlite  # noqa: F401
+import service.log.stores.sqlite
+import service.server.serving  # noqa: F401
 from service.http.application import api_routes
 from service.http.web import static_routes
 

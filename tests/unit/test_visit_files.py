@@ -9,8 +9,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from service.cli.import_files import read
 from service.errors import ConfigurationError
+from service.maintenance.visit_files import read
 
 TYPES = {"persona": "categorical", "age": "numeric", "member": "boolean", "taste": "vector"}
 VISITS: list[dict[str, Any]] = [
@@ -132,7 +132,7 @@ def test_lines_that_are_no_visits_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("log.txt", b"", "name it .jsonl, .ndjson, .csv, .parquet"),
+        ("log.txt", b"", "must end with .jsonl, .ndjson, .csv, .parquet"),
         ("log.jsonl", b"\xff\xfe", "cannot be read"),
         ("log.parquet", b"no parquet", "cannot be read"),
         ("nowhere/log.csv", None, "No such file"),

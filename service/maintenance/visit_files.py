@@ -1,5 +1,8 @@
-"""Logged visits as files hold them (JSON Lines, CSV, Parquet), a line at a time, in the form that
+"""Read files of logged visits (JSON Lines, CSV, Parquet) a line at a time, in the form that
 `POST /experiments/{name}/import` takes. docs: import.md.
+
+CSV is read with the csv module: pyarrow's reader counts rows in place of lines, and refuses rows
+with missing cells.
 """
 
 import csv
@@ -14,7 +17,7 @@ CONTEXT = "context."
 NAMES = ("id", "arm", "unit")
 NUMBERS = ("propensity", "reward")
 PARSED = ("context", "arms", "probabilities")
-"""What a column of text holds as JSON."""
+"""Columns whose text is JSON."""
 
 BATCH = 1_000  # rows of a Parquet file in memory at once
 
@@ -22,14 +25,15 @@ Types = Mapping[str, str]
 """Features of the context: name -> type, as in the definition."""
 
 Line = tuple[int, dict[str, object] | str]
-"""Its number, from 1, and the visit, or why it is none."""
+"""The number of a line, from 1, and its visit, or why it is none."""
 
 
 def read(path: Path, types: Types) -> Iterator[Line]:
-    """Raises ConfigurationError where the file is of no known kind or cannot be read."""
+    """Yield the lines of a file. Raises ConfigurationError where the file is of no known kind or
+    cannot be read."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        raise ConfigurationError(f"{path}: name it {', '.join(READERS)}, after what it holds")
+        raise ConfigurationError(f"{path}: the name must end with {', '.join(READERS)}")
     try:
         yield from reader(path, types)
     except OSError as fault:
@@ -86,7 +90,7 @@ READERS: dict[str, Callable[[Path, Types], Iterator[Line]]] = {
 
 
 def _typed(cells: Mapping[str, str], types: Types) -> dict[str, object]:
-    """Cells of text as what they stand for; as they are where they do not look like it, for the
+    """Convert cells to the types of their names; leave a cell that does not fit as text, for the
     service to refuse."""
     found: dict[str, object] = {}
     for name, cell in cells.items():
@@ -119,8 +123,8 @@ def _json(cell: str) -> object:
 
 
 def _visit(row: Mapping[str, object]) -> dict[str, object]:
-    """With what is null left out, columns `context.name` as a context, and names that were written
-    as numbers."""
+    """Convert a row to a visit: without nulls, with columns `context.name` in a context, with ids
+    as text."""
     context = {
         name.removeprefix(CONTEXT): value
         for name, value in row.items()

@@ -6,15 +6,13 @@ import os
 import signal
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+
+import uvicorn
 
 from service.errors import ConfigurationError
 from service.http.services import Services
 from service.observability.logs import log_as
 from service.settings import Settings
-
-if TYPE_CHECKING:
-    import uvicorn
 
 logger = logging.getLogger("forage")
 
@@ -25,7 +23,7 @@ CHANGEABLE = frozenset({"log_level", "log_format", "token_keys"})
 class Signals:
     """Handlers of the signals to a running service."""
 
-    def __init__(self, server: "uvicorn.Server", services: Services, settings: Settings) -> None:
+    def __init__(self, server: uvicorn.Server, services: Services, settings: Settings) -> None:
         self._server, self._services, self._settings = server, services, settings
 
     def listen(self) -> None:

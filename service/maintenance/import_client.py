@@ -1,0 +1,161 @@
+"""Give a running service logged visits over its wire, in batches, with retries."""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx
+
+from service.errors import ConfigurationError, StoreUnavailable
+from service.maintenance.visit_files import Line
+
+NumberedVisit = tuple[int, dict[str, object]]
+"""The number of a line, and its visit."""
+
+BATCH = 200
+BATCH_BYTES = 400_000
+"""Visits of one request, and the bytes of their JSON: below the default limits of a service."""
+TRIES = 60
+WAIT_S = 1.0
+"""Attempts of a request and the pause between them, for a service that restarts or cannot write."""
+
+
+class Importing:
+    """The import of one file over the wire of a service.
+
+    refused   numbers of refused lines, and why
+    stopped   by a refused line, where the import skips none
+    """
+
+    def __init__(self, client: httpx.Client, experiment: str, policy: str, skip_bad: bool) -> None:
+        self._client, self._policy, self._skip_bad = client, policy, skip_bad
+        self._path = f"/experiments/{experiment}"
+        self.imported = self.duplicates = 0
+        self.refused: list[tuple[int, str]] = []
+        self.stopped = False
+
+    def types(self) -> dict[str, str]:
+        """Ask for the features of the context, with their types. Raises ConfigurationError where
+        there is no such experiment."""
+        answer = self._ask("GET", self._path)
+        if answer.status_code != 200:
+            raise ConfigurationError(_problem(answer))
+        try:
+            features = answer.json()["definition"]["features"]["context"]
+            return {name: feature["type"] for name, feature in features.items()}
+        except (ValueError, LookupError, TypeError) as fault:
+            raise ConfigurationError(_problem(answer)) from fault
+
+    def take(self, lines: Sequence[Line]) -> None:
+        """Import lines until one stops the import. Raises StoreUnavailable where the service does
+        not come back, ConfigurationError for a fault of the whole import."""
+        visits: list[NumberedVisit] = []
+        for number, visit in lines:
+            if isinstance(visit, dict):
+                visits.append((number, visit))
+                continue
+            self._send(visits)
+            self._refuse(number, visit)
+            visits = []
+        self._send(visits)
+
+    def _send(self, visits: Sequence[NumberedVisit]) -> None:
+        if not visits or self.stopped:
+            return
+        body = {"policy": self._policy, "visits": [visit for _, visit in visits]}
+        answer = self._ask("POST", f"{self._path}/import", {**body, "skip_refused": self._skip_bad})
+        if answer.status_code == 200:
+            self._count(visits, answer.json()["results"])
+            return
+        faults = answer.json().get("errors", [])
+        whole = [fault["path"] for fault in faults] == ["visits"]
+        if len(visits) > 1 and (answer.status_code == 413 or whole):
+            half = len(visits) // 2  # the service is set to take less at once
+            self._send(visits[:half])
+            self._send(visits[half:])
+        elif answer.status_code == 413:
+            self._refuse(visits[0][0], "is larger than the service takes")
+        elif answer.status_code == 422 and (refused := _first_refused(faults)):
+            index, why = refused
+            self._send(visits[:index])
+            self._refuse(visits[index][0], why)
+            self._send(visits[index + 1 :])
+        else:
+            raise ConfigurationError(_problem(answer))
+
+    def _count(self, visits: Sequence[NumberedVisit], results: Sequence[dict[str, Any]]) -> None:
+        """Count results, which end early after a refused visit where the import skips none."""
+        for (number, _), result in zip(visits, results, strict=False):
+            if result["status"] != 200:
+                self._refuse(number, _worded(result["problem"]))
+            elif result["answer"] == "imported":
+                self.imported += 1
+            else:
+                self.duplicates += 1
+
+    def _refuse(self, number: int, why: str) -> None:
+        if not self.stopped:
+            self.refused.append((number, why))
+            self.stopped = not self._skip_bad
+
+    def _ask(self, method: str, path: str, body: dict[str, object] | None = None) -> httpx.Response:
+        """Ask the service, with retries: an import may be repeated. Raises StoreUnavailable."""
+        problem = ""
+        for _ in range(TRIES):
+            try:
+                answer = self._client.request(method, path, json=body)
+            except httpx.TransportError as fault:
+                problem = str(fault)
+            else:
+                if answer.status_code not in (429, 503):
+                    return answer
+                problem = _problem(answer)
+            time.sleep(WAIT_S)
+        raise StoreUnavailable(
+            f"{self._client.base_url}: {problem}; nothing is lost: repeat the command to continue"
+        )
+
+
+def batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
+    """Group lines into requests."""
+    part, size = list[Line](), 0
+    for number, visit in lines:
+        try:
+            own = len(json.dumps(visit, allow_nan=False))
+            line: Line = (number, visit)
+        except (TypeError, ValueError) as fault:  # of Parquet: NaN, bytes, dates
+            own, line = 0, (number, f"cannot be sent as JSON: {fault}")
+        if part and (len(part) == BATCH or size + own > BATCH_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(line)
+        size += own
+    if part:
+        yield part
+
+
+def _first_refused(faults: Sequence[dict[str, str]]) -> tuple[int, str] | None:
+    """Find the index of the first visit with a fault, and its faults."""
+    by_visit: dict[int, list[dict[str, str]]] = {}
+    for fault in faults:
+        if path := re.fullmatch(r"visits\.(\d+)\.?(.*)", fault["path"]):
+            by_visit.setdefault(int(path[1]), []).append({**fault, "path": path[2]})
+    if not by_visit:
+        return None
+    index = min(by_visit)
+    return index, _worded({"errors": by_visit[index]})
+
+
+def _worded(problem: dict[str, Any]) -> str:
+    """Word the faults of an RFC 9457 problem, or its detail."""
+    faults = [f"{fault['path']} {fault['message']}".lstrip() for fault in problem["errors"]]
+    return "; ".join(faults) or str(problem["detail"])
+
+
+def _problem(answer: httpx.Response) -> str:
+    try:
+        return _worded(answer.json())
+    except (ValueError, LookupError, TypeError):
+        return f"{answer.url} answers {answer.status_code}, not as a Forage service"
