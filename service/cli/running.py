@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvloop
 
-from service.cli.entry import INTERRUPTED
+from service.cli.entry import INTERRUPTED, dying_at_interrupts
 from service.errors import ConfigurationError
 from service.settings import Settings
 
@@ -21,7 +21,8 @@ def read_settings(**options: object) -> Settings:
 
     Raises ConfigurationError.
     """
-    from service.observability.logs import log_to_stderr
+    with dying_at_interrupts():
+        from service.observability.logs import log_to_stderr
 
     given = {name: value for name, value in options.items() if value is not None}
     settings = Settings.read(given)

@@ -54,9 +54,6 @@ def serve(
         forage serve --experiment shop.toml --port 8080
         forage serve --store redis://redis:6379/0    # several may share a log
     """
-    with dying_at_interrupts():  # numpy, uvicorn and the like take half a second
-        from service.server.serving import serve_until_stopped
-
     settings = read_settings(
         host=host,
         port=port,
@@ -67,4 +64,6 @@ def serve(
         log_level=log_level,
         log_format=log_format,
     )
+    with dying_at_interrupts():  # numpy, uvicorn and the like take half a second
+        from service.server.serving import serve_until_stopped
     return run_until_stopped(serve_until_stopped(settings))
