@@ -38,9 +38,8 @@ from service.bandits.policies.version import Version
 from service.log.stores import Store
 from service.log.stores.base import Snapshot
 from service.maintenance.rebuild import rebuild
-from service.serving.settlement import weight_of
 from service.state.artifacts import read_artifact
-from service.state.events import Rewarded, settle
+from service.state.events import Rewarded, Settled
 from service.state.fold import State
 
 Array = npt.NDArray[np.float64]
@@ -154,7 +153,7 @@ class Victim:
                 decision=f"honest {number}",
                 policy=self.policy,
                 schema_version=1,
-                settled=[settle(ARMS[arm], reward, row, False, weight_of(state, 1, row))],
+                settled=[Settled(ARMS[arm], reward, row)],
             )
             self.agent._append(event)
 

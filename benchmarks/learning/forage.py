@@ -18,7 +18,6 @@ from service.log.stores import Store
 from service.log.stores.base import Mark, Record
 from service.serving import settlement
 from service.serving.scoring import decide
-from service.serving.settlement import weight_of
 from service.state.artifacts import read_meta
 from service.state.events import (
     AnyEvent,
@@ -28,7 +27,6 @@ from service.state.events import (
     VersionActivated,
     VersionStaged,
     encode_event,
-    settle,
 )
 from service.state.fold import State, changes_due
 from service.state.learner import Learner
@@ -101,11 +99,7 @@ class Forage:
         return row
 
     def _settled(self, arm: str, reward: float) -> Settled:
-        """As the service settles it, with its weight."""
-        row = self._row(arm)
-        return settle(
-            arm, reward, row, False, weight_of(self.state, self.state.schema_version, row)
-        )
+        return Settled(arm, reward, self._row(arm))
 
     def settle(self, feedback: Mapping[str, Any], chance: Chance) -> None:
         """What POST /reward does, and the training that falls due with it."""

@@ -59,9 +59,9 @@ ROUNDING = 10 * np.finfo(float).eps
 """Of an eigenvalue, for each row of the matrix, as a share of the largest."""
 
 
-def spectrum(precision: Array, ridge: float) -> tuple[float, float, float]:
-    """Smallest eigenvalue of A = lambda I + sum phi phi^T over the directions of the rewards
-    (lambda without any), condition number over those, largest eigenvalue.
+def spectrum(precision: Array, ridge: float) -> tuple[float, float]:
+    """Return the smallest eigenvalue of A = lambda I + sum phi phi^T over the directions of the
+    rewards (lambda without any), and the condition number over those.
 
     All other directions keep lambda: with 20 different rows in 70 dimensions, 50 of them. If lambda
     is lost to the rounding of the largest, all directions count, and no eigenvalue is below lambda.
@@ -71,11 +71,4 @@ def spectrum(precision: Array, ridge: float) -> tuple[float, float, float]:
     doubt = ROUNDING * len(values) * largest
     seen = values[values > ridge + doubt] if doubt < ridge else np.maximum(values, ridge)
     smallest = float(seen[0]) if len(seen) else ridge
-    return smallest, largest / smallest, largest
-
-
-def dominance(largest: float, ridge: float, n: float, usual: float | None) -> float | None:
-    """The largest eigenvalue of A over the most that n rows of the usual square could make it: at
-    most 1 for rows of one size. At 100 a few rows outweigh all others a hundred times in a
-    direction."""
-    return None if usual is None else largest / (ridge + n * usual)
+    return smallest, largest / smallest

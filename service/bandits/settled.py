@@ -10,21 +10,12 @@ class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     x        base features, context then arm, encoded
     inline   outside the catalogue: it gets no head of its own
-    weight   for how much of a settlement it counts (`service.bandits.influence`)
     """
 
     arm: str
     reward: float
     x: list[float]
     inline: bool = False
-    weight: float = 1.0
-
-
-def settle(arm: str, reward: float, x: list[float], inline: bool, weight: float) -> Settled:
-    """The log omits the default weight of 1, which most settlements have."""
-    if weight == 1.0:
-        return Settled(arm, reward, x, inline)
-    return Settled(arm, reward, x, inline, weight)
 
 
 class SettledReward(NamedTuple):

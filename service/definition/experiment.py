@@ -32,27 +32,31 @@ Values = Annotated[dict[str, Value], Field(max_length=256), at_most(256)]
 LARGEST_REWARD = 1e12
 """Limit of a reward, and of a sum of rewards, on either side of 0: the squares of a million such
 rewards can be summed, and no product with a feature overflows."""
-CENTER = "What becomes 0."
-SCALE = "What becomes 1 above the center; policies learn best where usual values do."
+CENTER = "The value that becomes 0. Left out: 0 where `scale` is given, else measured."
+SCALE = (
+    "The distance from the center that becomes 1; policies learn best from usual values of this "
+    "size. Left out: 1 where `center` is given, else measured: each policy standardises the number "
+    "by the first 256 rewards that it learns from."
+)
 DEFAULT = "Holds where it is left out; without one it has to be there."
 CLIP = 10.0
-"""The clip of a number whose scale is declared and whose bounds are not: usual values lie well
-within it, and one of 1,000 scales would outweigh a million of them."""
+"""Default clip, in scales, of a number whose usual range is not known yet."""
 INTERCEPT = "intercept"
 CROSS = " x "
 
 
 class Numbers(Model):
-    """What becomes of a number, or of each number of a list."""
+    """How a number, or each number of a list, is scaled and bounded."""
 
-    center: Number = Field(0.0, description=CENTER)
-    scale: PositiveFloat = Field(1.0, description=SCALE)
+    center: Number | None = Field(None, description=CENTER)
+    scale: PositiveFloat | None = Field(None, description=SCALE)
     min: Number | None = Field(None, description="Values below it are refused.")
     max: Number | None = Field(None, description="Values above it are refused.")
     clip: PositiveFloat | None = Field(
         None,
-        description="Scales either side of the center that values are clipped to. Left out: "
-        f"{CLIP:g} where `scale` is given without both `min` and `max`, else none.",
+        description="Values are clipped to this many scales on either side of the center. "
+        "Left out: three deviations around the median of the first rewards that a policy learns "
+        f"from, {CLIP:g} scales at most; none where `scale`, `min` and `max` are given.",
     )
 
     @model_validator(mode="after")
@@ -64,12 +68,19 @@ class Numbers(Model):
     def allows(self, value: float) -> bool:
         return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
 
-    def completed(self) -> Self:
-        """A copy in which a clip that was left out is written out."""
-        bounded = self.min is not None and self.max is not None
-        if bounded or "clip" in self.model_fields_set or "scale" not in self.model_fields_set:
-            return self
-        return self.model_copy(update={"clip": CLIP})
+    @property
+    def declared(self) -> bool:
+        """Whether the definition gives the scale; otherwise each policy measures it."""
+        return self.center is not None or self.scale is not None
+
+    def scaled(self, value: float) -> float:
+        """Return a value in scales from the center, as declared."""
+        return (value - (self.center or 0.0)) / (self.scale or 1.0)
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether the definition says which values are usual."""
+        return self.clip is not None or (self.min is not None and self.max is not None)
 
 
 class Numeric(Numbers):
@@ -164,17 +175,6 @@ class Features(Model):
             raise ValueError("a cross is given twice")
         return self
 
-    def completed(self) -> Self:
-        """A copy in which every clip is written out, as the log holds it."""
-        sides = {
-            side: {
-                name: one.completed() if isinstance(one, Numbers) else one
-                for name, one in features.items()
-            }
-            for side, features in (("context", self.context), ("arm", self.arm))
-        }
-        return self.model_copy(update=sides)
-
     def expect_known(self, names: list[str], where: str) -> None:
         for name in names:
             if name not in self.context and name not in self.arm:
@@ -260,13 +260,9 @@ class Definition(Model):
             raise ValueError("policies: at least one needs a share above 0")
         return self
 
-    def completed(self, served: "Definition | None" = None) -> Self:
-        """A copy in which the service's choices are written out, as the log holds it. Features that
-        equal the served ones keep their meaning, and with it their heads."""
-        features = self.features
-        if served is None or features != served.features:
-            features = features.completed()
-        return self.model_copy(update={"features": features, "reward": self.reward.completed()})
+    def completed(self) -> Self:
+        """Return a copy in which defaults that depend on other settings are written out."""
+        return self.model_copy(update={"reward": self.reward.completed()})
 
     def _check_policy(self, policy: AnyPolicy) -> None:
         if counts := _counts_clicks(policy):

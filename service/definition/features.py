@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.definition.experiment import (
+    CLIP,
     Boolean,
     Categorical,
     Feature,
@@ -26,8 +27,11 @@ from service.errors import Fault, Invalid
 Array = npt.NDArray[np.float64]
 
 LARGEST = 1e9
-"""Limit of a scaled number: the square of its products is far from overflow. At 1e155 a single
-reward would make A infinite, and the log would keep it so."""
+"""Limit of a number in declared scales: the squares of its products are far from overflow. At 1e155
+a single reward would make A infinite."""
+
+LARGEST_MEASURED = 1e15
+"""Limit of a number whose scale is measured. Policies standardise and clip it."""
 
 Encoder = Callable[[object, Array, list[str]], str]
 """Fills the columns of one feature in x and adds its name to the clipped ones where its value lies
@@ -48,18 +52,24 @@ def width(feature: Feature) -> int:
 
 
 def largest_column(feature: Feature) -> float:
-    """The largest absolute value that a column of the feature may have."""
+    """Return the largest absolute value that a policy sees of a column of the feature."""
     if not isinstance(feature, Numbers):
         return 1.0
+    if not feature.declared:
+        return feature.clip or CLIP
     limit = _limit(feature)
     if feature.min is None or feature.max is None:
         return limit
-    ends = feature.min - feature.center, feature.max - feature.center
-    return min(limit, max(abs(end) for end in ends) / feature.scale)
+    return min(limit, max(abs(feature.scaled(end)) for end in (feature.min, feature.max)))
 
 
 def _limit(feature: Numbers) -> float:
-    return LARGEST if feature.clip is None else min(feature.clip, LARGEST)
+    """Return the largest absolute value of a column of the base vector."""
+    if not feature.declared:
+        return LARGEST_MEASURED
+    if feature.clip is not None:
+        return min(feature.clip, LARGEST)
+    return LARGEST if feature.has_bounds else CLIP
 
 
 def _encoder(name: str, feature: Feature, columns: slice) -> Encoder:
@@ -75,8 +85,9 @@ def _encoder(name: str, feature: Feature, columns: slice) -> Encoder:
 
 
 def _number_encoder(name: str, feature: Numeric, column: int) -> Encoder:
-    center, scale, limit = feature.center, feature.scale, _limit(feature)
+    center, scale, limit = feature.center or 0.0, feature.scale or 1.0, _limit(feature)
     bounded = feature.min is not None or feature.max is not None
+    clips = _clips(feature)
 
     def encode(given: object, x: Array, clipped: list[str]) -> str:
         if type(given) is float:
@@ -89,8 +100,8 @@ def _number_encoder(name: str, feature: Numeric, column: int) -> Encoder:
             return fault
         scaled = (value - center) / scale
         if not abs(scaled) <= limit:
-            if feature.clip is None or not isfinite(value):
-                return _too_far(scaled)
+            if not clips or not isfinite(value):
+                return _too_far(scaled, limit)
             clipped.append(name)
             scaled = copysign(limit, scaled)
         x[column] = scaled
@@ -100,8 +111,9 @@ def _number_encoder(name: str, feature: Numeric, column: int) -> Encoder:
 
 
 def _vector_encoder(name: str, feature: Vector, columns: slice) -> Encoder:
-    limit = _limit(feature)
+    center, scale, limit = feature.center or 0.0, feature.scale or 1.0, _limit(feature)
     bounded = feature.min is not None or feature.max is not None
+    clips = _clips(feature)
 
     def encode(given: object, x: Array, clipped: list[str]) -> str:
         if not isinstance(given, list) or len(given) != feature.size:
@@ -110,11 +122,11 @@ def _vector_encoder(name: str, feature: Vector, columns: slice) -> Encoder:
         if bounded and (fault := _outside(feature, values.min(), values.max())):
             return fault
         with np.errstate(over="ignore"):
-            scaled = (values - feature.center) / feature.scale
+            scaled = (values - center) / scale
         largest = np.abs(scaled).max()
         if not largest <= limit:
-            if feature.clip is None or not np.isfinite(values).all():
-                return _too_far(largest)
+            if not clips or not np.isfinite(values).all():
+                return _too_far(largest, limit)
             clipped.append(name)
             np.clip(scaled, -limit, limit, out=scaled)
         x[columns] = scaled
@@ -131,10 +143,15 @@ def _outside(feature: Numbers, smallest: float, largest: float) -> str:
     return ""
 
 
-def _too_far(scaled: float) -> str:
+def _clips(feature: Numbers) -> bool:
+    """Whether values beyond the limit are clipped; otherwise they are refused."""
+    return feature.declared and (feature.clip is not None or not feature.has_bounds)
+
+
+def _too_far(scaled: float, limit: float) -> str:
     if not isfinite(scaled):
         return "must be finite"
-    return f"must lie within {LARGEST:g} of its center, in units of its scale"
+    return f"must lie within {limit:g} of its center, in units of its scale"
 
 
 def _boolean_encoder(column: int) -> Encoder:
@@ -192,7 +209,7 @@ class SideEncoder:
         self.clipped: dict[str, int] = {
             name: 0
             for name, feature in features.items()
-            if isinstance(feature, Numbers) and feature.clip is not None
+            if isinstance(feature, Numbers) and _clips(feature)
         }
         self.columns: dict[str, slice] = {}
         stop = 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from service.definition.experiment import CROSS, Definition, Numbers, Numeric, is_disjoint
+from service.definition.experiment import CROSS, Definition, Numeric, is_disjoint
 from service.definition.features import Schema
 from service.definition.policies import (
     AnyPolicy,
@@ -27,7 +27,6 @@ HEADS_BYTES = 1 << 30
 
 def lint(definition: Definition) -> Iterator[Warned]:
     yield from _rewards(definition)
-    yield from _numbers(definition)
     yield from _traffic(definition)
     yield from _arms(definition)
     for name, policy in definition.policies.items():
@@ -49,21 +48,6 @@ def _rewards(definition: Definition) -> Iterator[Warned]:
             ("reward", "wait_seconds"),
             "visitors take longer than this to click: clicks will come as corrections",
         )
-
-
-def _numbers(definition: Definition) -> Iterator[Warned]:
-    """Numbers whose usual size is not declared."""
-    features = definition.features
-    for side, of_side in (("context", features.context), ("arm", features.arm)):
-        for name, feature in of_side.items():
-            if not isinstance(feature, Numbers) or "scale" in feature.model_fields_set:
-                continue
-            if feature.clip is None and (feature.min is None or feature.max is None):
-                yield (
-                    ("features", side, name),
-                    "its usual size is not declared, so that any number is taken as it is: set "
-                    "scale, which clips values beyond ten scales, or clip, or min and max",
-                )
 
 
 def _traffic(definition: Definition) -> Iterator[Warned]:
@@ -90,12 +74,12 @@ def _arms(definition: Definition) -> Iterator[Warned]:
     elif len(definition.arms) == 1:
         yield ("arms",), "with one arm there is nothing to choose"
     for name, feature in definition.features.arm.items():
-        if not isinstance(feature, Numeric):
+        if not isinstance(feature, Numeric) or not feature.declared:
             continue
         for arm, values in definition.arms.items():
             value = values.get(name)
             if isinstance(value, float | int) and not isinstance(value, bool):
-                scaled = (value - feature.center) / feature.scale
+                scaled = feature.scaled(value)
                 if abs(scaled) > FAR:
                     yield (
                         ("features", "arm", name),

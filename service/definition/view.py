@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from service.definition.experiment import CROSS, INTERCEPT, Categorical, Hashed, Vector
 from service.definition.features import Array, Schema, SideEncoder, largest_column, width
+from service.definition.scaling import Scaling
 
 Index = npt.NDArray[np.intp]
 
@@ -64,15 +65,18 @@ def _products(values: Array, factors: Sequence[Index], width: int) -> Array:  # 
 
 
 class View:
-    """What one policy sees of a base vector: chosen columns, crosses, a constant.
+    """The columns that one policy sees of a base vector: features, crosses, a constant.
 
+    scaling           standardises the base vector first; None: it stays as it is
     groups            columns of each name, in order
     context_columns, arm_columns   base columns of either side that the view depends on
     unbounded         crosses whose products may exceed LARGEST_PRODUCT
     """
 
-    def __init__(self, schema: Schema, names: Sequence[str]) -> None:
-        self._schema = schema
+    def __init__(
+        self, schema: Schema, names: Sequence[str], scaling: Scaling | None = None
+    ) -> None:
+        self._schema, self.scaling = schema, scaling
         self.names = tuple(names)
         self._terms = [_Term(name, schema) for name in names]
         stops = list(accumulate((term.width for term in self._terms), initial=0))
@@ -93,8 +97,40 @@ class View:
             return None
         return (
             f"the product {self.unbounded[0]!r} may exceed {LARGEST_PRODUCT:g}: give its features "
-            "a scale, a clip, or min and max"
+            "a clip, or min and max closer to each other"
         )
+
+    @staticmethod
+    def unmeasured(schema: Schema, names: Sequence[str]) -> "View":
+        """Return the view of a policy that has learned nothing yet. It has a scaling if there is
+        anything to measure of the columns that it depends on."""
+        view, scaling = View(schema, names), Scaling.of(schema)
+        if scaling is None:
+            return view
+        arm_columns = schema.context.width + view.arm_columns
+        columns = np.concatenate([view.context_columns, arm_columns])
+        return view.with_scaling(scaling) if scaling.concerns(columns) else view
+
+    def with_scaling(self, scaling: Scaling) -> "View":
+        """Return a view of the same columns under another scaling."""
+        return View(self._schema, self.names, scaling)
+
+    def measured(self, x: Array) -> "View":  # (n, schema.width)
+        """Return the view under the scaling of these rows; itself where they change nothing."""
+        if self.scaling is None or not len(x):
+            return self
+        found = self.scaling.measured(x)
+        return self if found is self.scaling else self.with_scaling(found)
+
+    def standardised(self, x: Array) -> Array:  # (..., schema.width) -> the same
+        """Return base vectors as the columns of the view are made from them."""
+        return x if self.scaling is None else self.scaling(x)
+
+    def _context(self, x: Array) -> Array:
+        return x if self.scaling is None else self.scaling.context(x)
+
+    def _arms(self, x: Array) -> Array:
+        return x if self.scaling is None else self.scaling.arms(x)
 
     def _columns_of(self, side: SideEncoder) -> Index:
         names = {part for term in self._terms for part in term.parts if part in side.features}
@@ -154,12 +190,12 @@ class View:
     def context_part(self, context: Array) -> Array:  # (..., context.width) -> (..., width)
         """The context's part of each column: `design` is its product with `arm_part`."""
         ones = ONE if context.ndim == 1 else np.ones((*context.shape[:-1], 1))
-        values = np.concatenate((ones, context), axis=-1)
+        values = np.concatenate((ones, self._context(context)), axis=-1)
         return _products(values, self._context_factors, self.width)
 
     def arm_part(self, arms: Array) -> Array:  # (n, arm.width) -> (n, width)
         """The arm's part of each column, one row an arm."""
-        values = np.hstack([np.ones((len(arms), 1)), arms])
+        values = np.hstack([np.ones((len(arms), 1)), self._arms(arms)])
         return _products(values, self._arm_factors, self.width)
 
     def column_name(self, column: int) -> str:
@@ -181,7 +217,7 @@ class View:
         arms: Array,  # (n, arm.width)
     ) -> Array:  # (n, width)
         """Rows of what the policy sees, one an arm; a single context serves all arms."""
-        schema = self._schema
+        schema, context, arms = self._schema, self._context(context), self._arms(arms)
         columns = {name: context[:, own] for name, own in schema.context.columns.items()}
         columns |= {name: arms[:, own] for name, own in schema.arm.columns.items()}
         rows = np.empty((len(arms), self.width))
@@ -199,6 +235,7 @@ class View:
     def rows(self, x: Array) -> Array:  # (n, schema.width) -> (n, width)
         """The same from base vectors, as events hold them."""
         if len(x) == 1:  # one settlement: to the last bit, and faster
-            return _products(np.concatenate((ONE_ROW, x), axis=1), self._factors, self.width)
+            values = np.concatenate((ONE_ROW, self.standardised(x)), axis=1)
+            return _products(values, self._factors, self.width)
         split = self._schema.context.width
         return self.design(x[:, :split], x[:, split:])

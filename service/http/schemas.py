@@ -261,10 +261,6 @@ class HeadHealth(BaseModel):
     condition_number: float
     effective_count: float
     noise: float
-    dominance: float | None = Field(
-        description="Largest eigenvalue of A over what as many rows of the usual size could make "
-        "it: at most about 1. At 100 a few rows outweigh all others. null: too few rows yet."
-    )
     digest: str = Field(description="Of all its bits: replicas at one position have the same.")
 
 

@@ -246,16 +246,16 @@ class Audit:
             chain.append(found[identity])
         if chain[-1].position > position:
             return None
-        own: list[object] = [outcome.learned, isinstance(event, Expired), settled.weight]
+        own: list[object] = [outcome.learned, isinstance(event, Expired)]
         own += [outcome.was, outcome.since]
         derived = list[object]()
         with suppress(ValueError, LookupError, TypeError):  # a mark can be changed, too
             known = read_link(chain[-1])
-            derived += [known.reward, known.default, known.weight]
-            derived += _before(chain) if chain[1:] else own[3:]
+            derived += [known.reward, known.default]
+            derived += _before(chain) if chain[1:] else own[2:]
         if own == derived:
             return None
-        what = f"reward of {settled.arm}, by default, weight, reward before, since"
+        what = f"reward of {settled.arm}, by default, reward before, since"
         what = f"{what}; at position {position}"
         return Discrepancy("fields", event.decision, what, own, derived)
 

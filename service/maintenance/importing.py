@@ -22,15 +22,14 @@ from service.serving.admin import find
 from service.serving.chain import ERASED, Link, link_mark, link_value, read_link
 from service.serving.engine import Engine
 from service.serving.rederive import IMPORTED
-from service.serving.settlement import weight_of
 from service.state.events import (
     Decision,
     Rewarded,
+    Settled,
     Shown,
     decode_decision,
     encode_decision,
     encode_event,
-    settle,
 )
 from service.state.fold import State
 
@@ -175,15 +174,14 @@ class Importer:
 
     async def _learn(self, state: State, row: Decision, reward: float) -> bool:
         [shown] = row.shown
-        weight = weight_of(state, row.schema_version, shown.x)
         event = Rewarded(
             at=self._journal.now(state),
             decision=row.id,
             policy=row.policy,
             schema_version=row.schema_version,
-            settled=[settle(shown.arm, reward, shown.x, shown.inline, weight)],
+            settled=[Settled(shown.arm, reward, shown.x, shown.inline)],
         )
-        link = {link_mark(row.id, 0, shown.arm): link_value(Link(reward, False, weight))}
+        link = {link_mark(row.id, 0, shown.arm): link_value(Link(reward, False))}
         # Kept for ever: an import may be repeated at any time.
         entry = Append(state.name, encode_event(event), link)
         return isinstance(await self._journal.append(entry, event), Appended)

@@ -166,6 +166,7 @@ def _version(
     """Fold a head over the settlements, in the features of the active version."""
     active = learner.active
     version = learner.version(number, active.encoder)
+    version.use(active.view, active.scaled_on)
     version.doubt = active.doubt
     windowed = learner.settings.window is not None
     version.refold(history.memory, history.watermark + 1 if windowed else history.begins)

@@ -66,7 +66,7 @@ class Admin:
         """
         state = await self._journal.discover(name)
         created = state.deleted
-        definition = definition.completed(None if created else state.definition)
+        definition = definition.completed()
         self.check(definition)
         self._check_revision(state, if_match)
         expect_room(self._memory_bytes, state, definition, len(definition.arms))

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from service.definition.experiment import RewardRules
 from service.errors import Conflict, Exhausted, Gone
 from service.log.stores.base import Mark
-from service.state.events import Corrected, Expired, Rewarded, Settled, Shown, settle
+from service.state.events import Corrected, Expired, Rewarded, Settled, Shown
 
 OPEN_S = 30 * 86_400.0
 """How much longer marks are kept of a decision that has arms left to settle."""
@@ -42,14 +42,12 @@ class Link(NamedTuple):
 
     reward    None: nothing any more, since it was not seen
     default   it is the default reward
-    weight    for how much of a settlement it counts
     since     position of the first word on it; 0: this link is that; None: the first link of a
               chain
     """
 
     reward: float | None
     default: bool
-    weight: float = 1.0
     since: int | None = None
 
 
@@ -57,9 +55,7 @@ def link_value(link: Link) -> str:
     """JSON with numbers as `repr` writes them."""
     reward = "null" if link.reward is None else repr(link.reward)
     plain = f"{reward}, {'true' if link.default else 'false'}"
-    if link.since is not None:
-        return f"[{plain}, {link.weight!r}, {link.since}]"
-    return f"[{plain}]" if link.weight == 1.0 else f"[{plain}, {link.weight!r}]"
+    return f"[{plain}]" if link.since is None else f"[{plain}, {link.since}]"
 
 
 def read_link(mark: Mark) -> Link:
@@ -81,7 +77,6 @@ class ArmLink:
     was: float | None = None
     since: int | None = None
     was_default: bool = False
-    weight: float = 1.0
 
     def total(self, rules: RewardRules) -> float | None:
         """The reward to learn now. Raises Exhausted."""
@@ -105,7 +100,7 @@ class ArmLink:
         reward = self.was if total is None else total
         if reward is None:
             return None
-        return settle(shown.arm, reward, shown.x, shown.inline, self.weight)
+        return Settled(shown.arm, reward, shown.x, shown.inline)
 
     def follow(self, link: Mark, skips: Collection[int]) -> None:
         """Move past the next link of the chain. Raises Gone where the decision was erased, or the
@@ -115,7 +110,7 @@ class ArmLink:
         if link.position in skips:
             raise Gone("a reward of this arm was taken out of the log")
         known = read_link(link)
-        self.was, self.was_default, self.weight = known.reward, known.default, known.weight
+        self.was, self.was_default = known.reward, known.default
         since = self.since if known.since is None else known.since
         self.since = None if known.reward is None else since or link.position
         self.link += 1
@@ -179,7 +174,7 @@ class Settlement:
         marks = {}
         for arm in self.arms:
             since = None if arm.link == 0 else arm.since or 0
-            link = Link(arm.total(self.rules), self.reward_id is None, arm.weight, since)
+            link = Link(arm.total(self.rules), self.reward_id is None, since)
             marks[link_mark(self.decision, arm.link, arm.shown.arm)] = link_value(link)
             if self.reward_id is not None and arm.reward is not None:
                 own = arm.contribution_mark(self.decision, self.reward_id)

@@ -41,7 +41,6 @@ POLICY = {
     "forage_propensity_minimum": "Smallest propensity of a shown arm since the start.",
     "forage_head_smallest_eigenvalue": "Of A; it should grow.",
     "forage_head_condition_number": "Of A; largest over smallest eigenvalue.",
-    "forage_head_dominance_ratio": "Largest eigenvalue of A over that of as many usual rows.",
     "forage_model_version": "The serving version; 0 is untrained.",
     "forage_trained_to_position": "Log position up to which the version was trained.",
     "forage_training_overdue_seconds": "Since a training fell due; 0 while none is.",
@@ -114,11 +113,9 @@ class MetricsCollector:
             yield "forage_propensity_minimum", watch.minimum
         if version.head is not None and version.columns <= WIDE:
             # `GET /policies` has a wider head's spectrum: a scrape holds the event loop.
-            health = version.head.health(version.usual)
+            health = version.head.health()
             yield "forage_head_smallest_eigenvalue", health.smallest_eigenvalue
             yield "forage_head_condition_number", health.condition_number
-            if health.dominance is not None:
-                yield "forage_head_dominance_ratio", health.dominance
         yield "forage_model_version", version.number
         yield "forage_trained_to_position", version.trained_to
         if learner.settings.has_net:

@@ -238,9 +238,9 @@ async def _head(version: Version) -> Figures | None:
         return None
     head = version.copied_head() if version.columns > WIDE else None
     if head is not None:
-        health = await asyncio.to_thread(head.health, version.usual)
+        health = await asyncio.to_thread(head.health)
     else:
-        health = version.head.health(version.usual)
+        health = version.head.health()
     return {**asdict(health), "digest": digest(version.head)}
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakValueDictionary
@@ -43,12 +43,6 @@ class RewardRequest:
     cascade: bool = False
     clicked: str | None = None
     reward_id: str = ""
-
-
-def weight_of(state: State, schema_version: int, x: Sequence[float]) -> float:
-    """The part of a settlement that counts, from the first reward of an arm on. No policy learns
-    from features of another schema version."""
-    return state.influence.weight(x) if schema_version == state.schema_version else 1.0
 
 
 class Settlements:
@@ -176,13 +170,8 @@ class Settlements:
         return "duplicate"
 
     async def _append(self, state: State, settlement: Settlement) -> bool:
-        """Whether the log accepts it; otherwise the settlement learns from the marks it has met.
-
-        The first reward of an arm gets a weight; a later one takes that from the arm's mark.
-        """
-        for arm in settlement.arms:
-            if arm.was is None:
-                arm.weight = weight_of(state, settlement.schema_version, arm.shown.x)
+        """Append the settlement and return whether the log accepts it; otherwise the settlement
+        learns from the marks it has met."""
         now = self._journal.now(state)
         event = settlement.event(now)
         closed = settlement.decision if settlement.closes else None

@@ -13,7 +13,6 @@ import msgspec
 
 from service.bandits.settled import Settled as Settled
 from service.bandits.settled import SettledReward as SettledReward
-from service.bandits.settled import settle as settle
 from service.errors import Damaged, NotLoggable, UnknownSchema
 
 Features = dict[str, Any]

@@ -9,7 +9,6 @@ from typing import TypeGuard
 
 import numpy as np
 
-from service.bandits.influence import Influence
 from service.bandits.policies.candidates import Candidates, Selections
 from service.bandits.posterior.base import Stored, part
 from service.definition.experiment import Definition
@@ -56,7 +55,6 @@ class State:
     selections   named subsets of a catalogue that is too large to use as a whole
     skips        positions of events that were passed over
     log_time     the largest `at` of an event, unix seconds
-    influence    how large rows usually are
     epoch        times that the log has lost its last events
     checksums    of the log before and after the last event, as the snapshot has them
     """
@@ -70,7 +68,6 @@ class State:
         self.deleted = True
         self.definition: Definition
         self.schema: Schema
-        self.influence: Influence
         self.arms: dict[str, Features] = {}
         self.learners: dict[str, Learner] = {}
         self.reward_sums: dict[str, RewardSums] = {}
@@ -205,10 +202,6 @@ class State:
                 kept.configure(settings, position)
                 fresh = kept
             learners[name] = fresh
-        if same_features:
-            self.influence.look(definition)
-        else:
-            self.influence = Influence(schema, definition)
         self.definition, self.schema, self.learners = definition, schema, learners
         self.revision, self.schema_version = event.revision, event.schema_version
         self.reward_sums = {
@@ -250,8 +243,6 @@ class State:
             if tally is not None and by_arm is not None:
                 tally.move(outcome)
                 by_arm.move(outcome, self.arms)
-            if outcome.was is None:
-                self.influence.learn(outcome.settled)
         for learner in self.learners.values():
             learner.fold(position, event)
 
@@ -291,8 +282,6 @@ class State:
             arrays |= {f"{index}.{key}": array for key, array in own.items()}
         for index, by_arm in enumerate(self.arm_reward_sums.values()):
             arrays |= {f"arms.{index}.{key}": array for key, array in by_arm.arrays().items()}
-        if not self.deleted:
-            arrays |= {f"influence.{key}": own for key, own in self.influence.arrays().items()}
         meta = {
             "name": self.name,
             "position": self.position,
@@ -328,7 +317,6 @@ class State:
             )
             state.arms = meta["arms"]
             state._encode_catalogue()
-            state.influence.restore(part(arrays, "influence."))
             for index, name in enumerate(meta["learners"]):
                 state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))
                 by_arm = part(arrays, f"arms.{index}.")

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, inf, sqrt
+from math import ceil, inf
 from random import Random
 
 import numpy as np
@@ -17,7 +17,7 @@ from service.bandits.policies.kinds import head_of, policy_of
 from service.bandits.policies.memory import Memory
 from service.bandits.policies.net import cold_encoder
 from service.bandits.policies.rules import Scores
-from service.bandits.policies.version import Version
+from service.bandits.policies.version import WARM_UP, Version
 from service.bandits.posterior import Bank, Head, RidgeHead
 from service.bandits.posterior.base import Meta, Stored, part
 from service.definition.experiment import Definition
@@ -72,18 +72,21 @@ class Learner:
         self._take(settings)
         self.schema = schema
         self._experiment = experiment
-        self.view = View(schema, definition.features_of(settings))
+        self._view = View.unmeasured(schema, definition.features_of(settings))
         self.rewards = 0
         self.active = self.version(0, self._cold_encoder)
         self.active.begins = begins
         self.staged: Staged | None = None
         self.history: list[Meta] = []
         watched = settings.change and self.policy.has_head
-        split = schema.context.width
-        context, arm = self.view.context_columns, split + self.view.arm_columns
-        self.detector = Detector(context.tolist(), arm.tolist()) if watched else None
+        self.detector = self._new_detector() if watched else None
         self.changes = 0
         self.retrain: int | None = None
+
+    def _new_detector(self) -> Detector:
+        view = self._view
+        arm_columns = self.schema.context.width + view.arm_columns
+        return Detector(view.context_columns.tolist(), arm_columns.tolist())
 
     def configure(self, settings: AnyPolicy, position: int) -> None:
         """Change settings that leave the head as it is (`fold.HEADLESS`).
@@ -102,6 +105,11 @@ class Learner:
         self.settings, self.policy = settings, policy_of(settings)
         self._prices: tuple[Version, Prices] | None = None
 
+    @property
+    def view(self) -> View:
+        """The columns that the policy sees, under the scaling of the active version."""
+        return self.active.view
+
     # -- parts ---------------------------------------------------------------------------------
 
     def _versions(self, position: int | None = None) -> list[Version]:
@@ -119,11 +127,12 @@ class Learner:
 
     @cached_property
     def _cold_encoder(self) -> Encoder:
-        return cold_encoder(self.policy.net, self.view, self.name)
+        return cold_encoder(self.policy.net, self._view, self.name)
 
     @property
     def memory_limit(self) -> int | None:
-        """Settlements from which a head can be rebuilt while it serves; None: all."""
+        """Settlements from which a head can be rebuilt for as long as it serves; None: it needs
+        none, once its scaling is measured."""
         return self.settings.window or (REMEMBERED if self.settings.change else None)
 
     def _masked(self, encoder: Encoder, number: int) -> Encoder:
@@ -138,16 +147,17 @@ class Learner:
         """A version with an empty head."""
 
         def head(encoder: Encoder) -> Head | None:
-            return head_of(self.settings, encoder, self.view.width, self.name)
+            return head_of(self.settings, encoder, self._view.width, self.name)
 
+        limit = self.memory_limit or (WARM_UP if self._view.scaling else None)
         return Version(
             number,
-            self.view,
+            self._view,
             self._masked(encoder, number),
             head,
             self.settings,
             self._bank(number),
-            Memory(self.schema.width, limit) if (limit := self.memory_limit) else None,
+            Memory(self.schema.width, limit) if limit else None,
             predicts=self.policy.predicts,
         )
 
@@ -223,19 +233,23 @@ class Learner:
             return
         found = self.outcomes(event)
         self.rewards += sum(one.was is None for one in found)
+        view = self.view
         if self.detector and self.settings.learning:
             self._watch(self.detector, position, found)
         for version in self._versions(position):
             if version is not self.active or self.settings.learning:
                 version.fold(position, event.decision, found)
+        if self.detector and self.view is not view:  # its sums are in units of the old scaling
+            self.detector = self._new_detector()
 
     def _watch(self, detector: Detector, position: int, found: list[SettledReward]) -> None:
         for outcome in found:
             settled = outcome.settled
             if outcome.was is None:
-                x, root = np.array(settled.x), sqrt(settled.weight)
+                x = np.array(settled.x)
                 mean = self.active.mean(self.active.phi(x[None]), [settled.arm])
-                detector.observe(position, root * x, root * (settled.reward - float(mean[0])))
+                residual = settled.reward - float(mean[0])
+                detector.observe(position, self.view.standardised(x), residual)
 
     def change(self, position: int, event: ChangeDetected) -> None:
         """Forget what a change of the world made stale, and have the net trained anew soon."""

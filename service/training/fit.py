@@ -57,10 +57,8 @@ def fit(
     reward: Array,  # (n,)
     plan: Plan,
     seed: int,
-    weights: Array | None = None,  # (n,) for how much of a row each counts; None: all whole
 ) -> Fitted:
     """The loss reads the shown arm's output; the latest share of the rows stops the descent."""
-    weights = np.ones(len(reward)) if weights is None else weights
     torch.manual_seed(seed)
     body = _body(plan)
     head = nn.Linear(plan.sizes[-1], int(column.max()) + 1)
@@ -71,13 +69,11 @@ def fit(
     columns = torch.tensor(column)
     targets = torch.tensor((reward - center) / scale, dtype=torch.float32)
     split = max(1, round(len(rows) * (1 - plan.training.validation)))
-    counted = torch.tensor(weights, dtype=torch.float32)
-    best = _descend(body, head, rows, columns, targets, counted, split, plan)
+    best = _descend(body, head, rows, columns, targets, split, plan)
 
     network = Network(_layers(body), plan.rectified)
     weight, bias = _arrays(head)
-    squares = np.square(network(x)).sum(axis=1)
-    size = float(np.sqrt((weights * squares).sum() / weights.sum())) or 1.0
+    size = float(np.sqrt(np.square(network(x)).sum(axis=1).mean())) or 1.0
     last_weight, last_bias = network.layers[-1]
     network = Network(
         [*network.layers[:-1], (last_weight / size, last_bias / size)], plan.rectified
@@ -131,7 +127,6 @@ def _descend(
     rows: torch.Tensor,
     columns: torch.Tensor,
     targets: torch.Tensor,
-    weights: torch.Tensor,
     split: int,
     plan: Plan,
 ) -> tuple[int, float]:
@@ -147,8 +142,7 @@ def _descend(
     def loss(chosen: torch.Tensor | slice) -> torch.Tensor:
         outputs = head(body(rows[chosen]))
         own = outputs.gather(1, columns[chosen][:, None])[:, 0]
-        counted = weights[chosen]
-        return (counted * criterion(own, targets[chosen], reduction="none")).sum() / counted.sum()
+        return criterion(own, targets[chosen])
 
     held_out = slice(split, None) if split < len(rows) else slice(None)
     best, kept, bad, passes = float("inf"), [p.detach().clone() for p in parameters], 0, 0

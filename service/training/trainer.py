@@ -134,15 +134,16 @@ async def train(store: Store, state: State, learner: Learner) -> bytes | None:
     memory, number = history.memory, learner.next_version[1]
     if not len(memory):
         return None
-    x, rewards = learner.view.rows(memory.x), np.array(memory.rewards)
-    weights = np.array(memory.weights)
+    view = learner.view.measured(memory.x)
+    x, rewards = view.rows(memory.x), np.array(memory.rewards)
     arms = sorted(set(memory.arms)) if learner.policy.disjoint else []
     column = np.array([arms.index(arm) if arms else 0 for arm in memory.arms], dtype=np.int64)
-    fitted = fit(x, column, rewards, plan(learner), seed=number, weights=weights)
+    fitted = fit(x, column, rewards, plan(learner), seed=number)
     encoder = learner.trained(fitted.network, fitted.output, tuple(arms))
     if encoder.gradient is not None:
-        encoder = encoder.scaled(x, weights)
+        encoder = encoder.scaled(x)
     version = learner.version(number, encoder)
+    version.use(view)
     version.trained_to, version.rewards = history.watermark, history.rewards
     version.without = learner.active.without
     begins = version.trained_to + 1 if learner.settings.window else history.begins

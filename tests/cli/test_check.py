@@ -200,15 +200,3 @@ def test_what_cannot_be_read_is_said(
     status, told = run(str(path), capsys=capsys)
     assert status == 1
     assert ("not UTF-8" if content else "No such file") in told
-
-
-@pytest.mark.parametrize(
-    ("setting", "times"),
-    [("scale = 2.0", 0), ("clip = 3.0", 0), ("center = 1.0", 1), ("min = 0.0", 1)],
-)
-def test_a_number_of_no_declared_size_is_unwise(setting: str, times: int) -> None:
-    found = changed(
-        'type = "categorical"\nvalues = ["cat", "dog"]', f'type = "numeric"\n{setting}'
-    ).findings
-    assert [each.path for each in found] == ["features.context.persona"] * times
-    assert all("its usual size is not declared" in each.message for each in found)

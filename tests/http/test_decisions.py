@@ -100,7 +100,7 @@ def test_an_unknown_decision_is_not_found(wire: Wire) -> None:
 # -- features too many for the token ---------------------------------------------------------------
 
 EMBEDDED = {
-    "features": {"context": {"photo": {"type": "vector", "size": 500}}},
+    "features": {"context": {"photo": {"type": "vector", "size": 500, "scale": 1.0}}},
     "arms": {"a": {}, "b": {}},
     "policies": {"linucb": {"kind": "linucb"}},
 }

@@ -165,9 +165,9 @@ def test_the_health_of_a_wide_head_is_looked_at_in_a_thread_and_leaves_the_head_
     live, looked_at = state.learners["linucb"].active.head, list[tuple[object, bool]]()
     health = RidgeHead.health
 
-    def seen(self: RidgeHead, usual: float | None = None) -> HeadHealth:
+    def seen(self: RidgeHead) -> HeadHealth:
         looked_at.append((self, threading.current_thread() is threading.main_thread()))
-        return health(self, usual)
+        return health(self)
 
     monkeypatch.setattr(RidgeHead, "health", seen)
     told = wire.policy("linucb")["head"]

@@ -26,9 +26,9 @@ def ask(wire: Wire, age: float) -> Json:
     return wire.select(experiment="ages", context={"age": age})
 
 
-def test_a_declared_scale_is_served_and_told_with_its_clip(wire: Wire) -> None:
+def test_a_number_is_served_as_it_was_declared(wire: Wire) -> None:
     define(wire)
-    assert served(wire) == AGE | {"min": None, "max": None, "clip": CLIP, "default": None}
+    assert served(wire) == AGE | {"min": None, "max": None, "clip": None, "default": None}
 
 
 def test_a_value_beyond_the_clip_is_learned_from_as_the_clip_and_counted(wire: Wire) -> None:
@@ -65,7 +65,8 @@ def test_arms_are_held_to_the_bounds_of_their_features(wire: Wire) -> None:
     assert paths(expect_problem(answer, 422)) == ["arms.c.price"]
 
 
-def test_without_a_clip_a_number_beyond_all_bounds_is_refused(wire: Wire) -> None:
-    define(wire, clip=None)
-    body = {"experiment": "ages", "context": {"age": 1e300}}
+def test_a_number_without_a_declared_scale_is_taken_up_to_1e15(wire: Wire) -> None:
+    define(wire, center=None, scale=None)
+    wire.reward(ask(wire, 1e12), 1.0)
+    body = {"experiment": "ages", "context": {"age": 1e16}}
     assert paths(expect_problem(wire.post("/select", body), 422)) == ["context.age"]

@@ -221,6 +221,10 @@ class Log:
             if isinstance(event, ExperimentDefined | PolicyReset) and event.revision == learner.born
         )
         version = learner.version(number, encoder)
+        events = [shown.event for shown in self.settled]
+        present = [one for one in events if one.schema_version == self.state.schema_version]
+        rows = [settled.x for event in present for settled in event.settled]
+        version.use(learner.view.measured(np.array(rows)))
         version.trained_to, version.rewards, version.begins = watermark, learner.rewards, begins
         for position, (event, _) in enumerate(self.records[begins:watermark], begins + 1):
             if isinstance(event, Learned) and event.schema_version == self.state.schema_version:

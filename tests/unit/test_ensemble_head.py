@@ -111,7 +111,7 @@ def test_a_correction_after_a_decay_counts_what_is_left_of_the_observation() -> 
     straight.observe(Observation("b", phi, 1.0, "late"))
     revised.decay(0.9)
     straight.decay(0.9)
-    revised.revise(Observation("b", phi, 1.0, "late", 0.9), 0.0)
+    revised.revise(Observation("b", phi, 1.0, "late"), 0.0, 0.9)
     np.testing.assert_allclose(revised.b, straight.b, atol=1e-12)
 
 

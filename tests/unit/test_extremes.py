@@ -112,16 +112,20 @@ CROSS = " x ".join(NUMBERS)
 
 def test_a_product_beyond_all_bounds_is_refused_when_it_is_defined() -> None:
     async def scenario(services: Services) -> None:
+        whole = definition({"kind": "linucb"}, 18, CROSS).model_dump(mode="json")
+        for name in NUMBERS:
+            wide = {"type": "numeric", "scale": 1.0, "min": -1e9, "max": 1e9}
+            whole["features"]["context"][name] = wide
         with pytest.raises(Invalid) as caught:
-            await services.admin.define("e", definition({"kind": "linucb"}, 18, CROSS))
+            await services.admin.define("e", Definition.model_validate(whole))
         [fault] = caught.value.faults
         assert fault.path == "policies.p.features"
-        assert "give its features a scale, a clip, or min and max" in fault.message
+        assert "give its features a clip, or min and max closer" in fault.message
 
     run_virtual(live(MemoryStore(), scenario))
 
 
-@pytest.mark.parametrize("bounds", [{"scale": 2.0}, {"clip": 5.0}, {"min": -9.0, "max": 9.0}])
+@pytest.mark.parametrize("bounds", [{}, {"scale": 2.0}, {"clip": 5.0}, {"min": -9.0, "max": 9.0}])
 def test_the_same_product_of_bounded_numbers_is_taken(bounds: dict[str, float]) -> None:
     whole = definition({"kind": "linucb"}, 18, CROSS).model_dump(mode="json")
     for name in NUMBERS:

@@ -82,8 +82,7 @@ def test_a_missing_value_without_a_default_is_refused(feature: dict) -> None:
         (NUMERIC, [1.0], "must be a number"),
         (NUMERIC, float("nan"), "must be finite"),
         (NUMERIC, float("-inf"), "must be finite"),
-        (NUMERIC | {"scale": 1e-10}, 1e300, "must be finite"),
-        (NUMERIC, 1e200, "must lie within 1e+09 of its center, in units of its scale"),
+        ({"type": "numeric"}, 1e200, "must lie within 1e+15 of its center, in units of its scale"),
         ({"type": "boolean"}, 1, "must be true or false"),
         ({"type": "boolean"}, "true", "must be true or false"),
         (CATEGORICAL, "axolotl", "is not one of the known values"),
@@ -92,7 +91,11 @@ def test_a_missing_value_without_a_default_is_refused(feature: dict) -> None:
         (VECTOR, [1.0], "must be a list of 2 numbers"),
         (VECTOR, 1.0, "must be a list of 2 numbers"),
         (VECTOR, [1.0, float("inf")], "must be finite"),
-        (VECTOR, [1.0, -1e200], "must lie within 1e+09 of its center, in units of its scale"),
+        (
+            {"type": "vector", "size": 2},
+            [1.0, -1e200],
+            "must lie within 1e+15 of its center, in units of its scale",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_path(feature: dict, value: Any, message: str) -> None:

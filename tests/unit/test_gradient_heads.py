@@ -34,10 +34,8 @@ def test_means_and_noise_are_the_ridge_heads_and_widths_are_z_s(form: str) -> No
     for row in phi_of(30, 1):
         ridge.observe(Observation("a", row[:2], float(rng.standard_normal())))
     for one in (head, ridge):
-        one.revise(
-            Observation("a", phi_of(30, 1)[3][: 2 if one is ridge else None], -1.0, "key", 0.5),
-            0.25,
-        )
+        phi = phi_of(30, 1)[3][: 2 if one is ridge else None]
+        one.revise(Observation("a", phi, -1.0, "key"), 0.25, 0.5)
     phi = phi_of(5, 2)
     assert np.array_equal(head.mean(phi, "abcde"), ridge.mean(phi[:, :2], "abcde"))
     assert head.health().effective_count == 30

@@ -84,10 +84,23 @@ def test_what_no_jitter_repairs_is_a_typed_error_of_size_2(precision: np.ndarray
 def test_the_spectrum_of_a_rotated_diag_3_and_9_is_3_and_9_over_a_prior_of_1() -> None:
     turn = np.array([[0.6, -0.8], [0.8, 0.6]])
     found = spectrum(turn @ np.diag([3.0, 9.0]) @ turn.T, 1.0)
-    assert found == pytest.approx((3.0, 3.0, 9.0))
+    assert found == pytest.approx((3.0, 3.0))
 
 
 def test_directions_that_no_reward_came_from_are_not_in_the_spectrum() -> None:
     """Eigenvalues 1, 1, 4, 8 over a prior of 1: smallest 4, condition 2; of the prior alone 1."""
-    assert spectrum(np.diag([1.0, 4.0, 1.0, 8.0]), 1.0) == pytest.approx((4.0, 2.0, 8.0))
-    assert spectrum(np.eye(3), 1.0) == pytest.approx((1.0, 1.0, 1.0))
+    assert spectrum(np.diag([1.0, 4.0, 1.0, 8.0]), 1.0) == pytest.approx((4.0, 2.0))
+    assert spectrum(np.eye(3), 1.0) == pytest.approx((1.0, 1.0))
+
+
+def test_a_direction_of_1e19_beside_3_000_is_seen_in_the_condition_number() -> None:
+    """A tolerance relative to the largest eigenvalue would leave no other, and a condition of 1."""
+    turn, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))
+    smallest, condition = spectrum(turn @ np.diag([3e3, 1e19, 2e3]) @ turn.T, 1.0)
+    assert 1.0 <= smallest < 1e5  # rounding has left no more of the others
+    assert condition == pytest.approx(1e19 / smallest)
+
+
+def test_a_direction_of_1e10_beside_3_000_is_told_apart_from_the_prior() -> None:
+    smallest, condition = spectrum(np.diag([3_000.0, 1e10, 1.0]), 1.0)
+    assert (smallest, condition) == pytest.approx((3_000.0, 1e10 / 3_000))

@@ -227,15 +227,15 @@ def test_a_correction_and_its_opposite_nearly_cancel() -> None:
 
 
 def test_what_is_left_of_a_settlement_is_corrected_by_as_much() -> None:
-    """Of weight 0 nothing; of half a weight about half of it."""
+    """Where nothing is left, nothing moves; where half is left, about half as much moves."""
     phi, moved = np.array([1.0, -2.0, 0.5]), []
     before = digest(observed(3, 70, 0))
-    for weight in (0.0, 0.5, 1.0):
+    for left in (0.0, 0.5, 1.0):
         head = observed(3, 70, 0)
         start = head.mean(phi[None], ["a"])[0]
-        head.revise(Observation("a", phi, 1.0, "d3", weight), 0.0)
+        head.revise(Observation("a", phi, 1.0, "d3"), 0.0, left)
         moved.append(float(logit(head.mean(phi[None], ["a"])[0]) - logit(start)))
-        assert (digest(head) == before) == (weight == 0)
+        assert (digest(head) == before) == (left == 0)
     assert moved[0] == 0
     assert 0.4 * moved[2] < moved[1] < 0.7 * moved[2]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from service.definition.experiment import CLIP, Definition, Features
+from service.definition.experiment import CLIP, Features
 from service.definition.features import LARGEST, Schema
 from service.errors import Invalid
 
@@ -25,11 +25,6 @@ def schema(feature: dict[str, Any]) -> Schema:
 
 def encoded(feature: dict[str, Any], value: Any) -> list[float]:
     return schema(feature).encode_context({"f": value}).tolist()
-
-
-def completed_clip(feature: dict[str, Any]) -> float | None:
-    clip: float | None = features(feature).completed().model_dump()["context"]["f"]["clip"]
-    return clip
 
 
 @pytest.mark.parametrize(
@@ -87,58 +82,38 @@ def test_bounds_that_hold_nothing_are_refused(feature: dict[str, Any], message: 
 def test_each_clipped_value_is_counted_by_its_feature() -> None:
     content = {
         "context": {"age": AGE | {"clip": 3.0}, "image": IMAGE | {"clip": 1.0}, "free": AGE},
-        "arm": {"price": {"type": "numeric", "clip": 1.0}},
+        "arm": {"price": {"type": "numeric", "scale": 1.0, "clip": 1.0}},
     }
     found = Schema(Features.model_validate(content))
-    plain = {"age": 41.0, "image": [0.0, 1.0], "free": 1e6}
+    plain = {"age": 41.0, "image": [0.0, 1.0], "free": 41.0}
     found.encode_context(plain)
-    assert found.clipped == {"age": 0, "image": 0, "price": 0}
+    assert found.clipped == {"age": 0, "free": 0, "image": 0, "price": 0}
     for value in (1e6, -(10**6)):  # a whole number goes the other way through the encoder
         found.encode_context(plain | {"age": value, "image": [value, value]})
     found.encode_arm({"price": 7.0})
-    assert found.clipped == {"age": 2, "image": 2, "price": 1}
+    assert found.clipped == {"age": 2, "free": 0, "image": 2, "price": 1}
     with pytest.raises(Invalid):
         found.encode_context({"age": 1e6, "image": [1e6, 0.0], "free": "none"})
     assert found.clipped["age"] == 2  # what is refused is not clipped
 
 
 @pytest.mark.parametrize(
-    ("feature", "clip"),
+    ("feature", "column"),
     [
         (AGE, CLIP),
-        (IMAGE, CLIP),
-        (AGE | {"scale": 1.0}, CLIP),  # declared, though it is the default
         (AGE | {"min": 0.0}, CLIP),  # nothing says how large it may be
-        ({"type": "numeric"}, None),
-        ({"type": "numeric", "center": 5.0}, None),
-        (AGE | {"min": 0.0, "max": 120.0}, None),
+        (AGE | {"min": 0.0, "max": 1e9}, (1e6 - 40) / 10),
         (AGE | {"clip": 2.0}, 2.0),
-        (AGE | {"clip": None}, None),
+        ({"type": "numeric", "center": 5.0}, CLIP),  # of scale 1
+        ({"type": "numeric", "scale": 1e6}, 1.0),  # around 0
+        ({"type": "numeric"}, 1e6),  # each policy measures it
+        ({"type": "numeric", "clip": 2.0}, 1e6),
     ],
 )
-def test_a_declared_scale_clips_at_ten_of_it(feature: dict[str, Any], clip: float | None) -> None:
-    assert completed_clip(feature) == clip
-
-
-@pytest.mark.parametrize("feature", [AGE, IMAGE, {"type": "numeric"}, AGE | {"min": 0.0}])
-def test_what_is_completed_stays_as_it_is_when_it_is_read_and_completed_again(
-    feature: dict[str, Any],
+def test_a_number_is_clipped_at_ten_declared_scales_unless_its_bounds_are_given(
+    feature: dict[str, Any], column: float
 ) -> None:
-    once = features(feature).completed()
-    assert once.completed() == once
-    assert Features.model_validate(once.model_dump(mode="json")).completed() == once
-
-
-def test_a_logged_feature_without_a_clip_has_none() -> None:
-    logged = {"type": "numeric", "center": 0.0, "scale": 10.0, "default": None}
-    assert encoded(logged, 9.9e9) == [9.9e8]
-    served = Definition.model_validate(
-        {"features": {"context": {"f": logged}}, "policies": {"p": {"kind": "linucb"}}}
-    )
-    again = Definition.model_validate(served.model_dump(mode="json"))
-    assert again.completed() == served
-    assert served.completed(served) == served
-    assert served.completed().features.context["f"].clip == CLIP  # type: ignore[union-attr]
+    assert encoded(feature, 1e6) == [column]
 
 
 @given(
@@ -150,11 +125,23 @@ def test_what_is_encoded_is_the_scaled_value_within_its_clip(
     value: float, clip: float | None, scale: float
 ) -> None:
     feature = {"type": "numeric", "center": 2.0, "scale": scale, "clip": clip}
-    scaled, limit = (value - 2.0) / scale, min(clip or LARGEST, LARGEST)
-    if clip is None and abs(scaled) > LARGEST:
-        with pytest.raises(Invalid):
-            encoded(feature, value)
-        return
+    scaled, limit = (value - 2.0) / scale, min(clip or CLIP, LARGEST)
     assert encoded(feature, value) == [min(max(scaled, -limit), limit)]
     vector = {"type": "vector", "size": 1, "center": 2.0, "scale": scale, "clip": clip}
     assert encoded(vector, [value]) == encoded(feature, value)
+
+
+@pytest.mark.parametrize(
+    ("feature", "limit"),
+    [
+        ({"type": "numeric"}, 1e15),
+        ({"type": "numeric", "scale": 1.0, "min": -1e99, "max": 1e99}, 1e9),
+    ],
+)
+def test_a_number_that_is_not_clipped_is_refused_where_its_square_could_overflow(
+    feature: dict[str, Any], limit: float
+) -> None:
+    assert encoded(feature, limit) == [limit]
+    with pytest.raises(Invalid) as caught:
+        encoded(feature, limit * 1.01)
+    assert f"must lie within {limit:g} of its center" in caught.value.faults[0].message

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -119,8 +120,13 @@ class Candidates:
     x: Array  # (K, arm.width)
     catalogue: "tuple[Candidates, Index] | None" = None
     selections: Selections = field(default_factory=Selections, repr=False)
-    _distinct: dict[View, Distinct] = field(default_factory=dict, repr=False)
-    _designs: dict[tuple[View, bool], Design] = field(default_factory=dict, repr=False)
+    # Weak: a policy replaces its view whenever its scaling moves.
+    _distinct: WeakKeyDictionary[View, Distinct] = field(
+        default_factory=WeakKeyDictionary, repr=False
+    )
+    _designs: WeakKeyDictionary[View, dict[bool, Design]] = field(
+        default_factory=WeakKeyDictionary, repr=False
+    )
 
     @cached_property
     def row_of(self) -> dict[str, int]:
@@ -163,9 +169,10 @@ class Candidates:
 
     def design(self, view: View, per_arm: bool) -> Design:
         """per_arm: arms of equal features are told apart all the same."""
-        found = self._designs.get((view, per_arm))
+        designs = self._designs.setdefault(view, {})
+        found = designs.get(per_arm)
         if found is None:
-            found = self._designs[view, per_arm] = self._make_design(view, per_arm)
+            found = designs[per_arm] = self._make_design(view, per_arm)
         return found
 
     def _make_design(self, view: View, per_arm: bool) -> Design:

@@ -200,13 +200,13 @@ class Encoder:
         weight[: self.trained.width] = self.output[0][:, 0]
         return weight
 
-    def scaled(self, rows: Array, weights: Array | None = None) -> "Encoder":
-        """The same with a gradient whose mean square over these rows, as they are weighted, is that
-        of the features, so that a row is as uncertain at first in every form of Z."""
+    def scaled(self, rows: Array) -> "Encoder":
+        """Scale the gradient so that its mean square over these rows is that of the features: a row
+        is as uncertain at first in every form of Z."""
         phi = self(rows)[:, : self.features(rows.shape[1])]
         squares = self.layout.squares(factors(self.layers, self._net_input(rows), 1.0))
-        size = float(np.average(squares, weights=weights))
-        wanted = float(np.average(np.square(phi).sum(axis=1), weights=weights))
+        size = float(squares.mean())
+        wanted = float(np.square(phi).sum(axis=1).mean())
         return replace(self, gradient_scale=np.sqrt(wanted / size) if size else 1.0)
 
     def predict_masked(self, rows: Array) -> Array:  # (n, view.width) -> (T, n)

@@ -23,7 +23,6 @@ class Memory:
         self.keys: list[str] = []
         self.arms: list[str] = []
         self.rewards: list[float] = []
-        self.weights: list[float] = []
         self._x = np.empty((64, width))
         self._row_of: dict[tuple[str, str], int] = {}
 
@@ -44,7 +43,6 @@ class Memory:
         self.keys.append(key)
         self.arms.append(settled.arm)
         self.rewards.append(settled.reward)
-        self.weights.append(settled.weight)
 
     def copy(self) -> "Memory":
         twin = Memory(self._x.shape[1], self.limit)
@@ -53,6 +51,10 @@ class Memory:
 
     def holds(self, key: str, arm: str) -> bool:
         return (key, arm) in self._row_of
+
+    def position_of(self, key: str, arm: str) -> int:
+        """Return the log position of a settlement that is held."""
+        return self.positions[self._row_of[key, arm]]
 
     def revise(self, key: str, arm: str, reward: float | None) -> None:
         """Replace the reward of a settlement; None: remove it."""
@@ -64,7 +66,7 @@ class Memory:
     def _remove(self, row: int) -> None:
         """Rows after it move up: a few, mostly, since corrections come soon."""
         self._x[row : len(self) - 1] = self._x[row + 1 : len(self)]
-        columns = self.positions, self.keys, self.arms, self.rewards, self.weights
+        columns = self.positions, self.keys, self.arms, self.rewards
         for column in columns:
             del column[row]
         for place in range(row, len(self)):
@@ -108,7 +110,6 @@ class Memory:
         self.keys = [self.keys[row] for row in rows]
         self.arms = [self.arms[row] for row in rows]
         self.rewards = [self.rewards[row] for row in rows]
-        self.weights = [self.weights[row] for row in rows]
         self._row_of = {
             pair: row for row, pair in enumerate(zip(self.keys, self.arms, strict=True))
         }
@@ -124,13 +125,11 @@ class Memory:
             "keys": pack_names(self.keys),
             "arms": pack_names(self.arms),
             "rewards": np.array(self.rewards, float),
-            "weights": np.array(self.weights, float),
             "x": self.x,
         }
 
     def restore(self, arrays: dict[str, Stored]) -> None:
         self.positions, self.rewards = arrays["positions"].tolist(), arrays["rewards"].tolist()
-        self.weights = arrays["weights"].tolist()
         self.keys, self.arms = unpack_names(arrays["keys"]), unpack_names(arrays["arms"])
         self._x = np.array(arrays["x"], float).reshape(len(self), self._x.shape[1])
         self.keep(np.ones(len(self), bool))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from service.bandits.influence import SURPRISE
 from service.bandits.policies.encoder import Encoder
 from service.bandits.policies.memory import Memory
 from service.bandits.posterior import Bank, Head
@@ -21,13 +20,16 @@ NEGLIGIBLE = 1e-12
 """A settlement that decayed to this share of itself is no longer corrected."""
 
 
-MEASURED = 30
-"""Rows from which on their usual size is known."""
+WARM_UP = 256
+"""Settlements from which numbers without a declared scale are standardised."""
 
 
 class Version:
     """Scores come from its head and its bank of draws; settlements move the head alone.
 
+    view         columns and their scaling, which is measured after 1, 2, 4, ... WARM_UP
+                 settlements; the head then learns these again
+    scaled_on    settlements folded, up to WARM_UP: from then on the scaling stays
     columns      of the rows that the head sees
     trained_to   log position that the encoder was trained to, and the head rebuilt to
     rewards      the policy's rewards at that position: the next training's due count grows from it
@@ -36,8 +38,8 @@ class Version:
     settled      settlements folded, which count the decays
     decays       log positions of the decays that still matter
     doubt        factor of the head's squared errors on rows that its net was not fitted to
-    sizes        number of rows folded, and the sum of their squares, each counted for at most
-                 SURPRISE times the mean before it
+    memory       settlements that the head can be rebuilt from: the latest under a window or a test
+                 for changes, and the first WARM_UP while the scaling is measured
     without      decisions whose settlements are ignored
     """
 
@@ -57,7 +59,8 @@ class Version:
         self._make_head, self.predicts = make_head, predicts
         self.head = make_head(encoder)
         self.memory = memory
-        self._weighs = view.width > 0  # a head that counts clicks is moved by no row
+        self._remembers = settings.window is not None or settings.change
+        self.scaled_on = WARM_UP if view.scaling is None else 0
         self.columns = encoder.features(view.width)
         self._decay_every = settings.decay_every
         self._share = settings.gamma**settings.decay_every
@@ -65,7 +68,6 @@ class Version:
         self.trained_to = self.rewards = self.begins = self.settled = 0
         self.decays: list[int] = []
         self.doubt = 1.0
-        self.sizes = 0, 0.0
         self.without: frozenset[str] = frozenset()
 
     # -- score ---------------------------------------------------------------------------------
@@ -96,30 +98,44 @@ class Version:
             settled = outcome.settled
             phi = self.phi(np.array([settled.x]))
             offset = float(self.offset(phi)[0]) if self.predicts else 0.0
-            own = settled.weight if self._weighs else 1.0
-            row = Observation(settled.arm, phi[0], settled.reward - offset, key, own)
+            row = Observation(settled.arm, phi[0], settled.reward - offset, key)
             if outcome.was is None:
                 if self.memory is not None:
                     self.memory.add(position, key, settled)
                 self.head.observe(row)
-                self._measure(phi[0], own)
                 self.settled += 1
                 continue
             left, was = self._remaining(key, outcome), outcome.was - offset
-            weight = own * left
-            if weight and outcome.withdrawn:
+            if left and outcome.withdrawn:
                 self.head.withdraw(row._replace(reward=was), left)
-            elif weight:
-                self.head.revise(row._replace(weight=weight), was)
-        self._forget(position, sum(one.was is None for one in outcomes))
+            elif left:
+                self.head.revise(row, was, left)
+        fresh = sum(one.was is None for one in outcomes)
+        self._forget(position, fresh)
+        self._rescale(fresh)
 
-    def _measure(self, phi: Array, weight: float) -> None:  # (m,)
-        """Take in the size of a row, its gradient left out."""
-        if self._weighs:
-            row, (count, total) = phi[: self.columns], self.sizes
-            square = weight * float(row.dot(row))
-            most = SURPRISE * max(1.0, (1.0 + total) / (1 + count))
-            self.sizes = count + 1, total + min(square, most)
+    def _rescale(self, fresh: int) -> None:
+        """Measure the scaling when the count of settlements reaches a power of two, up to WARM_UP,
+        and have the head learn them again under it."""
+        before = self.scaled_on
+        if before >= WARM_UP:
+            return
+        self.scaled_on = min(before + fresh, WARM_UP)
+        if self.scaled_on.bit_length() == before.bit_length():
+            return
+        memory = self.memory
+        assert memory is not None
+        view = self.view.measured(memory.x)
+        moved = view is not self.view
+        self.use(view, self.scaled_on)
+        if moved:
+            self.refold(memory, self.begins)
+
+    def use(self, view: View, scaled_on: int = WARM_UP) -> None:
+        """Look through a view whose scaling was measured on so many settlements."""
+        self.view, self.scaled_on = view, scaled_on
+        if scaled_on == WARM_UP and not self._remembers:
+            self.memory = None
 
     def copied_head(self) -> Head | None:
         """A copy from the sums, for a thread: the fold goes on, and a head caches."""
@@ -128,19 +144,13 @@ class Version:
             copied.restore(self.head.arrays())
         return copied
 
-    @property
-    def usual(self) -> float | None:
-        """The usual square of a row, where it is known."""
-        count, total = self.sizes
-        return max(1.0, total / count) if count >= MEASURED else None
-
     def _remaining(self, key: str, outcome: SettledReward) -> float:
-        """The share of a corrected settlement that the head still holds."""
-        settled, since = outcome.settled, outcome.since
-        if self.memory is not None and self.memory.holds(key, settled.arm):
-            self.memory.revise(key, settled.arm, outcome.learned)
-            return 1.0
-        if since is None or since < self.begins:
+        """Return the share of a corrected settlement that the head still holds."""
+        arm, since = outcome.settled.arm, outcome.since
+        if self.memory is not None and self.memory.holds(key, arm):
+            since = self.memory.position_of(key, arm)
+            self.memory.revise(key, arm, outcome.learned)
+        elif since is None or since < self.begins:
             return 0.0
         decayed = sum(position >= since for position in self.decays)
         return float(self._share**decayed)
@@ -183,22 +193,18 @@ class Version:
         self.head = self._make_head(self.encoder)
         if self.head is None:
             return
-        self.begins, self.settled, self.decays, self.sizes = begins, 0, [], (0, 0.0)
+        self.begins, self.settled, self.decays = begins, 0, []
         if not len(memory):
             return
         phi = self.phi(memory.x)
         rewards = np.array(memory.rewards) - self.offset(phi)
-        weights = memory.weights if self._weighs else [1.0] * len(memory)
         errors = []
         for position, rows in memory.events():
             for row in rows:
                 arm = memory.arms[row]
                 if unseen is not None and row >= unseen:
                     errors.append(self._error(phi[[row]], arm, rewards[row]))
-                self.head.observe(
-                    Observation(arm, phi[row], rewards[row], memory.keys[row], weights[row])
-                )
-                self._measure(phi[row], weights[row])
+                self.head.observe(Observation(arm, phi[row], rewards[row], memory.keys[row]))
             self.settled += len(rows)
             if self._share < 1:
                 self._forget(position, len(rows))
@@ -228,7 +234,7 @@ class Version:
             "settled": self.settled,
             "decays": self.decays,
             "doubt": self.doubt,
-            "sizes": self.sizes,
+            "scaled_on": self.scaled_on,
             "without": len(self.without),
             "outputs": list(encoder.outputs),
             "gradient_scale": encoder.gradient_scale,
@@ -237,6 +243,8 @@ class Version:
         if encoder.trained and encoder.output:
             arrays |= {f"net.{name}": array for name, array in encoder.trained.arrays().items()}
             arrays["output.weight"], arrays["output.bias"] = encoder.output
+        if self.view.scaling is not None:
+            arrays["scaling"] = self.view.scaling.values
         if self.head is not None:
             arrays |= {f"head.{name}": array for name, array in self.head.arrays().items()}
         if self.without:
@@ -246,7 +254,11 @@ class Version:
         return meta, arrays
 
     def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
-        """Take in head, memory and counts of `describe`; the encoder is this one's own."""
+        """Take in scaling, head, memory and counts of `describe`; the encoder is this one's own."""
+        view = self.view
+        if view.scaling is not None:
+            view = view.with_scaling(view.scaling.with_values(arrays["scaling"]))
+        self.use(view, int(meta["scaled_on"]))
         if self.head is not None and (own := part(arrays, "head.")):
             self.head.restore(own)
         if self.memory is not None and (own := part(arrays, "memory.")):
@@ -257,5 +269,3 @@ class Version:
         self.doubt = float(meta["doubt"])
         if "without" in arrays:
             self.without = frozenset(unpack_names(arrays["without"]))
-        count, total = meta["sizes"]
-        self.sizes = int(count), float(total)

@@ -56,13 +56,14 @@ LEFT = 1e-9
 """Settlements that rounding leaves where none are."""
 
 
-def removable(phi: Array, ridge: float, weight: float) -> bool:
-    return bool(weight * (phi @ phi) <= REMOVABLE * ridge)
+def removable(phi: Array, ridge: float, share: float) -> bool:
+    """Whether this share of a row's square can be subtracted from A without loss of precision."""
+    return bool(share * (phi @ phi) <= REMOVABLE * ridge)
 
 
-def fewer(count: float, weight: float) -> float:
-    """A count of settlements without one of this weight."""
-    left = count - weight
+def fewer(count: float, share: float) -> float:
+    """Subtract this share of one settlement from a count."""
+    left = count - share
     return left if left > LEFT else 0.0
 
 
@@ -183,13 +184,12 @@ class Bank:
 @dataclass(frozen=True, slots=True)
 class HeadHealth:
     """smallest_eigenvalue, condition_number: of A, over the directions that rewards came from;
-    effective_count: settlements held; noise: of a reward; dominance: `linalg.dominance`."""
+    effective_count: settlements held; noise: of a reward."""
 
     smallest_eigenvalue: float
     condition_number: float
     effective_count: float
     noise: float
-    dominance: float | None = None
 
 
 def digest(head: "Head") -> str:
@@ -222,16 +222,14 @@ def part(arrays: Mapping[str, Stored], prefix: str) -> dict[str, Stored]:
 class Observation(NamedTuple):
     """One settled arm, as a head learns it.
 
-    phi      (m,) its row
-    key      of its decision, for heads that weigh settlements by chance
-    weight   for how much of a settlement it counts in the sums, by the size of its row
+    phi   (m,) its row
+    key   of its decision, for heads that resample settlements
     """
 
     arm: str
     phi: Array
     reward: float
     key: str = ""
-    weight: float = 1.0
 
 
 class Head(Protocol):
@@ -251,9 +249,9 @@ class Head(Protocol):
         """Matrices to factorise before the next read."""
 
     def observe(self, row: Observation) -> None: ...
-    def revise(self, row: Observation, was: float) -> None:
-        """Change the reward of an observation from `was`; A stays. row.weight: that of the
-        observation times what the decays since have left of it."""
+    def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
+        """Change the reward of an observation from `was`; A stays. left: the share of the
+        observation that the decays since have left."""
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         """Undo an observation, of which the decays since have left a share `left`. Sums become what
@@ -267,8 +265,7 @@ class Head(Protocol):
         """Multiply the unexplained squares by `factor`: the noise was learned from residuals of a
         net that had seen these very rewards. Does nothing where no noise is learned."""
 
-    def health(self, usual: float | None = None) -> HeadHealth:
-        """usual: the usual square of a row, where it is known."""
+    def health(self) -> HeadHealth: ...
 
     def arrays(self) -> dict[str, Stored]:
         """The whole state, exactly, for a snapshot; `restore` is the inverse."""

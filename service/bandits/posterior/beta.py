@@ -116,14 +116,13 @@ class BetaHead:
             self._changed.add(arm)
 
     def observe(self, row: Observation) -> None:
-        self._add(row.arm, row.weight * row.reward, row.weight * (1 - row.reward))
+        self._add(row.arm, row.reward, 1 - row.reward)
 
-    def revise(self, row: Observation, was: float) -> None:
-        self._add(row.arm, row.weight * (row.reward - was), row.weight * (was - row.reward))
+    def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
+        self._add(row.arm, left * (row.reward - was), left * (was - row.reward))
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
-        weight = left * row.weight
-        self._add(row.arm, -weight * row.reward, -weight * (1 - row.reward))
+        self._add(row.arm, -left * row.reward, -left * (1 - row.reward))
         counts = self._table[self._rows.by_name[row.arm]]
         np.maximum(counts, 1.0, out=counts)
 
@@ -241,8 +240,7 @@ class BetaHead:
     def distrust(self, factor: float) -> None:
         """There is no noise to be learned."""
 
-    def health(self, usual: float | None = None) -> HeadHealth:
-        """No row weighs more than another."""
+    def health(self) -> HeadHealth:
         totals = self._counts.sum(axis=1)
         if not len(totals):
             totals = np.array([2.0])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.bandits.linalg import dominance, inverse_root, spectrum
+from service.bandits.linalg import inverse_root, spectrum
 from service.bandits.posterior import win_probabilities
 from service.bandits.posterior.base import (
     Array,
@@ -16,7 +16,7 @@ from service.bandits.posterior.base import (
     removable,
     unpack_names,
 )
-from service.bandits.posterior.ridge import learned_noise, weighted
+from service.bandits.posterior.ridge import learned_noise
 from service.bandits.posterior.rows import Index
 
 COMMON_NOISE = 4.0
@@ -62,26 +62,24 @@ class DisjointRidgeHead:
 
     def observe(self, row: Observation) -> None:
         place = self._row(row.arm)
-        phi, reward = weighted(row)
-        self.A[place] += np.multiply.outer(phi, phi)
+        self.A[place] += np.multiply.outer(row.phi, row.phi)
         self.n[place] += 1
-        self._move(place, phi, 0.0, reward, 1.0)
+        self._move(place, row.phi, 0.0, row.reward)
 
-    def revise(self, row: Observation, was: float) -> None:
-        self._move(self._row(row.arm), row.phi, was, row.reward, row.weight)
+    def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
+        self._move(self._row(row.arm), row.phi, was, row.reward, left)
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
-        phi, weight = row.phi, left * row.weight
-        place = self._rows.get(row.arm)
-        if place is None or not removable(phi, self._ridge, weight):
+        phi, place = row.phi, self._rows.get(row.arm)
+        if place is None or not removable(phi, self._ridge, left):
             return
-        self.A[place] -= weight * np.multiply.outer(phi, phi)
+        self.A[place] -= left * np.multiply.outer(phi, phi)
         self.n[place] = fewer(float(self.n[place]), left)
-        self._move(place, phi, row.reward, 0.0, weight)
+        self._move(place, phi, row.reward, 0.0, left)
 
-    def _move(self, place: int, phi: Array, was: float, reward: float, weight: float) -> None:
-        self.b[place] += weight * (reward - was) * phi
-        self.rr[place] += weight * (reward * reward - was * was)
+    def _move(self, place: int, phi: Array, was: float, reward: float, left: float = 1.0) -> None:
+        self.b[place] += left * (reward - was) * phi
+        self.rr[place] += left * (reward * reward - was * was)
         self._stale.add(place)
 
     def decay(self, share: float) -> None:
@@ -164,19 +162,14 @@ class DisjointRidgeHead:
 
         return win_probabilities.independent(bank.places(arms), value)
 
-    def health(self, usual: float | None = None) -> HeadHealth:
-        """The smallest of all arms' that have rewards, the largest of their condition numbers and
-        dominances."""
+    def health(self) -> HeadHealth:
+        """Return the smallest eigenvalue of all arms that have rewards, and the largest of their
+        condition numbers."""
         rows = len(self._rows)
         ends = [spectrum(self.A[row], self._ridge) for row in range(rows)]
-        smallest = min((low for low, _, _ in ends), default=self._ridge)
-        condition = max((each for _, each, _ in ends), default=1.0)
-        shares = [
-            dominance(largest, self._ridge, n, usual) or 0.0
-            for (_, _, largest), n in zip(ends, self.n[:rows].tolist(), strict=True)
-        ]
-        share = None if usual is None else max(shares, default=0.0)
-        return HeadHealth(smallest, condition, float(self.n[:rows].sum()), self.noise, share)
+        smallest = min((low for low, _ in ends), default=self._ridge)
+        condition = max((each for _, each in ends), default=1.0)
+        return HeadHealth(smallest, condition, float(self.n[:rows].sum()), self.noise)
 
     def arrays(self) -> dict[str, Array]:
         rows = len(self._rows)

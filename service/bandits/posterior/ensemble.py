@@ -7,7 +7,7 @@ from math import e, factorial
 import numpy as np
 
 from service.bandits.posterior.base import Array, Bank, HeadHealth, Observation, part, removable
-from service.bandits.posterior.ridge import RidgeHead, solution, weighted
+from service.bandits.posterior.ridge import RidgeHead, solution
 
 POISSON = np.cumsum([1 / (e * factorial(count)) for count in range(20)])
 """P(w <= 0), P(w <= 1), ... of a Poisson variable of mean 1; P(w > 19) is below 2^-53."""
@@ -56,26 +56,25 @@ class EnsembleHead:
 
     def observe(self, row: Observation) -> None:
         self._derived = None
-        phi, reward = weighted(row)
         weights = times(row.key, row.arm, self._members)
         self._stale |= weights > 0
-        outer = np.multiply.outer(phi, phi)
+        outer = np.multiply.outer(row.phi, row.phi)
         for member in np.flatnonzero(weights):
             self.A[member] += weights[member] * outer
-        self.b += np.multiply.outer(weights * reward, phi)
-        self._once.observe(Observation(row.arm, phi, reward))
+        self.b += np.multiply.outer(weights * row.reward, row.phi)
+        self._once.observe(row)
 
-    def revise(self, row: Observation, was: float) -> None:
+    def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         """Exact: with the key of the observation, b is what it were had the reward been right."""
         self._derived = None
         weights = times(row.key, row.arm, self._members)
         self._stale |= weights > 0
-        moved = row.weight * (row.reward - was) * weights
+        moved = left * (row.reward - was) * weights
         self.b += np.multiply.outer(moved, row.phi)
-        self._once.revise(row, was)
+        self._once.revise(row, was, left)
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
-        weights = left * row.weight * times(row.key, row.arm, self._members)
+        weights = left * times(row.key, row.arm, self._members)
         if not removable(row.phi, self._ridge, float(weights.max())):
             return
         self._derived = None
@@ -133,9 +132,9 @@ class EnsembleHead:
     def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
         return self._once.evidence(arms)
 
-    def health(self, usual: float | None = None) -> HeadHealth:
+    def health(self) -> HeadHealth:
         """Of the ridge head that counts every settlement once."""
-        return self._once.health(usual)
+        return self._once.health()
 
     def arrays(self) -> dict[str, Array]:
         once = {f"once.{name}": array for name, array in self._once.arrays().items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.bandits.linalg import dominance, spectrum, widths
+from service.bandits.linalg import spectrum, widths
 from service.bandits.posterior import win_probabilities
 from service.bandits.posterior.base import KEPT_DRAWS, Array, Bank, HeadHealth
 from service.bandits.posterior.rows import Index, Rows, Single, safe, slack
@@ -150,7 +150,6 @@ class GaussianHead(ABC):
     def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
         return np.full(len(arms), self.n), np.full(len(arms), self.posterior.noise)
 
-    def health(self, usual: float | None = None) -> HeadHealth:
-        smallest, condition, largest = spectrum(self.A, self._ridge)
-        share = dominance(largest, self._ridge, self.n, usual)
-        return HeadHealth(smallest, condition, self.n, self.posterior.noise, share)
+    def health(self) -> HeadHealth:
+        smallest, condition = spectrum(self.A, self._ridge)
+        return HeadHealth(smallest, condition, self.n, self.posterior.noise)

@@ -83,21 +83,18 @@ class GradientHead:
         return np.asarray(drawn[:, of])
 
     def observe(self, row: Observation) -> None:
-        """A row of factors is no row of J, which is their product: its weight is how often J
-        counts."""
         self._ridge_head.observe(self._last_layer(row))
-        self._covariance.observe(row.phi[self._size :], row.weight)
+        self._covariance.observe(row.phi[self._size :])
 
-    def revise(self, row: Observation, was: float) -> None:
+    def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         """Rewards are not in Z."""
-        self._ridge_head.revise(self._last_layer(row), was)
+        self._ridge_head.revise(self._last_layer(row), was, left)
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         """Z may hold the row for longer (`Covariance.withdraw`)."""
-        weight = left * row.weight
-        if removable(row.phi, self._ridge, weight):
+        if removable(row.phi, self._ridge, left):
             self._ridge_head.withdraw(self._last_layer(row), left)
-            self._covariance.withdraw(row.phi[self._size :], weight)
+            self._covariance.withdraw(row.phi[self._size :], left)
 
     def _last_layer(self, row: Observation) -> Observation:
         return row._replace(phi=row.phi[: self._size])
@@ -110,14 +107,12 @@ class GradientHead:
     def distrust(self, factor: float) -> None:
         self._ridge_head.distrust(factor)
 
-    def health(self, usual: float | None = None) -> HeadHealth:
-        """Eigenvalues of Z over the directions that rewards were seen in; the others have lambda
-        for ever. dominance: of the last layer, which has the means."""
+    def health(self) -> HeadHealth:
+        """Return the eigenvalues of Z over the directions that rewards were seen in; the others
+        have lambda for ever."""
         smallest, largest = self._covariance.spectrum()
-        last = self._ridge_head.health(usual)
-        return HeadHealth(
-            smallest, largest / smallest, last.effective_count, last.noise, last.dominance
-        )
+        last = self._ridge_head.health()
+        return HeadHealth(smallest, largest / smallest, last.effective_count, last.noise)
 
     def arrays(self) -> dict[str, Stored]:
         return {

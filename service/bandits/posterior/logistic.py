@@ -58,23 +58,21 @@ class LogisticHead(GaussianHead):
         self._derived: Gaussian | None = None
 
     def observe(self, row: Observation) -> None:
-        """weight: of its log loss. A share of a row with the whole reward would be another claim,
-        and a share of the reward another chance."""
         self._derived = None
-        self.A += row.weight * np.multiply.outer(row.phi, row.phi)
+        self.A += np.multiply.outer(row.phi, row.phi)
         self.n += 1
         self._pending.append(row._replace(phi=np.array(row.phi)))
         if len(self._pending) >= self._batch:
             self._take_in()
 
-    def revise(self, row: Observation, was: float) -> None:
-        """In place while the observation waits for its minibatch to fill; later by a step of its
-        own, of the change of its gradient. weight 0: in place alone."""
+    def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
+        """Replace the reward in place while the observation waits for its minibatch to fill; later
+        take a step along the change of its gradient. left 0: only in place."""
         place = self._place(row)
         if place is not None:
             self._pending[place] = self._pending[place]._replace(reward=row.reward)
-        elif row.weight:
-            self._change(row.phi, was, row.reward, row.weight)
+        elif left:
+            self._change(row.phi, was, row.reward, left)
 
     def _place(self, row: Observation) -> int | None:
         """Of a pending observation, the latest of its key and arm."""
@@ -84,35 +82,35 @@ class LogisticHead(GaussianHead):
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         """Sigma and n exactly, unless the row is too long; beta, where a step took the observation
         in, as if it had been foretold exactly."""
-        phi, weight = row.phi, left * row.weight
-        if not removable(phi, self._ridge, weight):
+        phi = row.phi
+        if not removable(phi, self._ridge, left):
             return
         self._derived = None
-        self.A -= weight * np.multiply.outer(phi, phi)
+        self.A -= left * np.multiply.outer(phi, phi)
         self.n = fewer(self.n, left)
         place = self._place(row)
         if place is not None:
             del self._pending[place]
         else:
-            self._change(phi, row.reward, None, weight)
+            self._change(phi, row.reward, None, left)
 
-    def _change(self, phi: Array, was: float, reward: float | None, weight: float) -> None:
+    def _change(self, phi: Array, was: float, reward: float | None, left: float) -> None:
         """An observation that a step took in had another reward; None: it never was. Its gradient
         (p - r) phi is linear in r: what the observation says of F stays, and beta moves as by one
         that was foretold, p = r, and came out higher by as much."""
         self._derived = None
         toward, away = solution(self.F, np.array([phi, self.g]).T).T
-        self._clicks += weight * ((reward or 0.0) - was)
+        self._clicks += left * ((reward or 0.0) - was)
         if reward is None:
-            self._taken = fewer(self._taken, weight)
+            self._taken = fewer(self._taken, left)
             self._clicks = min(max(self._clicks, 0.0), self._taken)
         base, beta = self._rebased(away)
         logit = np.array([base + phi @ beta])
         p = expit(logit)
         change = (p if reward is None else reward) - was
-        gram = np.array([[weight * (phi @ toward)]])
+        gram = np.array([[left * (phi @ toward)]])
         dual, _ = implicit_step(gram, logit, p + change)
-        self.base, self.beta = base, beta + weight * dual[0] * toward
+        self.base, self.beta = base, beta + left * dual[0] * toward
 
     def _rebased(self, away: Array) -> tuple[float, Array]:  # F^-1 g
         """c and beta once the counts of clicks have changed."""
@@ -123,15 +121,14 @@ class LogisticHead(GaussianHead):
         """One step over the pending minibatch."""
         phi = np.array([waiting.phi for waiting in self._pending])
         rewards = np.array([waiting.reward for waiting in self._pending])
-        weights = np.array([waiting.weight for waiting in self._pending])
         root = inverse_root(self.F)
-        self._clicks += float((weights * rewards).sum())
-        self._taken += float(weights.sum())
+        self._clicks += float(rewards.sum())
+        self._taken += len(rewards)
         base, beta = self._rebased(root.T @ (root @ self.g))
         half = phi @ root.T
-        dual, logits = implicit_step(half @ half.T, base + phi @ beta, rewards, weights)
+        dual, logits = implicit_step(half @ half.T, base + phi @ beta, rewards)
         p = expit(logits)
-        curvature = weights * p * (1 - p)
+        curvature = p * (1 - p)
         self.base, self.beta = base, beta + root.T @ (half.T @ dual)
         self.F += (curvature[:, None] * phi).T @ phi
         self.g += curvature @ phi
@@ -190,7 +187,6 @@ class LogisticHead(GaussianHead):
             "scalars": np.array([self.base, self.n, self._clicks, self._taken, self._information]),
             "pending.phi": np.array([one.phi for one in waiting]).reshape(-1, len(self.beta)),
             "pending.rewards": np.array([one.reward for one in waiting]),
-            "pending.weights": np.array([one.weight for one in waiting]),
             "pending.names": names,
         }
 
@@ -200,30 +196,27 @@ class LogisticHead(GaussianHead):
         scalars = arrays["scalars"].tolist()
         self.base, self.n, self._clicks, self._taken, self._information = scalars
         names = unpack_names(arrays["pending.names"])
-        rewards, weights = arrays["pending.rewards"].tolist(), arrays["pending.weights"].tolist()
-        rows = zip(arrays["pending.phi"], rewards, weights, strict=True)
+        rows = zip(arrays["pending.phi"], arrays["pending.rewards"].tolist(), strict=True)
         self._pending = [
-            Observation(arm, phi.copy(), reward, key, weight)
-            for key, arm, (phi, reward, weight) in zip(names[::2], names[1::2], rows, strict=True)
+            Observation(arm, phi.copy(), reward, key)
+            for key, arm, (phi, reward) in zip(names[::2], names[1::2], rows, strict=True)
         ]
         self._derived = None
 
 
-def implicit_step(
-    gram: Array, base: Array, rewards: Array, weights: Array | float = 1.0
-) -> tuple[Array, Array]:
-    """(a, eta), (k,) each, where a = w (r - expit(eta)) and eta = base + G a.
+def implicit_step(gram: Array, base: Array, rewards: Array) -> tuple[Array, Array]:
+    """(a, eta), (k,) each, where a = r - expit(eta) and eta = base + G a.
 
-    With G = phi F^-1 phi^T (k, k), beta + F^-1 phi^T a minimises the weighted log loss of the k
-    rewards plus |beta+ - beta|_F^2 / 2. Newton on a; steps are halved until that sum falls, which
-    it does from every start (Boyd & Vandenberghe 2004, section 9.5.3).
+    With G = phi F^-1 phi^T (k, k), beta + F^-1 phi^T a minimises the log loss of the k rewards plus
+    |beta+ - beta|_F^2 / 2. Newton on a; steps are halved until that sum falls, which it does from
+    every start (Boyd & Vandenberghe 2004, section 9.5.3).
     """
     dual, logits = np.zeros_like(base), base
-    loss = _loss(dual, logits, base, rewards, weights)
+    loss = _loss(dual, logits, base, rewards)
     for _ in range(ITERATIONS):
         p = expit(logits)
-        left = weights * (rewards - p) - dual
-        curvature = weights * p * (1 - p)
+        left = rewards - p - dual
+        curvature = p * (1 - p)
         step = _solved(np.eye(len(p)) + curvature[:, None] * gram, left)
         moved = gram @ step
         decrement = float(left @ moved)
@@ -232,7 +225,7 @@ def implicit_step(
         share = 1.0
         for _ in range(BACKTRACKS):
             tried = dual + share * step, logits + share * moved
-            reached = _loss(*tried, base, rewards, weights)
+            reached = _loss(*tried, base, rewards)
             if reached <= loss - 0.25 * share * decrement:
                 break
             share /= 2
@@ -248,7 +241,7 @@ def _solved(matrix: Array, right: Array) -> Array:  # (k, k), (k,) -> (k,)
         return np.asarray(np.linalg.lstsq(matrix, right)[0])
 
 
-def _loss(dual: Array, logits: Array, base: Array, rewards: Array, weights: Array | float) -> float:
+def _loss(dual: Array, logits: Array, base: Array, rewards: Array) -> float:
     """Log loss in nats, and half the squared length of the step."""
-    fit = (weights * np.logaddexp(0.0, logits)).sum() - (weights * rewards) @ logits
+    fit = np.logaddexp(0.0, logits).sum() - rewards @ logits
     return float(fit + 0.5 * dual @ (logits - base))

@@ -1,7 +1,7 @@
 """The Bayesian linear head: one `(A, b, rr, n)` for all arms."""
 
 from collections.abc import Sequence
-from math import isfinite, sqrt
+from math import isfinite
 
 import numpy as np
 from scipy.linalg import lapack
@@ -33,14 +33,6 @@ def learned_noise(rr: float, explained: float, n: float) -> float:
     return float(np.sqrt(rate / degrees))
 
 
-def weighted(row: Observation) -> tuple[Array, float]:  # (m,)
-    """A row and its reward, scaled so that their squares and product count for its weight."""
-    if row.weight == 1.0:
-        return row.phi, row.reward
-    root = sqrt(row.weight)
-    return root * row.phi, root * row.reward
-
-
 class RidgeHead(GaussianHead):
     """One `(A, b, rr, n)` for all arms; arm features are inside phi."""
 
@@ -54,25 +46,25 @@ class RidgeHead(GaussianHead):
 
     def observe(self, row: Observation) -> None:
         self._derived = self._solved = None
-        phi, reward = weighted(row)
+        phi, reward = row.phi, row.reward
         self.A += phi[:, None] * phi
         self.b += reward * phi
         self.rr += reward * reward
         self.n += 1
 
-    def revise(self, row: Observation, was: float) -> None:
+    def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         self._derived = self._solved = None
-        self.b += row.weight * (row.reward - was) * row.phi
-        self.rr += row.weight * (row.reward * row.reward - was * was)
+        self.b += left * (row.reward - was) * row.phi
+        self.rr += left * (row.reward * row.reward - was * was)
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
-        phi, was, weight = row.phi, row.reward, left * row.weight
-        if not removable(phi, self._ridge, weight):
+        phi, was = row.phi, row.reward
+        if not removable(phi, self._ridge, left):
             return
         self._derived = self._solved = None
-        self.A -= weight * (phi[:, None] * phi)
-        self.b -= weight * was * phi
-        self.rr -= weight * was * was
+        self.A -= left * (phi[:, None] * phi)
+        self.b -= left * was * phi
+        self.rr -= left * was * was
         self.n = fewer(self.n, left)
 
     def decay(self, share: float) -> None:

@@ -52,13 +52,6 @@ export function health(app) {
       },
       { key: "condition", title: "Condition", number: true, text: (row) => figure(row.head?.condition_number) },
       {
-        key: "dominance",
-        title: "Dominance",
-        number: true,
-        text: (row) => figure(row.head?.dominance),
-        hint: "Largest eigenvalue of A over what as many usual rows make it: about 1 at most.",
-      },
-      {
         key: "noise",
         title: "Noise",
         number: true,
