@@ -14,7 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 
 import numpy as np
 
-from benchmarks.command import OUT, keep
+from benchmarks.tables import OUT, keep
 from service.bandits.policies.candidates import Candidates
 from service.definition.experiment import Definition
 from service.definition.features import Schema

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import OUT, keep
+from benchmarks.tables import OUT, keep
 from service.log.stores import open_store
 from service.log.stores.base import Append, DecisionRow, Entry
 from service.state.events import (

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from benchmarks.command import Json
+from benchmarks.tables import Json
 from simulator_client.load_summary import latency_ms
 from simulator_client.load_tally import Latencies
 

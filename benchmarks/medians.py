@@ -10,8 +10,8 @@ from statistics import median
 from time import perf_counter, thread_time
 from typing import Final, TypeVar
 
-from benchmarks.command import say
 from benchmarks.floors import SELECTS, Work
+from benchmarks.tables import say
 
 K = TypeVar("K")
 Turn = Callable[[], float]

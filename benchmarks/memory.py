@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.command import keep, out_option, parser_of
 from benchmarks.http.cases import CASES, plan
 from benchmarks.http.servers import CLIENT_CORE, QUIET, SERVER_CORE, on_core
 from benchmarks.machine import machine
 from benchmarks.support.process import service
+from benchmarks.tables import keep, out_option, parser_of
 from simulator_client.load import measure
 from simulator_client.load_progress import Silent
 

@@ -31,9 +31,9 @@ from typing import Any, Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.command import Json, keep, out_option, parser_of, say
 from benchmarks.learning.course import Chance, chance
 from benchmarks.learning.forage import Forage
+from benchmarks.tables import Json, keep, out_option, parser_of, say
 from service.bandits.policies.version import Version
 from service.log.stores import Store
 from service.log.stores.base import Snapshot

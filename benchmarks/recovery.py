@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.command import OUT, keep
 from benchmarks.outage import CONTEXT, QUIET, milliseconds
 from benchmarks.support.process import service
 from benchmarks.support.redis_server import redis_server
+from benchmarks.tables import OUT, keep
 from service.app import EXAMPLE
 from service.definition.experiment import load_definition
 from service.definition.features import Schema

@@ -24,7 +24,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 
 import numpy as np
 
-from benchmarks.command import keep, out_option, parser_of
+from benchmarks.tables import keep, out_option, parser_of
 from service.bandits.policies.candidates import Candidates
 from service.bandits.posterior import Observation, RidgeHead
 from service.definition.experiment import Definition

@@ -38,9 +38,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 
 import numpy as np
 
-from benchmarks.command import keep, out_option, parser_of
 from benchmarks.decision import learner, reward
 from benchmarks.floors import SELECTS, Work, floor
+from benchmarks.tables import keep, out_option, parser_of
 from service.bandits.networks import Network, cold_network
 from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.version import Version

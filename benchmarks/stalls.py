@@ -21,9 +21,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 
 import numpy as np
 
-from benchmarks.command import keep, out_option, parser_of, say
 from benchmarks.support import plug
 from benchmarks.support.local import LocalService, local
+from benchmarks.tables import keep, out_option, parser_of, say
 from service.server.serving import COLLECTIONS, SWITCH_SECONDS
 
 ARMS: Final = 10_000

@@ -23,12 +23,12 @@ from typing import Final
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
 
-from benchmarks.command import Json, keep, parser_of, place
 from benchmarks.growth.axes import AXES, cells
 from benchmarks.growth.catalogue import by_catalogue
 from benchmarks.growth.decisions import by_arms, by_columns
 from benchmarks.growth.log import by_log
 from benchmarks.machine import machine
+from benchmarks.tables import Json, keep, parser_of, place
 from service.server.allocator import keep_freed_memory
 from simulator_client.summary import table
 

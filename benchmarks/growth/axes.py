@@ -5,7 +5,7 @@ from itertools import pairwise
 from math import log2
 from typing import Final, NamedTuple
 
-from benchmarks.command import Json
+from benchmarks.tables import Json
 
 
 class Axis(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.command import Json, say
 from benchmarks.floors import Work
 from benchmarks.growth.axes import kept
 from benchmarks.medians import Turn, medians_us, turn_of
 from benchmarks.retrieval import WIDTH, decided, policy, vectors
+from benchmarks.tables import Json, say
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.log.clock import LogClock

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.command import Json
 from benchmarks.growth.axes import kept
 from benchmarks.medians import medians_us, turn_of
 from benchmarks.scoring import decision
+from benchmarks.tables import Json
 
 POLICIES: Final = (
     "linucb",

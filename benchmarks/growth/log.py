@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from benchmarks.command import Json, say
 from benchmarks.floors import SELECTS
 from benchmarks.growth.axes import kept
 from benchmarks.medians import Turn, medians_us
+from benchmarks.tables import Json, say
 from service.log.stores import Store, open_store
 from service.log.stores.base import Append, DecisionRow, Entry
 from service.serving.recorder import new_id

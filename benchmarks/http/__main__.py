@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import keep, parser_of, place
 from benchmarks.http.cases import CASES, Case
 from benchmarks.http.rounds import due, judged, saturated
 from benchmarks.http.servers import CLIENT_CORE, started
 from benchmarks.http.turns import expect_two_cores
 from benchmarks.machine import machine
+from benchmarks.tables import keep, parser_of, place
 from simulator_client.summary import table
 
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from benchmarks.command import Json, keep, out_option, parser_of, say
 from benchmarks.http.cases import CASES, ECHO, POLICIES, plan
 from benchmarks.http.servers import CLIENT_CORE, QUIET, SERVER_CORE, Server, on_core, ours, peer
 from benchmarks.http.turns import expect_two_cores
 from benchmarks.machine import machine
 from benchmarks.support.process import service
+from benchmarks.tables import Json, keep, out_option, parser_of, say
 from service.security.keys import Key, changing, digest_of, mint, now
 from simulator_client.load import measure
 from simulator_client.load_plan import Plan

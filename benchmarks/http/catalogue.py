@@ -36,13 +36,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 import httpx
 import numpy as np
 
-from benchmarks.command import Json, keep, out_option, parser_of, say
 from benchmarks.http.cases import CASES, plan
 from benchmarks.http.servers import CLIENT_CORE, QUIET, Server, forage
 from benchmarks.http.turns import at_least, cell, expect_two_cores, figures, turn
 from benchmarks.machine import machine
 from benchmarks.memory import resident_mb
 from benchmarks.retrieval import COMPARED, LEARNED, WIDTH, decided, vectors
+from benchmarks.tables import Json, keep, out_option, parser_of, say
 from service.log.stores import open_store
 from service.serving.arm_index import ArmIndex
 from service.state.events import decode_event

@@ -15,11 +15,11 @@ from typing import Final
 
 from PIL import Image
 
-from benchmarks.command import RESULTS, Json
 from benchmarks.growth import axes
 from benchmarks.http import callers, catalogue, replicas, steady, training
 from benchmarks.http.cases import CASES
 from benchmarks.parts import tables
+from benchmarks.tables import RESULTS, Json
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "performance.md"

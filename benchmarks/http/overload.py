@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import httpx
 
-from benchmarks.command import Json, keep, out_option, parser_of
 from benchmarks.http.cases import CASES, ECHO, plan
 from benchmarks.http.servers import CLIENT_CORE, Server, started
 from benchmarks.http.turns import expect_two_cores
 from benchmarks.machine import machine
 from benchmarks.memory import resident_mb
+from benchmarks.tables import Json, keep, out_option, parser_of
 from simulator_client.load import measure
 from simulator_client.load_progress import Silent
 from simulator_client.load_summary import latency_ms

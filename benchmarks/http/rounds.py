@@ -5,10 +5,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.command import Json, say
 from benchmarks.http.cases import ECHO, Case, plan
 from benchmarks.http.servers import SERVER_CORE, Server
 from benchmarks.machine import disk, stolen_s, told_ms
+from benchmarks.tables import Json, say
 from simulator_client.load import measure
 from simulator_client.load_progress import Silent
 from simulator_client.load_summary import latency_ms

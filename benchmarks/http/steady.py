@@ -19,13 +19,13 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.command import Json, keep, out_option, parser_of, say
 from benchmarks.http.cases import CASES, ECHO, Case, plan
 from benchmarks.http.rounds import CLIENT_BUSY, saturated
 from benchmarks.http.servers import CLIENT_CORE, Server, started
 from benchmarks.http.turns import added, cell, expect_two_cores, figures, turn
 from benchmarks.machine import disk, machine, told_ms
 from benchmarks.memory import resident_mb
+from benchmarks.tables import Json, keep, out_option, parser_of, say
 from simulator_client.load_tally import Latencies, Tally
 from simulator_client.summary import table
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.command import Json, keep, out_option, parser_of, say
 from benchmarks.http.cases import CASES, plan
 from benchmarks.http.rounds import saturated
 from benchmarks.http.servers import (
@@ -37,6 +36,7 @@ from benchmarks.http.servers import (
 from benchmarks.http.turns import added, at_least, cell, expect_two_cores, figures, turn
 from benchmarks.machine import machine
 from benchmarks.support.process import Service, service
+from benchmarks.tables import Json, keep, out_option, parser_of, say
 from simulator_client.load_tally import Tally
 from simulator_client.summary import table
 

@@ -5,8 +5,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from benchmarks.command import Json
 from benchmarks.http.servers import CLIENT_CORE, SERVER_CORE, cpu_seconds
+from benchmarks.tables import Json
 from simulator_client.load import measure
 from simulator_client.load_plan import Plan
 from simulator_client.load_progress import Silent

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from benchmarks.command import keep, out_option, parser_of
 from benchmarks.instructions.work import ECHO, KINDS, NONE
 from benchmarks.machine import machine
+from benchmarks.tables import keep, out_option, parser_of
 
 REQUESTS: Final = 100
 NOT_INSTALLED: Final = "valgrind, which counts, is not on the PATH: apt-get install valgrind"

@@ -31,10 +31,10 @@ from typing import Any, Final
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
 
-from benchmarks.command import keep, parser_of, place
 from benchmarks.machine import machine
 from benchmarks.parts import folding, recovering, snapshots
 from benchmarks.parts.tables import TABLES
+from benchmarks.tables import keep, parser_of, place
 from service.server.allocator import keep_freed_memory
 from simulator_client.summary import table
 

@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.command import Json
 from benchmarks.decision import learner, reward
 from benchmarks.floors import MEMBERS, NET, Work
 from benchmarks.medians import medians_us, turn_of
 from benchmarks.scoring import trained
+from benchmarks.tables import Json
 from service.state.learner import Learner
 
 Array = npt.NDArray[np.float64]

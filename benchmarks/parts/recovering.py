@@ -8,9 +8,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
-from benchmarks.command import Json, say
 from benchmarks.medians import Turn, medians_us
 from benchmarks.recovery import PAGE, written
+from benchmarks.tables import Json, say
 from service.app import EXAMPLE
 from service.definition.experiment import load_definition
 from service.log.follower import Follower

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from benchmarks.command import Json
 from benchmarks.medians import Turn, medians_us, turn_of
+from benchmarks.tables import Json
 from service.definition.experiment import Definition
 from service.log.stores import Store, open_store
 from service.state.events import ExperimentDefined, Rewarded, Settled

@@ -1,6 +1,6 @@
 """What is kept, as rows of cells: for the terminal and for the page."""
 
-from benchmarks.command import Json
+from benchmarks.tables import Json
 
 Cells = list[list[str]]
 

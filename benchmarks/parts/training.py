@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from benchmarks.command import Json, say
+from benchmarks.tables import Json, say
 from service.app import open_services
 from service.definition.experiment import Definition
 from service.log.stores import open_store

@@ -1,0 +1,102 @@
+"""Results of benchmarks: options of their commands, kept figures, and the tables in the docs.
+
+A benchmark with a published table has a function `tables(results)`: cells by the name of the table.
+`tests/docs/test_figures.py` compares those tables with the page. A table stands between
+`<!-- figures NAME -->` and `<!-- /figures -->`.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from simulator_client.summary import table
+
+RESULTS: Final = Path(__file__).parent / "results"  # figures of the published tables
+OUT: Final = Path("out/benchmarks")  # figures of every other run; git ignores them
+PERFORMANCE: Final = Path(__file__).parents[1] / "docs" / "performance.md"
+Json = dict[str, Any]
+Cells = list[list[str]]  # the first row is the heading
+
+
+def parser_of(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """Make the parser of `python -m benchmarks.NAME`; its help is the module's docstring."""
+    return argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}", description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+
+
+def publish_option(options: argparse.ArgumentParser) -> None:
+    """Add `--publish`, whose value `conclude` takes."""
+    options.add_argument(
+        "--publish",
+        action="store_true",
+        help=f"keep the figures in benchmarks/results and write them into docs/{PERFORMANCE.name}",
+    )
+
+
+def say(line: str) -> None:
+    """Report progress on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def conclude(name: str, results: Json, tables: Mapping[str, Cells], *, publish: bool) -> None:
+    """Print the tables and keep the results; publish: also write the tables into the page."""
+    for cells in tables.values():
+        print(table(cells))
+    keep(results, (RESULTS if publish else OUT) / f"{name}.json")
+    if publish:
+        for place, cells in tables.items():
+            rewrite(PERFORMANCE, place, markdown(cells))
+
+
+def keep(results: Json, path: Path) -> None:
+    """Write results as JSON: a line for each entry of the first two levels."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(compact(results) + "\n")
+
+
+def compact(value: Any, levels: int = 2) -> str:
+    """JSON with a line for each entry of the first `levels` levels of objects."""
+    if not levels or not isinstance(value, dict) or not value:
+        return json.dumps(value)
+    entries = (f"{json.dumps(key)}: {compact(each, levels - 1)}" for key, each in value.items())
+    return "{\n" + ",\n".join(entries) + "\n}"
+
+
+def markdown(cells: Cells) -> str:
+    """Format cells as a table of Markdown."""
+    head, *body = cells
+    lines = [head, ["---"] * len(head), *body]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def rewrite(page: Path, name: str, table: str) -> None:
+    """Replace a table of a page. Raises ValueError if the page has no such table."""
+    page.write_text(rewritten(page.read_text(), name, table))
+
+
+def rewritten(text: str, name: str, table: str) -> str:
+    """Return the text with its table `name` replaced. Raises ValueError if it has none."""
+    begin, end = f"<!-- figures {name} -->\n", "<!-- /figures -->"
+    place = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    text, count = place.subn(lambda _: begin + table + end, text)
+    if count != 1:
+        raise ValueError(f"{count} places are marked with {begin.strip()!r}; one is needed")
+    return text
+
+
+def out_option(options: argparse.ArgumentParser, name: str, *, published: bool = True) -> None:
+    """Add `--out`, the file of the results."""
+    path = (RESULTS if published else OUT) / f"{name}.json"
+    told = "the published results" if published else str(path)
+    options.add_argument("--out", type=Path, default=path, help=f"default: {told}")
+
+
+def place(name: str, *, whole: bool) -> Path:
+    """Return the default file: a partial run never replaces published results."""
+    return (RESULTS if whole else Path("out")) / f"{name}.json"
