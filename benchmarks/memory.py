@@ -16,10 +16,10 @@ from typing import Any, Final
 from benchmarks.http.cases import CASES, plan
 from benchmarks.http.servers import CLIENT_CORE, QUIET, SERVER_CORE, on_core
 from benchmarks.machine import machine
-from benchmarks.support.process import service
 from benchmarks.tables import keep, out_option, parser_of
 from simulator_client.load import measure
 from simulator_client.load_progress import Silent
+from tests.support.service_process import service
 
 LOOKS: Final = 10
 PART_S: Final = 3.0

@@ -18,9 +18,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.support.process import service
-from benchmarks.support.redis_server import RedisServer, redis_server
 from benchmarks.tables import OUT, keep
+from tests.support.redis_server import RedisServer, redis_server
+from tests.support.service_process import service
 
 CONTEXT = {"persona": "fish_hobbyist"}
 START_S = 20.0

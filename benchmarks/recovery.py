@@ -18,8 +18,6 @@ import httpx
 import numpy as np
 
 from benchmarks.outage import CONTEXT, QUIET, milliseconds
-from benchmarks.support.process import service
-from benchmarks.support.redis_server import redis_server
 from benchmarks.tables import OUT, keep
 from service.app import EXAMPLE
 from service.definition.experiment import load_definition
@@ -27,6 +25,8 @@ from service.definition.features import Schema
 from service.log.stores import open_store
 from service.log.stores.base import Append
 from service.state.events import ExperimentDefined, Rewarded, Settled, encode_event
+from tests.support.redis_server import redis_server
+from tests.support.service_process import service
 
 PAGE = 1_000
 BATCH = 50  # rewards a request

@@ -21,10 +21,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 
 import numpy as np
 
-from benchmarks.support import plug
-from benchmarks.support.local import LocalService, local
 from benchmarks.tables import keep, out_option, parser_of, say
 from service.server.serving import COLLECTIONS, SWITCH_SECONDS
+from tests.support import plug
+from tests.support.local import LocalService, local
 
 ARMS: Final = 10_000
 SLOTS: Final = 100

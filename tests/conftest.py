@@ -14,8 +14,8 @@ os.environ.setdefault("FORAGE_WITNESS", "off")  # the Redis of a worker is empti
 
 import pytest
 
-from benchmarks.support.redis_server import RedisServer, redis_server
 from tests.support.properties import register_profiles
+from tests.support.redis_server import RedisServer, redis_server
 
 register_profiles()
 

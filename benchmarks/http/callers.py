@@ -22,13 +22,13 @@ from benchmarks.http.cases import CASES, ECHO, POLICIES, plan
 from benchmarks.http.servers import CLIENT_CORE, QUIET, SERVER_CORE, Server, on_core, ours, peer
 from benchmarks.http.turns import expect_two_cores
 from benchmarks.machine import machine
-from benchmarks.support.process import service
 from benchmarks.tables import Json, keep, out_option, parser_of, say
 from service.security.keys import Key, changing, digest_of, mint, now
 from simulator_client.load import measure
 from simulator_client.load_plan import Plan
 from simulator_client.load_progress import Silent
 from simulator_client.summary import table
+from tests.support.service_process import service
 
 PLAIN: Final = "User-Agent: forage-sim\r\nContent-Type: application/json\r\n"
 SLOT: Final = "%08d"

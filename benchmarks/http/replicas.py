@@ -28,11 +28,11 @@ from benchmarks.http.cases import CASES, CONNECTIONS, POLICIES, plan
 from benchmarks.http.servers import CLIENT_CORE, LEARNED, QUIET, SERVER_CORE, on_core, teach
 from benchmarks.http.turns import Turn, cell, expect_two_cores, figures, turn
 from benchmarks.machine import machine
-from benchmarks.support.process import Service, service
-from benchmarks.support.redis_server import redis_server
 from benchmarks.tables import Json, keep, out_option, parser_of, say
 from simulator_client.load import address
 from simulator_client.summary import table
+from tests.support.redis_server import redis_server
+from tests.support.service_process import Service, service
 
 STORE: Final = "redis-everysec"
 CORES: Final = (SERVER_CORE, CLIENT_CORE)

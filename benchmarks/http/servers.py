@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 import httpx
 
 from benchmarks.http.cases import CASES, POLICIES, STORES, Case, plan
-from benchmarks.support.ports import free_port
-from benchmarks.support.process import Service, service
-from benchmarks.support.redis_server import redis_server
 from simulator_client.load import measure
 from simulator_client.load_progress import Silent
+from tests.support.ports import free_port
+from tests.support.redis_server import redis_server
+from tests.support.service_process import Service, service
 
 SERVER_CORE: Final = 0
 CLIENT_CORE: Final = 1

@@ -35,10 +35,10 @@ from benchmarks.http.servers import (
 )
 from benchmarks.http.turns import added, at_least, cell, expect_two_cores, figures, turn
 from benchmarks.machine import machine
-from benchmarks.support.process import Service, service
 from benchmarks.tables import Json, keep, out_option, parser_of, say
 from simulator_client.load_tally import Tally
 from simulator_client.summary import table
+from tests.support.service_process import Service, service
 
 NET: Final = CASES["sqlite-neural_linear_ts"]
 ASKED: Final = (NET, CASES["sqlite-linucb"])

@@ -15,8 +15,8 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
 
 from benchmarks.http.apps import echo
-from benchmarks.support.local import LocalService, local
-from benchmarks.support.plug import Connection, Plug, head
+from tests.support.local import LocalService, local
+from tests.support.plug import Connection, Plug, head
 
 EXPERIMENT: Final = Path(__file__).parents[1] / "http" / "experiment.toml"
 POLICIES: Final = ("linucb", "lints", "neural_linear_ts")

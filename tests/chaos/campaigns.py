@@ -12,7 +12,6 @@ from typing import Final, Literal
 
 from redis import Redis
 
-from benchmarks.support.redis_server import RedisServer
 from tests.chaos.campaign import PROGRESS, PROGRESS_S, Campaign, Goal, Result
 from tests.chaos.hosts import HERE, Host, Network, Shape, Wanted, network
 from tests.chaos.judge import Cut
@@ -29,6 +28,7 @@ from tests.chaos.losses import (
 from tests.chaos.processes import Process, Replica, trainer
 from tests.chaos.proxy import KINDS, Proxy
 from tests.chaos.shim import Clock, Disk, Unavailable, build
+from tests.support.redis_server import RedisServer
 
 SERVICES: Final = ("service-1", "service-2", "service-3")
 REDIS: Final = "redis"

@@ -21,8 +21,8 @@ from unittest import mock
 
 import httpx
 
-from benchmarks.support.local import PATIENCE_S
 from service.cli.program import main
+from tests.support.local import PATIENCE_S
 from tests.support.process import as_it_was, unmeasured
 from tests.support.warm import Warm
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.support.redis_server import RedisServer, redis_server
 from service.cli.program import main
 from service.log.follower import Follower
 from service.log.stores import Store, open_store
 from service.log.stores.base import KeptMark
 from service.observability.telemetry import Telemetry
 from tests.cli.forage import Serving, environment, expect_refusal, forage, serving, started
+from tests.support.redis_server import RedisServer, redis_server
 from tests.unit.folding import bits
 
 pytestmark = pytest.mark.process

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.support.redis_server import RedisServer
 from service.cli.program import main
 from service.maintenance.doctor import Check, check_clock, check_training, text
 from service.security.keys import Key, changing, digest_of, mint
 from tests.cli.forage import Serving, serving
+from tests.support.redis_server import RedisServer
 from tests.support.service import SHOP
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.support.redis_server import RedisServer
 from service.log.stores.memory import MemoryStore
+from tests.support.redis_server import RedisServer
 from tests.support.stores import Backend, stores_at
 
 

@@ -8,7 +8,6 @@ from unittest.mock import ANY
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from benchmarks.support.redis_server import RedisServer
 from service.errors import StoreError
 from service.log.reading import Progress
 from service.log.stores import Store
@@ -27,6 +26,7 @@ from service.log.stores.base import (
 )
 from service.log.stores.memory import MemoryStore
 from service.maintenance.copying import copy_experiment
+from tests.support.redis_server import RedisServer
 from tests.support.stores import (
     Backend,
     batches,

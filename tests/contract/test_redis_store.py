@@ -11,13 +11,13 @@ from unittest.mock import ANY, AsyncMock
 
 import pytest
 
-from benchmarks.support.redis_server import RedisServer, redis_server
 from service.errors import ConfigurationError, StoreError, StoreUnavailable, UnknownSchema
 from service.log.stores import Store, open_store, redis_fitness
 from service.log.stores.base import Append, Appended, Cut, Entry, Erasure, Known, Mark
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
 from tests.support.clock import SetClock
+from tests.support.redis_server import RedisServer, redis_server
 from tests.support.stores import Backend, Scenario, decision, event, expect_dense, stores_at
 
 

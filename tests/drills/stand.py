@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import yaml
 
-from benchmarks.support.ports import free_port
-from benchmarks.support.redis_server import RedisServer
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.support.ports import free_port
 from tests.cli.forage import serving, started
+from tests.support.ports import free_port
 
 from .test_sdk import PAGE, answering, connect, pages_of
 

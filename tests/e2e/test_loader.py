@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.support.ports import free_port
 from tests.cli.forage import Serving, serving
+from tests.support.ports import free_port
 
 from .test_sdk import ALLOWED_MS, BUDGET_MS, TRIES, answering, pages_of, until
 

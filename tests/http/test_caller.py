@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.support.plug import Plug
 from service.state.events import Decision, decode_decision
 from tests.support.keys import Keys, standard
+from tests.support.plug import Plug
 from tests.support.service import Wire, serving
 
 FAST = {"Content-Type": "application/json"}

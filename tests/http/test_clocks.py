@@ -2,10 +2,10 @@
 
 import pytest
 
-from benchmarks.support.redis_server import RedisServer
 from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import RedisStore
 from tests.support.clock import SetClock, VirtualClock
+from tests.support.redis_server import RedisServer
 from tests.support.service import Json, Wire, expect_problem, serving
 
 HOUR_S = 3_600.0

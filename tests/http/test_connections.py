@@ -7,13 +7,13 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.support.plug import Connection, head
 from service.errors import ConfigurationError
 from service.http.bounded import UNHEARD_BYTES, protocol
 from service.http.connection import MOST, REASONS, Limits, Reason, limits_of
 from service.http.connections import Connections
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
+from tests.support.plug import Connection, head
 from tests.support.service import Wire, expect_problem, serving
 
 LIMITS = Limits(connections=8, per_address=100)

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.support.redis_server import redis_server
 from service.errors import StoreUnavailable
 from service.log.stores import Store, open_store
 from service.log.stores.base import CommitResult, Entry, Erasure
@@ -18,6 +17,7 @@ from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
 from service.state.events import Erased, Tombstone, decode_event
 from tests.support.clock import VirtualClock
+from tests.support.redis_server import redis_server
 from tests.support.service import Json, Wire, expect_problem, serving
 
 WINDOWED = {"kind": "linucb", "window": 100}

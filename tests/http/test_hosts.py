@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from benchmarks.support.plug import Plug, head
 from service.security.hosts import Hosts, host_of
 from service.settings import Settings
 from tests.support.keys import PAGE, body_of, standard
+from tests.support.plug import Plug, head
 from tests.support.service import Wire, expect_problem, filled, serving
 
 RESET = "/experiments/shop/policies/linucb/reset"

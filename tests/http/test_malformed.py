@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.support.plug import Plug, head
 from service.http.beacon import BYTES
+from tests.support.plug import Plug, head
 from tests.support.properties import examples
 from tests.support.service import Wire, expect_problem, filled, paths, serving
 

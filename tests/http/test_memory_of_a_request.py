@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.support.plug import Plug
 from service.log.stores.memory import MemoryStore
+from tests.support.plug import Plug
 from tests.support.service import Wire, serving
 
 pytestmark = [pytest.mark.process, pytest.mark.no_cover]  # what measures coverage allocates as well

@@ -5,9 +5,9 @@ import json
 import httpx
 import pytest
 
-from benchmarks.support.plug import Connection, Plug, head
 from service.http.bounded import protocol
 from service.log.commit_gate import SOME
+from tests.support.plug import Connection, Plug, head
 from tests.support.service import Wire
 
 PLAIN = {"Content-Type": "application/json"}

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from benchmarks.support.plug import Connection, Plug, head
+from tests.support.plug import Connection, Plug, head
 from tests.support.service import Wire, expect_problem, serving
 
 SHED = 'forage_shed_requests_total{route="/select"}'

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.support.plug import Plug
 from service.security.profile import cost
 from tests.support.keys import PAGE, Keys
+from tests.support.plug import Plug
 from tests.support.service import Wire, expect_problem, paths, serving
 
 VISITOR, OTHER, PROXY = "198.51.100.7", "198.51.100.8", "10.0.0.1"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.support.redis_server import RedisServer, redis_server
 from service.log import journal
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
+from tests.support.redis_server import RedisServer, redis_server
 from tests.support.service import Wire, serving
 
 pytestmark = pytest.mark.process

@@ -10,7 +10,6 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from benchmarks.support.plug import Connection, head
 from service.http.bounded import protocol
 from service.log.presence import Presence
 from service.log.reading import Progress
@@ -19,6 +18,7 @@ from service.log.stores.memory import MemoryStore
 from service.observability.drift import Drift
 from tests.support.clock import VirtualClock
 from tests.support.keys import Keys
+from tests.support.plug import Connection, head
 from tests.support.service import Wire, serving
 
 T = TypeVar("T")

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.support.process import Service, service
-from benchmarks.support.redis_server import redis_server
 from service.bandits.posterior import digest
 from service.log.stores import open_store
 from service.state.events import Learned, decode_event
 from tests.recovery.serving import eventually, folded, replaying
+from tests.support.redis_server import redis_server
+from tests.support.service_process import Service, service
 
 pytestmark = [
     pytest.mark.process,

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.support.process import Service, service
 from tests.recovery.serving import eventually
+from tests.support.service_process import Service, service
 
 pytestmark = pytest.mark.process
 

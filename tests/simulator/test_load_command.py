@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.support.process import service
 from simulator_client import __main__ as command
 from simulator_client import load_command
+from tests.support.service_process import service
 
 from .load_server import LoadServer, refusal
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 
-from benchmarks.support.local import LocalService, local
 from service.app import assemble
 from service.http.application import create_app
 from service.http.scope import PROBES
@@ -19,6 +18,7 @@ from service.log.stores import Store
 from service.log.stores.memory import MemoryStore
 from service.settings import Settings
 from tests.support.clock import SetClock, VirtualClock, clock_of_loop, unhurried
+from tests.support.local import LocalService, local
 
 Json = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""`forage serve` in a process of its own, which can be killed and started again."""
+"""`forage serve` in a separate process; tests kill it and start it again."""
 
 import os
 import signal
@@ -12,13 +12,13 @@ from typing import Any, Self
 
 import httpx
 
-from benchmarks.support.ports import free_port
+from tests.support.ports import free_port
 
 START_S = 60.0
 
 
 class Service:
-    """`forage serve` on a port of its own."""
+    """`forage serve` on a free port."""
 
     def __init__(self, folder: Path, store: str, **environment: str) -> None:
         self.port = free_port()
@@ -49,7 +49,7 @@ class Service:
         self._signal(signal.SIGKILL)
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """Send SIGTERM; return the exit status."""
         return self._signal(signal.SIGTERM)
 
     def _signal(self, number: signal.Signals) -> int:

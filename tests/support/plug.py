@@ -8,8 +8,8 @@ import httpx
 import uvicorn
 from uvicorn.server import ServerState
 
-from benchmarks.support.local import URL, LocalService
 from service.http.bounded import BoundedProtocol, protocol
+from tests.support.local import URL, LocalService
 
 T = TypeVar("T")
 

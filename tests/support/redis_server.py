@@ -1,4 +1,4 @@
-"""A real redis-server with a disk of its own: for tests and benchmarks, killed at the end."""
+"""A real redis-server with its own folder, killed at the end."""
 
 import os
 import shutil
@@ -14,16 +14,16 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from benchmarks.support.ports import free_port
+from tests.support.ports import free_port
 
 START_S = 60.0
 
 
 class RedisServer:
-    """Keeps everything it acknowledges (appendfsync always), so it may be killed and restarted.
+    """Keep every acknowledged write (appendfsync always), so a test may kill and restart it.
 
-    It listens on a Unix socket in its folder, or with `tcp` on a free port of loopback, where
-    another server has to reach it.
+    It listens on a Unix socket in its folder; with `tcp`, on a free port of loopback, where
+    another server must reach it.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class RedisServer:
         tcp: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """environment: further variables of its process."""
+        """Prepare a server; environment: further variables of its process."""
         program = shutil.which("redis-server")
         if program is None:
             raise RuntimeError("these tests need redis-server: apt-get install redis-server")
@@ -61,7 +61,7 @@ class RedisServer:
         return self
 
     def kill(self) -> None:
-        """As kill -9 and the out-of-memory killer do it."""
+        """Kill it as `kill -9` and the out-of-memory killer do."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -73,7 +73,7 @@ class RedisServer:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Accepts connections and does not answer, until the end of the block."""
+        """Accept connections and answer nothing until the end of the block."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -95,7 +95,7 @@ class RedisServer:
 
 @contextmanager
 def redis_server(folder: Path, *options: str, tcp: bool = False) -> Iterator[RedisServer]:
-    """A started server; `options` as on its command line. Fails where redis-server is missing."""
+    """Start a server with command-line `options`. Raises RuntimeError without redis-server."""
     server = RedisServer(folder, *options, tcp=tcp)
     try:
         yield server.start()
@@ -104,11 +104,11 @@ def redis_server(folder: Path, *options: str, tcp: bool = False) -> Iterator[Red
 
 
 class RedisSentinel(RedisServer):
-    """Watches one primary, named `shop`, by itself: a quorum of one."""
+    """A sentinel that alone watches one primary, named `shop`: a quorum of one."""
 
     def __init__(self, folder: Path, primary: RedisServer) -> None:
         super().__init__(folder, tcp=True)
-        settings = folder / "sentinel.conf"  # it writes there what it finds out
+        settings = folder / "sentinel.conf"  # a sentinel writes its findings there
         settings.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {folder}\nlogfile {self._log}\n"
             f"sentinel monitor shop 127.0.0.1 {primary.port} 1\n"

@@ -1,1 +1,0 @@
-"""Services and servers that benchmarks and tests start."""
