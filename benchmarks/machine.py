@@ -1,4 +1,4 @@
-"""What the machine gives: its name, what others took of a core, and how late its disk is."""
+"""The machine of a benchmark: its name, the steal time of a core, and the latency of its disk."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ EVERY_S: Final = 0.004
 
 
 def machine() -> Json:
-    """What it was measured on."""
+    """Return the processor and the versions that a benchmark ran on."""
     versions = {}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):  # the extra `bench` is for the peers alone
@@ -31,7 +31,7 @@ def machine() -> Json:
 
 
 def processor() -> str:
-    """The name of the processor, where Linux tells it."""
+    """Return the name of the processor; elsewhere than on Linux, its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -40,8 +40,15 @@ def processor() -> str:
     return next(names, platform.machine())
 
 
+def resident_mb(pid: int) -> float:
+    """Return the resident memory of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("VmRSS:")]
+    return int(line.split()[1]) / 1024
+
+
 def stolen_s(core: int) -> float:
-    """Seconds that a core had work but the hypervisor gave to others; 0 where none tells."""
+    """Return the seconds of work that the hypervisor kept from a core; 0 if it reports none."""
     try:
         lines = STAT.read_text().splitlines()
     except OSError:
@@ -51,8 +58,10 @@ def stolen_s(core: int) -> float:
 
 
 def disk(folder: Path, seconds: float) -> Latencies:
-    """What is as long as a commit is made durable 250 times a second, in a file that has its length
-    already, as the log has."""
+    """Make 80 KiB durable 250 times a second, and return how long each took.
+
+    The file has its length already, as the log has.
+    """
     found = Latencies()
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         handle, content = file.fileno(), os.urandom(WRITE_BYTES)
@@ -72,6 +81,6 @@ def disk(folder: Path, seconds: float) -> Latencies:
 
 
 def told_ms(latencies: Latencies) -> Json:
-    """p50, p99, p99.9 and the longest, in milliseconds."""
+    """Return p50, p99, p99.9 and the longest, in milliseconds."""
     told = latency_ms(latencies)
     return {name: told[name] for name in ("p50", "p99", "p99_9", "max")}

@@ -1,24 +1,21 @@
-"""How long a start takes, and how far a second replica is behind: python -m benchmarks.recovery.
+"""The start of a service, and the delay of a second replica: python -m benchmarks.recovery.
 
-tail   a log of 100,000 rewards without a snapshot: from `forage serve` to the first 200 of /readyz
-lag    two services on one Redis, 1,000 rewards a second given to one: from its answer to the other
-       having folded them, by asking the other's /readyz every few milliseconds
-
-Writes out/benchmarks/recovery.json.
+start  a log of 100,000 rewards without a snapshot: from `forage serve` to the first 200 of /readyz
+lag    two services on one Redis, one of which gets 1,000 rewards a second: from its answer until
+       the other has folded them, seen by polling the other's /readyz every few milliseconds
 """
 
-import argparse
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Final
 
 import httpx
 import numpy as np
 
-from benchmarks.outage import CONTEXT, QUIET, milliseconds
-from benchmarks.tables import OUT, keep
+from benchmarks.tables import Cells, Json, conclude, parser_of, publish_option
 from service.app import EXAMPLE
 from service.definition.experiment import load_definition
 from service.definition.features import Schema
@@ -28,61 +25,62 @@ from service.state.events import ExperimentDefined, Rewarded, Settled, encode_ev
 from tests.support.redis_server import redis_server
 from tests.support.service_process import service
 
-PAGE = 1_000
-BATCH = 50  # rewards a request
-POLICIES = ("linucb", "lints", "linucb_disjoint", "popularity")
+CONTEXT: Final = {"persona": "fish_hobbyist"}
+QUIET: Final = {"FORAGE_TRAINER": "off", "FORAGE_LOG_LEVEL": "error"}
+POLICIES: Final = ("linucb", "lints", "linucb_disjoint", "popularity")
+PAGE: Final = 1_000  # events a commit
+BATCH: Final = 50  # rewards a request
+POLL_S: Final = 0.002
 
 
-async def written(url: str, events: int) -> None:
-    """A log of the Zooplus example with so many rewards, of policies in turn."""
+async def write_log(url: str, events: int) -> None:
+    """Write a log of the Zooplus example with this many rewards, for the policies in turn."""
     name, definition = load_definition(EXAMPLE)
-    schema = Schema(definition.features)
+    schema, rng = Schema(definition.features), np.random.default_rng(1)
     defined = ExperimentDefined(
         at=0.0, revision=1, schema_version=1, definition=definition.model_dump(mode="json")
     )
-    store, rng = open_store(url), np.random.default_rng(1)
+    context = schema.encode_context(CONTEXT).tolist()
+    arms = {arm: schema.encode_arm(own).tolist() for arm, own in definition.arms.items()}
+    names = list(arms)
+
+    def rewarded(number: int) -> Append:
+        arm = names[rng.integers(len(names))]
+        event = Rewarded(
+            at=0.0, decision=f"{number:022d}", policy=POLICIES[number % len(POLICIES)],
+            schema_version=1,
+            settled=[Settled(arm, float(rng.random() < 0.3), [*context, *arms[arm]])],
+        )  # fmt: skip
+        return Append(name, encode_event(event), {f"{number}": ""})
+
+    store = open_store(url)
     await store.open()
     await store.secret()  # as a service does before it writes
     await store.commit([Append(name, encode_event(defined), {"experiment/1": ""})])
-    arms = {arm: schema.encode_arm(features) for arm, features in definition.arms.items()}
-    context = schema.encode_context(CONTEXT)
-    rows = {arm: [*context.tolist(), *x.tolist()] for arm, x in arms.items()}
-    names = list(arms)
     for start in range(0, events, PAGE):
-        batch = []
-        for number in range(start, min(start + PAGE, events)):
-            arm = names[rng.integers(len(names))]
-            event = Rewarded(
-                at=0.0,
-                decision=f"{number:022d}",
-                policy=POLICIES[number % len(POLICIES)],
-                schema_version=1,
-                settled=[Settled(arm, float(rng.random() < 0.3), rows[arm])],
-            )
-            batch.append(Append(name, encode_event(event), {f"{number}": ""}))
-        await store.commit(batch)
+        await store.commit([rewarded(n) for n in range(start, min(start + PAGE, events))])
     await store.close()
 
 
-async def tail(folder: Path, events: int) -> dict[str, Any]:
-    url = f"sqlite:///{folder / 'tail.db'}"
-    await written(url, events)
+def start_seconds(folder: Path, events: int) -> float:
+    """Return the seconds from `forage serve` to readiness, with that many rewards to fold."""
+    url = f"sqlite:///{folder / 'log.db'}"
+    asyncio.run(write_log(url, events))
     start = perf_counter()
     with service(folder, url, **QUIET) as serving:
         seconds = perf_counter() - start
-        positions = serving.get("/readyz")["positions"]
-    return {
-        "tail_events": events,
-        "tail_folded": max(positions.values()) - 1,
-        "tail_seconds_to_ready": round(seconds, 2),
-    }
+        folded = max(serving.get("/readyz")["positions"].values()) - 1
+    assert folded == events, folded
+    return seconds
 
 
 async def position(client: httpx.AsyncClient) -> int:
+    """Return the log position that a service has folded up to."""
     return int(max((await client.get("/readyz")).json()["positions"].values()))
 
 
 async def tokens(client: httpx.AsyncClient, count: int) -> list[str]:
+    """Return tokens of decisions that await their reward."""
     found: list[str] = []
     while len(found) < count:
         requests = [{"context": CONTEXT, "policy": "linucb"}] * 200
@@ -91,55 +89,68 @@ async def tokens(client: httpx.AsyncClient, count: int) -> list[str]:
     return found[:count]
 
 
-async def lag(folder: Path, store: str, rate: float, seconds: float) -> dict[str, Any]:
-    """Times are taken a batch of rewards: from the answer to the last of them being folded."""
-    with service(folder, store, **QUIET) as first, service(folder, store, **QUIET) as second:
-        async with (
-            httpx.AsyncClient(base_url=first.url, timeout=30.0) as own,
-            httpx.AsyncClient(base_url=second.url, timeout=30.0) as other,
-        ):
-            waiting = await tokens(own, int(rate * seconds))
-            begin = await position(own)
-            answered: list[tuple[int, float]] = []
-            behind: list[float] = []
+async def lags(first: str, second: str, rate: float, seconds: float) -> list[float]:
+    """Return seconds for each batch: from its answer until the second service has folded it."""
+    async with (
+        httpx.AsyncClient(base_url=first, timeout=30.0) as own,
+        httpx.AsyncClient(base_url=second, timeout=30.0) as other,
+    ):
+        waiting = await tokens(own, int(rate * seconds))
+        begin = await position(own)
+        answered: list[tuple[int, float]] = []
+        found: list[float] = []
 
-            async def give() -> None:
-                start = perf_counter()
-                for number in range(0, len(waiting), BATCH):
-                    await asyncio.sleep(max(0.0, start + number / rate - perf_counter()))
-                    part = waiting[number : number + BATCH]
-                    body = {"requests": [{"decision_id": each, "reward": 1.0} for each in part]}
-                    await own.post("/reward/batch", json=body)
-                    answered.append((begin + number + len(part), perf_counter()))
+        async def give() -> None:
+            start = perf_counter()
+            for number in range(0, len(waiting), BATCH):
+                await asyncio.sleep(max(0.0, start + number / rate - perf_counter()))
+                part = waiting[number : number + BATCH]
+                body = {"requests": [{"decision_id": each, "reward": 1.0} for each in part]}
+                (await own.post("/reward/batch", json=body)).raise_for_status()
+                answered.append((begin + number + len(part), perf_counter()))
 
-            giving = asyncio.create_task(give())
-            while not giving.done() or len(behind) < len(answered):
-                reached, now = await position(other), perf_counter()
-                while len(behind) < len(answered) and answered[len(behind)][0] <= reached:
-                    behind.append(max(0.0, now - answered[len(behind)][1]))
-                await asyncio.sleep(0.002)
-            took = answered[-1][1] - answered[0][1]
-    return {
-        "lag_rewards_a_second": round(BATCH * (len(answered) - 1) / took),
-        "lag_batches": len(behind),
-        "lag_p50_ms": milliseconds(behind, 0.5),
-        "lag_p99_ms": milliseconds(behind, 0.99),
-        "lag_max_ms": milliseconds(behind, 1.0),
-    }
+        giving = asyncio.create_task(give())
+        while not giving.done() or len(found) < len(answered):
+            reached, now = await position(other), perf_counter()
+            while len(found) < len(answered) and answered[len(found)][0] <= reached:
+                found.append(max(0.0, now - answered[len(found)][1]))
+            await asyncio.sleep(POLL_S)
+        await giving
+    return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
-    parser.add_argument("--events", type=int, default=100_000, help="of the tail")
-    parser.add_argument("--rate", type=float, default=1_000.0, help="rewards a second")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of rewards")
-    asked = parser.parse_args()
+def tables(results: Json) -> dict[str, Cells]:
+    """Return the table of docs/performance.md."""
+    lag = results["lag_ms"]
+    cells = [
+        ["measured", "time"],
+        [f"start with {results['events']:,} rewards to fold", f"{results['start_s']:.1f} s"],
+        [f"lag of a replica at {results['rate']:,.0f} rewards a second",
+         f"p50 {lag['p50']:.0f} ms, p99 {lag['p99']:.0f} ms, longest {lag['max']:.0f} ms"],
+    ]  # fmt: skip
+    return {"recovery": cells}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print and keep."""
+    parser = parser_of("recovery", __doc__)
+    parser.add_argument("--events", type=int, default=100_000, help="default: 100000")
+    parser.add_argument("--rate", type=float, default=1_000.0, help="rewards a second; 1000")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of rewards; default: 20")
+    publish_option(parser)
+    asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as place, redis_server(folder := Path(place)) as redis:
-        figures = asyncio.run(tail(folder, asked.events))
-        figures |= asyncio.run(lag(folder, redis.url, asked.rate, asked.seconds))
-    for name, value in figures.items():
-        print(f"{name:26} {value}")
-    keep(figures, OUT / "recovery.json")
+        start_s = start_seconds(folder, asked.events)
+        with service(folder, redis.url, **QUIET) as a, service(folder, redis.url, **QUIET) as b:
+            found = asyncio.run(lags(a.url, b.url, asked.rate, asked.seconds))
+    p50, p99, longest = (round(1e3 * float(np.quantile(found, q)), 1) for q in (0.5, 0.99, 1.0))
+    results = {
+        "events": asked.events,
+        "start_s": round(start_s, 2),
+        "rate": asked.rate,
+        "lag_ms": {"p50": p50, "p99": p99, "max": longest},
+    }
+    conclude("recovery", results, tables(results), publish=asked.publish)
 
 
 if __name__ == "__main__":

@@ -1,57 +1,41 @@
-"""A decision without the wire, of every kind of policy, beside the plain numpy that no such policy
-can do without: python -m benchmarks.scoring [--rounds N] [--policies A,B].
+"""A decision of each kind of policy without the wire, and a fold, beside plain numpy:
+python -m benchmarks.scoring [--rounds N] [--policies A,B].
 
-Shapes are arms x columns. A reward is folded before every fifth decision, and counted: what is
-kept of a head serves for five. Nets are trained ones of random weights, 128-64-32 (`static`:
-64-32). Floors are in float32, the factor of a head that all arms share kept by a rank-1 update:
+Shapes are arms x columns. Every fifth decision folds a reward first, which is counted: the derived
+parts of a head serve five decisions. Nets are trained ones of random weights, 128-64-32 (`static`:
+64-32). `benchmarks/floors.py` has the floors. The fold is one reward into a ridge head of 64
+columns.
 
-ucb        the argmax of mean + width (Li et al. 2010)
-thompson   512 draws from a bank of normals, and how often each arm was the best
-mean       the argmax of the mean
-net ...    the same on what the head of a net sees by its definition (docs/policies.md): the
-           features of the trained net and of its untrained twin, 32 each, the row and a constant
-members    on the same, 10 regressors, each with a factor of its own, and how often each arm was
-           the best
-masks      the net under 64 dropout masks, all in one product, and the mean of `net mean` added
-output     the argmax of what the net says
-clicks     512 draws of a Beta an arm, drawn anew for the arm that was rewarded, and how often each
-           arm was the best; what came out serves until the next reward
-nothing    1 / K for every arm
-
-bare ...   beside the floor of a net: one net without its twin, and a head on its 32 features alone,
-           as Riquelme et al. 2018 and Xu et al. 2020 have it
-
-full: neural_ucb with Z of all parameters of a net 9-128-64-1 (9,601), a decision over 50 arms and a
-reward, against the inverse of Z for each decision, as published code has it.
-
-A figure is the ratio of two medians of interleaved rounds of the same run. Writes
-benchmarks/results/scoring.json.
+A ratio compares two medians of interleaved rounds of the same run.
 """
 
 import os
 from collections.abc import Sequence
 from statistics import median
-from time import perf_counter
-from typing import Any, Final
+from time import perf_counter, thread_time
+from typing import Final
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
 
 import numpy as np
 
-from benchmarks.decision import learner, reward
-from benchmarks.floors import SELECTS, Work, floor
-from benchmarks.tables import keep, out_option, parser_of
+from benchmarks.floors import SELECTS, Work, floor, ridge
+from benchmarks.tables import Cells, Json, conclude, parser_of, publish_option
 from service.bandits.networks import Network, cold_network
 from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.version import Version
+from service.definition.experiment import Definition
+from service.definition.features import Schema
 from service.server.allocator import keep_freed_memory
 from service.serving.scoring import decide
+from service.state.events import Rewarded, Settled
 from service.state.learner import Learner
-from simulator_client.summary import table
 
 LEARNED: Final = 32  # rewards before the first decision
-SHAPES: Final = ((50, 9), (1_000, 128), (10_000, 32))
-ROUND_S: Final = 0.05  # of each side, at least one call
+SHAPES: Final = ((50, 9), (1_000, 128))
+FOLD_COLUMNS: Final = 64
+ROUND_S: Final = 0.05  # of each side, at least one batch
+BATCH: Final = 4 * SELECTS  # calls that are timed together
 FLOOR_OF: Final = {
     "linucb": "ucb",
     "lints": "thompson",
@@ -60,23 +44,41 @@ FLOOR_OF: Final = {
     "neural_ucb": "net ucb",
     "neural_ts": "net thompson",
     "neural_glm_ts": "net thompson",
-    "bootstrap_ensemble": "members",
-    "mc_dropout": "masks",
+    "bootstrap_ensemble": "net members",
+    "mc_dropout": "net masks",
     "greedy": "mean",
     "epsilon_greedy": "mean",
     "popularity": "clicks",
     "static": "output",
     "random": "nothing",
 }
-BARE: Final = {
-    kind: floor.replace("net", "bare")
-    for kind, floor in FLOOR_OF.items()
-    if floor.startswith("net")
-}
+
+
+def learner(kind: str, size: int) -> Learner:
+    """Return a policy over one context number and an arm vector, `size` columns in all."""
+    seen = {} if kind in ("popularity", "random") else {"features": ["hour", "image"]}
+    definition = Definition.model_validate(
+        {
+            "features": {
+                "context": {"hour": {"type": "numeric"}},
+                "arm": {"image": {"type": "vector", "size": size - 1}},
+            },
+            "policies": {"policy": {"kind": kind} | seen},
+        }
+    )
+    policy = definition.policies["policy"]
+    return Learner("bench", "policy", policy, definition, Schema(definition.features), 1)
+
+
+def reward(arm: str, x: list[float], value: float) -> Rewarded:
+    """Return the event of one reward of `learner`'s policy."""
+    return Rewarded(
+        at=0.0, decision="", policy="policy", schema_version=1, settled=[Settled(arm, value, x)]
+    )
 
 
 def trained(policy: Learner) -> Version:
-    """A version of a net of random weights."""
+    """Return a version of the policy with a net of random weights."""
     net = policy.policy.net
     assert net is not None
     sizes = [policy.view.width, *net.hidden, *([] if net.rectified else [net.embedding])]
@@ -87,7 +89,7 @@ def trained(policy: Learner) -> Version:
 
 
 def decision(kind: str, arms: int, size: int) -> Work:
-    """One decision of a policy that has learned a little, every fifth of a head a reward on."""
+    """Return one decision of a policy with a few rewards; every fifth folds a reward first."""
     rng = np.random.default_rng(1)
     policy = learner(kind, size)
     if policy.settings.has_net:
@@ -113,106 +115,78 @@ def decision(kind: str, arms: int, size: int) -> Work:
     return work
 
 
+def fold(size: int) -> Work:
+    """Return the fold of one reward into a head of `size` columns."""
+    policy, position = learner("lints", size), 0
+    event = reward("0", np.random.default_rng(0).standard_normal(size).tolist(), 1.0)
+
+    def work() -> None:
+        nonlocal position
+        position += 1
+        policy.fold(position, event)
+
+    return work
+
+
 def seconds_each(work: Work) -> float:
-    """Of a call, over ROUND_S or one call."""
-    start, calls = perf_counter(), 0
-    while (took := perf_counter() - start) < ROUND_S or calls % SELECTS or not calls:
-        work()
-        calls += 1
-    return took / calls
+    """Return the processor time of a call: the median over the batches of ROUND_S.
+
+    Processor time leaves out what other programs take of the core.
+    """
+    batches: list[float] = []
+    end = perf_counter() + ROUND_S
+    while perf_counter() < end or not batches:
+        start = thread_time()
+        for _ in range(BATCH):
+            work()
+        batches.append(thread_time() - start)
+    return median(batches) / BATCH
 
 
-def compared(ours: Work, least: Work, bare: Work | None = None, *, rounds: int) -> dict[str, float]:
-    """Medians in microseconds of interleaved rounds, and their ratio; the same to a bare floor."""
-    sides = [ours, least, *([bare] if bare else [])]
-    for side in sides:
-        side()
-    times = [[seconds_each(side) for side in sides] for _ in range(rounds)]
-    own, floor_us, *bare_us = (median(side) * 1e6 for side in zip(*times, strict=True))
-    found = {"forage_us": own, "floor_us": floor_us, "ratio": own / floor_us}
-    for other in bare_us:
-        found |= {"bare_us": other, "bare_ratio": own / other}
-    return found
+def compared(ours: Work, least: Work, rounds: int) -> dict[str, float]:
+    """Return medians of interleaved rounds in microseconds, and their ratio."""
+    ours(), least()
+    times = [(seconds_each(ours), seconds_each(least)) for _ in range(rounds)]
+    own, floor_us = (median(side) * 1e6 for side in zip(*times, strict=True))
+    return {"us": round(own, 1), "floor_us": round(floor_us, 1), "ratio": round(own / floor_us, 2)}
 
 
-def measured(policies: Sequence[str], rounds: int) -> dict[str, Any]:
-    """Every policy at every shape."""
-    found: dict[str, Any] = {}
-    for kind in policies:
-        by_shape = {}
-        for arms, size in SHAPES:
-            least = [floor(name, arms, size) for name in (FLOOR_OF[kind], BARE.get(kind)) if name]
-            by_shape[f"{arms:,} x {size}"] = compared(
-                decision(kind, arms, size), *least, rounds=rounds
-            )
-        found[kind] = {"floor": FLOOR_OF[kind], "by_shape": by_shape}
-    return found
-
-
-def full() -> dict[str, float]:
-    """A decision and its reward, milliseconds, and how many times the book's inverse takes."""
-    rng = np.random.default_rng(0)
-    policy = learner("neural_ucb", 9, form="full", hidden=[128, 64])
-    rows = rng.standard_normal((50, 8))
-    candidates = Candidates(tuple(map(str, range(50))), rows)
-    took: dict[str, list[float]] = {"select": [], "update": []}
-    for position in range(1, 301):
-        context, arm = rng.standard_normal(1), int(rng.integers(50))
-        start = perf_counter()
-        decide(policy, context, candidates, 1, position)
-        chosen = perf_counter()
-        x = [*context.tolist(), *rows[arm].tolist()]
-        policy.fold(position, reward(str(arm), x, float(arm % 3 == 0)))
-        took["select"].append(chosen - start)
-        took["update"].append(perf_counter() - chosen)
-    parameters = 9_601
-    z = np.eye(parameters, dtype=np.float32)
-    row = rng.standard_normal(parameters).astype(np.float32)
-    start = perf_counter()
-    z += np.outer(row, row)
-    updated = perf_counter()
-    np.linalg.inv(z)
-    inverted = perf_counter()
-    select, update = (median(took[name][-100:]) * 1e3 for name in ("select", "update"))
-    book_select, book_update = (inverted - updated) * 1e3, (updated - start) * 1e3
-    return {
-        "select_ms": select,
-        "update_ms": update,
-        "book_select_ms": book_select,
-        "book_update_ms": book_update,
-        "times": (book_select + book_update) / (select + update),
-    }
-
-
-def bare(row: dict[str, float]) -> str:
-    """The ratio to the bare floor, where there is one."""
-    return f", bare {row['bare_ratio']:.1f}" if "bare_ratio" in row else ""
+def tables(results: Json) -> dict[str, Cells]:
+    """Return the tables of docs/performance.md."""
+    scoring = [["policy", "floor", *(f"{shape}: µs (ratio)" for shape in results["shapes"])]]
+    for kind, by_shape in results["policies"].items():
+        figures = [f"{row['us']:,.0f} ({row['ratio']:.1f})" for row in by_shape]
+        scoring.append([f"`{kind}`", FLOOR_OF[kind], *figures])
+    row = results["fold"]
+    fold = [
+        ["one reward into", "Forage, µs", "plain numpy, µs", "ratio"],
+        ["a ridge head of 64 columns", f"{row['us']:.1f}", f"{row['floor_us']:.1f}",
+         f"{row['ratio']:.1f}"],
+    ]  # fmt: skip
+    return {"scoring": scoring, "fold": fold}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print, keep."""
+    """Measure, print and keep."""
     keep_freed_memory()  # as the service does
     parser = parser_of("scoring", __doc__)
     parser.add_argument("--rounds", type=int, default=7, help="default: 7")
     parser.add_argument("--policies", default=",".join(FLOOR_OF), help="default: all kinds")
-    parser.add_argument("--full", action="store_true", help="neural_ucb of 9,601 parameters too")
-    out_option(parser, "scoring")
+    publish_option(parser)
     asked = parser.parse_args(arguments)
-    found = measured(asked.policies.split(","), asked.rounds)
-    shapes = [f"{arms:,} x {size}" for arms, size in SHAPES]
-    cells = [["policy", "floor", *shapes]]
-    for kind, told in found.items():
-        figures = [
-            f"{row['forage_us']:,.0f} us ({row['ratio']:.1f}{bare(row)})"
-            for row in told["by_shape"].values()
+    policies = {
+        kind: [
+            compared(decision(kind, *shape), floor(FLOOR_OF[kind], *shape), asked.rounds)
+            for shape in SHAPES
         ]
-        cells.append([kind, told["floor"], *figures])
-    print(table(cells))
-    kept = {"shapes": shapes, "rounds": asked.rounds, "policies": found}
-    if asked.full:
-        kept["full"] = whole = full()
-        print(table([[name, f"{value:,.1f}"] for name, value in whole.items()]))
-    keep(kept, asked.out)
+        for kind in asked.policies.split(",")
+    }
+    results = {
+        "shapes": [f"{arms:,} x {size}" for arms, size in SHAPES],
+        "policies": policies,
+        "fold": compared(fold(FOLD_COLUMNS), ridge(FOLD_COLUMNS), asked.rounds),
+    }
+    conclude("scoring", results, tables(results), publish=asked.publish)
 
 
 if __name__ == "__main__":

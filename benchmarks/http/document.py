@@ -7,7 +7,6 @@ A part stands between `<!-- figures NAME -->` and `<!-- /figures -->`; NAME is o
 import json
 import re
 from collections.abc import Callable
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from statistics import median
@@ -15,23 +14,14 @@ from typing import Final
 
 from PIL import Image
 
-from benchmarks.growth import axes
-from benchmarks.http import callers, catalogue, replicas, steady, training
+from benchmarks.http import callers
 from benchmarks.http.cases import CASES
-from benchmarks.parts import tables
-from benchmarks.tables import RESULTS, Json
+from benchmarks.tables import RESULTS, Json, markdown
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "performance.md"
 PICTURES: Final = ROOT / "docs" / "pictures"
-QUESTIONS: Final[dict[str, Callable[[Json], list[list[str]]]]] = {
-    "callers": callers.rows,
-    "steady": steady.rows,
-    "training": training.rows,
-    "replicas": replicas.rows,
-    "catalogue": catalogue.rows_of,
-}
-KEPT: Final = ("http", "scoring", "memory", "parts", "growth", *QUESTIONS)
+KEPT: Final = ("http", "callers")
 PART: Final = re.compile(r"(<!-- figures (\S+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 COLOURS: Final = 256
 COLUMNS: Final = {
@@ -44,13 +34,6 @@ COLUMNS: Final = {
     "p99, ms": ("median_p99_ms", "{:.1f}"),
     "ahead of the log": ("unlogged", "{:,}"),
 }
-
-
-def markdown(cells: list[list[str]]) -> str:
-    """Cells as a table; the first row is its heading."""
-    head, *body = cells
-    lines = [head, ["---"] * len(head), *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def http_table(kept: dict[str, Json]) -> str:
@@ -91,74 +74,10 @@ def http_machine(kept: dict[str, Json]) -> str:
     )
 
 
-def scoring_table(kept: dict[str, Json]) -> str:
-    """Microseconds of a decision without the wire, and ratios to the floor of its kind."""
-    results = kept["scoring"]
-    shapes = list(results["shapes"])
-    cells = [["policy", "floor", *(f"{shape}: µs (ratio)" for shape in shapes)]]
-    for policy, found in results["policies"].items():
-        by_shape = found["by_shape"]
-        figures = [_compared(by_shape[shape]) if shape in by_shape else "" for shape in shapes]
-        cells.append([f"`{policy}`", found["floor"], *figures])
-    return markdown(cells)
-
-
-def _compared(row: dict[str, float]) -> str:
-    bare = f", bare {row['bare_ratio']:.1f}" if "bare_ratio" in row else ""
-    return f"{row['forage_us']:,.0f} ({row['ratio']:.1f}{bare})"
-
-
-def memory_table(kept: dict[str, Json]) -> str:
-    """Resident memory of the serving process over the requests."""
-    cells = [["selects so far", "resident, MB"]]
-    for selects, megabytes in kept["memory"]["resident_mb"]:
-        cells.append([f"{selects:,}", f"{megabytes:.0f}"])
-    return markdown(cells)
-
-
-def growth_table(kept: dict[str, Json], axis: str) -> str:
-    """Microseconds by size, and how many times dearer when it doubles."""
-    head, *rows = axes.cells(kept["growth"]["axes"][axis], axes.AXES[axis].unit)
-    return markdown([head, *map(_as_code, rows)] if axis in ("arms", "columns") else [head, *rows])
-
-
-def _as_code(row: list[str]) -> list[str]:
-    """A row that begins with the kind of a policy."""
-    return [f"`{row[0]}`", *row[1:]]
-
-
-def growth_run(kept: dict[str, Json]) -> str:
-    """How far the kept run went, in a sentence."""
-    results = kept["growth"]
-    found = results["axes"]
-    arms, rows = (found[axis]["sizes"][-1] for axis in ("catalogue", "log"))
-    return (
-        f"{results['rounds']} rounds, on {results['machine']['processor']}. The kept run went up "
-        f"to {arms:,} arms of the catalogue and {rows:,} decisions of the log, a file of "
-        f"{found['log']['largest_file_mb'] / 1e3:.1f} GB.\n"
-    )
-
-
-def parts_table(kept: dict[str, Json], name: str) -> str:
-    """Of what a service does beside answering."""
-    head, *rows = tables.TABLES[name](kept["parts"]["parts"][name])
-    return markdown([head, *map(_as_code, rows)] if name == "folding" else [head, *rows])
-
-
-def question_table(kept: dict[str, Json], name: str) -> str:
-    """As the benchmark prints it."""
-    return markdown(QUESTIONS[name](kept[name]))
-
-
 PARTS: Final[dict[str, Callable[[dict[str, Json]], str]]] = {
     "http": http_table,
     "machine": http_machine,
-    "scoring": scoring_table,
-    "memory": memory_table,
-    "growth": growth_run,
-    **{f"growth-{axis}": partial(growth_table, axis=axis) for axis in axes.AXES},
-    **{name: partial(question_table, name=name) for name in QUESTIONS},
-    **{f"parts-{name}": partial(parts_table, name=name) for name in tables.TABLES},
+    "callers": lambda kept: markdown(callers.rows(kept["callers"])),
 }
 
 
@@ -173,21 +92,20 @@ def results() -> dict[str, Json]:
 
 
 def rewritten(text: str, kept: dict[str, Json]) -> str:
-    """A page with its figures as they are kept. Raises KeyError for a part without."""
+    """A page with its figures of requests over HTTP as they are kept."""
 
     def part(found: re.Match[str]) -> str:
         begin, name, end = found.groups()
-        return begin + PARTS[name](kept) + end
+        return begin + PARTS[name](kept) + end if name in PARTS else found[0]
 
     return PART.sub(part, text)
 
 
 def drawn(kept: dict[str, Json]) -> dict[str, bytes]:
     """PNGs of the page, by name."""
-    from benchmarks.growth import pictures as growth  # imported last: matplotlib costs a second
-    from benchmarks.http import pictures as http
+    from benchmarks.http import pictures  # imported last: matplotlib costs a second
 
-    return {"http": http.picture(kept["http"]), "growth": growth.picture(kept["growth"])}
+    return {"http": pictures.picture(kept["http"])}
 
 
 def main() -> None:

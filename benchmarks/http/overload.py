@@ -20,8 +20,7 @@ import httpx
 from benchmarks.http.cases import CASES, ECHO, plan
 from benchmarks.http.servers import CLIENT_CORE, Server, started
 from benchmarks.http.turns import expect_two_cores
-from benchmarks.machine import machine
-from benchmarks.memory import resident_mb
+from benchmarks.machine import machine, resident_mb
 from benchmarks.tables import Json, keep, out_option, parser_of
 from simulator_client.load import measure
 from simulator_client.load_progress import Silent

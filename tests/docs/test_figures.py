@@ -1,21 +1,33 @@
-"""Pages of measurements have the figures that are kept in benchmarks/results."""
+"""The pages with measurements show the figures of benchmarks/results."""
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from benchmarks import recovery, scoring
 from benchmarks.http import document as http
 from benchmarks.learning import document as learning
 from benchmarks.learning import published
+from benchmarks.tables import PERFORMANCE, RESULTS, Cells, Json, markdown, rewritten
+
+PUBLISHED: dict[str, Callable[[Json], dict[str, Cells]]] = {
+    "scoring": scoring.tables,
+    "recovery": recovery.tables,
+}
 
 
 def test_the_page_on_performance_has_the_kept_figures() -> None:
-    text = http.PAGE.read_text()
-    assert len(http.PART.findall(text)) == text.count("<!-- figures ") > 0
+    text = PERFORMANCE.read_text()
     assert http.rewritten(text, http.results()) == text
-    for name in re.findall(r"\(pictures/(\S+)\)", text):
-        assert (http.PICTURES / name).exists()
+    found = set(http.PARTS)
+    for benchmark, tables in PUBLISHED.items():
+        for name, cells in tables(json.loads((RESULTS / f"{benchmark}.json").read_text())).items():
+            assert rewritten(text, name, markdown(cells)) == text
+            found.add(name)
+    assert found == set(re.findall("<!-- figures (.+) -->", text))
 
 
 @pytest.mark.parametrize("path", learning.PAGES, ids=lambda path: path.name)

@@ -1,1 +1,0 @@
-"""Instructions that a request takes of the processor: python -m benchmarks.instructions."""

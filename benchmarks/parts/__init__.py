@@ -1,1 +1,0 @@
-"""What a service does beside answering requests, and what it costs."""
