@@ -22,8 +22,8 @@ from unittest import mock
 import httpx
 
 from service.cli.program import main
-from tests.support.local import PATIENCE_S
 from tests.support.process import as_it_was, unmeasured
+from tests.support.service import PATIENCE_S
 from tests.support.warm import Warm
 
 START_S = 60.0

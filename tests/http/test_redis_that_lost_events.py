@@ -13,9 +13,8 @@ from service.log.stores.redis_scripts import EXPERIMENTS, key_of
 from service.maintenance.audit import audit_store
 from service.state.events import ArmRemoved, encode_event
 from tests.http.test_log_that_lost_events import LOSSES, learned, teach
-from tests.support.local import UNTIL_S
 from tests.support.redis_server import RedisServer, redis_server
-from tests.support.service import Wire, serving
+from tests.support.service import UNTIL_S, Wire, serving
 
 pytestmark = pytest.mark.process
 

@@ -1,7 +1,7 @@
-"""A connection of the service's own protocol without a socket: bytes in, bytes out."""
+"""A connection of the service's protocol without a socket: bytes in, bytes out."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 import httpx
@@ -9,13 +9,13 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from service.http.bounded import BoundedProtocol, protocol
-from tests.support.local import URL, LocalService
+from tests.support.service import URL, Wire
 
 T = TypeVar("T")
 
 
 class Run(Protocol):
-    """Lets a loop go on until something is done."""
+    """Run a loop until a coroutine is done."""
 
     def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
 
@@ -25,7 +25,7 @@ END = b"\r\n\r\n"
 
 
 class _Transport(asyncio.Transport):
-    """Keeps what is written."""
+    """A transport that keeps the written bytes."""
 
     def __init__(self, peer: str) -> None:
         super().__init__({"peername": (peer, 1), "sockname": ("127.0.0.1", 2)})
@@ -61,7 +61,7 @@ class _Transport(asyncio.Transport):
 
 
 class Connection:
-    """A client's connection to an application under uvicorn, on the loop that `run` is of."""
+    """A client's connection to an application under uvicorn, on the loop of `run`."""
 
     def __init__(self, app: Any, http: Any, run: Run, peer: str = "127.0.0.1") -> None:
         self._run = run
@@ -83,7 +83,7 @@ class Connection:
         self.protocol: BoundedProtocol = run(connect())
 
     def send(self, data: bytes) -> None:
-        """Bytes of a client, as the loop would hand them over."""
+        """Hand over bytes of a client, as the loop would."""
 
         async def give() -> None:
             self.protocol.data_received(data)
@@ -91,7 +91,7 @@ class Connection:
         self._run(give())
 
     def receive(self) -> httpx.Response:
-        """The next whole answer."""
+        """Return the next whole answer."""
         return self._run(self._receive())
 
     async def _receive(self) -> httpx.Response:
@@ -102,42 +102,29 @@ class Connection:
         return answer
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """One request and its answer."""
+        """Send one request and return its answer."""
         self.send(head(path, len(body), headers) + body)
         return self.receive()
-
-    def ask_all(self, requests: Sequence[bytes]) -> None:
-        """One after another, each answered with 200, and nothing else done: for counting."""
-
-        async def ask() -> None:
-            for request in requests:
-                self.transport.written.clear()
-                self.protocol.data_received(request)
-                await self.transport.written.wait()
-                answer, self.transport.sent = self.transport.sent, b""
-                assert answer.startswith(b"HTTP/1.1 200 "), answer
-
-        self._run(ask())
 
 
 class Plug(Connection):
     """A client's connection to a service, on its loop."""
 
-    def __init__(self, wire: LocalService) -> None:
+    def __init__(self, wire: Wire) -> None:
         super().__init__(
             wire.app, protocol(wire.services.connections, wire.services.shedding), wire.run
         )
 
 
 def head(path: str, length: int, headers: Mapping[str, str], method: str = "POST") -> bytes:
-    """Up to the body of a request."""
+    """Return a request up to its body."""
     fields = {"Host": "forage", **headers, "Content-Length": str(length)}
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode()
 
 
 def _whole(data: bytes) -> tuple[httpx.Response, bytes] | None:
-    """The first answer of what was sent, and the rest."""
+    """Return the first whole answer and the bytes after it."""
     start = data.find(END) + len(END)
     if start < len(END):
         return None

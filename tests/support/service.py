@@ -1,16 +1,18 @@
-"""A service in this process, asked over its wire. Every answer is held to the OpenAPI document."""
+"""A service in this process. Each of its answers is checked against the OpenAPI document."""
 
+import asyncio
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
+from fastapi import FastAPI
 
-from service.app import assemble
+from service.app import assemble, open_services
 from service.http.application import create_app
 from service.http.scope import PROBES
 from service.http.services import Services
@@ -18,9 +20,14 @@ from service.log.stores import Store
 from service.log.stores.memory import MemoryStore
 from service.settings import Settings
 from tests.support.clock import SetClock, VirtualClock, clock_of_loop, unhurried
-from tests.support.local import LocalService, local
 
+T = TypeVar("T")
 Json = dict[str, Any]
+
+URL = "http://forage"
+UNTIL_S = 60.0
+PATIENCE_S = 60.0
+"""A decision waits this long for the log: on a busy machine any log stands still for a moment."""
 
 SHOP = Path(__file__).parents[1] / "http" / "shop.toml"
 SECRET = b"a secret of 16 bytes or more"
@@ -98,13 +105,53 @@ async def _check(response: httpx.Response) -> None:
         expect_problem(response, response.status_code)
 
 
-class Wire(LocalService):
-    """A service whose every answer is checked, and what most tests ask of it."""
+class Wire:
+    """A service in this process and a client that checks its every answer.
+
+    Nothing runs between requests: time passes in `sleep`.
+    """
+
+    def __init__(self, runner: asyncio.Runner, services: Services, app: FastAPI) -> None:
+        self._runner = runner
+        self.services, self.app = services, app
+        self.client = self.connect()
 
     def connect(self, **options: Any) -> httpx.AsyncClient:
-        client = super().connect(**options)
-        client.event_hooks = {"response": [_check]}
-        return client
+        transport = httpx.ASGITransport(self.app, **options)
+        hooks = {"response": [_check]}
+        return httpx.AsyncClient(transport=transport, base_url=URL, event_hooks=hooks)
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def wait() -> T:
+            return await work
+
+        return self._runner.run(wait())
+
+    def sleep(self, seconds: float) -> None:
+        self.run(asyncio.sleep(seconds))
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Let time pass until a condition holds; fail after UNTIL_S."""
+        loop = self._runner.get_loop()
+        deadline = loop.time() + UNTIL_S
+        while not true():
+            assert loop.time() < deadline
+            self.sleep(0.01)
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return self.run(self.client.request(method, path, **options))
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, json: Any = None, **options: Any) -> httpx.Response:
+        return self.request("POST", path, json=json, **options)
+
+    def put(self, path: str, json: Any = None, **options: Any) -> httpx.Response:
+        return self.request("PUT", path, json=json, **options)
+
+    def delete(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("DELETE", path, **options)
 
     @property
     def clock(self) -> SetClock:
@@ -158,17 +205,33 @@ class Wire(LocalService):
 def serving(
     log: Store | None = None, clock: SetClock | None = None, **settings: Any
 ) -> Iterator[Wire]:
-    """A service of the shop (shop.toml), as `local` makes it.
+    """Run a service of the shop (shop.toml) on `log`, or else on the store of the settings.
 
-    Where the log is in memory, the service runs in virtual time, unless it is given a clock of the
-    host: then its event loop is a usual one, with threads.
+    By default the store is in memory. Then the service runs in virtual time, unless it is given a
+    clock of the host: with that its event loop is a usual one, with threads. A passing second alone
+    does nothing to a service.
     """
     in_memory = isinstance(log, MemoryStore) or (log is None and "store" not in settings)
     clock = clock or (VirtualClock() if in_memory else SetClock())
     loop = clock.loop if isinstance(clock, VirtualClock) and in_memory else None
-    chosen = {"experiments": [SHOP], **settings}
-    with unhurried(), local(Wire, log, clock=clock, rng=clock.rng, loop=loop, **chosen) as wire:
-        yield wire
+    chosen: dict[str, Any] = {
+        "store": "memory://",
+        "experiments": [SHOP],
+        "expiry_seconds": 3600.0,
+        "allowed_hosts": ["forage"],  # of URL
+        "select_log_seconds": PATIENCE_S,
+        **settings,
+    }
+    with unhurried(), asyncio.Runner(loop_factory=loop) as runner:
+        stack = AsyncExitStack()
+        opening = open_services(Settings(**chosen), log, clock=clock, rng=clock.rng)
+        services = runner.run(stack.enter_async_context(opening))
+        try:
+            wire = Wire(runner, services, create_app(services))
+            stack.push_async_callback(wire.client.aclose)
+            yield wire
+        finally:
+            runner.run(stack.aclose())
 
 
 def virtual_services(settings: Settings, store: Store, rng: Random | None = None) -> Services:
