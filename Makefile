@@ -90,7 +90,7 @@ e2e: $(VENV)/.docs  ## Drive demo and console in a real Chromium (ten minutes; o
 # the figures in benchmarks/results; docs/pictures/README.md says how to measure these anew.
 pictures: $(VENV)/.docs  ## Make every picture of README and docs anew (three minutes; needs a Chromium)
 	sed -f .ci/dark.sed docs/pictures/architecture.svg > docs/pictures/architecture-dark.svg
-	$(BIN)/python -m benchmarks.learning.document
+	$(BIN)/python -m benchmarks.learning.publish
 	$(BIN)/python -m benchmarks.http.document
 	$(BIN)/python -m tests.e2e.pictures
 

@@ -55,16 +55,18 @@ def conclude(name: str, results: Json, tables: Mapping[str, Cells], *, publish: 
 
 
 def keep(results: Json, path: Path) -> None:
-    """Write results as JSON: a line for each entry of the first two levels."""
+    """Write results as JSON: a line for each entry of the first two levels of objects."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(compact(results) + "\n")
+    path.write_text(_compact(results, levels=2) + "\n")
 
 
-def compact(value: Any, levels: int = 2) -> str:
-    """JSON with a line for each entry of the first `levels` levels of objects."""
-    if not levels or not isinstance(value, dict) or not value:
+def _compact(value: Any, levels: int) -> str:
+    nested = isinstance(value, dict) and any(
+        isinstance(each, dict | list) for each in value.values()
+    )
+    if not levels or not nested:
         return json.dumps(value)
-    entries = (f"{json.dumps(key)}: {compact(each, levels - 1)}" for key, each in value.items())
+    entries = (f"{json.dumps(key)}: {_compact(each, levels - 1)}" for key, each in value.items())
     return "{\n" + ",\n".join(entries) + "\n}"
 
 

@@ -1,8 +1,8 @@
-"""Forage's policies and other libraries on the same visits: python -m benchmarks.learning.
+"""Our policies and other libraries on the same visits: python -m benchmarks.learning.
 
-A run that OUT holds already is not played again, so a comparison that was stopped goes on, and one
-with more agents or streams plays those alone. Runs of our policies are those of the code they were
-played with: --fresh plays the asked ones anew.
+A run that OUT holds already is not played again, unless the service's code or the settings of the
+policy changed. So a stopped comparison continues, and one with more agents or streams plays only
+those.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -19,9 +20,12 @@ from typing import Any, Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
 
 from benchmarks.learning.peers import PEERS, LeftOut
-from benchmarks.learning.runs import Case, Record, Run, code, settings_of
-from benchmarks.learning.tables import Standing, summary, text
+from benchmarks.learning.publish import publish
+from benchmarks.learning.runs import Case, Record, Run, origin_of
+from benchmarks.learning.standing import Standing
+from benchmarks.tables import parser_of
 from simulator_client.errors import UsageError
+from simulator_client.summary import table
 from simulator_client.worlds import make_world
 
 OUT: Final = Path("out/learning")
@@ -36,11 +40,8 @@ POLICIES: Final = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog="python -m benchmarks.learning",
-        description="Learning compared on the same visits: our policies and other libraries.",
-    )
+    """Make the parser of the command line."""
+    top = parser_of("learning", __doc__)
     top.add_argument("--world", choices=WORLDS, default="zooplus", help="default: zooplus")
     top.add_argument(
         "--data", type=Path, nargs="+", default=[], metavar="FILE",
@@ -65,12 +66,13 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--policy-file", type=Path, metavar="FILE", help="JSON or TOML: settings by policy name"
     )
-    top.add_argument("--fresh", action="store_true", help="play again what OUT holds already")
-    top.add_argument("--json", type=Path, metavar="PATH", help="write every figure there")
     top.add_argument(
         "--out", type=Path, default=OUT, metavar="DIR",
-        help=f"runs and report.html; default: {OUT}",
+        help=f"runs, and figures and plot of each case; default: {OUT}",
     )  # fmt: skip
+    top.add_argument(
+        "--publish", action="store_true", help="replace these agents in docs/policies.md"
+    )
     return top
 
 
@@ -80,12 +82,12 @@ def _names(text: str) -> list[str]:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def cases(asked: argparse.Namespace) -> Iterator[Case]:
-    """What is to be played. Raises UsageError."""
+    """Yield the asked cases. Raises UsageError."""
     worlds = WORLDS[:-1] if asked.world == "all" else (asked.world,)
     if asked.world == "classification" and not asked.data:
         raise UsageError("world classification needs --data FILE, a CSV with a header")
@@ -104,27 +106,26 @@ def cases(asked: argparse.Namespace) -> Iterator[Case]:
 
 
 def runs_of(standing: Standing, asked: argparse.Namespace, own: dict[str, Any]) -> list[Run]:
-    """Every run of a case; who does not fit is noted."""
-    case, runs = standing.case, []
-    seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
-    world = case.make()
+    """Return every run of a case; note the agents that cannot play. Raises UsageError."""
+    case, world, runs = standing.case, standing.case.make(), []
     policies = asked.policies if asked.policies is not None else list(own) or POLICIES
-    for policy in policies:
-        try:
-            settings = settings_of(world, policy, own)
-        except LeftOut as why:
-            standing.leave_out(policy, why)
-        else:
-            runs += [Run(case, policy, seed, settings) for seed in seeds]
     peers = PEERS if asked.peers is None else asked.peers
     if unknown := [peer for peer in peers if peer not in PEERS]:
         raise UsageError(f"unknown peer {unknown[0]!r}; known: {', '.join(PEERS)}")
-    return runs + [Run(case, peer, seed, None) for peer in peers for seed in seeds]
+    for agent in [*policies, *peers]:
+        try:
+            origin = origin_of(world, agent, own)
+        except LeftOut as why:
+            standing.leave_out(agent, why)
+        else:
+            seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+            runs += [Run(case, agent, seed, origin) for seed in seeds]
+    return runs
 
 
 def play(runs: list[Run], out: Path, jobs: int) -> Iterator[tuple[Run, Record | BaseException]]:
-    """Play runs side by side, each given back as it ends, or what ended it."""
-    # Spawned: a forked child would inherit BLAS in the middle of whatever it did.
+    """Play runs in parallel; yield each with its record, or with the error that ended it."""
+    # Spawned: a forked child could inherit BLAS in the middle of its work.
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
     try:
         waiting: dict[Future[Record], Run] = {pool.submit(run.play, out): run for run in runs}
@@ -135,48 +136,57 @@ def play(runs: list[Run], out: Path, jobs: int) -> Iterator[tuple[Run, Record | 
 
 
 def compare(asked: argparse.Namespace) -> list[Standing]:
-    """Play what is asked for and not there yet. Raises UsageError."""
+    """Play the asked runs that OUT does not hold. Raises UsageError."""
     own = _settings(asked.policy_file)
     standings = {case.name: Standing(case) for case in cases(asked)}
     runs = [run for standing in standings.values() for run in runs_of(standing, asked, own)]
-    records = [None if asked.fresh else run.found(asked.out) for run in runs]
-    known = [(run, record) for run, record in zip(runs, records, strict=True) if record]
-    if known:
-        print(f"{len(known)} of {len(runs)} runs are in {asked.out} already")
-    if stale := sum(record["code"] not in (None, code()) for _, record in known):
-        print(f"{stale} of them are of our policies in other code; --fresh plays them anew")
-    for run, record in known:
-        standings[run.case.name].add(record)
-    left = [run for run, record in zip(runs, records, strict=True) if not record]
+    played: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    left = []
+    for run in runs:
+        if record := run.found(asked.out):
+            played[run.case.name, run.agent].append(record)
+        else:
+            left.append(run)
+    if len(left) < len(runs):
+        print(f"{asked.out} has {len(runs) - len(left)} of {len(runs)} runs already")
     for number, (run, result) in enumerate(play(left, asked.out, asked.jobs), 1):
-        standing = standings[run.case.name]
         if isinstance(result, BaseException):
-            standing.leave_out(run.agent, result)
+            standings[run.case.name].leave_out(run.agent, result)
             continue
-        standing.add(result)
-        told = f"{result['figures']['relative_regret']:.2f}% of uniform's regret"
-        seconds = f"{result['figures']['seconds']:.1f} s"
-        print(
-            f"{number}/{len(left)} {run.case.name} {run.agent} {run.seed}: {told}, {seconds}",
-            flush=True,
-        )
+        played[run.case.name, run.agent].append(result)
+        figures = result["figures"]
+        told = f"{figures['relative_regret']:.2f}% of uniform's regret, {figures['seconds']:.1f} s"
+        print(f"{number}/{len(left)} {run.case.name} {run.agent} {run.seed}: {told}", flush=True)
+    for (case, _), records in played.items():
+        standings[case].add(records)
     return list(standings.values())
 
 
+def report(standing: Standing, out: Path) -> None:
+    """Print a case, and write its figures and its plot."""
+    from benchmarks.learning.pictures import draw  # matplotlib costs a second
+
+    print(f"\n{standing.case.title}")
+    if standing.entries:
+        print(f"{table(standing.cells)}\n{standing.verdict}")
+        standing.write(out / f"{standing.case.name}.json", standing.ranked)
+        draw(standing, picture := out / f"{standing.case.name}.png")
+        print(picture)
+    for agent, why in standing.left_out.items():
+        print(f"left out: {agent}: {why}")
+
+
 def main() -> None:
+    """Play, print, and publish if asked."""
     asked = parser().parse_args()
     try:
         standings = compare(asked)
     except UsageError as error:
         sys.exit(f"error: {error}")
     for standing in standings:
-        print("\n" + text(standing))
-    if asked.json:
-        asked.json.write_text(json.dumps(summary(standings), indent=2) + "\n")
-    if any(standing.runs for standing in standings):
-        from benchmarks.learning.pictures import write  # matplotlib costs a second
-
-        print(f"\n{write(standings, asked.out / 'report.html')}")
+        report(standing, asked.out)
+    if asked.publish:
+        publish(standings)
     sys.exit(any(standing.failed for standing in standings))
 
 

@@ -1,7 +1,7 @@
-"""A policy of ours in a world, in this process, through the code that serves.
+"""One of our policies in a world, in this process.
 
-Everything that decides and learns is the service's own: schema, `decide`, the rules of settlement,
-the fold, the trainer. What is left out is the wire, the token and the disk.
+It decides and learns with the service's code: schema, `decide`, the rules of settlement, the fold,
+the trainer. The wire, the token and the disk are left out.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from benchmarks.learning.course import Chance, Course, play
+from benchmarks.learning.course import Chance
 from service.bandits.policies.candidates import Candidates
 from service.definition.experiment import Definition
 from service.log.stores import Store
@@ -30,15 +30,14 @@ from service.state.events import (
 )
 from service.state.fold import State, changes_due
 from service.state.learner import Learner
-from simulator_client.worlds import World
 
 EXPERIMENT = "bench"
 
 
 class Log:
-    """An experiment's events in memory; to the trainer, the store that it reads them from.
+    """An experiment's events in memory, which the trainer reads as from a store.
 
-    An event is encoded when it is first read: most runs never train.
+    Events are encoded when they are first read: most runs never train.
     """
 
     def __init__(self) -> None:
@@ -46,19 +45,19 @@ class Log:
         self._records: list[Record] = []
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
-        """As `Store.read`."""
+        """Read as `Store.read` does."""
         stop = min(after + limit, len(self.events))
         for position in range(len(self._records) + 1, stop + 1):
             self._records.append(Record(position, encode_event(self.events[position - 1])))
         return self._records[after:stop]
 
     async def marks(self, experiment: str, identities: Sequence[str]) -> dict[str, Mark]:
-        """It has none: nothing is skipped."""
+        """Return no marks: no event is skipped."""
         return {}
 
 
 class Forage:
-    """An experiment of one policy, its state and its log: an `Agent`."""
+    """An `Agent`: an experiment of one policy, with its state and its log."""
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
         parsed = Definition.model_validate(definition).completed()
@@ -79,7 +78,7 @@ class Forage:
         return self.state.learners[self._policy]
 
     def show(self, request: Mapping[str, Any], chance: Chance) -> list[str]:
-        """What POST /select shows."""
+        """Choose as POST /select does."""
         self._context = self.state.schema.encode_context(request["context"])
         self._candidates = self._of(request.get("arms"))
         top_k = request.get("top_k", 1)
@@ -102,7 +101,7 @@ class Forage:
         return Settled(arm, reward, self._row(arm))
 
     def settle(self, feedback: Mapping[str, Any], chance: Chance) -> None:
-        """What POST /reward does, and the training that falls due with it."""
+        """Learn as POST /reward does, and train if that is due."""
         rewards = rewards_of(feedback, list(self._shown), self.state.definition)
         self._append(
             Rewarded(
@@ -123,15 +122,15 @@ class Forage:
             self._append(change)
 
     def _train(self) -> None:
-        """What trainer and service do between them, while no reward comes in."""
-        import torch  # two seconds that linear policies need not wait
+        """Train, hand over and activate a version, as trainer and service do together."""
+        import torch  # costs two seconds, and linear policies never train
 
         from service.training.trainer import train
 
         torch.set_num_threads(1)
         learner = self.learner
         artifact = asyncio.run(train(cast(Store, self.log), self.state, learner))
-        assert artifact is not None, "what is due is trained"
+        assert artifact is not None
         meta = read_meta(artifact)
         self._append(
             VersionStaged(
@@ -155,16 +154,11 @@ class Forage:
             )
         )
 
-    def smallest_eigenvalue(self) -> float | None:
-        """Of the active head's A."""
-        head = self.learner.active.head
-        return None if head is None else float(head.health().smallest_eigenvalue)
-
 
 def rewards_of(
     feedback: Mapping[str, Any], shown: list[str], definition: Definition
 ) -> dict[str, float]:
-    """Reward by arm, by the rules that hold at POST /reward."""
+    """Return the reward of each arm by the rules of POST /reward."""
     outcome = settlement.RewardRequest(
         "",
         reward=feedback.get("reward"),
@@ -173,11 +167,3 @@ def rewards_of(
         clicked=feedback.get("clicked"),
     )
     return settlement._rewards(outcome, shown, definition.reward)
-
-
-def run(
-    world: World[Any], policy: str, settings: Mapping[str, Any] | None, seed: int, visits: int
-) -> Course:
-    """The course of a policy; settings: those its name stands for, where left out."""
-    own = None if settings is None else {policy: settings}
-    return play(world, Forage(world.definition([policy], own)), seed, visits)

@@ -1,4 +1,4 @@
-"""The table of peers: what people use today, and what is easily built, behind one interface."""
+"""The peers: libraries in use today, and what a tutorial builds, behind one interface."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ __all__ = ["PEERS", "Guest", "LeftOut", "guest"]
 
 @dataclass(frozen=True)
 class Entry:
-    """How a peer is made.
+    """A peer.
 
-    package   its distribution; None: it is written here from its formulas
-    told      it knows what the others have to learn: a mark, no competitor
+    package   its distribution; None: written here from its formulas
+    informed  it knows the structure that others have to learn: a mark, no competitor
     """
 
     make: Callable[[Problem], Peer]
     package: str | None = None
-    told: bool = False
+    informed: bool = False
 
     @property
     def release(self) -> str:
-        """What plays. Raises LeftOut where it is not installed."""
+        """The package and version that plays. Raises LeftOut if it is not installed."""
         if self.package is None:
             return "from its formulas"
         try:
@@ -54,13 +54,13 @@ PEERS: Final[dict[str, Entry]] = {
     "book_linucb_disjoint": Entry(DisjointLinUcb),
     "book_neural_linucb": Entry(NeuralLinUcb),
     "book_neural_ucb": Entry(NeuralUcb),
-    "tabular_thompson": Entry(TabularThompson, told=True),
+    "tabular_thompson": Entry(TabularThompson, informed=True),
     "uniform": Entry(Uniform),
 }
 
 
 def guest(world: World[Any], name: str, seed: int) -> Guest:
-    """A peer, ready to play. Raises LeftOut."""
+    """Return a peer, ready to play. Raises LeftOut."""
     entry = PEERS[name]
     assert entry.release
     return Guest(world, entry.make, seed)

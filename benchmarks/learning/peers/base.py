@@ -1,4 +1,4 @@
-"""What a peer is told and asked: two verbs over encoded features."""
+"""The interface of a peer: two verbs over encoded features."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ Indexes = npt.NDArray[np.intp]
 
 
 class LeftOut(Exception):
-    """Why a peer does not play in a world, in a line."""
+    """An agent cannot play in a world; the message says why."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is known of a world before the first visit.
+    """A world as known before the first visit.
 
     arms, rows   the catalogue: ids, and encoded features (K, columns)
     context      columns of an encoded context: numbers standardised, categories one-hot
-    seed         of whatever the peer draws by itself
+    seed         of the peer's own draws
     """
 
     world: str
@@ -39,7 +39,7 @@ class Problem:
 
     @property
     def slates(self) -> bool:
-        """Whether a request names some arms of the catalogue and wants several shown."""
+        """Whether a request names some arms of the catalogue and shows several."""
         return self.world == "ranking"
 
     @property
@@ -49,8 +49,8 @@ class Problem:
         return arm if self.slates else self.context + arm
 
     def inputs(self, context: Array, arms: Indexes) -> Array:  # (n, columns)
-        """What a net is given, a row an arm: context and arm side by side; in the ranking world
-        the product of the two embeddings, as our policies are given it."""
+        """Return a row for each arm: context and arm side by side. In the ranking world it is the
+        product of the two embeddings, which our policies get too."""
         rows = self.rows[arms]
         if self.slates:
             product: Array = rows * context
@@ -59,18 +59,17 @@ class Problem:
 
 
 class Peer(Protocol):
-    """A learner that is given everything our policies are given."""
+    """A learner that gets everything our policies get."""
 
     def choose(self, context: Array, arms: Indexes, size: int, rng: Random) -> list[int]:
-        """`size` of the arms (rows of the catalogue), best first. rng: the visit's own."""
+        """Choose `size` of the arms (rows of the catalogue), best first. rng: of the visit."""
 
     def learn(self, context: Array, rewards: Sequence[tuple[int, float]]) -> None:
-        """Rewards by arm, of those shown last in this context."""
+        """Learn rewards by arm, of the arms that were shown last in this context."""
 
 
 class Guest:
-    """A peer in a world: an `Agent`. Requests are encoded, and rewards settled, as the service
-    does it."""
+    """An `Agent` around a peer, which encodes requests and settles rewards as the service does."""
 
     def __init__(self, world: World[Any], make: Callable[[Problem], Peer], seed: int) -> None:
         self._definition = Definition.model_validate(world.definition(["random"]))
@@ -91,7 +90,7 @@ class Guest:
         )
 
     def show(self, request: Mapping[str, Any], chance: Chance) -> list[str]:
-        """The peer's choice."""
+        """Return the peer's choice."""
         self._context = self._schema.encode_context(request["context"])
         named = request.get("arms")
         arms = self._all if named is None else np.array([self._row_of[arm] for arm in named])
@@ -101,19 +100,15 @@ class Guest:
         return self._shown
 
     def settle(self, feedback: Mapping[str, Any], chance: Chance) -> None:
-        """The peer learns of the arms that our policies would learn of."""
+        """Let the peer learn the rewards that our policies would learn."""
         rewards = rewards_of(feedback, self._shown, self._definition)
         self._peer.learn(
             self._context, [(self._row_of[arm], reward) for arm, reward in rewards.items()]
         )
 
-    def smallest_eigenvalue(self) -> float | None:
-        """Peers are not looked into."""
-        return None
-
 
 def top(scores: Array, arms: Indexes, size: int, rng: Random) -> list[int]:
-    """The `size` arms of the highest scores, best first; equal scores in random order."""
+    """Return the `size` arms of the highest scores, best first; ties in random order."""
     if size == 1:
         tied = np.flatnonzero(scores == scores.max())
         return [int(arms[tied[rng.randrange(len(tied))]])]

@@ -27,11 +27,13 @@ class Uniform:
 
 
 class DisjointLinUcb:
-    """LinUCB with a ridge regression an arm over the context (Li et al. 2010, algorithm 1)."""
+    """LinUCB with a ridge regression of the context for each arm (Li et al. 2010, algorithm 1)."""
 
     def __init__(self, problem: Problem) -> None:
         if problem.slates:
-            raise LeftOut(f"a model an arm: most of {len(problem.arms):,} arms are never shown")
+            raise LeftOut(
+                f"one model for each arm: most of {len(problem.arms):,} arms are never shown"
+            )
         count, width = len(problem.arms), problem.context
         self._inverse = np.tile(np.eye(width) / RIDGE, (count, 1, 1))
         self._b = np.zeros((count, width))
@@ -54,12 +56,12 @@ class TabularThompson:
     """Beta-Bernoulli Thompson sampling that knows the structure: contexts of equal features share
     their counts, and so do arms (Thompson 1933; Chapelle & Li 2011, algorithm 2).
 
-    What nobody is told in advance in a new shop; a mark for what knowing it would be worth.
+    Nobody knows this structure in a new shop; the peer shows its worth.
     """
 
     def __init__(self, problem: Problem) -> None:
         if problem.world != "zooplus":
-            raise LeftOut("knows the cells of Zooplus alone")
+            raise LeftOut("knows the structure of Zooplus only")
         _, self._cell = np.unique(problem.rows, axis=0, return_inverse=True)
         self._cell = self._cell.reshape(-1)
         self._counts: dict[bytes, Array] = {}

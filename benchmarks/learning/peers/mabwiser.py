@@ -1,4 +1,4 @@
-"""MABWiser's contextual policies: a ridge regression an arm over the context."""
+"""MABWiser's contextual policies: a ridge regression of the context for each arm."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,13 +14,13 @@ from service.definition.features import Array
 class MabWiser:
     """LinUCB or LinTS with MABWiser's defaults (alpha 1), over a constant and the context.
 
-    Before the first reward it cannot answer; any arm, equally likely, is shown then.
+    It cannot answer before the first reward; until then the choice is uniform.
     """
 
     def __init__(self, problem: Problem, policy: Literal["LinUCB", "LinTS"]) -> None:
         if problem.slates:
-            raise LeftOut("chooses one arm, and among all its arms, not those of a request")
-        mab = import_module("mabwiser.mab")  # installed with the extra `bench` alone
+            raise LeftOut("chooses one arm, from all arms and not those of a request")
+        mab = import_module("mabwiser.mab")  # only the extra `bench` installs it
         rule = getattr(mab.LearningPolicy, policy)(alpha=1.0)
         self._mab = mab.MAB(
             arms=list(range(len(problem.arms))), learning_policy=rule, seed=problem.seed

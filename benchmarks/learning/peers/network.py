@@ -1,4 +1,4 @@
-"""A small ReLU network with one output, learned by Adam: what the neural baselines share."""
+"""A small ReLU network with one output, learned by Adam, for the neural baselines."""
 
 from itertools import pairwise
 from typing import Final
@@ -33,11 +33,11 @@ class Network:
         return [*self._weights, *self._biases]
 
     def features(self, x: Array32) -> Array32:  # (n, inputs) -> (n, HIDDEN[-1])
-        """phi, what the last layer sees."""
+        """Return phi, the input of the last layer."""
         return self._layers(x)[-1]
 
     def output(self, phi: Array32) -> Array32:  # (n, HIDDEN[-1]) -> (n,)
-        """g of phi."""
+        """Return g of phi."""
         out: Array32 = (phi @ self._weights[-1] + self._biases[-1])[:, 0]
         return out
 
@@ -48,7 +48,7 @@ class Network:
         return layers
 
     def fit_output(self, x: Array32, rewards: Array32) -> None:
-        """One step down the squared error of g."""
+        """Take one step down the squared error of g."""
         layers = self._layers(x)
         error: Array32 = (self.output(layers[-1]) - rewards)[:, None] * np.float32(2 / len(x))
         self._step(
@@ -57,14 +57,14 @@ class Network:
         )
 
     def fit_features(self, x: Array32, rewards: Array32, theta: Array32) -> None:
-        """One step down the squared error of phi^T theta, theta held."""
+        """Take one step down the squared error of phi^T theta; theta stays."""
         layers = self._layers(x)
         error: Array32 = (layers[-1] @ theta - rewards)[:, None] * np.float32(2 / len(x))
         nothing = np.zeros_like(self._weights[-1]), np.zeros_like(self._biases[-1])
         self._step(*self._backward(layers, error * theta), nothing)
 
     def _backward(self, layers: list[Array32], signal: Array32) -> list[tuple[Array32, Array32]]:
-        """Gradients of the hidden layers' weights and biases. signal: of the loss in phi."""
+        """Return gradients of the hidden weights and biases. signal: of the loss in phi."""
         gradients = []
         for index in reversed(range(len(HIDDEN))):
             signal = signal * (layers[index + 1] > 0)
@@ -73,7 +73,7 @@ class Network:
         return gradients[::-1]
 
     def _step(self, *gradients: tuple[Array32, Array32]) -> None:
-        """Kingma & Ba 2015, algorithm 1."""
+        """Take a step of Adam (Kingma & Ba 2015, algorithm 1)."""
         self._steps += 1
         rate = LEARNING_RATE * np.sqrt(1 - BETA_2**self._steps) / (1 - BETA_1**self._steps)
         flat = [pair[0] for pair in gradients] + [pair[1] for pair in gradients]
@@ -86,7 +86,7 @@ class Network:
 
 
 class Replay:
-    """Everything learned of, and random batches of it."""
+    """All rewards so far, and random batches of them."""
 
     def __init__(self, inputs: int, rng: np.random.Generator) -> None:
         self._x: Array32 = np.empty((1024, inputs), np.float32)
@@ -95,7 +95,7 @@ class Replay:
         self.count = 0
 
     def add(self, x: Array32, reward: float) -> None:
-        """One reward."""
+        """Add one reward."""
         if self.count == len(self._x):
             self._x = np.concatenate([self._x, np.empty_like(self._x)])
             self._rewards = np.concatenate([self._rewards, np.empty_like(self._rewards)])
@@ -103,6 +103,6 @@ class Replay:
         self.count += 1
 
     def batch(self) -> tuple[Array32, Array32]:
-        """With replacement."""
+        """Draw a batch with replacement."""
         rows = self._rng.integers(0, self.count, min(BATCH, self.count))
         return self._x[rows], self._rewards[rows]

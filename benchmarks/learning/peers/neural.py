@@ -1,4 +1,4 @@
-"""Neural baselines as tutorials build them: the rows of `Problem.inputs` into 128-64-1."""
+"""Neural baselines as in tutorials: a net 128-64-1 over the rows of `Problem.inputs`."""
 
 from collections.abc import Sequence
 from random import Random
@@ -19,7 +19,7 @@ LINUCB_ALPHA: Final = 1.0
 
 RIDGE: Final = 1.0
 PERIOD_REWARDS: Final = 100
-"""Between the trainings of Neural-LinUCB; as many steps each (H in Xu et al. 2020)."""
+"""Between trainings of Neural-LinUCB, each of as many steps (H in Xu et al. 2020)."""
 
 
 class _Neural:

@@ -13,14 +13,14 @@ from service.definition.features import Array
 class VowpalWabbit:
     """One explorer with Vowpal Wabbit's defaults: `--cb_type mtr`, crosses of context and action.
 
-    The arm is drawn from the answered distribution and its probability goes back with the cost. A
-    slate takes its first arm so, and its others by that distribution, best first.
+    The arm is drawn from the answered distribution, and its probability goes back with the cost.
+    The other arms of a slate follow by that distribution, best first.
 
-    In the ranking world an arm's features are its product with the context, which our policies are
-    given too, in place of the crosses: regret .42 to .99 of what the 1,024 crosses come to.
+    In the ranking world an arm's features are its product with the context, as for our policies,
+    instead of the crosses: 0.42 to 0.99 of the regret with all 1,024 crosses.
 
-    unit   costs from 0 to 1, the range that `--regcb` takes costs to have, rather than -reward.
-           A cost that nobody has told yet is predicted as 0: here as the best there is
+    unit   costs from 0 to 1, the range that `--regcb` assumes, instead of -reward. An unknown cost
+           is predicted as 0, here the best one
     """
 
     def __init__(self, problem: Problem, explorer: str, *, unit: bool = False) -> None:
@@ -30,7 +30,7 @@ class VowpalWabbit:
             explorer += f" --cb_min_cost {-high:g} --cb_max_cost {-low:g}"
         crosses = "" if problem.slates else " -q ca"
         self.command = f"--cb_explore_adf {explorer} --cb_type mtr{crosses}"
-        make = import_module("vowpalwabbit").Workspace  # installed with the extra `bench` alone
+        make = import_module("vowpalwabbit").Workspace  # only the extra `bench` installs it
         self._workspace = make(f"{self.command} --quiet --random_seed {problem.seed}")
         self._problem = problem
         self._arms = {arm: _namespace("a", row) for arm, row in enumerate(problem.rows)}
@@ -54,7 +54,7 @@ class VowpalWabbit:
         return list(self._given)
 
     def learn(self, context: Array, rewards: Sequence[tuple[int, float]]) -> None:
-        # Of a slate only what was shown: 500 lines would be parsed for each of ten labels.
+        # Only the shown arms of a slate: else each of ten labels would parse 500 lines.
         offered = self._offered.tolist() if len(self._given) == 1 else list(self._given)
         for arm, reward in rewards:
             lines = [self._arms[other] for other in offered]
@@ -65,7 +65,7 @@ class VowpalWabbit:
 
 
 def _namespace(name: str, row: Array) -> str:
-    """Columns that are not 0; a 1 needs no value."""
+    """Format the columns that are not 0; a 1 needs no value."""
     features = (
         f"{name}{index}" if row[index] == 1.0 else f"{name}{index}:{row[index]:.6g}"
         for index in np.flatnonzero(row)
