@@ -50,8 +50,8 @@ def conclude(name: str, results: Json, tables: Mapping[str, Cells], *, publish: 
         print(table(cells))
     keep(results, (RESULTS if publish else OUT) / f"{name}.json")
     if publish:
-        for place, cells in tables.items():
-            rewrite(PERFORMANCE, place, markdown(cells))
+        for title, cells in tables.items():
+            rewrite(PERFORMANCE, title, markdown(cells))
 
 
 def keep(results: Json, path: Path) -> None:
