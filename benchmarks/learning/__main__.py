@@ -6,10 +6,8 @@ those.
 """
 
 import argparse
-import json
 import os
 import sys
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -27,9 +25,9 @@ from benchmarks.tables import parser_of
 from simulator_client.errors import UsageError
 from simulator_client.summary import table
 from simulator_client.worlds import make_world
+from simulator_client.worlds.policies import read_policies
 
 OUT: Final = Path("out/learning")
-WORLDS: Final = ("zooplus", "ranking", "classification", "all")
 VISITS: Final = {"zooplus": 20_000, "ranking": 5_000, "classification": 20_000}
 SHOCKED_VISITS: Final = 40_000
 POLICIES: Final = (
@@ -42,7 +40,7 @@ POLICIES: Final = (
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the command line."""
     top = parser_of("learning", __doc__)
-    top.add_argument("--world", choices=WORLDS, default="zooplus", help="default: zooplus")
+    top.add_argument("--world", choices=VISITS, default="zooplus", help="default: zooplus")
     top.add_argument(
         "--data", type=Path, nargs="+", default=[], metavar="FILE",
         help="CSV files with a column 'label', for world classification",
@@ -88,21 +86,17 @@ def _count(text: str) -> int:
 
 def cases(asked: argparse.Namespace) -> Iterator[Case]:
     """Yield the asked cases. Raises UsageError."""
-    worlds = WORLDS[:-1] if asked.world == "all" else (asked.world,)
-    if asked.world == "classification" and not asked.data:
-        raise UsageError("world classification needs --data FILE, a CSV with a header")
-    for world in worlds:
-        if world == "classification":
-            for path in asked.data:
-                rows = len(getattr(make_world(world, 0, data=path), "labels", []))
-                yield Case(world, asked.visits or min(rows, VISITS[world]), data=path)
-            continue
+    world = asked.world
+    if world == "classification":
+        if not asked.data:
+            raise UsageError("world classification needs --data FILE, a CSV with a header")
+        for path in asked.data:
+            rows = len(getattr(make_world(world, 0, data=path), "labels", []))
+            yield Case(world, asked.visits or min(rows, VISITS[world]), data=path)
+    else:
         shock_at = asked.shock_at if world == "zooplus" else None
         visits = asked.visits or (VISITS[world] if shock_at is None else SHOCKED_VISITS)
         yield Case(world, visits, asked.world_seed, shock_at)
-        if asked.world == "all" and world == "zooplus" and shock_at is None:
-            visits = asked.visits or SHOCKED_VISITS
-            yield Case(world, visits, asked.world_seed, visits // 2)
 
 
 def runs_of(standing: Standing, asked: argparse.Namespace, own: dict[str, Any]) -> list[Run]:
@@ -137,7 +131,7 @@ def play(runs: list[Run], out: Path, jobs: int) -> Iterator[tuple[Run, Record | 
 
 def compare(asked: argparse.Namespace) -> list[Standing]:
     """Play the asked runs that OUT does not hold. Raises UsageError."""
-    own = _settings(asked.policy_file)
+    own = read_policies(asked.policy_file) if asked.policy_file else {}
     standings = {case.name: Standing(case) for case in cases(asked)}
     runs = [run for standing in standings.values() for run in runs_of(standing, asked, own)]
     played: dict[tuple[str, str], list[Record]] = defaultdict(list)
@@ -188,18 +182,6 @@ def main() -> None:
     if asked.publish:
         publish(standings)
     sys.exit(any(standing.failed for standing in standings))
-
-
-def _settings(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        content = path.read_text(encoding="utf-8")
-        parse = tomllib.loads if path.suffix == ".toml" else json.loads
-        read: dict[str, Any] = parse(content)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}") from error
-    return read
 
 
 if __name__ == "__main__":
