@@ -86,12 +86,11 @@ e2e: $(VENV)/.docs  ## Drive demo and console in a real Chromium (ten minutes; o
 		"installed, and none was found: apt-get install chromium" >&2; exit 1
 	$(BIN)/python -m pytest -m browser --timeout 900 tests/e2e $(ARGS)
 
-# Screenshots come from a running service, plots of docs/policies.md and docs/performance.md from
-# the figures in benchmarks/results; docs/pictures/README.md says how to measure these anew.
+# Screenshots come from a running service, plots of docs/policies.md from the figures in
+# benchmarks/results; docs/pictures/README.md says how to measure these again.
 pictures: $(VENV)/.docs  ## Make every picture of README and docs anew (three minutes; needs a Chromium)
 	sed -f .ci/dark.sed docs/pictures/architecture.svg > docs/pictures/architecture-dark.svg
 	$(BIN)/python -m benchmarks.learning.publish
-	$(BIN)/python -m benchmarks.http.document
 	$(BIN)/python -m tests.e2e.pictures
 
 alerts:  ## Check and test the alert rules, check the dashboard's queries (needs promtool)

@@ -9,9 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
+
 from benchmarks.tables import Json
-from simulator_client.load_summary import latency_ms
-from simulator_client.load_tally import Latencies
+from simulator_client.load import histogram, record
 
 PACKAGES: Final = ("uvicorn", "uvloop", "httptools", "fastapi", "pydantic", "numpy", "redis",
                    "mabwiser", "vowpalwabbit")  # fmt: skip
@@ -57,12 +58,12 @@ def stolen_s(core: int) -> float:
     return int(fields[8]) / os.sysconf("SC_CLK_TCK") if len(fields) > 8 else 0.0
 
 
-def disk(folder: Path, seconds: float) -> Latencies:
-    """Make 80 KiB durable 250 times a second, and return how long each took.
+def disk(folder: Path, seconds: float) -> HdrHistogram:
+    """Make 80 KiB durable 250 times a second, and return the latencies in microseconds.
 
     The file has its length already, as the log has.
     """
-    found = Latencies()
+    found = histogram()
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         handle, content = file.fileno(), os.urandom(WRITE_BYTES)
         os.posix_fallocate(handle, 0, FILE_BYTES)
@@ -74,13 +75,7 @@ def disk(folder: Path, seconds: float) -> Latencies:
             os.pwrite(handle, content, place)
             os.fdatasync(handle)
             took_s = time.perf_counter() - start_s
-            found.record(took_s)
+            record(found, took_s)
             place = (place + WRITE_BYTES) % (FILE_BYTES - WRITE_BYTES)
             time.sleep(max(0.0, EVERY_S - took_s))
     return found
-
-
-def told_ms(latencies: Latencies) -> Json:
-    """Return p50, p99, p99.9 and the longest, in milliseconds."""
-    told = latency_ms(latencies)
-    return {name: told[name] for name in ("p50", "p99", "p99_9", "max")}

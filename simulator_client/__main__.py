@@ -111,9 +111,10 @@ def _showdown(options: argparse.Namespace) -> int:
 
 
 def _load(options: argparse.Namespace) -> int:
-    from simulator_client.load_command import run
+    from simulator_client.load_command import load as load_test
 
-    return run(options, options.url or [DEFAULT_URL], options.out or OUT / f"load-{new_run_id()}")
+    urls = list(options.url or [DEFAULT_URL])
+    return load_test(options, urls, options.out or OUT / f"load-{new_run_id()}")
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -112,7 +112,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=load_arguments.EXAMPLES,
         formatter_class=raw,
     )
-    load_arguments.load_options(load, DEFAULT_URL)
+    load_arguments.load_options(load)
+    _service(load)
     report = commands.add_parser(
         "report",
         help="write the page on one or more runs",
@@ -133,6 +134,7 @@ def _replay(replay: argparse.ArgumentParser) -> None:
     )
     _reported(replay)
     service = _service(replay)
+    _patience(service)
     service.add_argument(
         "--expiry-patience", type=values.seconds, default=60.0, metavar="SECONDS",
         help="how long the last rewards of a run at a rate may take to be learned, once the last "
@@ -193,6 +195,7 @@ def _showdown(showdown: argparse.ArgumentParser) -> None:
         help="the first of them (default: 1)",
     )
     service = _service(showdown)
+    _patience(service)
     service.add_argument(
         "--keep", action="store_true", help="leave the experiments of finished seeds in the service"
     )
@@ -242,35 +245,29 @@ def _played(command: argparse.ArgumentParser) -> Any:
 
 
 def _service(command: argparse.ArgumentParser) -> Any:
-    service = command.add_argument_group("where")
+    service = command.add_argument_group("service")
     service.add_argument(
-        "--url",
-        type=values.names,
-        action="extend",
-        metavar="URL",
-        help="the service; several, separated by commas or by repeating the option, are asked in "
-        f"turn (default: {DEFAULT_URL})",
-    )
-    service.add_argument(
-        "--key", type=values.key, default=os.environ.get("FORAGE_KEY") or None, metavar="KEY",
-        help="API key, of a service that asks for one; better kept in FORAGE_KEY, since options "
-        "show in the list of processes",
+        "--url", type=values.names, action="extend", metavar="URL",
+        help="of the service; several, by comma or by repeating the option, are asked in turn "
+        f"(default: {DEFAULT_URL})",
     )  # fmt: skip
     service.add_argument(
-        "--ready-within",
-        type=values.seconds,
-        default=15.0,
-        metavar="SECONDS",
-        help="how long to wait for the service at the start (default: 15)",
-    )
+        "--key", type=values.key, default=os.environ.get("FORAGE_KEY") or None, metavar="KEY",
+        help="API key, if the service asks for one; better kept in FORAGE_KEY, since the list of "
+        "processes shows options",
+    )  # fmt: skip
     service.add_argument(
-        "--training-patience",
-        type=values.seconds,
-        default=120.0,
-        metavar="SECONDS",
-        help="how long to wait for one version before going on without it (default: 120)",
-    )
+        "--ready-within", type=values.seconds, default=15.0, metavar="SECONDS",
+        help="how long to wait for the service at the start (default: 15)",
+    )  # fmt: skip
     return service
+
+
+def _patience(service: Any) -> None:
+    service.add_argument(
+        "--training-patience", type=values.seconds, default=120.0, metavar="SECONDS",
+        help="how long to wait for one version before going on without it (default: 120)",
+    )  # fmt: skip
 
 
 def _kept(command: argparse.ArgumentParser, out: str) -> Any:

@@ -111,6 +111,11 @@ class Client:
                 return None
             raise
 
+    async def experiments(self) -> list[str]:
+        """Return the names of all experiments."""
+        answer = await self._call("GET", "/experiments")
+        return [each["name"] for each in answer.body["experiments"]]
+
     async def policies(self, experiment: str) -> list[Json]:
         """The status of every policy of an experiment."""
         answer = await self._call("GET", f"{_experiment(experiment)}/policies")

@@ -7,8 +7,8 @@ from typing import Any, Final
 from simulator_client.comparison import rows
 from simulator_client.comparison_figures import draw
 from simulator_client.course import WINDOW_VISITS, Results
-from simulator_client.page import cells, note, page, pictures, section
-from simulator_client.report import CTR_NOTE, EIGENVALUE, facts_of, mode_in_words, write_page
+from simulator_client.page import cells, note, page, pictures, section, write_page
+from simulator_client.report import CTR_NOTE, EIGENVALUE, facts_of, mode_in_words
 
 FIGURES: Final = {
     "expected-ctr": (

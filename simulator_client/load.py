@@ -1,237 +1,240 @@
-"""A load test of a running service: what the options ask for, the processes, and their counts.
+"""A load test: send what a plan asks for, and count the answers.
 
-options + experiment --> Plan --> load_worker (a process or more, JSON lines) --> Tally
+At a rate, selects fall due at random (a Poisson process) whether or not earlier ones have an
+answer, and a latency counts from the due time: if the service stalls, every select that fell due
+meanwhile waited, and counts so. Without a rate, each connection sends its next request right after
+an answer.
 """
 
-import argparse
 import asyncio
-import json
 import random
-import socket
-import sys
+import select
+import selectors
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
-from urllib.parse import urlsplit
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Final
 
-from simulator_client.client import Client, Json
-from simulator_client.errors import Problem, SimulatorError, Unreachable, UsageError
-from simulator_client.load_plan import Plan
-from simulator_client.load_progress import LoadBoard, Standing
-from simulator_client.load_requests import head, rewards, selects
-from simulator_client.load_tally import Tally
+from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
-START_S: Final = 0.3  # until every process has been told when to begin
-READY_S: Final = 30.0
-LINE_BYTES: Final = 1 << 26
-CLOSED_CONNECTIONS: Final = 64
-OPEN_CONNECTIONS: Final = 256
-SHOWN_EVERY_S: Final = 1.0
+from simulator_client.load_requests import Requests, is_unlogged, token_of
+from simulator_client.wire import Answer, Lost, Origin, Pool
 
-
-class LoadClient(Client):
-    """A client that can also ask what is served."""
-
-    async def experiments(self) -> list[str]:
-        """The names of the experiments."""
-        answer = await self._call("GET", "/experiments")
-        return [each["name"] for each in answer.body["experiments"]]
+SELECT: Final = "select"
+REWARD: Final = "reward"
+ERROR: Final = "error"
+KINDS: Final = (SELECT, REWARD)
+LONGEST_US: Final = 3_600_000_000
+DIGITS: Final = 3
+REFUSED_PAUSE_S: Final = 0.1  # before a connection that was refused is tried again
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """A load test as it was asked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A load test.
 
-    plan: Plan
-    urls: tuple[str, ...]
-    experiment: str
-    policy: str | None
-    arms: int | None  # spelled out in each request; None: left out
-
-
-async def asked_load(client: LoadClient, options: argparse.Namespace) -> Load:
-    """The load test that the options describe, of the experiment that the service has.
-
-    Raises UsageError for what does not fit, Problem where the service refuses such a request.
+    connections         kept busy; at a rate, the limit of requests under way
+    rate                selects per second; None: as fast as the connections go
+    rewards_per_select  share of the decisions that get a reward, right after their answer
+    rewards_alone       decide during the warm-up, then only reward those decisions
+    timeout_s           time after which a request counts as an error, from when it was due
     """
-    if options.rewards_alone and options.rate:
-        raise UsageError("--rewards-alone goes as fast as it can; it has no --rate")
-    if options.rewards_alone and not options.warm_up:
-        raise UsageError("--rewards-alone decides during --warm-up, which is 0")
-    connections = options.connections or (OPEN_CONNECTIONS if options.rate else CLOSED_CONNECTIONS)
-    if connections < options.processes:
-        raise UsageError(f"{options.processes} processes need a connection each, or more")
-    name, definition = await _experiment(client, options.experiment)
-    if options.policy is not None and options.policy not in definition["policies"]:
-        known = ", ".join(definition["policies"])
-        raise UsageError(f"experiment {name!r} has no policy {options.policy!r}: {known}")
-    arms = list(definition["arms"]) if options.arms == "ids" else None
-    if arms == []:
-        raise UsageError(f"experiment {name!r} has no arms to spell out")
-    asked = {"experiment": name} | ({"policy": options.policy} if options.policy else {})
-    rng = random.Random(options.seed)
-    fresh = options.contexts == "fresh"
-    requests, numbered = selects(
-        client.urls[0], definition, asked, arms, rng, fresh=fresh, key=client.key
-    )
-    plan = Plan(
-        addresses=[await asyncio.to_thread(address, url) for url in client.urls],
-        selects=requests,
-        numbered=numbered,
-        reward_head=head(client.urls[0], "/reward", client.key),
-        rewards=rewards(definition),
-        connections=connections,
-        processes=options.processes,
-        warmup_s=options.warm_up,
-        seconds=options.seconds,
-        rate=options.rate,
-        spacing=options.spacing,
-        rewards_per_select=options.rewards_per_select,
-        rewards_alone=options.rewards_alone,
-        timeout_s=options.timeout,
-        seed=options.seed,
-    )
-    await _probe(client, requests[0] % 0 if numbered else requests[0])
-    return Load(plan, client.urls, name, options.policy, None if arms is None else len(arms))
+
+    origins: list[Origin]
+    requests: Requests
+    connections: int = 64
+    rate: float | None = None
+    warmup_s: float = 2.0
+    seconds: float = 10.0
+    rewards_per_select: float = 0.2
+    rewards_alone: bool = False
+    timeout_s: float = 10.0
+    seed: int = 1
 
 
-async def _experiment(client: LoadClient, name: str | None) -> tuple[str, Json]:
-    if name is None:
-        names = await client.experiments()
-        if len(names) != 1:
-            raise UsageError(f"name one with --experiment: {', '.join(names) or 'there is none'}")
-        name = names[0]
-    found = await client.get_experiment(name)
-    if found is None:
-        raise UsageError(f"the service has no experiment {name!r}")
-    return name, found["definition"]
+def histogram() -> HdrHistogram:
+    """Make a histogram of microseconds, up to an hour, to three digits."""
+    return HdrHistogram(1, LONGEST_US, DIGITS)
 
 
-async def _probe(client: LoadClient, request: str) -> None:
-    """Ask once as the test will: a request that the service refuses is told before the test."""
-    _, _, body = request.partition("\r\n\r\n")
-    answer = await client.select(json.loads(body))
-    if "decision_id" not in answer.body:
-        raise Unreachable("what answers is not Forage (no decision_id)")
+def record(latencies: HdrHistogram, seconds: float) -> None:
+    """Count a latency."""
+    latencies.record_value(min(max(1, int(seconds * 1e6)), LONGEST_US))
 
 
-def check_url(url: str) -> None:
-    """Raises UsageError for https."""
-    if urlsplit(url).scheme == "https":
-        raise UsageError(f"{url!r}: a load test speaks plain http, behind what ends TLS")
+@dataclass(slots=True)
+class Tally:
+    """The counts of a test. "Counted" requests are those that were due after the warm-up.
 
-
-def address(url: str) -> list[Any]:
-    """Family, host and port of the first address that a service listens at.
-
-    Raises Unreachable where nobody does.
+    latencies  of counted requests with a 2xx answer, and of those that timed out, by kind
+    errors     of counted requests, by kind and by status or reason (refused, timeout, ...)
+    unlogged   counted decisions that were answered before they were in the log
+    late       from the due time of a select until the client looked at it
+    seconds    answers by kind, and errors, in each second since the start
+    answered   2xx answers within the counted seconds, by kind
+    core       share of a processor core that the client used in those seconds
     """
-    where, fault = urlsplit(url), "no address"
-    try:
-        found = socket.getaddrinfo(where.hostname, where.port or 80, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise Unreachable(f"{url}: {error}") from error
-    for family, _, _, _, (host, port, *_) in found:
-        with socket.socket(family, socket.SOCK_STREAM) as tried:
-            tried.settimeout(5.0)
-            try:
-                tried.connect((host, port))
-            except OSError as error:
-                fault = str(error)
-            else:
-                return [int(family), host, port]
-    raise Unreachable(f"nobody listens at {url}: {fault}")
+
+    latencies: dict[str, HdrHistogram] = field(
+        default_factory=lambda: {kind: histogram() for kind in KINDS}
+    )
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unlogged: int = 0
+    late: HdrHistogram = field(default_factory=histogram)
+    seconds: dict[str, Counter[int]] = field(
+        default_factory=lambda: {kind: Counter() for kind in (*KINDS, ERROR)}
+    )
+    answered: Counter[str] = field(default_factory=Counter)
+    core: float = 0.0
+    counted_s: float = 0.0
+
+    def total(self, kind: str) -> int:
+        """Return the number of 2xx answers, those of the warm-up included."""
+        return self.seconds[kind].total()
 
 
-async def measure(plan: Plan, board: LoadBoard) -> Tally:
-    """Carry the plan out; what was counted, of all processes. Raises SimulatorError."""
-    processes: list[asyncio.subprocess.Process] = []
-    tally, standing = Tally(), Standing()
-    try:
-        for index in range(plan.processes):
-            process = await _started(index)
-            processes.append(process)
-            _write(process, plan.as_json())
-        for process in processes:
-            await _told(process, within_s=READY_S)
-        start = time.monotonic() + START_S
-        for process in processes:
-            _write(process, repr(start))
-        with board:
-            shown = asyncio.create_task(_show(board, standing))
-            try:
-                await asyncio.gather(
-                    *(_followed(i, each, standing, tally) for i, each in enumerate(processes))
-                )
-            finally:
-                shown.cancel()
-    finally:
-        for process in processes:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-    return tally
+def run(plan: Plan) -> Tally:
+    """Carry out a plan on an event loop whose timers are finer than a millisecond."""
+    loop = lambda: asyncio.SelectorEventLoop(FineSelector())  # noqa: E731
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(measure(plan))
 
 
-async def _started(index: int) -> asyncio.subprocess.Process:
-    pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "simulator_client.load_worker", str(index),
-        stdin=pipe, stdout=pipe, limit=LINE_BYTES,
-    )  # fmt: skip
+async def measure(plan: Plan) -> Tally:
+    """Carry out a plan on the running event loop."""
+    return await LoadTest(plan).run()
 
 
-def _write(process: asyncio.subprocess.Process, line: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(line.encode() + b"\n")
+class FineSelector(selectors.DefaultSelector):
+    """Waits by microseconds: epoll rounds a timeout up to the next millisecond."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait until a file is ready, at most `timeout` seconds."""
+        if timeout is None or timeout > 0:
+            select.select([self.fileno()], (), (), timeout)
+        return super().select(0)
 
 
-async def _told(process: asyncio.subprocess.Process, within_s: float) -> Json:
-    """The next line of a process."""
-    assert process.stdout is not None
-    try:
-        line = await asyncio.wait_for(process.stdout.readline(), within_s)
-        found: Json = json.loads(line)
-    except (TimeoutError, ValueError) as error:
-        raise SimulatorError("a process of the load test ended before its time") from error
-    return found
+class LoadTest:
+    """One run of a plan. Times are seconds of the monotonic clock."""
 
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.tally = plan, Tally()
+        self._pool = Pool()
+        self._origins = cycle(plan.origins)
+        self._free = plan.connections  # at a rate: how many more requests may be sent at once
+        self._waiting: deque[float] = deque()  # due times of selects without a connection
+        self._tokens: deque[bytes] = deque()  # to reward alone
+        self._owed = 0.0  # rewards
+        self._used: list[tuple[float, float]] = []  # time, and processor time, at both ends
 
-async def _followed(
-    index: int, process: asyncio.subprocess.Process, standing: Standing, tally: Tally
-) -> None:
-    while True:
-        told = await _told(process, within_s=READY_S)
-        if "tally" in told:
-            tally.add(told["tally"])
-            return
-        standing.take(index, told)
-
-
-async def _show(board: LoadBoard, standing: Standing) -> None:
-    while True:
-        await asyncio.sleep(SHOWN_EVERY_S)
-        board.show(*standing.words())
-
-
-def load(options: argparse.Namespace, urls: Sequence[str], board: Any) -> tuple[Load, Tally]:
-    """Ask the service what it has, then carry the test out. board: makes one of total and warm-up
-    seconds."""
-
-    for url in urls:
-        check_url(url)
-
-    async def whole() -> tuple[Load, Tally]:
-        client = LoadClient(urls, key=options.key)
+    async def run(self) -> Tally:
+        """Send until the time is over, and wait for the answers."""
+        loop, plan = asyncio.get_running_loop(), self.plan
+        self._start = loop.time()
+        self._begin = self._start + plan.warmup_s
+        self._end = self._begin + plan.seconds
+        timers = [loop.call_at(at, self._note_use) for at in (self._begin, self._end)]
         try:
-            await client.wait_ready(options.ready_within)
-            asked = await asked_load(client, options)
-        except Problem as problem:
-            raise SimulatorError(f"such a request is refused: {problem}") from problem
+            async with asyncio.TaskGroup() as group:
+                if plan.rate:
+                    await self._arrive(group, plan.rate)
+                else:
+                    for _ in range(plan.connections):
+                        group.create_task(self._repeat(next(self._origins)))
         finally:
-            await client.aclose()
-        plan = asked.plan
-        return asked, await measure(plan, board(plan.warmup_s + plan.seconds, plan.warmup_s))
+            for timer in timers:
+                timer.cancel()
+            self._pool.close()
+        if len(self._used) < 2:
+            self._note_use()
+        (begun, cpu_begun), (ended, cpu_ended) = self._used[0], self._used[-1]
+        self.tally.core = (cpu_ended - cpu_begun) / max(1e-9, ended - begun)
+        self.tally.counted_s = self._end - self._begin
+        return self.tally
 
-    return asyncio.run(whole())
+    def _note_use(self) -> None:
+        self._used.append((time.monotonic(), time.process_time()))
+
+    async def _arrive(self, group: asyncio.TaskGroup, rate: float) -> None:
+        """Start a visit for each select that falls due."""
+        rng, clock = random.Random(self.plan.seed), time.monotonic
+        due = self._start + rng.expovariate(rate)
+        while due < self._end:
+            await asyncio.sleep(max(0.0, due - clock()))
+            now = clock()
+            while due <= now and due < self._end:
+                if due >= self._begin:
+                    record(self.tally.late, now - due)
+                if self._free:
+                    self._free -= 1
+                    group.create_task(self._serve(due))
+                else:
+                    self._waiting.append(due)
+                due += rng.expovariate(rate)
+
+    async def _serve(self, due: float) -> None:
+        """Make a visit, then those that waited for a connection."""
+        await self._visit(next(self._origins), due)
+        while self._waiting:
+            await self._visit(next(self._origins), self._waiting.popleft())
+        self._free += 1
+
+    async def _repeat(self, origin: Origin) -> None:
+        """Make one visit after another."""
+        clock = time.monotonic
+        while (now := clock()) < self._end:
+            if not self.plan.rewards_alone or now < self._begin:
+                await self._visit(origin, now)
+            elif self._tokens:
+                await self._reward(origin, self._tokens.popleft())
+            else:
+                self._end = now
+
+    async def _visit(self, origin: Origin, due: float) -> None:
+        """Ask for a decision, and reward it if its turn comes."""
+        body = await self._ask(origin, SELECT, due, self.plan.requests.select())
+        if body is None:
+            return
+        if self._begin <= due and is_unlogged(body):
+            self.tally.unlogged += 1
+        if self.plan.rewards_alone:
+            self._tokens.append(token_of(body))
+            return
+        self._owed += self.plan.rewards_per_select
+        if self._owed >= 1.0:
+            self._owed -= 1.0
+            await self._reward(origin, token_of(body))
+
+    async def _reward(self, origin: Origin, token: bytes) -> None:
+        await self._ask(origin, REWARD, time.monotonic(), self.plan.requests.reward(token))
+
+    async def _ask(self, origin: Origin, kind: str, due: float, request: bytes) -> bytes | None:
+        """Send a request and count what comes of it; return the body of a 2xx answer."""
+        answer: Answer | None = None
+        left_s = due + self.plan.timeout_s - time.monotonic()
+        reason = "timeout"
+        if left_s > 0:
+            try:
+                answer = await self._pool.ask(origin, request, connect_s=left_s, answer_s=left_s)
+                reason = str(answer.status)
+            except Lost as lost:
+                reason = str(lost)
+        now, tally = time.monotonic(), self.tally
+        counts = self._begin <= due < self._end
+        if answer and 200 <= answer.status < 300:
+            tally.seconds[kind][int(now - self._start)] += 1
+            if counts:
+                record(tally.latencies[kind], now - due)
+            if self._begin <= now < self._end:
+                tally.answered[kind] += 1
+            return answer.body
+        tally.seconds[ERROR][int(now - self._start)] += 1
+        if counts:
+            tally.errors[kind, reason] += 1
+            if reason == "timeout":  # without these, a stall would not show in the latencies
+                record(tally.latencies[kind], now - due)
+        if reason == "refused" and not self.plan.rate:
+            await asyncio.sleep(REFUSED_PAUSE_S)
+        return None

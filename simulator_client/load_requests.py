@@ -1,45 +1,171 @@
-"""Requests of a load test, from the experiment that the service has."""
+"""The requests of a load test, made from the definition of the service's experiment."""
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from math import floor, log10
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from simulator_client.client import Client
+from simulator_client.errors import Problem, SimulatorError, UsageError
+from simulator_client.wire import Origin
+
 Json = dict[str, Any]
 
-TEMPLATES: Final = 512  # contexts that are drawn; the number of the request goes into each
-TEMPLATES_BYTES: Final = 8_000_000  # of all of them, about: ten thousand arms may be in each
-DIGITS: Final = 15  # that a double tells apart, the request's number among them
+NUMBERS: Final = 10**8
+NUMBER: Final = "%08d"
+"""The place of a request's number in a format; numbers repeat after NUMBERS."""
+MARK: Final = "<number>"
+CONTEXTS: Final = 512  # drawn contexts; each request puts its own number into one
+CONTEXTS_BYTES: Final = 8_000_000  # of all of them: each may list ten thousand arms
+DIGITS: Final = 15  # that a double tells apart
 NUMBER_DIGITS: Final = 8
 STANDARD_DEVIATIONS: Final = 1.5
-LIKED: Final = 0.3  # share of rewards at the upper end of their range
 REWARDS: Final = 10
-SLOT: Final = "\x00"
+HIGH_REWARDS: Final = 3  # of ten, at the upper end of the range
+HEADERS: Final = "User-Agent: forage-sim\r\nContent-Type: application/json\r\n"
+
+
+class Requests:
+    """The bytes of each request, formats that take its number.
+
+    numbered: whether the contexts hold a number that never repeats.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        definition: Json,
+        fixed: Mapping[str, Any],
+        *,
+        arms: bool = False,
+        fresh: bool = True,
+        headers: str = HEADERS,
+        seed: int = 1,
+    ) -> None:
+        """Draw the contexts.
+
+        fixed    other fields of each select: experiment, policy
+        arms     list the ids of all arms in each select
+        fresh    give each context a number that never repeats, if a feature can hold one
+        headers  whole lines, as a format with NUMBER in any place
+        """
+        rng, features = random.Random(seed), definition["features"].get("context", {})
+        self._url, self._headers = url, headers
+        listed = {"arms": list(definition["arms"])} if arms else {}
+        self._selects: list[bytes] = []
+        size = 0
+        while not self._selects or (
+            features and len(self._selects) < CONTEXTS and size < CONTEXTS_BYTES
+        ):
+            asked = {**fixed, "context": context(features, rng, fresh=fresh), **listed}
+            text = json.dumps(asked, separators=(",", ":")).replace("%", "%%")
+            body = re.sub(rf'"(-?[\d.]+){MARK}"', rf"\1{NUMBER}", text).encode()
+            self.numbered = _places(body) > 0
+            self._selects.append(self._format("/select", len(_filled(body, 0)), body))
+            size += len(body)
+        low, high = definition.get("reward", {}).get("range", (0.0, 1.0))
+        self._rewards = [json.dumps(high if k < HIGH_REWARDS else low) for k in range(REWARDS)]
+        self._places = _places(self._selects[0])  # the same in every one
+        self._select_number = self._reward_number = 0
+
+    def select(self) -> bytes:
+        """Return the next request for a decision."""
+        self._select_number += 1
+        request = self._selects[self._select_number % len(self._selects)]
+        return request % ((self._select_number % NUMBERS,) * self._places)
+
+    def reward(self, token: bytes) -> bytes:
+        """Return the next reward, for a decision."""
+        self._reward_number += 1
+        value = self._rewards[self._reward_number % REWARDS].encode()
+        body = b'{"decision_id":"%b","reward":%b}' % (token, value)
+        request = self._format("/reward", len(body), body.replace(b"%", b"%%"))
+        return _filled(request, self._reward_number)
+
+    def _format(self, path: str, length: int, body: bytes) -> bytes:
+        where = urlsplit(self._url)
+        start = f"POST {where.path.rstrip('/')}{path} HTTP/1.1\r\nHost: {where.netloc}\r\n"
+        head = f"{start.replace('%', '%%')}{self._headers}Content-Length: {length}\r\n\r\n"
+        return head.encode() + body
+
+
+def _places(text: bytes) -> int:
+    """Count the places of a number in a format."""
+    return re.findall(rb"%(%|08d)", text).count(b"08d")
+
+
+def _filled(text: bytes, number: int) -> bytes:
+    return text % ((number % NUMBERS,) * _places(text))
+
+
+def origin_of(url: str) -> Origin:
+    """Return scheme, host and port of a URL."""
+    where = urlsplit(url)
+    return Origin(
+        where.scheme, where.hostname or "", where.port or (443 if where.scheme == "https" else 80)
+    )
+
+
+async def requests_for(
+    client: Client,
+    experiment: str | None,
+    policy: str | None = None,
+    *,
+    arms: bool = False,
+    fresh: bool = True,
+    seed: int = 1,
+) -> tuple[str, Requests]:
+    """Make requests for an experiment of a service, and send one to see that they are valid;
+    return the experiment's name as well.
+
+    Raises UsageError for names that the service does not know, SimulatorError if it refuses.
+    """
+    try:
+        if experiment is None:
+            names = await client.experiments()
+            if len(names) != 1:
+                raise UsageError(f"name one with --experiment: {', '.join(names) or 'none exists'}")
+            experiment = names[0]
+        found = await client.get_experiment(experiment)
+        if found is None:
+            raise UsageError(f"the service has no experiment {experiment!r}")
+        definition = found["definition"]
+        if policy is not None and policy not in definition["policies"]:
+            known = ", ".join(definition["policies"])
+            raise UsageError(f"experiment {experiment!r} has no policy {policy!r}: {known}")
+        if arms and not definition["arms"]:
+            raise UsageError(f"experiment {experiment!r} has no arms to list")
+        fixed = {"experiment": experiment} | ({"policy": policy} if policy else {})
+        key = (client.key or "").replace("%", "%%")
+        headers = HEADERS + (f"Authorization: Bearer {key}\r\n" if key else "")
+        requests = Requests(
+            client.urls[0], definition, fixed, arms=arms, fresh=fresh, headers=headers, seed=seed
+        )
+        await client.select(json.loads(requests.select().partition(b"\r\n\r\n")[2]))
+    except Problem as problem:
+        raise SimulatorError(f"the service refuses such a request: {problem}") from problem
+    return experiment, requests
 
 
 def context(features: Mapping[str, Json], rng: random.Random, *, fresh: bool) -> Json:
-    """A context of the schema: categories drawn, numbers around their centre.
+    """Draw a context: any category, and numbers around their centre.
 
-    fresh: the first number (of a vector, if there is no other) ends in SLOT, which the number of a
-    request takes.
+    fresh: the first number (or the first of a vector) ends in MARK, the place of a number.
     """
     drawn = {name: _value(feature, rng) for name, feature in features.items()}
-    varied = _varied(features) if fresh else None
-    if varied is not None:
-        feature = features[varied]
-        text = _slotted(_around(feature, rng), feature)
-        drawn[varied] = [text, *drawn[varied][1:]] if feature["type"] == "vector" else text
+    numeric = sorted(
+        (name for name in features if features[name]["type"] in ("numeric", "vector")),
+        key=lambda name: features[name]["type"],  # numeric before vector
+    )
+    if fresh and numeric:
+        name = numeric[0]
+        text = f"{_around(features[name], rng):.{_decimals(features[name])}f}{MARK}"
+        is_vector = features[name]["type"] == "vector"
+        drawn[name] = [text, *drawn[name][1:]] if is_vector else text
     return drawn
-
-
-def _varied(features: Mapping[str, Json]) -> str | None:
-    for kind in ("numeric", "vector"):
-        for name, feature in features.items():
-            if feature["type"] == kind:
-                return name
-    return None
 
 
 def _value(feature: Json, rng: random.Random) -> Any:
@@ -61,80 +187,21 @@ def _around(feature: Json, rng: random.Random) -> float:
     return float(f"{float(feature.get('center', 0.0)) + rng.uniform(-spread, spread):.8g}")
 
 
-def _slotted(value: float, feature: Json) -> str:
-    """A number whose last digits are a request's: they change it by less than scale / 100.
-
-    Eight digits after those that matter, as far as a double tells them apart.
-    """
+def _decimals(feature: Json) -> int:
+    """Return how many decimals come before the request's number: it changes the value by less
+    than scale / 100, and a double still tells its digits apart."""
     scale = float(feature.get("scale", 1.0))
     largest = abs(float(feature.get("center", 0.0))) + STANDARD_DEVIATIONS * scale
     room = DIGITS - NUMBER_DIGITS - len(str(int(largest)))
-    decimals = max(1, min(room, 2 - floor(log10(scale))))
-    return f"{value:.{decimals}f}{SLOT}"
+    return max(1, min(room, 2 - floor(log10(scale))))
 
 
-def select_body(asked: Mapping[str, Any]) -> tuple[str, bool]:
-    """JSON without blanks, and whether there is a SLOT in it: then it is a format of bytes, in
-    which %08d stands for the slot."""
-    text = json.dumps(asked, separators=(",", ":"))
-    before, found, after = text.partition(json.dumps(SLOT)[1:-1])
-    if not found:
-        return text, False
-    before, after = before.replace("%", "%%"), after.replace("%", "%%")
-    # It was written as a string; without the quotes it is the number.
-    start, _, number = before.rpartition('"')
-    return f"{start}{number}%08d{after[1:]}", True
+def token_of(body: bytes) -> bytes:
+    """Find the decision's token without parsing the answer; b"" if it has none."""
+    _, _, rest = body.partition(b'"decision_id"')
+    return rest.partition(b'"')[2].partition(b'"')[0]
 
 
-def whole_request(
-    url: str, path: str, body: str, *, slotted: bool = False, key: str | None = None
-) -> str:
-    """POST it, with its length; of a format, that of what it makes."""
-    if not slotted:
-        return f"{head(url, path, key)}{len(body)}\r\n\r\n{body}"
-    start = head(url, path, key).replace("%", "%%")
-    return f"{start}{len(body % 0)}\r\n\r\n{body}"
-
-
-def head(url: str, path: str, key: str | None = None) -> str:
-    """Request line and headers, up to the length of the body."""
-    where = urlsplit(url)
-    shown = "" if key is None else f"Authorization: Bearer {key}\r\n"
-    return (
-        f"POST {where.path.rstrip('/')}{path} HTTP/1.1\r\nHost: {where.netloc}\r\n{shown}"
-        "User-Agent: forage-sim\r\nContent-Type: application/json\r\nContent-Length: "
-    )
-
-
-def selects(
-    url: str,
-    definition: Json,
-    asked: Mapping[str, Any],
-    arms: Sequence[str] | None,
-    rng: random.Random,
-    *,
-    fresh: bool,
-    key: str | None = None,
-) -> tuple[list[str], bool]:
-    """Requests for decisions in TEMPLATES contexts of the experiment (or fewer, where they are
-    long), and whether each is a format with a place for its number.
-
-    asked: what else is in each (experiment, policy). arms: spelled out, None leaves them out.
-    """
-    features = definition["features"].get("context", {})
-    more = {"arms": list(arms)} if arms is not None else {}
-    requests: list[str] = []
-    slotted, size = False, 0
-    while not requests or (features and len(requests) < TEMPLATES and size < TEMPLATES_BYTES):
-        drawn = context(features, rng, fresh=fresh)
-        body, slotted = select_body({**asked, "context": drawn, **more})
-        requests.append(whole_request(url, "/select", body, slotted=slotted, key=key))
-        size += len(body)
-    return requests, slotted
-
-
-def rewards(definition: Json) -> list[str]:
-    """Bodies of rewards: the ends of their range, the upper one for LIKED of them."""
-    low, high = definition.get("reward", {}).get("range", (0.0, 1.0))
-    values = [high if number < LIKED * REWARDS else low for number in range(REWARDS)]
-    return [f'{{"decision_id":"%s","reward":{json.dumps(value)}}}' for value in values]
+def is_unlogged(body: bytes) -> bool:
+    """Tell whether the decision was not in the log yet when it was answered."""
+    return b'"logged":false' in body or b'"logged": false' in body

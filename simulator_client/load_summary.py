@@ -1,130 +1,118 @@
-"""The figures of a load test: the machine-readable summary, the table, and what to say of them."""
+"""The figures of a load test: the machine-readable summary, the table, and remarks."""
 
 from typing import Any, Final
 
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
-from simulator_client.load import Load
-from simulator_client.load_tally import ERROR, KINDS, LONGEST_US, Latencies, Tally
+from simulator_client.load import ERROR, KINDS, Plan, Tally
 
 SCHEMA: Final = 1
 PERCENTILES: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9}
-DIGITS: Final = 3
-BUSY: Final = 0.9  # share of a core from which a process of the client has no more to give
+BUSY: Final = 0.9  # share of a core at which the client limits the result
 LATE_MS: Final = 1.0
-REACHED: Final = 0.98  # of the rate that was asked for; Poisson's luck is below this
+REACHED: Final = 0.98  # of the rate: less is more than chance
 
 
-def hdr(latencies: Latencies) -> Any:
-    """The library's histogram, in microseconds."""
-    histogram = HdrHistogram(1, LONGEST_US, DIGITS)
-    for us, count in latencies.items():
-        histogram.record_value(max(1, us), count)
-    return histogram
-
-
-def latency_ms(latencies: Latencies) -> dict[str, Any]:
-    """Count, mean, percentiles and maximum; None of nothing."""
-    count = len(latencies)
+def latency_ms(latencies: HdrHistogram) -> dict[str, Any]:
+    """Return count, mean, percentiles and maximum in milliseconds; None without a latency."""
+    count = latencies.get_total_count()
     if not count:
         return {"count": 0, **dict.fromkeys(["mean", *PERCENTILES, "max"])}
-    histogram = hdr(latencies)
-    found = {
-        name: _ms(min(histogram.get_value_at_percentile(percent), latencies.worst_us))
-        for name, percent in PERCENTILES.items()
+    most = latencies.get_max_value()
+    us = {
+        "mean": latencies.get_mean_value(),
+        **{n: min(latencies.get_value_at_percentile(p), most) for n, p in PERCENTILES.items()},
+        "max": most,
     }
-    mean_us = sum(us * times for us, times in latencies.items()) / count
-    return {"count": count, "mean": _ms(mean_us), **found, "max": _ms(latencies.worst_us)}
+    return {"count": count} | {name: round(value / 1e3, 3) for name, value in us.items()}
 
 
-def summary(load: Load, tally: Tally) -> dict[str, Any]:
-    """The machine-readable summary; null where something is not known.
+def summary(
+    plan: Plan, tally: Tally, *, urls: list[str], experiment: str, policy: str | None, arms: bool
+) -> dict[str, Any]:
+    """Return the machine-readable summary; null for figures that are not known.
 
-    rate_reached     selects answered a second, within the seconds that count
-    latency_ms       of answers to what fell due in those seconds; of what was given up, how long
-                     it was waited for
-    throughput       answers and errors in each second, the warm-up's first
-    client           cores: share of a core that each process used; late: from when a request was
-                     due to when the client looked at it, which is its own doing
+    rate_reached  selects answered per second, within the counted seconds
+    latency_ms    of the answers to requests due in those seconds; a timeout counts with its wait
+    throughput    answers by kind, and errors, in each second, from the start of the warm-up
+    client        core: share of a core that it used; late: from the due time of a select until
+                  the client looked at it, which is no fault of the service
+    hdr           the latencies as HDR histograms (microseconds), which can be added up
     """
-    plan = load.plan
-    counted_s = max(tally.counted_s)
     errors: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
-    for (kind, what), count in sorted(tally.errors.items()):
-        errors[kind][what] = count
+    for (kind, reason), count in sorted(tally.errors.items()):
+        errors[kind][reason] = count
     late = latency_ms(tally.late)
+    seconds = 1 + max((max(each, default=-1) for each in tally.seconds.values()), default=-1)
     found = {
         "schema": SCHEMA,
-        "urls": list(load.urls),
-        "experiment": load.experiment,
-        "policy": load.policy,
-        "arms": load.arms,
-        "fresh_contexts": bool(plan.numbered),
+        "urls": urls,
+        "experiment": experiment,
+        "policy": policy,
+        "arms_listed": arms,
+        "fresh_contexts": plan.requests.numbered,
         "rewards_per_select": plan.rewards_per_select,
         "rewards_alone": plan.rewards_alone,
         "rate_asked": plan.rate,
-        "spacing": plan.spacing if plan.rate else None,
         "connections": plan.connections,
-        "processes": plan.processes,
         "warmup_s": plan.warmup_s,
-        "counted_s": round(counted_s, 3),
+        "counted_s": round(tally.counted_s, 3),
         "timeout_s": plan.timeout_s,
         "seed": plan.seed,
-        "rate_reached": round(tally.answered["select"] / counted_s, 1),
-        "rewards_a_second": round(tally.answered["reward"] / counted_s, 1),
+        "rate_reached": round(tally.answered["select"] / tally.counted_s, 1),
+        "rewards_a_second": round(tally.answered["reward"] / tally.counted_s, 1),
         "latency_ms": {kind: latency_ms(tally.latencies[kind]) for kind in KINDS},
         "errors": errors,
-        "errors_in_all": sum(tally.errors.values()),
+        "errors_in_all": tally.errors.total(),
         "unlogged": tally.unlogged,
         "client": {
-            "cores": [round(core, 3) for core in tally.cores],
+            "core": round(tally.core, 3),
             "late_p99_ms": late["p99"],
             "late_max_ms": late["max"],
         },
-        "throughput": tally.seconds,
-        "hdr": {
-            kind: hdr(tally.latencies[kind]).encode().decode()
-            for kind in KINDS
-            if len(tally.latencies[kind])
+        "throughput": {
+            kind: [counts[second] for second in range(seconds)]
+            for kind, counts in tally.seconds.items()
         },
+        "hdr": {kind: each.encode().decode() for kind, each in tally.latencies.items()},
     }
     return found | {"remarks": remarks(found)}
 
 
 def remarks(found: dict[str, Any]) -> list[str]:
-    """What a reader of the figures has to know, in plain words."""
+    """Return what a reader of the figures has to know."""
     said = []
     client, asked = found["client"], found["rate_asked"]
-    busiest = max(client["cores"])
-    if busiest >= BUSY:
+    if client["core"] >= BUSY:
         said.append(
-            f"The client was the bottleneck: its busiest process used {busiest:.0%} of a core. "
-            "The service may be faster than this; take more --processes, or another machine."
+            f"The client was the bottleneck: it used {client['core']:.0%} of a core. The service "
+            "may be faster than this; start several clients, or use deploy/k6/load.js."
         )
     elif (client["late_p99_ms"] or 0.0) > LATE_MS:
         said.append(
-            f"The client was late by itself, by {client['late_p99_ms']:g} ms at p99, though it "
-            f"used {busiest:.0%} of a core: something else had it. The latencies contain that."
+            f"The client itself was late, by {client['late_p99_ms']:g} ms at p99, though it used "
+            f"{client['core']:.0%} of a core: another program had the core. The latencies contain "
+            "this delay."
         )
     if asked is not None and found["rate_reached"] < REACHED * asked:
         said.append(
-            f"The rate was not reached: {found['rate_reached']:,.0f} of {asked:,.0f} selects a "
-            "second were answered within the time. Latencies count from when each was due."
+            f"The rate was not reached: {found['rate_reached']:,.0f} of {asked:,.0f} selects per "
+            "second had their answer in time. Latencies count from the due time."
         )
     if found["unlogged"]:
         said.append(
             f"{found['unlogged']:,} decisions were answered before they were in the log: it was "
             "gone, or slower than FORAGE_SELECT_LOG_SECONDS."
         )
-    if not sum(found["latency_ms"][kind]["count"] for kind in KINDS):
-        said.append("Nothing was answered.")
-    if found["rewards_alone"] and not found["latency_ms"]["reward"]["count"]:
-        said.append("There was no decision to reward; --warm-up is when they are made.")
+    if not _answered(found):
+        said.append("The service answered nothing.")
+    elif found["rewards_alone"] and not found["latency_ms"]["reward"]["count"]:
+        said.append("There was no decision to reward: use a longer --warm-up.")
     return said
 
 
 def missed(found: dict[str, Any], p99_ms: float | None, errors: int | None) -> list[str]:
-    """The limits that the test did not keep, in words; nothing answered keeps none."""
+    """Return the missed limits in words. A test without an answer misses as well."""
     said = []
     if p99_ms is not None:
         for kind, figures in found["latency_ms"].items():
@@ -132,64 +120,59 @@ def missed(found: dict[str, Any], p99_ms: float | None, errors: int | None) -> l
                 said.append(f"p99 of {kind}s is {figures['p99']:g} ms, above {p99_ms:g}")
     if errors is not None and found["errors_in_all"] > errors:
         said.append(f"{found['errors_in_all']:,} errors, more than {errors:,}")
-    if not sum(found["latency_ms"][kind]["count"] for kind in KINDS):
-        said.append("nothing was answered")
+    if not _answered(found):
+        said.append("the service answered nothing")
     return said
 
 
+def _answered(found: dict[str, Any]) -> bool:
+    return any(found["latency_ms"][kind]["count"] for kind in KINDS)
+
+
 def rows(found: dict[str, Any]) -> list[list[str]]:
-    """The table's cells: a row for selects, one for rewards."""
+    """Return the table's cells: a row for selects, one for rewards."""
     heads = ["p50", "p90", "p99", "p99.9", "max"]
     cells = [["", "answers/s", *(f"{name} (ms)" for name in heads), "errors"]]
     rates = {"select": found["rate_reached"], "reward": found["rewards_a_second"]}
     for kind, figures in found["latency_ms"].items():
-        if not figures["count"] and not found["errors"][kind]:
-            continue
-        values = [figures[name] for name in (*PERCENTILES, "max")]
-        told = ["-" if value is None else f"{value:,.2f}" for value in values]
         errors = sum(found["errors"][kind].values())
-        cells.append([f"POST /{kind}", f"{rates[kind]:,.0f}", *told, f"{errors:,}"])
+        if figures["count"] or errors:
+            shown = [figures[name] for name in (*PERCENTILES, "max")]
+            texts = ["-" if value is None else f"{value:,.2f}" for value in shown]
+            cells.append([f"POST /{kind}", f"{rates[kind]:,.0f}", *texts, f"{errors:,}"])
     return cells
 
 
 def errors_in_words(found: dict[str, Any]) -> str:
-    """Errors by kind and status; '' where there are none."""
+    """Return the errors by kind and reason; "" without any."""
     parts = [
-        f"{count:,} {kind}s {what}"
-        for kind, by_what in found["errors"].items()
-        for what, count in by_what.items()
+        f"{count:,} {kind}s {reason}"
+        for kind, by_reason in found["errors"].items()
+        for reason, count in by_reason.items()
     ]
     return f"Errors: {', '.join(parts)}." if parts else ""
 
 
 def facts(found: dict[str, Any]) -> str:
-    """What was sent, and how fast, in a sentence or two."""
+    """Return what was sent, and how fast, in a sentence."""
     policy = f"policy {found['policy']}" if found["policy"] else "policies by their shares"
-    arms = "arms left out" if found["arms"] is None else f"{found['arms']:,} arms spelled out"
-    contexts = (
-        "a number in each context that never repeats"
-        if found["fresh_contexts"]
-        else "contexts that repeat"
-    )
-    if found["rewards_alone"]:
-        mix = "rewards alone"
-    else:
-        mix = f"{found['rewards_per_select']:g} rewards a select"
-    if found["rate_asked"] is None:
-        pace = f"as fast as {found['connections']} connections go"
-    else:
-        pace = f"{found['rate_asked']:,g} selects a second due ({found['spacing']})"
+    arms = "all arms listed" if found["arms_listed"] else "arms not listed"
+    contexts = "fresh contexts" if found["fresh_contexts"] else "repeated contexts"
+    rewards = (
+        "rewards alone" if found["rewards_alone"]
+        else f"{found['rewards_per_select']:g} rewards per select"
+    )  # fmt: skip
+    pace = (
+        f"as fast as {found['connections']} connections go" if found["rate_asked"] is None
+        else f"{found['rate_asked']:,g} selects due per second"
+    )  # fmt: skip
     return (
-        f"Experiment {found['experiment']}, {policy}, {arms}, {contexts}, {mix}: {pace}, for "
-        f"{found['counted_s']:g} s after {found['warmup_s']:g} s to warm up."
+        f"Experiment {found['experiment']}, {policy}, {arms}, {contexts}, {rewards}: {pace}, for "
+        f"{found['counted_s']:g} s after a warm-up of {found['warmup_s']:g} s."
     )
 
 
-def throughput(found: dict[str, Any]) -> list[tuple[str, list[int]]]:
-    """What there is to draw over the seconds, by name."""
+def throughput(found: dict[str, Any]) -> dict[str, list[int]]:
+    """Return the answers of each second to draw, by name."""
     names = {"select": "selects", "reward": "rewards", ERROR: "errors"}
-    return [(names[what], counts) for what, counts in found["throughput"].items() if any(counts)]
-
-
-def _ms(us: float) -> float:
-    return round(us / 1e3, 3)
+    return {names[what]: counts for what, counts in found["throughput"].items() if any(counts)}

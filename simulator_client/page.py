@@ -3,7 +3,10 @@
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Final
+
+from simulator_client.journal import write_whole
 
 STYLE: Final = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff;
@@ -62,6 +65,15 @@ def pictures(named: Mapping[str, bytes], captions: Mapping[str, tuple[str, str]]
             image = f'<img src="data:image/png;base64,{data}" alt="{escape(heading)}">'
             parts += [section(heading), note(caption), image]
     return parts
+
+
+def write_page(path: Path, text: str, figures: Mapping[str, bytes]) -> Path:
+    """Write a page and its figures beside it; return the page's path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name, picture in figures.items():
+        (path.parent / f"{name}.png").write_bytes(picture)
+    write_whole(path, text)
+    return path
 
 
 def _row(row: Sequence[str], tag: str) -> str:

@@ -1,13 +1,13 @@
 """One HTML page on one or more runs, complete in itself, with its figures as PNGs beside it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from simulator_client.course import WINDOW_VISITS, Results, load
 from simulator_client.figures import draw
-from simulator_client.journal import Run, write_whole
-from simulator_client.page import cells, note, page, pictures, section
+from simulator_client.journal import Run
+from simulator_client.page import cells, note, page, pictures, section, write_page
 from simulator_client.reporting import in_words
 from simulator_client.summary import rows, summary
 
@@ -57,15 +57,6 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
         page(f"Forage: {worlds}", f"Replay of the world {worlds}", parts),
         figures,
     )
-
-
-def write_page(path: Path, text: str, figures: Mapping[str, bytes]) -> Path:
-    """Write a page and its figures beside it; the page's path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for name, picture in figures.items():
-        (path.parent / f"{name}.png").write_bytes(picture)
-    write_whole(path, text)
-    return path
 
 
 def _run(results: Results) -> list[str]:

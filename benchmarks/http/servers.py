@@ -1,13 +1,11 @@
-"""The servers of the cases, each a process on the server's core, ready and warm."""
+"""The servers of the cases: each a process on the server's core, ready and warm."""
 
-import asyncio
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,11 +13,10 @@ from typing import Final, NamedTuple
 import httpx
 
 from benchmarks.http.cases import CASES, POLICIES, STORES, Case, plan
-from simulator_client.load import measure
-from simulator_client.load_progress import Silent
+from simulator_client.load import Plan, Tally, run
 from tests.support.ports import free_port
 from tests.support.redis_server import redis_server
-from tests.support.service_process import Service, service
+from tests.support.service_process import Service
 
 SERVER_CORE: Final = 0
 CLIENT_CORE: Final = 1
@@ -29,31 +26,38 @@ QUIET: Final = {
     "FORAGE_LOG_LEVEL": "error",
     "FORAGE_EXPERIMENTS": str(Path(__file__).parent / "experiment.toml"),
 }
-FSYNC: Final = {"redis-everysec": "everysec", "redis-always": "always"}
 LEARN_S: Final = 1.0
-LEARNED: Final = 512  # rewards, before anything is measured: the net is first trained after 256
+LEARNED: Final = 512  # rewards before the first measurement; the net is first trained after 256
 
 
 class Server(NamedTuple):
-    """Where it listens, and its process."""
+    """The address and the process of a server."""
 
     url: str
     pid: int
 
-    def cpu_seconds(self) -> float:
-        """What the process and its threads used so far."""
-        return cpu_seconds(self.pid)
+    def cpu_s(self) -> float:
+        """Return the processor time of the process and its threads so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def under(self, asked: Plan) -> tuple[Tally, float]:
+        """Carry out a plan; return its counts, and the processor time that the server used."""
+        before = self.cpu_s()
+        tally = run(asked)
+        return tally, self.cpu_s() - before
 
 
-def cpu_seconds(pid: int) -> float:
-    """What a process and its threads used of processors so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def pin_client() -> None:
+    """Keep this process on the client's core. Raises SystemExit if there is one core only."""
+    if not {SERVER_CORE, CLIENT_CORE} <= os.sched_getaffinity(0):
+        raise SystemExit("this benchmark needs two cores: one for the server, one for the client")
+    os.sched_setaffinity(0, {CLIENT_CORE})
 
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Processes that are started within the block stay on a core."""
+    """Keep processes that start within the block on a core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -64,7 +68,7 @@ def on_core(core: int) -> Iterator[None]:
 
 @contextmanager
 def peer(module: str, log: Path) -> Iterator[Server]:
-    """An application of `apps` under uvicorn."""
+    """Serve an application of `apps` with uvicorn."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", f"benchmarks.http.apps.{module}:app"]
     command += ["--port", str(port), "--no-access-log", "--log-level", "warning"]
@@ -72,86 +76,74 @@ def peer(module: str, log: Path) -> Iterator[Server]:
     with log.open("ab") as out, on_core(SERVER_CORE):
         process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
     url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + START_S
     try:
-        _wait(lambda: httpx.post(f"{url}/select", json={}, timeout=5.0), process, log, START_S)
+        while not _answers(url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"no answer within {START_S:g} s: {log.read_text()}")
+            time.sleep(0.05)
         yield Server(url, process.pid)
     finally:
         process.kill()
         process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        httpx.post(f"{url}/select", json={}, timeout=5.0)
+    except httpx.TransportError:
+        return False
+    return True
 
 
 @contextmanager
-def forage(store: str, log: Path, within_s: float, **environment: str) -> Iterator[Server]:
-    """The service alone, given so long to start, and so long to take a last snapshot and end."""
-    port = free_port()
-    command = [sys.executable, "-m", "service", "serve", "--port", str(port)]
-    environment = {**os.environ, "FORAGE_STORE": store, **environment}
-    with log.open("ab") as out, on_core(SERVER_CORE):
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
-    url = f"http://127.0.0.1:{port}"
+def forage(folder: Path, store: str, **settings: str) -> Iterator[Service]:
+    """Serve Forage on the server's core."""
+    with on_core(SERVER_CORE):
+        serving = Service(folder, store, **QUIET, **settings).start()
     try:
-        _wait(lambda: httpx.get(f"{url}/readyz", timeout=5.0), process, log, within_s)
-        yield Server(url, process.pid)
-        process.terminate()
-        process.wait(within_s)
+        yield serving
     finally:
-        process.kill()
-        process.wait()
-
-
-def _wait(
-    ask: Callable[[], httpx.Response], process: subprocess.Popen[bytes], log: Path, within_s: float
-) -> None:
-    """Until it answers, and has no reason to be asked again later."""
-    deadline = time.monotonic() + within_s
-    while True:
-        try:
-            if ask().status_code != httpx.codes.SERVICE_UNAVAILABLE:
-                return
-        except httpx.TransportError:
-            pass
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"no answer within {within_s:g} s: {log.read_text()}")
-        time.sleep(0.05)
+        serving.close()
 
 
 @contextmanager
 def ours(store: str, folder: Path) -> Iterator[Server]:
-    """The service on a store, its policies having learned, the net trained.
+    """Serve Forage, with policies that have learned and a trained net.
 
     redis-server runs on the client's core: the service has its own to itself.
     """
     folder.mkdir()
     with ExitStack() as stack:
         where = f"sqlite:///{folder / 'forage.db'}"
-        if store in FSYNC:
+        if store.startswith("redis-"):
             with on_core(CLIENT_CORE):
-                redis = redis_server(folder, "--appendfsync", FSYNC[store], tcp=True)
+                fsync = store.removeprefix("redis-")
+                redis = redis_server(folder, "--appendfsync", fsync, tcp=True)
                 where = stack.enter_context(redis).url
-        with on_core(SERVER_CORE):
-            serving = stack.enter_context(service(folder, where, **QUIET))
-        _learn(store, serving, where)
+        serving = stack.enter_context(forage(folder, where))
+        for policy in POLICIES:
+            _teach(serving, CASES[f"{store}-{policy}"])
+        _train(serving, where)
         yield Server(serving.url, serving.pid)
 
 
-def _learn(store: str, serving: Service, where: str) -> None:
-    for policy in POLICIES:
-        teach(serving, CASES[f"{store}-{policy}"], LEARNED)
-    train(serving, where)
-
-
-def teach(serving: Service, case: Case, rewards: int) -> None:
-    """Reward every decision until the case's policy has learned from so many."""
+def _teach(serving: Service, case: Case) -> None:
+    """Reward every decision until the case's policy has learned from LEARNED rewards."""
     for seed in count(99):
-        if serving.get(f"/policies/{case.policy}")["rewards"] >= rewards:
+        if serving.get(f"/policies/{case.policy}")["rewards"] >= LEARNED:
             return
-        asked = plan(case, serving.url, seconds=LEARN_S, warmup_s=0.0, rate=None, seed=seed)
-        asyncio.run(measure(replace(asked, rewards_per_select=1.0), Silent()))
+        run(
+            plan(
+                case, serving.url, seconds=LEARN_S, warmup_s=0.0, rewards_per_select=1.0, seed=seed
+            )
+        )
 
 
-def train(serving: Service, where: str) -> None:
-    """Train what is due, once, until the net serves."""
-    subprocess.run(trainer(serving.url, where), check=True, env={**os.environ, **QUIET})
+def _train(serving: Service, where: str) -> None:
+    """Train what is due, once, and wait until the net serves."""
+    command = [sys.executable, "-m", "service", "train", "--store", where, "--url", serving.url]
+    subprocess.run(command, check=True, env={**os.environ, **QUIET})
     deadline = time.monotonic() + START_S
     while serving.get("/policies/neural_linear_ts")["version"] < 1:
         if time.monotonic() > deadline:
@@ -159,18 +151,12 @@ def train(serving: Service, where: str) -> None:
         time.sleep(0.2)
 
 
-def trainer(url: str, where: str, *options: str) -> list[str]:
-    """The command that trains what is due in a store, for a service."""
-    command = [sys.executable, "-m", "service", "train", "--store", where, "--url", url]
-    return [*command, *options]
-
-
 @contextmanager
-def started(cases: list[Case], folder: Path) -> Iterator[dict[str, Server]]:
-    """Every server that the cases need, by its name."""
+def started(cases: Iterable[Case], folder: Path) -> Iterator[dict[str, Server]]:
+    """Serve every server of the cases, by its name."""
     with ExitStack() as stack:
         servers = {}
         for name in dict.fromkeys(case.server for case in cases):
-            make = ours(name, folder / name) if name in STORES else peer(name, folder / "peers.log")
-            servers[name] = stack.enter_context(make)
+            made = ours(name, folder / name) if name in STORES else peer(name, folder / "peers.log")
+            servers[name] = stack.enter_context(made)
         yield servers

@@ -1,9 +1,7 @@
 """forage-sim against a service that asks for keys."""
 
 import asyncio
-import random
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -12,7 +10,6 @@ from simulator_client.arguments import parser
 from simulator_client.client import Client
 from simulator_client.course import Run, load
 from simulator_client.errors import Problem
-from simulator_client.load_requests import head, selects
 from simulator_client.replay import play
 from simulator_client.summary import summary
 from tests.support.keys import Keys
@@ -55,21 +52,6 @@ def test_a_rate_that_is_reached_is_waited_for() -> None:
     client = Client(["http://a"], key=KEY, transport=transport, sleep=nap)
     assert asyncio.run(client.policies("e")) == []
     assert waited == [7.0]
-
-
-@pytest.mark.parametrize("features", [{}, {"age": {"type": "numeric", "scale": 10.0}}])
-def test_a_load_test_sends_it_with_each_request(features: Any) -> None:
-    definition = {"features": {"context": features}, "arms": {}}
-    requests, numbered = selects(
-        "http://a", definition, {}, None, random.Random(1), fresh=True, key=KEY
-    )
-    assert numbered == bool(features)
-    for request in requests:
-        start, _, body = (request % 1 if numbered else request).partition("\r\n\r\n")
-        assert start.count(f"\r\nAuthorization: Bearer {KEY}\r\n") == 1
-        assert start.endswith(f"Content-Length: {len(body)}")
-    assert f"\r\nAuthorization: Bearer {KEY}\r\n" in head("http://a", "/reward", KEY)
-    assert "Authorization" not in head("http://a", "/reward")
 
 
 @pytest.mark.parametrize("command", ["replay", "showdown", "load"])

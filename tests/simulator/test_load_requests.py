@@ -1,7 +1,6 @@
-"""Requests are made from the experiment's features, and are what they say they are."""
+"""Requests fit the schema of the experiment."""
 
 import json
-import random
 from typing import Any
 
 import pytest
@@ -10,8 +9,7 @@ from hypothesis import strategies as st
 
 from service.definition.experiment import Features
 from service.definition.features import Schema
-from simulator_client.load_plan import Plan, Requests, is_unlogged, token_of
-from simulator_client.load_requests import head, rewards, selects
+from simulator_client.load_requests import Requests, is_unlogged, token_of
 
 from .load_server import DEFINITION
 
@@ -33,21 +31,16 @@ features = st.one_of(
 contexts = st.dictionaries(st.sampled_from("abcdef"), features, max_size=5)
 
 
-def plan(context: Any, *, fresh: bool = True, processes: int = 1, **asked: Any) -> Plan:
-    definition = {"features": {"context": context}, "arms": {}, "reward": {"range": [-1, 3]}}
-    requests, numbered = selects(
-        URL, definition, {"experiment": "shop"}, asked.get("arms"), random.Random(1), fresh=fresh
-    )
-    return Plan(
-        addresses=[], selects=requests, numbered=numbered, reward_head=head(URL, "/reward"),
-        rewards=rewards(definition), connections=1, processes=processes, warmup_s=0.0, seconds=1.0,
-        rate=None, spacing="even", rewards_per_select=0.0, rewards_alone=False, timeout_s=1.0,
-        seed=1,
-    )  # fmt: skip
+def made(context: Any, *, arms: tuple[str, ...] = (), fresh: bool = True) -> Requests:
+    definition = {
+        "features": {"context": context}, "arms": {arm: {} for arm in arms},
+        "reward": {"range": [-1, 3]},
+    }  # fmt: skip
+    return Requests(URL, definition, {"experiment": "shop"}, arms=bool(arms), fresh=fresh)
 
 
 def parsed(request: bytes) -> Any:
-    """The body; its length is the one that the head says."""
+    """Return the body, whose length is that of the head."""
     start, _, body = request.partition(b"\r\n\r\n")
     assert int(start.rpartition(b"Content-Length: ")[2]) == len(body)
     return json.loads(body)
@@ -55,47 +48,37 @@ def parsed(request: bytes) -> Any:
 
 @settings(deadline=None)
 @given(contexts)
-def test_a_request_is_of_the_schema_and_has_its_length(context: Any) -> None:
-    requests = Requests(plan(context), 0)
+def test_a_request_fits_the_schema_and_has_its_length(context: Any) -> None:
+    requests = made(context)
     schema = Schema(Features.model_validate({"context": context}))
     for _ in range(5):
         asked = parsed(requests.select())
         assert asked["experiment"] == "shop"
-        schema.encode_context(asked["context"])  # raises Invalid where it is not
+        schema.encode_context(asked["context"])  # raises Invalid if it does not fit
 
 
 @settings(deadline=None, max_examples=30)
 @given(numbers)
-def test_no_number_comes_twice(number: Any) -> None:
-    requests = Requests(plan({"basket": number}), 0)
+def test_no_number_repeats(number: Any) -> None:
+    requests = made({"basket": number})
     found = [parsed(requests.select())["context"]["basket"] for _ in range(1_100)]
     assert len(set(found)) == len(found)
 
 
 def test_numbers_lie_around_their_centre() -> None:
-    requests = Requests(plan({"basket": {"type": "numeric", "center": 40.0, "scale": 25.0}}), 0)
+    requests = made({"basket": {"type": "numeric", "center": 40.0, "scale": 25.0}})
     found = [parsed(requests.select())["context"]["basket"] for _ in range(600)]
     assert 2.25 <= min(found) < 10 < 70 < max(found) <= 77.75
 
 
-def test_processes_do_not_send_the_same_numbers() -> None:
-    asked = plan({"basket": {"type": "numeric"}}, processes=2)
-    found = [
-        parsed(requests.select())["context"]["basket"]
-        for requests in (Requests(asked, 0), Requests(asked, 1))
-        for _ in range(600)
-    ]
-    assert len(set(found)) == 1_200
-
-
-def test_repeated_contexts_come_again() -> None:
-    requests = Requests(plan({"basket": {"type": "numeric"}}, fresh=False), 0)
+def test_repeated_contexts_repeat() -> None:
+    requests = made({"basket": {"type": "numeric"}}, fresh=False)
     found = [parsed(requests.select())["context"]["basket"] for _ in range(1_024)]
     assert found[:512] == found[512:]
 
 
 def test_categories_are_all_drawn_and_signs_of_percent_survive() -> None:
-    requests = Requests(plan(DEFINITION["features"]["context"], arms=["100%", "%08d"]), 0)
+    requests = made(DEFINITION["features"]["context"], arms=("100%", "%08d"))
     sent = [requests.select() for _ in range(64)]
     asked = [parsed(each) for each in sent]
     assert {each["context"]["persona"] for each in asked} == {"cat", "100% dog"}
@@ -104,7 +87,7 @@ def test_categories_are_all_drawn_and_signs_of_percent_survive() -> None:
 
 
 def test_rewards_lie_at_the_ends_of_their_range() -> None:
-    requests = Requests(plan({}), 0)
+    requests = made({})
     told = [parsed(requests.reward(b"token-%d" % number)) for number in range(10)]
     assert [each["decision_id"] for each in told] == [f"token-{number}" for number in range(10)]
     assert sorted(each["reward"] for each in told) == [-1] * 7 + [3] * 3
@@ -124,15 +107,25 @@ def test_a_token_is_found_without_parsing(body: bytes, token: bytes) -> None:
     assert token_of(body) == token
 
 
-def test_an_answer_ahead_of_its_log_is_told_apart() -> None:
+def test_an_answer_ahead_of_its_log_is_recognised() -> None:
     assert is_unlogged(json.dumps({"logged": False}).encode())
     assert is_unlogged(b'{"logged":false,"arm":"a"}')
     assert not is_unlogged(b'{"logged":true,"arm":"false"}')
 
 
-def test_of_long_requests_there_are_fewer() -> None:
-    arms = [f"arm-{number:05d}" for number in range(10_000)]
-    asked = plan({"basket": {"type": "numeric"}}, arms=arms)
-    assert 30 <= len(asked.selects) <= 80
-    assert sum(map(len, asked.selects)) < 9_000_000
-    assert len(plan({}).selects) == 1, "without features all are alike"
+def test_long_requests_share_fewer_contexts() -> None:
+    arms = tuple(f"arm-{number:05d}" for number in range(10_000))
+    requests = made({"basket": {"type": "numeric"}}, arms=arms, fresh=False)
+    contexts = {parsed(requests.select())["context"]["basket"] for _ in range(200)}
+    assert 30 <= len(contexts) <= 80, "8 MB in all, 120 kB each"
+
+
+@pytest.mark.parametrize("features", [{}, {"age": {"type": "numeric", "scale": 10.0}}])
+def test_headers_take_the_number_of_a_request(features: Any) -> None:
+    definition = {"features": {"context": features}, "arms": {}}
+    requests = Requests(URL, definition, {}, headers="X-Id: %08d\r\nX-Key: 7%%\r\n")
+    assert requests.numbered == bool(features)
+    for number, sent in enumerate((requests.select(), requests.select()), 1):
+        assert b"\r\nX-Id: %08d\r\nX-Key: 7%%\r\n" % number in sent
+        parsed(sent)
+    assert b"\r\nX-Id: 00000001\r\n" in requests.reward(b"token")

@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,11 +10,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from simulator_client.load_tally import Tally as Load
 from tests.attack.hostile import verdict
 from tests.attack.hostile.artifacts import hostile_artifacts
 from tests.attack.hostile.families import FAMILIES, counts_of
-from tests.attack.hostile.load import SHARE, VictimLoad, added, percentiles_ms
+from tests.attack.hostile.load import SHARE, VictimLoad, Window, percentiles_ms
 from tests.attack.hostile.pace import Pace
 from tests.attack.hostile.runner import Runner, Tally
 from tests.attack.hostile.tenants import RATES, VICTIM, Ground, tenants
@@ -102,8 +102,8 @@ class _Campaign:
 
     def __init__(self, ground: Ground, asked: Asked, found: Found, say: Say) -> None:
         self._ground, self._asked, self._found, self._say = ground, asked, found, say
-        self._alone: list[Load] = []
-        self._attacked: list[Load] = []
+        self._alone: list[Window] = []
+        self._attacked: list[Window] = []
         self.seen = Seen()
         self.rewarded = 0
 
@@ -198,10 +198,11 @@ class _Campaign:
 
     def _judge_load(self) -> None:
         found = self._found
-        alone, attacked = added(self._alone), added(self._attacked)
-        quiet, loud = percentiles_ms(alone), percentiles_ms(attacked)
+        quiet, loud = percentiles_ms(self._alone), percentiles_ms(self._attacked)
         ratio = loud["p99"] / quiet["p99"]
-        errors = alone.errors + attacked.errors
+        errors = Counter[tuple[str, str]]()
+        for load in self._alone + self._attacked:
+            errors += load.errors
         found.victim |= {
             "load": f"{SHARE:.0%} of saturation",
             "alone_ms": quiet,

@@ -1,83 +1,97 @@
-"""The load of the tenant that is not attacked: how fast it can go, and how fast it is answered."""
+"""The load of the tenant that is not attacked: its saturation, and its latencies."""
 
-import argparse
+import asyncio
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from typing import Any, Final, NamedTuple
 
-from simulator_client.load import LoadClient, asked_load, measure
-from simulator_client.load_arguments import load_options
-from simulator_client.load_plan import Plan
-from simulator_client.load_progress import Silent
-from simulator_client.load_tally import KINDS, Tally
+from simulator_client.client import Client
+from simulator_client.load import KINDS, REWARD, SELECT, Plan, histogram, run
+from simulator_client.load_requests import origin_of, requests_for
+from simulator_client.load_summary import latency_ms
 from tests.attack.hostile.tenants import VICTIM
 
 SHARE: Final = 0.2
 """Of saturation."""
-CONNECTIONS: Final = 64
+CLOSED_CONNECTIONS: Final = 64
+OPEN_CONNECTIONS: Final = 256
 TIMEOUT_S: Final = 30.0
+
+
+class Window(NamedTuple):
+    """The counts of a load. latencies: an encoded histogram of selects and rewards together."""
+
+    selects: int
+    rewards: int
+    errors: Counter[tuple[str, str]]
+    latencies: bytes
+
+
+def _sent(plan: Plan) -> Window:
+    tally, latencies = run(plan), histogram()
+    for kind in KINDS:
+        latencies.add(tally.latencies[kind])
+    selects, rewards = tally.answered[SELECT], tally.total(REWARD)
+    return Window(selects, rewards, tally.errors, latencies.encode())
+
+
+def _process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
 
 
 @dataclass
 class VictimLoad:
-    """Open-loop load of one experiment. rewarded: acknowledged, in all."""
+    """Open-loop load of one experiment, sent by a separate process: the attacker must not delay it.
+
+    rewarded: rewards that the service acknowledged.
+    """
 
     plan: Plan
     rewarded: int = 0
     rate: float = 0.0
+    process: ProcessPoolExecutor = field(default_factory=_process)
 
     @classmethod
     async def of(cls, url: str, key: str, seed: int) -> "VictimLoad":
-        parser = argparse.ArgumentParser()
-        load_options(parser, url)
-        options = parser.parse_args(
-            ["--experiment", VICTIM, "--key", key, "--timeout", str(TIMEOUT_S), "--seed", str(seed)]
-        )
-        client = LoadClient([url], key=key)
+        client = Client([url], key=key)
         try:
-            return cls((await asked_load(client, options)).plan)
+            _, requests = await requests_for(client, VICTIM, seed=seed)
         finally:
             await client.aclose()
+        origins = [origin_of(url)]
+        return cls(Plan(origins=origins, requests=requests, timeout_s=TIMEOUT_S, seed=seed))
 
     async def saturate(self, seconds: float) -> float:
-        """Answers of /select a second where every connection asks at once; the rate of the load
-        follows from it."""
-        plan = replace(self.plan, warmup_s=1.0, seconds=seconds, connections=CONNECTIONS, rate=None)
-        tally = await self._measure(plan)
-        found = tally.answered["select"] / seconds
+        """Measure the selects per second of a closed loop, and set the rate of the load by it."""
+        plan = replace(self.plan, warmup_s=1.0, seconds=seconds, connections=CLOSED_CONNECTIONS)
+        found = (await self._measure(plan)).selects / seconds
         self.rate = SHARE * found
         return found
 
-    async def window(self, seconds: float) -> Tally:
-        """At the share of saturation."""
+    async def window(self, seconds: float) -> Window:
+        """Send at the share of saturation."""
         return await self._measure(
-            replace(self.plan, warmup_s=0.5, seconds=seconds, rate=self.rate)
+            replace(
+                self.plan,
+                warmup_s=0.5,
+                seconds=seconds,
+                rate=self.rate,
+                connections=OPEN_CONNECTIONS,
+            )
         )
 
-    async def _measure(self, plan: Plan) -> Tally:
-        tally = await measure(plan, Silent())
-        self.rewarded += sum(tally.seconds["reward"])
-        return tally
+    async def _measure(self, plan: Plan) -> Window:
+        window = await asyncio.get_running_loop().run_in_executor(self.process, _sent, plan)
+        self.rewarded += window.rewards
+        return window
 
 
-def added(tallies: Iterable[Tally]) -> Tally:
-    total = Tally()
-    for tally in tallies:
-        total.add(tally.as_json())
-    return total
-
-
-def percentiles_ms(tally: Tally) -> dict[str, Any]:
-    """Of selects and rewards together, and how many there were."""
-    counts: dict[int, int] = {}
-    for kind in KINDS:
-        for us, count in tally.latencies[kind].items():
-            counts[us] = counts.get(us, 0) + count
-    total, seen, found = sum(counts.values()), 0, dict[str, Any](count=sum(counts.values()))
-    for us in sorted(counts):
-        seen += counts[us]
-        for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)):
-            if name not in found and seen >= share * total:
-                found[name] = us / 1e3
-    found["max"] = max(tally.latencies[kind].worst_us for kind in KINDS) / 1e3
-    return found
+def percentiles_ms(windows: Iterable[Window]) -> dict[str, Any]:
+    """Return count, mean and percentiles of the latencies of several windows."""
+    latencies = histogram()
+    for window in windows:
+        latencies.decode_and_add(window.latencies)
+    return latency_ms(latencies)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from simulator_client.load_wire import Lost, whole
+from simulator_client.wire import Lost, whole
 from tests.attack.hostile.shots import Answer, Shot
 
 CHUNK_BYTES: Final = 65_536
