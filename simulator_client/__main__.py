@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import importlib.util
 import json
-import shlex
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from simulator_client.course import Results, load
 from simulator_client.errors import SimulatorError, UsageError
 from simulator_client.journal import write_whole
 from simulator_client.replay import new_run_id, play
-from simulator_client.run_request import requested_run, resumed_run, run_folder
+from simulator_client.run_request import requested_run, run_folder
 from simulator_client.showdown import check, showdown
 from simulator_client.summary import rows, summary, summary_text, table
 
@@ -29,9 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit status: 0, 1 for a fault told in one line or a limit that a load
     test missed, 2 for options that do not fit, 130 for Ctrl-C."""
     options = parser().parse_args(arguments)
-    missing = [
-        name for name in ("rich", "matplotlib", "hdrh") if not importlib.util.find_spec(name)
-    ]
+    missing = [name for name in ("matplotlib", "hdrh") if not importlib.util.find_spec(name)]
     if missing:
         return _fail(f"{missing[0]} is not installed; pip install 'forage[sim]'")
     commands = {"replay": _replay, "showdown": _showdown, "load": _load, "report": _report}
@@ -46,31 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    fresh = options.resume is None
-    if fresh:
-        run_id = new_run_id()
-        run = requested_run(options, run_id, options.experiment)
-        folder = options.out or OUT / run_id
-        if (folder / "run.json").exists():
-            raise UsageError(f"{folder} holds a run already; --resume it, or give another --out")
-    else:
-        run, folder = resumed_run(options)
+    run_id = new_run_id()
+    run = requested_run(options, run_id, options.experiment)
+    folder = options.out or OUT / run_id
+    if (folder / "run.json").exists():
+        raise UsageError(f"{folder} holds a run already; give another --out")
 
     async def played(client: Client) -> None:
         await play(
             client, run, folder,
-            fresh=fresh, continued=options.continued, patience_s=options.training_patience,
+            continued=options.continued, patience_s=options.training_patience,
             expiry_patience_s=options.expiry_patience,
         )  # fmt: skip
 
-    def stopped() -> None:
-        if run.rate is None:
-            resume = ["forage-sim", "replay", "--resume", str(folder)]
-            _stopped(folder / "run.json", resume, options)
-        elif (folder / "run.json").exists():
-            print(f"\nStopped. What there is: forage-sim report {folder}", file=sys.stderr)
-
-    if not _with_service(options, played, stopped):
+    if not _with_service(options, played, folder / "run.json", f"report {folder}"):
         return INTERRUPTED
     found = load(folder)
     _write(folder / "summary.json", options.json, summary_text(found))
@@ -97,8 +83,8 @@ def _showdown(options: argparse.Namespace) -> int:
             await showdown(client, run, seeds, out, keep=options.keep, patience_s=patience_s)
         )
 
-    again = ["forage-sim", "showdown", *_repeated(options), "--out", str(out)]
-    if not _with_service(options, played, lambda: _stopped(out, again, options)):
+    again = f"showdown ... --out {out} with the same options"
+    if not _with_service(options, played, out, again):
         return INTERRUPTED
     compared = comparison(runs)
     _write(out / "showdown.json", options.json, json.dumps(compared, indent=2) + "\n")
@@ -132,9 +118,13 @@ def _report(options: argparse.Namespace) -> int:
 def _with_service(
     options: argparse.Namespace,
     played: Callable[[Client], Awaitable[None]],
-    stopped: Callable[[], None],
+    begun: Path,
+    command: str,
 ) -> bool:
-    """Play against the service once it is ready; False where Ctrl-C ended it."""
+    """Play against the service once it is ready; return False after Ctrl-C.
+
+    command: to suggest after a stop, if the path `begun` exists.
+    """
 
     async def whole() -> None:
         client = Client(options.url or [DEFAULT_URL], key=options.key)
@@ -146,44 +136,13 @@ def _with_service(
 
     try:
         asyncio.run(whole())
-    except KeyboardInterrupt:
-        stopped()
+    except (KeyboardInterrupt, SimulatorError) as error:
+        if begun.exists():
+            print(f"\nStopped. Continue with: forage-sim {command}", file=sys.stderr)
+        if isinstance(error, SimulatorError):
+            raise
         return False
-    except SimulatorError:
-        stopped()
-        raise
     return True
-
-
-def _stopped(begun: Path, command: list[str], options: argparse.Namespace) -> None:
-    """Say how to go on, where there is something to go on with."""
-    if not begun.exists():
-        return
-    if options.url:
-        command = [*command, "--url", ",".join(options.url)]
-    if options.json:
-        command = [*command, "--json", str(options.json)]
-    print(f"\nStopped. Go on with: {shlex.join(command)}", file=sys.stderr)
-
-
-def _repeated(options: argparse.Namespace) -> list[str]:
-    """The options of a showdown that say what it is, as they were given."""
-    words = []
-    for name in (
-        "world", "data", "label", "policies", "policy_file", "visits", "world_seed", "shock_at",
-        "seeds", "first_seed",
-    ):  # fmt: skip
-        value = getattr(options, name)
-        if value is not None:
-            told = ",".join(value) if isinstance(value, tuple) else str(value)
-            words += [f"--{name.replace('_', '-')}", told]
-    if options.risky:
-        words.append("--risky")
-    if options.wait_for_training is False:
-        words.append("--no-wait-for-training")
-    if options.keep:
-        words.append("--keep")
-    return words
 
 
 def _write(path: Path, also: Path | None, text: str) -> None:

@@ -18,8 +18,8 @@ from simulator_client.worlds import WORLDS
 
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 OUT: Final = Path("out")
-# What makes a run what it is. The parser leaves them None, so that --resume can tell what was
-# asked for anew from what was not mentioned.
+# The description of a run. The parser leaves options None that are not given: a rate implies
+# other defaults.
 DEFAULTS: Final[dict[str, Any]] = {
     "world": "zooplus",
     "world_seed": 42,
@@ -41,14 +41,13 @@ REPLAY: Final = """\
 Send visits one after another: ask /select what to show, click or not by the world's true chance,
 tell /reward. Each policy gets the same visits. A run makes a fresh experiment of its own.
 
-Everything is kept in --out as it happens: a run that was stopped, or whose client or service was
-killed, goes on with --resume, and no visit is lost or counted twice.
+Calls are repeated through restarts of the service, for up to a minute. Visits are kept in --out
+as they happen: `forage-sim report` also reads a run that was stopped.
 
 On a site nobody reports a visit without a click, a miss. --clicks-only plays that: the service
 waits for a click, then learns its default reward. --misses-late is full reporting under the same
 delay, --misses-never leaves the default out, and what is learned is then biased. These runs go at
-a --rate and end once the last reward is learned; the clock is part of what they show, so they can
-neither be resumed nor wait for training.
+a --rate, end once the last reward is learned, and never wait for training.
 """
 REPLAY_EXAMPLES: Final = """\
 examples:
@@ -57,15 +56,14 @@ examples:
   forage-sim replay --world classification --data mushroom.csv.gz --policies linucb,neural_ts
   forage-sim replay --url http://127.0.0.1:8000,http://127.0.0.1:8001    two replicas in turn
   forage-sim replay --clicks-only --wait-seconds 2 --rate 100 --policies linucb,lints
-  forage-sim replay --resume 20260102-030405-abcd
 """
 SHOWDOWN: Final = """\
 Compare policies over several stream seeds of one world: a replay per seed, each on a fresh
 experiment that is deleted when its visits are done, then one page with means, 95 percent intervals
 and the worst seed.
 
-Each seed is a run of its own under --out. A showdown that was stopped goes on when it is started
-again with the same options and the same --out: seeds that are done are not played again.
+Each seed is a run of its own under --out. After a stop, the same options with the same --out play
+only the seeds that are not done.
 """
 SHOWDOWN_EXAMPLES: Final = """\
 examples:
@@ -151,13 +149,7 @@ def _replay(replay: argparse.ArgumentParser) -> None:
         action="store_true",
         help="play on an experiment that has learned already",
     )
-    kept = _kept(replay, "folder of the run: out/<run id>")
-    kept.add_argument(
-        "--resume",
-        type=Path,
-        metavar="RUN",
-        help="go on with a run, by its folder or its id under out/; --visits may add to it",
-    )
+    _kept(replay, "folder of the run: out/<run id>")
 
 
 def _reported(replay: argparse.ArgumentParser) -> None:

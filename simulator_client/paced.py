@@ -7,13 +7,13 @@ are not answered does the next one wait, and the rate that was reached says so.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from simulator_client.errors import SimulatorError, Unsettled
 from simulator_client.health import HealthLog
-from simulator_client.journal import Journal, Record, records
+from simulator_client.journal import Lines, Record, records
 from simulator_client.player import Player
 from simulator_client.progress import Tally, count
 from simulator_client.reporting import ALL, CLICKS_ONLY, MISSES_LATE, owed
@@ -30,7 +30,7 @@ class PacedChain:
     player: Player
     rate: float  # visits a second
     folder: Path
-    journal: Journal
+    journal: Lines
     tally: Tally
     health: HealthLog | None  # None: nobody asks
     patience_s: float
@@ -73,7 +73,7 @@ class PacedChain:
     async def _keep(self, begun: Kept) -> None:
         while task := await begun.get():
             record = await task
-            self.journal.finish(record)
+            self.journal.add(asdict(record))
             count(self.tally, record)
             if self.health:
                 await self.health.look(self.tally.done)

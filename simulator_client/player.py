@@ -2,11 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator_client.client import Client
-from simulator_client.journal import Pending, Record, Run
+from simulator_client.journal import Record, Run
 from simulator_client.worlds import Outcome, Stream, World
+
+
+class Pending(NamedTuple):
+    """A decision without a reward yet."""
+
+    visit: int
+    decision_id: str
+    shown: list[str]
+    select_ms: float
+    retries: int
+    lost_selects: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,32 +9,22 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from simulator_client.client import Client
-from simulator_client.errors import Problem, SimulatorError, UsageError
+from simulator_client.errors import SimulatorError, UsageError
 from simulator_client.health import LOOK_AT_LEAST_VISITS, LOOKS, HealthLog
-from simulator_client.journal import (
-    Journal,
-    Pending,
-    Record,
-    Run,
-    lock,
-    records,
-    save_run,
-    world_of,
-)
+from simulator_client.journal import Lines, Run, file_of, save_run, world_of
 from simulator_client.paced import PacedChain
 from simulator_client.player import Player
-from simulator_client.progress import REFRESH_S, Board, Tally, board, count
+from simulator_client.progress import Board, Tally, count
 from simulator_client.reporting import check_rules, definition
 from simulator_client.training import TrainingGate
 
 DEFINED_WITHIN_S: Final = 10.0
-GONE: Final = 410
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,47 +32,30 @@ class Chain:
     """One policy's way through the visits."""
 
     player: Player
-    journal: Journal
+    journal: Lines
     tally: Tally
     gate: TrainingGate | None  # None: free-running
     health: HealthLog | None  # None: nobody asks
 
     async def play(self) -> None:
-        """Go on from the first visit that is not journalled to the last."""
-        if pending := self.journal.pending(self.tally.done):
-            # Before the gate learns the count: the service may have counted this one already.
-            await self._finish(pending)
+        """Make all visits."""
         if self.gate:
             await self.gate.start()
-        for number in range(self.tally.done, self.player.run.visits):
+        for number in range(self.player.run.visits):
             if self.gate and self.gate.due:
                 self.tally.note = "waits for training"
                 await self.gate.wait()
                 self.tally.note = ""
             pending = await self.player.select(number)
-            self.journal.begin(pending)
-            record = await self._reward(pending)
+            record = await self.player.finish(pending, self.player.outcome(pending))
+            self.journal.add(asdict(record))
+            count(self.tally, record)
             if self.gate:
                 self.gate.rewarded(record.settled)
             if self.health:
                 status = await self.health.look(self.tally.done)
                 if status and self.gate:
                     self.gate.learn(status)
-
-    async def _finish(self, pending: Pending) -> None:
-        """Reward a decision that an interruption left behind."""
-        try:
-            await self._reward(pending)
-        except Problem as problem:
-            if problem.status != GONE:
-                raise
-            # Resumed so late that the decision closed with the default reward: visited anew.
-
-    async def _reward(self, pending: Pending) -> Record:
-        record = await self.player.finish(pending, self.player.outcome(pending))
-        self.journal.finish(record)
-        count(self.tally, record)
-        return record
 
 
 def new_run_id() -> str:
@@ -121,37 +94,20 @@ async def prepare(client: Client, run: Run, *, continued: bool) -> None:
     await client.wait_defined(run.experiment, DEFINED_WITHIN_S, arms=arms)
 
 
-async def check_known(client: Client, run: Run) -> None:
-    """A run can be resumed only where its experiment is."""
-    if await client.get_experiment(run.experiment) is None:
-        raise UsageError(
-            f"the service does not know experiment {run.experiment!r} of this run (another "
-            "store?); start a fresh run"
-        )
-
-
 async def play(
     client: Client,
     run: Run,
     folder: Path,
     *,
-    fresh: bool,
     continued: bool = False,
     patience_s: float = 120.0,
     expiry_patience_s: float = 60.0,
-    show: Callable[[list[Tally]], Board] = board,
 ) -> None:
-    """A run from its definition to its last visit, or what is left of one that is not fresh."""
-    if fresh:
-        await prepare(client, run, continued=continued)
-    else:
-        await check_known(client, run)
+    """Make a run, from its definition to its last visit."""
+    await prepare(client, run, continued=continued)
     save_run(folder, run)
     print(f"Run {run.run} on experiment {run.experiment}, in {folder}", file=sys.stderr)
-    await replay(
-        client, run, folder,
-        patience_s=patience_s, expiry_patience_s=expiry_patience_s, show=show,
-    )  # fmt: skip
+    await replay(client, run, folder, patience_s=patience_s, expiry_patience_s=expiry_patience_s)
 
 
 async def replay(
@@ -162,28 +118,23 @@ async def replay(
     patience_s: float = 120.0,
     expiry_patience_s: float = 60.0,
     looks: int = LOOKS,
-    show: Callable[[list[Tally]], Board] = board,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Run:
-    """Play what is left of a run in `folder`; the run with what became of its waits.
+    """Make the visits of a run; return the run with the number of waits that timed out.
 
-    looks: how often over the run each head is looked at; 0: never. expiry_patience_s: how long,
-    after the last wait window of a run at a rate, its last rewards may take to be learned.
+    looks: of each head, over the run; 0: none. expiry_patience_s: how long, after the last wait
+    window of a run at a rate, its last rewards may take to be learned.
     """
     world = world_of(run)
     stream = world.stream(run.seed)
     tallies = [Tally(policy, run.visits) for policy in run.policies]
-    for tally in tallies:
-        for record in records(folder, tally.policy):
-            count(tally, record)
+    shown = Board(tallies)
     with ExitStack() as stack:
-        stack.enter_context(lock(folder))
-        shown = stack.enter_context(show(tallies))
         chains: list[Chain | PacedChain] = []
         gates = []
         for tally in tallies:
             player = Player(run, tally.policy, client, world, stream)
-            journal = Journal(folder, tally.policy)
+            journal = Lines(file_of(folder, "visits", tally.policy))
             stack.callback(journal.close)
             health = gate = None
             if looks:
@@ -214,14 +165,8 @@ async def replay(
 
 
 async def _together(chains: Sequence[Chain | PacedChain], shown: Board) -> None:
-    """All chains at once; the first fault stops the others, whose journals are whole."""
-
-    async def refresh() -> None:
-        while True:
-            shown.refresh()
-            await asyncio.sleep(REFRESH_S)
-
-    board_task = asyncio.create_task(refresh())
+    """Play all chains at once; the first fault stops the others, and is raised."""
+    telling = asyncio.create_task(shown.run())
     try:
         async with asyncio.TaskGroup() as group:
             for chain in chains:
@@ -229,4 +174,5 @@ async def _together(chains: Sequence[Chain | PacedChain], shown: Board) -> None:
     except* SimulatorError as faults:
         raise faults.exceptions[0] from None
     finally:
-        board_task.cancel()
+        telling.cancel()
+        shown.show()

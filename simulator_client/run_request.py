@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator_client.arguments import DEFAULTS, OUT
 from simulator_client.errors import UsageError
-from simulator_client.journal import Run, load_run, world_of
+from simulator_client.journal import Run, world_of
 from simulator_client.reporting import ALL, check, implied
 from simulator_client.worlds.policies import read_policies
 
@@ -42,36 +42,6 @@ def requested_run(options: argparse.Namespace, run_id: str, experiment: str | No
     return run
 
 
-def resumed_run(options: argparse.Namespace) -> tuple[Run, Path]:
-    """The run to go on with; only the number of visits may be another, and only larger."""
-    folder = run_folder(options.resume)
-    run = load_run(folder)
-    if run.rate is not None:
-        raise UsageError(
-            f"the run in {folder} goes at a rate, and a pause would be part of its delay; "
-            "start a fresh run"
-        )
-    if options.out or options.experiment or options.continued or options.policy_file:
-        raise UsageError(
-            "--out, --experiment, --continue and --policy-file are for a new run, not for --resume"
-        )
-    for name, value in _given(options).items():
-        if value == getattr(run, name):
-            continue
-        if name != "visits":
-            raise UsageError(
-                f"the run has {name.replace('_', '-')} {getattr(run, name)}; "
-                "that cannot change on --resume"
-            )
-        if value < run.visits:
-            raise UsageError(f"the run has {run.visits:,} visits; --visits can only add to them")
-        run = replace(run, visits=value)
-    longest = world_of(run).longest
-    if longest is not None and run.visits > longest:
-        raise UsageError(f"{run.data} has {longest:,} rows; --visits is more")
-    return run, folder
-
-
 def run_folder(named: Path) -> Path:
     """A run by its folder, or by its id under out/."""
     inside = OUT / named
@@ -82,5 +52,5 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     """What was mentioned of that which makes a run what it is."""
     given = {name: getattr(options, name) for name in DEFAULTS}
     if given["data"] is not None:
-        given["data"] = str(given["data"].resolve())  # a run is resumed from any folder
+        given["data"] = str(given["data"].resolve())  # a report may be written from any folder
     return {name: value for name, value in given.items() if value is not None}

@@ -109,47 +109,17 @@ def test_a_report_of_two_runs_has_both(
     assert "Report: both/report.html" in capsys.readouterr().out
 
 
-def test_ctrl_c_keeps_the_run_and_says_how_to_resume(
-    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    service = FakeService()
-    serve(transport(service))
-    play = running.replay
-
-    async def interrupted(*args: Any, **more: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(running, "replay", interrupted)
-    assert (
-        command.main(["replay", "--policies", "random", "--visits", "20", "--url", "http://a"])
-        == 130
-    )
-    folder = the_run(tmp_path).relative_to(tmp_path)
-    resume = f"replay --resume {folder} --url http://a"
-    assert f"Stopped. Go on with: forage-sim {resume}" in capsys.readouterr().err
-    monkeypatch.setattr(running, "replay", play)
-    assert command.main(resume.split()) == 0
-    assert command.main(["replay", "--resume", folder.name, "--visits", "25"]) == 0
-    assert len(service.values("random")) == 25
-
-
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
         ("--policies bogus", "unknown policy 'bogus'"),
         ("--policies random,random", "named twice"),
         ("--out done", "holds a run already"),
-        ("--resume nowhere", "holds no run"),
-        ("--resume done --seed 2", "the run has seed 1; that cannot change"),
-        ("--resume done --no-wait-for-training", "the run has wait-for-training True"),
-        ("--resume done --visits 2", "can only add"),
-        ("--resume done --out elsewhere", "for a new run"),
         ("--url nonsense", "not a service's URL"),
         ("--clicks-only --wait-for-training", "a run at a rate never does"),
         ("--rate 5 --wait-for-training", "a run at a rate never does"),
         ("--rate 5 --wait-seconds 1", "--wait-seconds is for --clicks-only"),
         ("--clicks-only --continue", "--continue is not for --clicks-only"),
-        ("--resume done --clicks-only", "the run has reporting all; that cannot change"),
     ],
 )
 def test_a_fault_of_use_is_one_line(
@@ -198,18 +168,6 @@ def test_no_service_is_one_line(serve: Serve, capsys: pytest.CaptureFixture[str]
     assert not Path("out").exists()
 
 
-def test_a_run_that_a_problem_ends_can_be_resumed(
-    serve: Serve, capsys: pytest.CaptureFixture[str]
-) -> None:
-    service = FakeService()
-    serve(transport(service, [None] * 8 + [lambda r, a: problem(500, "Internal error")]))
-    assert command.main(["replay", "--policies", "random", "--visits", "10", "--out", "x"]) == 1
-    err = capsys.readouterr().err
-    assert "Go on with: forage-sim replay --resume x" in err
-    assert err.splitlines()[-1] == "forage-sim: 500 Internal error"
-    assert command.main(["replay", "--resume", "x"]) == 0
-
-
 def test_a_replay_of_clicks_alone_says_how_it_was_played(
     serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -227,16 +185,28 @@ def test_a_replay_of_clicks_alone_says_how_it_was_played(
     assert summed["waited_for_training"] is False
     assert said.capitalize() in (tmp_path / "x" / "report.html").read_text()
     assert len(service.values("linucb")) == 40
-    assert command.main(["replay", "--resume", "x"]) == 1
-    assert "x goes at a rate, and a pause would be part of its delay" in capsys.readouterr().err
 
 
-def test_a_stopped_run_at_a_rate_says_what_there_is(
+def test_a_stopped_run_says_how_to_report_it(
     serve: Serve, capsys: pytest.CaptureFixture[str]
 ) -> None:
     serve(transport(FakeService(), [None] * 8 + [lambda r, a: problem(500, "Internal error")]))
-    asked = "replay --misses-never --policies random --visits 10 --out x"
-    assert command.main(asked.split()) == 1
+    assert command.main(["replay", "--policies", "random", "--visits", "10", "--out", "x"]) == 1
     err = capsys.readouterr().err
-    assert "Stopped. What there is: forage-sim report x" in err
-    assert "--resume" not in err
+    assert "Stopped. Continue with: forage-sim report x" in err
+    assert err.splitlines()[-1] == "forage-sim: 500 Internal error"
+    assert command.main(["report", "x"]) == 0
+    assert "Unfinished: random." in Path("x/report.html").read_text()
+
+
+def test_ctrl_c_is_status_130(
+    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    async def interrupted(*args: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    serve(transport(FakeService()))
+    monkeypatch.setattr(running, "replay", interrupted)
+    assert command.main(["replay", "--policies", "random", "--visits", "20"]) == 130
+    folder = the_run(tmp_path).relative_to(tmp_path)
+    assert f"Stopped. Continue with: forage-sim report {folder}" in capsys.readouterr().err

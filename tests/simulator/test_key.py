@@ -28,7 +28,7 @@ def test_a_replay_with_a_key_plays_and_keeps_it_nowhere(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with serving(keys=keys.path) as wire:
         with_key = Client(["http://forage"], key=text, transport=httpx.ASGITransport(wire.app))
-        wire.run(asyncio.wait_for(play(with_key, run, folder, fresh=True), 60))
+        wire.run(asyncio.wait_for(play(with_key, run, folder), 60))
         without = Client(["http://forage"], transport=httpx.ASGITransport(wire.app))
         wire.run(without.wait_ready(5.0))
         with pytest.raises(Problem) as refused:

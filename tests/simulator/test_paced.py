@@ -43,7 +43,7 @@ async def no_nap(seconds: float) -> None:
 def play(answers: httpx.MockTransport, run: Run, folder: Path, patience_s: float = 60.0) -> None:
     async def go() -> None:
         client = Client(["http://a"], transport=answers, sleep=no_nap, rng=np.random.default_rng(0))
-        await played(client, run, folder, fresh=True, expiry_patience_s=patience_s)
+        await played(client, run, folder, expiry_patience_s=patience_s)
 
     asyncio.run(go())
 

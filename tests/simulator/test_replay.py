@@ -1,26 +1,23 @@
-"""A replay counts every visit once, whatever happens to the client or the service on the way."""
+"""A replay counts every visit once, whatever happens to the service on the way."""
 
 import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simulator_client.client import Client
 from simulator_client.course import load
 from simulator_client.errors import SimulatorError, UsageError
-from simulator_client.health import Health, looks
-from simulator_client.journal import Run, load_run, lock, records, save_run
+from simulator_client.health import Health
+from simulator_client.journal import Run, load_run, records, save_run
 from simulator_client.player import settled_arms
-from simulator_client.replay import check_known, prepare, replay
+from simulator_client.replay import prepare, replay
 from simulator_client.report import write_report
 from simulator_client.summary import rows as rows_of
 from simulator_client.summary import summary
@@ -38,19 +35,6 @@ def run_of(**changes: Any) -> Run:
     return replace(run, **changes)
 
 
-class Killed(SimulatorError):
-    """The client's end, where the test wants it."""
-
-
-def killed_before(request: httpx.Request, answer: Any) -> httpx.Response:
-    raise Killed
-
-
-def killed_after(request: httpx.Request, answer: Any) -> httpx.Response:
-    answer()
-    raise Killed
-
-
 async def no_nap(seconds: float) -> None:
     await asyncio.sleep(0)
 
@@ -61,7 +45,6 @@ def play(
     folder: Path,
     faults: Iterable[Fault | None] = (),
     *,
-    fresh: bool = True,
     continued: bool = False,
     patience_s: float = 5.0,
     looks: int = 0,
@@ -73,7 +56,7 @@ def play(
             ["http://a"], transport=transport(service, faults), sleep=no_nap,
             rng=np.random.default_rng(0),
         )  # fmt: skip
-        await (prepare(client, run, continued=continued) if fresh else check_known(client, run))
+        await prepare(client, run, continued=continued)
         save_run(folder, run)
         return await replay(client, run, folder, patience_s=patience_s, looks=looks, sleep=no_nap)
 
@@ -125,62 +108,6 @@ def test_faults_of_the_service_change_no_figure_but_the_retries(tmp_path: Path) 
     assert one == other
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    ends=st.lists(
-        st.tuples(st.integers(0, 30), st.sampled_from([killed_before, killed_after])), max_size=5
-    )
-)
-def test_a_run_killed_anywhere_and_resumed_equals_one_go(ends: list[tuple[int, Fault]]) -> None:
-    """Calls until each end, and whether the service had done the last one."""
-    run = run_of(visits=25)
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        whole, broken = FakeService(), FakeService()
-        play(whole, run, folder / "whole")
-        fresh = True
-        for calls, end in ends:
-            try:
-                play(broken, run, folder / "broken", [None] * calls + [end], fresh=fresh)
-            except Killed:
-                fresh = False
-                continue
-            break  # it reached its end before the kill
-        play(broken, run, folder / "broken", fresh=fresh)
-        assert figures(folder / "broken") == figures(folder / "whole")
-        for policy in run.policies:
-            assert broken.values(policy) == whole.values(policy)
-
-
-def test_a_torn_line_is_cut_and_its_visit_played_again(tmp_path: Path) -> None:
-    service = FakeService()
-    play(service, run_of(), tmp_path)
-    whole = figures(tmp_path)
-    path = tmp_path / "visits-linucb.jsonl"
-    path.write_bytes(path.read_bytes()[:-20])
-    assert figures(tmp_path)["linucb"]["visits"] == 119
-    play(service, run_of(), tmp_path, fresh=False)
-    assert figures(tmp_path) == whole
-    assert len(service.values("linucb")) == 120, "the decision was kept, and rewarded once"
-
-
-def test_a_decision_that_expired_during_the_pause_is_made_anew(tmp_path: Path) -> None:
-    service = FakeService()
-    with pytest.raises(Killed):
-        play(service, run_of(policies=("linucb",)), tmp_path, [None] * 11 + [killed_before])
-    gone: list[Fault] = [lambda request, answer: problem(410, "Too late")]
-    play(service, run_of(policies=("linucb",)), tmp_path, gone, fresh=False)
-    assert figures(tmp_path)["linucb"]["visits"] == 120
-
-
-def test_a_resumed_run_can_be_given_more_visits(tmp_path: Path) -> None:
-    service, other = FakeService(), FakeService()
-    play(service, run_of(), tmp_path / "a")
-    play(service, run_of(visits=200), tmp_path / "a", fresh=False)
-    play(other, run_of(visits=200), tmp_path / "b")
-    assert figures(tmp_path / "a") == figures(tmp_path / "b")
-
-
 def test_the_first_fault_ends_the_run_and_says_which(tmp_path: Path) -> None:
     wrong: list[Fault] = [lambda request, answer: problem(422, "Invalid", "no such persona")]
     with pytest.raises(SimulatorError, match="422 Invalid: no such persona"):
@@ -209,11 +136,6 @@ def test_an_experiment_that_exists_is_used_as_it_is_defined(tmp_path: Path) -> N
         play(service, run_of(experiment="own", policies=("lints",)), tmp_path / "no")
 
 
-def test_a_run_is_resumed_only_where_its_experiment_is(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not know experiment 'zooplus-r'"):
-        play(FakeService(), run_of(), tmp_path, fresh=False)
-
-
 def test_waiting_polls_only_while_a_version_is_due(tmp_path: Path) -> None:
     """Due at 40 and 80 of 120 rewards, there at the second look: one start and four looks."""
     service = FakeService(first_training=40, polls_to_train=2)
@@ -223,21 +145,6 @@ def test_waiting_polls_only_while_a_version_is_due(tmp_path: Path) -> None:
     assert polls["neural_ucb"] == 5
     assert run.training_timeouts == 0
     assert summary(load(tmp_path))["waited_for_training"] is True
-
-
-@pytest.mark.parametrize("rewards", [38, 40])
-def test_a_resumed_run_waits_for_the_same_versions(tmp_path: Path, rewards: int) -> None:
-    """Killed when the service, not the client, had counted a reward; two calls make a visit.
-
-    Counted again on resume, the wait at 40 would begin when the service has 39, and be in vain.
-    """
-    service, run = FakeService(), run_of(policies=("neural_ucb",))
-    with pytest.raises(Killed):
-        play(service, run, tmp_path, [None] * (2 * rewards - 1) + [killed_after])
-    assert service.counts["zooplus-r", "neural_ucb"] == rewards
-    run = play(service, run, tmp_path, fresh=False, patience_s=0.5)
-    assert run.training_timeouts == 0
-    assert service.due_at["zooplus-r", "neural_ucb"] == 160, "both versions came"
 
 
 def test_a_free_run_never_asks(tmp_path: Path) -> None:
@@ -262,14 +169,6 @@ def test_a_version_that_never_comes_is_given_up_and_said(
     assert load(tmp_path).mode == "waited for training; waits that ran out: 1"
 
 
-def test_a_run_goes_on_in_one_process_only(tmp_path: Path) -> None:
-    held = lock(tmp_path)
-    with pytest.raises(UsageError, match="still going on in another process"):
-        lock(tmp_path)
-    held.close()
-    lock(tmp_path).close()
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [(None, "holds no run"), ("{", "damaged"), ("[]", "damaged"), ('{"schema": 9}', "schema 9"),
@@ -280,6 +179,13 @@ def test_a_folder_without_a_run_is_said(tmp_path: Path, text: str | None, said: 
         (tmp_path / "run.json").write_text(text)
     with pytest.raises(UsageError, match=said):
         load_run(tmp_path)
+
+
+def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
+    play(FakeService(), run_of(), tmp_path)
+    path = tmp_path / "visits-linucb.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert figures(tmp_path)["linucb"]["visits"] == 119
 
 
 @pytest.mark.parametrize("line", ["nonsense\n", "{}\n", "null\n"])
@@ -296,18 +202,6 @@ def test_heads_are_looked_at_over_the_run(tmp_path: Path) -> None:
     assert [look.visit for look in found] == list(range(12, 121, 12))
     assert found[0] == Health(12, 0, 2.5, 12.0)
     assert load(tmp_path).courses["random"].health == [], "it has no head"
-
-
-def test_looks_survive_a_kill_and_a_torn_line(tmp_path: Path) -> None:
-    service = FakeService()
-    run = run_of(policies=("linucb",))
-    with pytest.raises(Killed):
-        play(service, run, tmp_path, [None] * 100 + [killed_before], looks=10)
-    path = tmp_path / "health-linucb.jsonl"
-    assert len(path.read_bytes().splitlines()) == 4
-    path.write_bytes(path.read_bytes() + b'{"visit": 99')
-    play(service, run, tmp_path, fresh=False, looks=10)
-    assert [look.visit for look in looks(tmp_path, "linucb")] == list(range(12, 121, 12))
 
 
 def test_what_a_log_did_not_match_is_neither_sent_nor_counted(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A showdown is a replay per seed on an experiment of its own, and goes on where it was."""
+"""A showdown is a replay per seed, each on an experiment of its own."""
 
 import json
 import re
@@ -117,7 +117,7 @@ def test_figures_follow_from_the_journals(serve: Serve) -> None:
     )
 
 
-def test_a_stopped_showdown_goes_on_where_it_was(
+def test_a_showdown_continues_with_the_seeds_that_are_not_done(
     serve: Serve, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Stopped in the middle of the second seed: 240 calls are a seed."""
@@ -126,32 +126,20 @@ def test_a_stopped_showdown_goes_on_where_it_was(
     assert command.main([*ASKED[:-1], "whole"]) == 0
     serve(transport(broken, [None] * 360 + [lambda r, a: problem(500, "Internal error")]))
     assert command.main(ASKED) == 1
-    err = capsys.readouterr().err
-    again = re.search(r"Go on with: forage-sim (.*)", err)
-    assert again
+    assert "Continue with: forage-sim showdown ... --out s" in capsys.readouterr().err
     assert Path("s/seed-1/summary.json").exists()
     assert not Path("s/seed-2/summary.json").exists()
     first = Path("s/seed-1/visits-linucb.jsonl").read_bytes()
     serve(transport(broken))
-    assert command.main(again[1].split()) == 0
+    assert command.main(ASKED) == 0
     assert Path("s/seed-1/visits-linucb.jsonl").read_bytes() == first
-    assert len(broken.defined) == 3, "no seed was begun twice"
+    assert len(broken.defined) == 4, "the second seed twice"
     assert not broken.experiments
     assert figures("s") == figures("whole")
     assert command.main(ASKED) == 0, "done: nothing is played, the page is written"
-    assert len(broken.defined) == 3
-    assert command.main([*ASKED, "--seeds", "4"]) == 0, "a seed more"
     assert len(broken.defined) == 4
-
-
-def test_a_seed_whose_experiment_went_before_its_summary_is_done(serve: Serve) -> None:
-    service = FakeService()
-    serve(transport(service))
-    assert command.main(ASKED) == 0
-    Path("s/seed-2/summary.json").unlink()
-    assert command.main(ASKED) == 0
-    assert Path("s/seed-2/summary.json").exists()
-    assert len(service.defined) == 3
+    assert command.main([*ASKED, "--seeds", "4"]) == 0, "one more seed"
+    assert len(broken.defined) == 5
 
 
 def test_one_seed_has_no_interval(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:

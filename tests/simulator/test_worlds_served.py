@@ -51,7 +51,7 @@ def test_the_service_takes_every_world(
         client = Client(["http://forage"], transport=httpx.ASGITransport(wire.app))
 
         async def played() -> None:
-            await play(client, run, folder, fresh=True)
+            await play(client, run, folder)
             statuses.update({s["name"]: s for s in await client.policies("e")})
             await client.delete_experiment("e")
             assert await client.get_experiment("e") is None
@@ -85,7 +85,7 @@ def test_misses_are_learned_by_default_or_never(tmp_path: Path, world: str, repo
         client = Client(["http://forage"], transport=httpx.ASGITransport(wire.app))
 
         async def played() -> None:
-            await play(client, run, tmp_path, fresh=True)
+            await play(client, run, tmp_path)
             statuses.extend(await client.policies("e"))
 
         wire.run(asyncio.wait_for(played(), 60))
