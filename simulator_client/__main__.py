@@ -90,7 +90,7 @@ def _showdown(options: argparse.Namespace) -> int:
     _write(out / "showdown.json", options.json, json.dumps(compared, indent=2) + "\n")
     print(f"\n{run.world}, world seed {run.world_seed}, {len(seeds)} stream seeds\n")
     print(table(compared_rows(compared)))
-    from simulator_client.comparison_report import write_comparison
+    from simulator_client.report import write_comparison
 
     print(f"\nReport: {write_comparison(runs, compared, out)}")
     return 0

@@ -1,6 +1,10 @@
-"""The figures of one or more runs. Only reports import this: matplotlib costs a second at start."""
+"""The figures of runs, a line for each policy. Imported last: matplotlib costs a second.
 
-from collections.abc import Callable, Sequence
+A group of runs shares a panel: a single run, or the runs of a showdown, one for each seed. Lines
+of several seeds are means, with the 95 percent interval of the mean as a band.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -10,7 +14,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 from numpy.typing import NDArray
 
-from simulator_client.course import WINDOW_VISITS, Array, Results, moving_mean, reference_ctr
+from simulator_client.comparison import half_width
+from simulator_client.course import (
+    WINDOW_VISITS,
+    Array,
+    Course,
+    Results,
+    moving_mean,
+    reference_ctr,
+)
 from simulator_client.looks import (
     STYLE,
     Look,
@@ -24,8 +36,15 @@ from simulator_client.looks import (
     thousands,
     visits_axis,
 )
+from simulator_client.summary import figures
 
+Group = Sequence[Results]
+Looks = Mapping[str, Look]
 BINS: Final = 40  # of the shares over time
+BAND_ALPHA: Final = 0.15
+BANDS_ALPHA: Final = 0.8  # of all bands together, so that the lines stay visible
+TINY: Final = 1e-12  # an eigenvalue of zero but for rounding
+SPREAD: Final = 0.25  # of the dots of a policy
 # Tol's light colours, then the same darker.
 GROUP_COLOURS: Final = (
     "#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#44BB99", "#DDDDDD", "#99DDFF", "#AAAA00",
@@ -33,175 +52,191 @@ GROUP_COLOURS: Final = (
 )  # fmt: skip
 
 
-def policies_of(runs: Sequence[Results]) -> list[str]:
-    """Every policy of the runs, once, in order."""
-    return list(dict.fromkeys(policy for run in runs for policy in run.courses))
-
-
-def draw(runs: Sequence[Results]) -> dict[str, bytes]:
-    """Every figure that the runs have data for, as PNG, by name; each run has a panel of its own.
-
-    Panels share their axes.
-    """
+def draw(groups: Sequence[Group]) -> dict[str, bytes]:
+    """Draw every figure that the runs have data for: PNG by name."""
+    runs = [run for group in groups for run in group]
     courses = [course for run in runs for course in run.courses.values()]
     with rc_context(STYLE):
+        label = "expected CTR" if any(run.references for run in runs) else "CTR of matched visits"
         pictures = {
-            "cumulative-clicks": _lines(runs, "clicks since the start", _clicks),
-            "moving-ctr": _lines(
-                runs, f"expected CTR, mean of {WINDOW_VISITS} visits", _moving_ctr
-            ),
+            "expected-ctr": _lines(groups, f"{label}, mean of {WINDOW_VISITS} visits", _ctr)
         }
         if any(course.truth_known for course in courses):
-            pictures["cumulative-regret"] = _lines(runs, "expected regret since the start", _regret)
-        pictures["arm-shares"] = _shares(runs)
+            label = "expected regret since the start"
+            pictures["cumulative-regret"] = _lines(groups, label, _regret)
         if any(course.health for course in courses):
-            pictures["smallest-eigenvalue"] = _lines(runs, "smallest eigenvalue of A", _eigenvalue)
-        pictures["latency"] = _latency(runs)
+            label = "smallest eigenvalue of A"
+            pictures["smallest-eigenvalue"] = _lines(groups, label, _eigenvalue)
+        if all(len(group) == 1 for group in groups):
+            pictures["arm-shares"] = _shares(runs)
+        else:
+            pictures["seeds"] = _seeds(runs)
         return pictures
 
 
-def _clicks(axes: Axes, results: Results, style: dict[str, Look]) -> None:
-    for policy, course in results.courses.items():
-        draw_line(axes, *thinned(np.cumsum(course.clicks)), policy, style[policy])
-    axes.yaxis.set_major_formatter(thousands)
-    if bounds := reference_ctr(results):
-        draw_bound(axes, np.cumsum(bounds[0]), "oracle", "--")
-        draw_bound(axes, np.cumsum(bounds[1]), "uniform", ":")
+def _policies(runs: Group) -> list[str]:
+    return list(dict.fromkeys(policy for run in runs for policy in run.courses))
 
 
-def _moving_ctr(axes: Axes, results: Results, style: dict[str, Look]) -> None:
-    for policy, course in results.courses.items():
-        first = min(WINDOW_VISITS, len(course.clicks)) - 1
-        colour = style[policy].colour
-        clicked = moving_mean(course.clicks, course.matched)
-        axes.plot(*thinned(clicked, first), color=colour, alpha=0.25, linewidth=0.9)
-        expected = moving_mean(course.expected, course.matched)
-        draw_line(axes, *thinned(expected, first), policy, style[policy])
-    if bounds := reference_ctr(results):
+def _courses(group: Group, policy: str) -> list[Course]:
+    """Return a policy's course in each run that has one."""
+    return [run.courses[policy] for run in group if policy in run.courses]
+
+
+def _lines(
+    groups: Sequence[Group], label: str, panel: Callable[[Axes, Group, Looks], None]
+) -> bytes:
+    """Draw a panel for each group, with shared axes."""
+    style = looks(_policies([run for group in groups for run in group]))
+    columns, rows = min(2, len(groups)), -(-len(groups) // 2)
+    width, height = 10.0 if columns == 1 else 13.0, rows * height_inches(4.6, len(style))
+    figure = Figure(figsize=(width, height), layout="constrained")
+    shared = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    grid: list[Axes] = list(shared.flat)
+    for place, (axes, group) in enumerate(zip(grid, groups, strict=False)):
+        panel(axes, group, style)
+        visits_axis(axes, group[0].run.visits, _shock_at(group[0]))
+        if len(groups) > 1:
+            axes.set_title(_title(group[0], groups), fontsize=11)
+        if place % columns == 0:
+            axes.set_ylabel(label)
+    for axes in grid[len(groups) :]:
+        axes.set_visible(False)
+    legend_below(figure, grid)
+    return png(figure)
+
+
+def _ctr(axes: Axes, group: Group, style: Looks) -> None:
+    for policy, look in style.items():
+        courses = _courses(group, policy)
+        if not courses:
+            continue
+        first = min(WINDOW_VISITS, len(courses[0].clicks)) - 1
+        if len(courses) == 1:
+            clicked = moving_mean(courses[0].clicks, courses[0].matched)
+            axes.plot(*thinned(clicked, first), color=look.colour, alpha=0.25, linewidth=0.9)
+        means = [moving_mean(course.expected, course.matched) for course in courses]
+        _banded(axes, np.array(means), policy, style, first)
+    if bounds := reference_ctr(group[0]):
         draw_bound(axes, bounds[0], "oracle", "--")
         draw_bound(axes, bounds[1], "uniform", ":")
-    if results.reward_range[0] >= 0:
+    if group[0].reward_range[0] >= 0:
         axes.set_ylim(bottom=0)
 
 
-def _regret(axes: Axes, results: Results, style: dict[str, Look]) -> None:
-    for policy, course in results.courses.items():
-        if course.truth_known:
-            draw_line(axes, *thinned(course.regret), policy, style[policy])
+def _regret(axes: Axes, group: Group, style: Looks) -> None:
+    for policy in style:
+        courses = [course for course in _courses(group, policy) if course.truth_known]
+        if courses:
+            _banded(axes, np.array([course.regret for course in courses]), policy, style)
     axes.set_yscale("symlog", linthresh=10)  # good policies lie a hundredfold below uniform
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(thousands)
 
 
-def _eigenvalue(axes: Axes, results: Results, style: dict[str, Look]) -> None:
-    for policy, course in results.courses.items():
-        if course.health:
-            visits = np.array([look.visit for look in course.health], float)
-            values = np.array([look.smallest_eigenvalue for look in course.health], float)
-            draw_line(axes, visits, values, policy, style[policy])
+def _eigenvalue(axes: Axes, group: Group, style: Looks) -> None:
+    """Draw the geometric mean over the seeds, and each seed as a faint line."""
+    for policy, look in style.items():
+        seeds = [
+            {health.visit: health.smallest_eigenvalue for health in course.health}
+            for course in _courses(group, policy)
+        ]
+        visits = sorted(set[int]().union(*seeds).intersection(*seeds))
+        if not visits:
+            continue
+        values = np.array([[seen[visit] for visit in visits] for seen in seeds], float)
+        x = np.array(visits, float)
+        for line in values if len(seeds) > 1 else ():
+            axes.plot(x, line, color=look.colour, alpha=0.2, linewidth=0.8)
+        draw_line(axes, x, np.exp(np.log(np.maximum(values, TINY)).mean(axis=0)), policy, look)
     axes.set_yscale("log")
 
 
+def _banded(axes: Axes, values: Array, policy: str, style: Looks, first: int = 0) -> None:
+    """Draw the mean of (seeds, n) values, which start at visit `first`, and its interval."""
+    x, y = thinned(values.mean(axis=0), first)
+    draw_line(axes, x, y, policy, style[policy])
+    if len(values) > 1:
+        _, half = thinned(half_width(values), first)
+        alpha, colour = min(BAND_ALPHA, BANDS_ALPHA / len(style)), style[policy].colour
+        axes.fill_between(x, y - half, y + half, color=colour, alpha=alpha, linewidth=0)
+
+
+def _seeds(runs: Group) -> bytes:
+    """Draw a row per policy, a dot per seed, and a bar at the mean."""
+    style = looks(runs[0].run.policies)
+    panels = {"expected_ctr": "expected CTR", "relative_regret": "regret, % of uniform's"}
+    if not all(course.truth_known for run in runs for course in run.courses.values()):
+        panels = {"expected_ctr": "CTR of matched visits"}
+    if runs[0].shock:
+        panels["recovery_visits"] = "visits to recover from the shock"
+    figure = Figure(figsize=(11.0, 1.4 + 0.42 * len(style)), layout="constrained")
+    grid: list[Axes] = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
+    for axes, (name, label) in zip(grid, panels.items(), strict=True):
+        for row, (policy, look) in enumerate(style.items()):
+            values = np.array([figures(run.courses[policy], run)[name] for run in runs], float)
+            values = values[np.isfinite(values)]
+            count = len(values)
+            offsets = np.linspace(-SPREAD, SPREAD, count) if count > 1 else np.zeros(count)
+            axes.plot(values, row + offsets, "o", color=look.colour, alpha=0.8, markersize=6)
+            if count == len(runs):
+                mean = [values.mean()] * 2
+                axes.plot(mean, [row - 0.38, row + 0.38], color="black", linewidth=1.2)
+        axes.set_xlabel(label)
+        if name == "relative_regret" and axes.get_xlim()[0] > 0:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
+    grid[0].set_yticks(range(len(style)), list(style))
+    grid[0].set_ylim(len(style) - 0.5, -0.5)
+    return png(figure)
+
+
 def group_shares(group: NDArray[np.int64], groups: int, bins: int) -> Array:
-    """(bins, groups): which share of the visits of each bin showed each group."""
+    """Return (bins, groups): the share of the visits of each bin that showed each group."""
     counts = [np.bincount(part, minlength=groups) for part in np.array_split(group, bins)]
     shares = np.array(counts, float)
     shares /= shares.sum(axis=1, keepdims=True)
     return shares
 
 
-def _lines(
-    runs: Sequence[Results],
-    label: str,
-    panel: Callable[[Axes, Results, dict[str, Look]], None],
-) -> bytes:
-    style = looks(policies_of(runs))
-    columns, rows = min(2, len(runs)), -(-len(runs) // 2)
-    width, height = 9.0 if columns == 1 else 13.0, rows * height_inches(4.2, len(style))
-    figure = Figure(figsize=(width, 0.6 + height), layout="constrained")
-    grid: list[Axes] = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
-    for axes, results in zip(grid, runs, strict=False):
-        panel(axes, results, style)
-        visits_axis(axes, results.run.visits, _shock_at(results))
-        axes.set_title(_title(results, runs), fontsize=11)
-    for axes in grid[::columns]:
-        axes.set_ylabel(label)
-    for axes in grid[len(runs) :]:
-        axes.set_visible(False)
-    legend_below(figure, grid)
-    return png(figure)
-
-
-def _shares(runs: Sequence[Results]) -> bytes:
-    """A panel per policy (rows) and run (columns): stacked shares of the groups."""
-    policies = policies_of(runs)
+def _shares(runs: Group) -> bytes:
+    """Draw a panel per policy (rows) and run (columns): stacked shares of the groups."""
+    policies = _policies(runs)
     columns = len(runs) if len(runs) > 1 else min(3, len(policies))
     rows = len(policies) if len(runs) > 1 else -(-len(policies) // columns)
     figure = Figure(figsize=(max(9.0, 4.3 * columns), 1.0 + 2.2 * rows), layout="constrained")
     grid: list[Axes] = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
-    panels = [(policy, results) for policy in policies for results in runs]
-    for place, (axes, (policy, results)) in enumerate(zip(grid, panels, strict=False)):
-        title = policy if len(runs) == 1 else f"{policy}: {_title(results, runs)}"
+    panels = [(policy, run) for policy in policies for run in runs]
+    for place, (axes, (policy, run)) in enumerate(zip(grid, panels, strict=False)):
+        title = policy if len(runs) == 1 else f"{policy}: {_title(run, [runs])}"
         axes.set_title(title, fontsize=11)
-        lowest = place + columns >= len(panels)
-        visits_axis(axes, results.run.visits, _shock_at(results), label=lowest)
+        visits_axis(axes, run.run.visits, _shock_at(run), label=place + columns >= len(panels))
         axes.set_ylim(0, 1)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        if policy not in results.courses:
+        if policy not in run.courses:
             continue
-        group = results.courses[policy].group
+        group = run.courses[policy].group
         bins = min(BINS, len(group))
-        shares = group_shares(group, len(results.groups), bins)
-        edges = np.linspace(0, len(group), bins + 1)
-        stairs = np.vstack([shares, shares[-1]]).T
-        colours = [GROUP_COLOURS[k % len(GROUP_COLOURS)] for k in range(len(results.groups))]
+        shares = group_shares(group, len(run.groups), bins)
+        colours = [GROUP_COLOURS[k % len(GROUP_COLOURS)] for k in range(len(run.groups))]
         axes.stackplot(
-            edges, stairs, labels=results.groups, colors=colours, step="post", edgecolor="white",
-            linewidth=0.3,
+            np.linspace(0, len(group), bins + 1), np.vstack([shares, shares[-1]]).T,
+            labels=run.groups, colors=colours, step="post", edgecolor="white", linewidth=0.3,
         )  # fmt: skip
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
-    figure.supylabel("share of what was shown", fontsize=11)
+    figure.supylabel("share of the shown arms", fontsize=11)
     legend_below(figure, grid)
     return png(figure)
 
 
-def _latency(runs: Sequence[Results]) -> bytes:
-    """Quantiles on a log scale: a row per policy and run, a panel per call."""
-    lines = [(run, p) for p in policies_of(runs) for run in runs if p in run.courses]
-    style = looks(policies_of(runs))
-    figure = Figure(figsize=(max(9.0, 5.5 * 2), 1.6 + 0.38 * len(lines)), layout="constrained")
-    panels: list[Axes] = figure.subplots(1, 2, sharey=True, sharex=True, squeeze=False)[0]
-    for axes, call in zip(panels, ("select", "reward"), strict=True):
-        for row, (run, policy) in enumerate(lines):
-            sample: Array = getattr(run.courses[policy], f"{call}_ms")
-            if not len(sample):
-                continue  # no visit counted, and so no reward was sent
-            quantiles = np.percentile(sample, (50, 90, 99, 99.9))
-            colour = style[policy].colour
-            axes.plot(quantiles[[0, -1]], [row, row], color=colour, linewidth=1.2)
-            for value, marker in zip(quantiles, "os^D", strict=True):
-                axes.plot(value, row, marker, color=colour, markersize=6.5)
-        axes.set_title(f"POST /{call}", fontsize=11)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("milliseconds, as the client sees them")
-    names = [p if len(runs) == 1 else f"{p} ({_title(r, runs)})" for r, p in lines]
-    panels[0].set_yticks(range(len(lines)), names)
-    panels[0].set_ylim(len(lines) - 0.5, -0.5)
-    for marker, name in zip("os^D", ("p50", "p90", "p99", "p99.9"), strict=True):
-        panels[0].plot([], [], marker, color="#555555", markersize=6.5, label=name)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return png(figure)
+def _shock_at(run: Results) -> int | None:
+    return run.shock.from_visit if run.shock else None
 
 
-def _shock_at(results: Results) -> int | None:
-    return results.shock.from_visit if results.shock else None
-
-
-def _title(results: Results, runs: Sequence[Results]) -> str:
-    """How the run went, and its id where that does not tell the runs apart."""
-    alike = sum(other.mode == results.mode for other in runs)
-    return results.mode if alike == 1 else f"{results.mode}, run {results.run.run}"
+def _title(run: Results, groups: Sequence[Group]) -> str:
+    """Return the mode of a run, and its id if other runs have the same mode."""
+    alike = sum(other.mode == run.mode for group in groups for other in group)
+    return run.mode if alike == 1 else f"{run.mode}, run {run.run.run}"

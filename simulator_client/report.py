@@ -1,72 +1,88 @@
-"""One HTML page on one or more runs, complete in itself, with its figures as PNGs beside it."""
+"""Pages on runs and on showdowns, complete in themselves, with their figures as PNGs beside."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from simulator_client import comparison
 from simulator_client.course import WINDOW_VISITS, Results, load
 from simulator_client.figures import draw
-from simulator_client.journal import Run
 from simulator_client.page import cells, note, page, pictures, section, write_page
 from simulator_client.reporting import in_words
 from simulator_client.summary import rows, summary
 
-EIGENVALUE: Final = (
-    "What a head is least sure of",
-    "Smallest eigenvalue of A on a log scale; it has to grow. A line that stays where it began has "
-    "a direction that is never learned, or one that redundant columns leave empty: the one-hot "
-    "columns of crosses beside those of their parts. A new version of a net starts it anew.",
-)
 FIGURES: Final = {
-    "cumulative-clicks": ("Clicks", "Clicks so far; the dashed line is what the oracle expects."),
-    "moving-ctr": (
+    "expected-ctr": (
         "Click rate over time",
-        f"Mean over the last {WINDOW_VISITS} visits. Strong lines: the true click chance of what "
-        "was shown. Faint lines: the clicks themselves. The oracle shows every visitor the best "
-        "arm; uniform shows any arm.",
+        f"Mean over {WINDOW_VISITS} visits of the true click chance of the shown arms, and over "
+        "the seeds if there are several; the band is the 95 percent interval of that mean, faint "
+        "lines are the clicks themselves. The oracle shows every visitor the best arm; uniform "
+        "shows any arm.",
     ),
     "cumulative-regret": (
         "Regret",
         "Expected clicks lost so far against the best arm for each visitor. A flat line has "
         "nothing left to learn.",
     ),
-    "arm-shares": ("What was shown", "Share of each group of arms over time."),
-    "smallest-eigenvalue": EIGENVALUE,
-    "latency": (
-        "Latency",
-        "Quantiles of answered calls, on a log scale. The policies of a run share one client "
-        "process, so each waits a little for the others; waits between retries are left out.",
+    "seeds": ("Seed by seed", "A dot per seed, a bar at the mean: one bad stream shows here."),
+    "arm-shares": ("Shown arms", "Share of each group of arms over time."),
+    "smallest-eigenvalue": (
+        "The least known direction of a head",
+        "Smallest eigenvalue of A on a log scale; it has to grow. A line that stays at its first "
+        "value has a direction that is never learned, or one that redundant columns leave empty: "
+        "the one-hot columns of crosses beside those of their parts. A new version of a net starts "
+        "it again.",
     ),
 }
 CTR_NOTE: Final = (
-    "CTR counts the clicks; expected CTR, regret and best arm take the true click chance of what "
-    "was shown, and so leave out the luck of the clicks. % of uniform's: regret in percent of what "
-    "uniform choice would lose on the same visits."
+    "CTR counts the clicks; expected CTR, regret and best arm take the true click chance of the "
+    "shown arms, without the luck of the clicks. % of uniform's: regret in percent of the loss of "
+    "uniform choice on the same visits."
 )
 
 
 def write_report(folders: Sequence[Path], out: Path) -> Path:
-    """Write OUT/report.html and OUT/<figure>.png; the page's path."""
+    """Write a page on one or more runs, OUT/report.html and its figures; return its path."""
     runs = [load(folder) for folder in folders]
-    figures = draw(runs)
-    worlds = ", ".join(dict.fromkeys(results.run.world for results in runs))
-    parts = [part for results in runs for part in _run(results)]
-    parts += pictures(figures, FIGURES)
-    return write_page(
-        out / "report.html",
-        page(f"Forage: {worlds}", f"Replay of the world {worlds}", parts),
-        figures,
-    )
+    figures = draw([[run] for run in runs])
+    worlds = ", ".join(dict.fromkeys(run.run.world for run in runs))
+    parts = [part for run in runs for part in _run(run)] + pictures(figures, FIGURES)
+    text = page(f"Forage: {worlds}", f"Replay of the world {worlds}", parts)
+    return write_page(out / "report.html", text, figures)
+
+
+def write_comparison(runs: Mapping[int, Results], compared: Mapping[str, Any], out: Path) -> Path:
+    """Write the page on a showdown, OUT/showdown.html and its figures; return its path."""
+    figures = draw([list(runs.values())])
+    first = next(iter(runs.values()))
+    waited = max(runs.values(), key=lambda results: results.run.training_timeouts)
+    seeds = ", ".join(map(str, runs))
+    told = f"{_facts(first)}, stream seeds {seeds}. {_mode_in_words(waited)} {first.remark}"
+    parts = [
+        section("Policies"),
+        note(told.rstrip()),
+        cells(comparison.rows(compared)),
+        note(
+            "Mean over the seeds ± half its 95 percent interval (Student's t), and the worst seed. "
+            "Recovered: 95 percent of the new oracle's click rate over "
+            f"{WINDOW_VISITS} visits. {CTR_NOTE}"
+        ),
+        *pictures(figures, FIGURES),
+    ]
+    world = first.run.world
+    text = page(f"Forage: {world}", f"Showdown in the world {world}", parts)
+    return write_page(out / "showdown.html", text, figures)
 
 
 def _run(results: Results) -> list[str]:
-    """What a run was, and its table."""
+    """Return the description of a run, and its table."""
     run = results.run
-    facts = [f"run {run.run}", f"experiment {run.experiment}", *facts_of(run)]
-    facts.append(f"stream seed {run.seed}")
     short = [p for p, course in results.courses.items() if len(course.clicks) < run.visits]
-    unfinished = f"Unfinished: {', '.join(short)}." if short else ""
-    told = f"{', '.join(facts)}. {mode_in_words(results)} {results.remark} {unfinished}"
+    told = (
+        f"run {run.run}, experiment {run.experiment}, {_facts(results)}, stream seed {run.seed}. "
+        f"{_mode_in_words(results)} {results.remark} "
+        + (f"Unfinished: {', '.join(short)}." if short else "")
+    )
     return [
         section(results.mode.capitalize()),
         note(told.rstrip()),
@@ -75,33 +91,32 @@ def _run(results: Results) -> list[str]:
     ]
 
 
-def facts_of(run: Run) -> list[str]:
-    """What is played, in few words each."""
-    return [
-        f"{run.visits:,} visits",
-        *([f"data {Path(run.data).name}"] if run.data else [f"world seed {run.world_seed}"]),
-        *([f"market shock at visit {run.shock_at:,}"] if run.shock_at is not None else []),
-    ]
+def _facts(results: Results) -> str:
+    run = results.run
+    source = f"data {Path(run.data).name}" if run.data else f"world seed {run.world_seed}"
+    shock = f", market shock at visit {run.shock_at:,}" if run.shock_at is not None else ""
+    return f"{run.visits:,} visits, {source}{shock}"
 
 
-def mode_in_words(results: Results) -> str:
-    """How visits were reported at a rate, or whether the figures depend on the client's speed."""
-    if results.run.rate is not None:
+def _mode_in_words(results: Results) -> str:
+    """Explain how visits were reported at a rate, or whether they waited for training."""
+    run = results.run
+    if run.rate is not None:
         reached = [rate for course in results.courses.values() if (rate := course.rate)]
         told = f"; reached: {min(reached):,.1f} to {max(reached):,.1f}" if reached else ""
         return (
-            f"{in_words(results.run).capitalize()}. Each policy was asked for "
-            f"{results.run.rate:g} visits a second, begun whether or not earlier ones were "
-            f"answered{told}. Visits did not wait for new versions of trained policies."
+            f"{in_words(run).capitalize()}. Each policy had {run.rate:,g} visits a second, begun "
+            f"whether or not earlier ones had an answer{told}. Visits did not wait for new "
+            "versions of trained policies."
         )
-    if not results.run.wait_for_training:
+    if not run.wait_for_training:
         return (
             "Visits did not wait for new versions of trained policies: their figures depend on "
-            "how fast the client was."
+            "the client's speed."
         )
-    if results.run.training_timeouts:
+    if run.training_timeouts:
         return "Some versions did not come in time, and the visits went on without them."
     return (
         "Visits waited while a version of a trained policy was due: the figures do not depend on "
-        "how fast the client was."
+        "the client's speed."
     )

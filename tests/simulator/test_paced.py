@@ -152,7 +152,7 @@ def test_a_rate_that_is_not_reached_is_said(
     cells = rows(told)
     assert float(dict(zip(cells[0], cells[1], strict=True))["visits/s"]) < 110.0
     page = write_report([tmp_path], tmp_path).read_text()
-    assert "asked for 3000 visits a second" in page
+    assert "Each policy had 3,000 visits a second" in page
     assert "Every visit reported at once, 3000 visits/s" in page
 
 
