@@ -90,15 +90,3 @@ def rewritten(text: str, name: str, table: str) -> str:
     if count != 1:
         raise ValueError(f"{count} places are marked with {begin.strip()!r}; one is needed")
     return text
-
-
-def out_option(options: argparse.ArgumentParser, name: str, *, published: bool = True) -> None:
-    """Add `--out`, the file of the results."""
-    path = (RESULTS if published else OUT) / f"{name}.json"
-    told = "the published results" if published else str(path)
-    options.add_argument("--out", type=Path, default=path, help=f"default: {told}")
-
-
-def place(name: str, *, whole: bool) -> Path:
-    """Return the default file: a partial run never replaces published results."""
-    return (RESULTS if whole else Path("out")) / f"{name}.json"

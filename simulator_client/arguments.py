@@ -1,11 +1,12 @@
-"""The command line: what can be asked for, and its help."""
+"""The command line of forage-sim: its options and their help."""
 
 import argparse
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from simulator_client import load_arguments, values
+from simulator_client import values
 from simulator_client.reporting import (
     ALL,
     CLICKS_ONLY,
@@ -35,21 +36,22 @@ DEFAULTS: Final[dict[str, Any]] = {
     "wait_seconds": None,
     "rate": None,
 }
+Option = tuple[str, Callable[[str], Any], str, str, Any]
+"""Flag, type, metavar, help and default."""
 
 ABOUT: Final = "Replay a world with a known optimum against a Forage service, over HTTP."
 REPLAY: Final = """\
-Send visits one after another: ask /select what to show, click or not by the world's true chance,
-tell /reward. Each policy gets the same visits. A run makes a fresh experiment of its own.
+Send visits one after another: ask /select for an arm, click or not by the world's true chance,
+report to /reward. Each policy gets the same visits. A run makes a fresh experiment of its own.
 
 Calls are repeated through restarts of the service, for up to a minute. Visits are kept in --out
 as they happen: `forage-sim report` also reads a run that was stopped.
 
 On a site nobody reports a visit without a click, a miss. --clicks-only plays that: the service
 waits for a click, then learns its default reward. --misses-late is full reporting under the same
-delay, --misses-never leaves the default out, and what is learned is then biased. These runs go at
-a --rate, end once the last reward is learned, and never wait for training.
-"""
-REPLAY_EXAMPLES: Final = """\
+delay, --misses-never leaves the default out, which biases the learning. These runs go at a --rate,
+end once the last reward is learned, and never wait for training.
+
 examples:
   forage-sim replay --policies linucb,random --visits 5000
   forage-sim replay --shock-at 10000 --json summary.json
@@ -64,60 +66,108 @@ and the worst seed.
 
 Each seed is a run of its own under --out. After a stop, the same options with the same --out play
 only the seeds that are not done.
-"""
-SHOWDOWN_EXAMPLES: Final = """\
+
 examples:
   forage-sim showdown --policies linucb,lints,random --seeds 5 --visits 20000 --shock-at 10000
   forage-sim showdown --world ranking --policies linucb,lints_narrow,random --visits 5000
   forage-sim showdown --world logged --data log.csv --policies linucb,lints --seeds 3
   forage-sim showdown --policy-file mine.toml --policies linucb,mine --out out/mine
 """
-REPORT: Final = """\
-Write one HTML page, complete in itself, and its figures as PNGs. Several runs, one that waited for
-training and one that ran free, say, stand side by side in the page.
+LOAD: Final = """\
+Put a running service under load, and report its rates and latencies.
+
+With --rate, selects fall due at random times whether or not earlier ones have an answer, and a
+latency counts from the due time: if the service stalls for a second, every select that fell due
+meanwhile shows it. Without --rate, every connection sends its next request right after an answer.
+
+Contexts are drawn from the experiment's own features; if it has a number, one in each context
+never repeats, so no cache can answer. The experiment learns from the rewards of the test: use one
+made for it.
+
+examples:
+  forage-sim load --seconds 10                      as fast as 64 connections go
+  forage-sim load --rate 1000 --seconds 60 --p99-ms 10 --errors 0     status 1 on a missed limit
+  forage-sim load --policy lints --arms ids --connections 128
+  forage-sim load --url http://127.0.0.1:8000,http://127.0.0.1:8001 --rate 5000
 """
+REPORT: Final = """\
+Write one HTML page, complete in itself, and its figures as PNGs. Several runs, for example one that
+waited for training and one that did not, stand side by side in the page.
+"""
+
+VISITS: Final[list[Option]] = [
+    ("--data", Path, "FILE", "CSV, gzipped or not: for world classification, a row per visit with "
+     "its class in column 'label'; for world logged, a log in the Open Bandit form", None),
+    ("--label", str, "NAME", "column of the class (default: label)", None),
+    ("--policies", values.names, "A,B",
+     f"default: {','.join(DEFAULTS['policies'])}, or all of --policy-file", None),
+    ("--policy-file", Path, "FILE", "JSON or TOML, name -> settings as in an experiment; they add "
+     "to or replace the policies known by name", None),
+    ("--visits", values.count, "N", "visits per policy (default: 20000)", None),
+    ("--world-seed", values.seed, "S", "seed of the world itself (default: 42)", None),
+    ("--shock-at", values.seed, "N", "the market changes at this visit", None),
+]  # fmt: skip
+SERVICE: Final[list[Option]] = [
+    ("--key", values.key, "KEY", "API key, if the service asks for one; better kept in FORAGE_KEY, "
+     "since the list of processes shows options", None),
+    ("--ready-within", values.seconds, "SECONDS",
+     "how long to wait for the service at the start (default: %(default)g)", 15.0),
+]  # fmt: skip
+PATIENCE: Final[Option] = (
+    "--training-patience", values.seconds, "SECONDS",
+    "how long to wait for one version before going on without it (default: %(default)g)", 120.0,
+)  # fmt: skip
+AT_A_RATE: Final[list[Option]] = [
+    ("--wait-seconds", values.above_zero, "SECONDS", "how long a click is waited for: "
+     "reward.wait_seconds of the experiment, or the delay of --misses-late (default: "
+     f"{WAIT_SECONDS:g}); the service looks for due defaults every FORAGE_EXPIRY_SECONDS", None),
+    ("--rate", values.above_zero, "VISITS", "visits a second of each policy, begun on time whether "
+     f"or not earlier ones have an answer (default: {RATE:g} with the options above; otherwise one "
+     "after another)", None),
+]  # fmt: skip
+LOAD_REQUESTS: Final[list[Option]] = [
+    ("--experiment", str, "NAME", "default: the only one of the service", None),
+    ("--policy", str, "NAME", "default: assigned by the traffic shares", None),
+    ("--rewards-per-select", values.share, "SHARE",
+     "share of the decisions that get a reward, from 0 to 1 (default: %(default)g)", 0.2),
+    ("--seed", values.seed, "S", "default: %(default)d", 1),
+]  # fmt: skip
+LOAD_PACE: Final[list[Option]] = [
+    ("--rate", values.above_zero, "SELECTS",
+     "selects due per second (default: as fast as the connections go)", None),
+    ("--connections", values.count, "N",
+     "kept busy (default: 64); at a rate, at most so many (default: 256)", None),
+    ("--warm-up", values.seconds, "SECONDS",
+     "before the counted seconds (default: %(default)g)", 2.0),
+    ("--seconds", values.above_zero, "SECONDS", "counted (default: %(default)g)", 10.0),
+    ("--timeout", values.above_zero, "SECONDS",
+     "after which a request counts as an error (default: %(default)g)", 10.0),
+]  # fmt: skip
+LOAD_LIMITS: Final[list[Option]] = [
+    ("--p99-ms", values.above_zero, "MS",
+     "status 1 if the p99 of selects or of rewards is above", None),
+    ("--errors", values.seed, "N", "status 1 on more errors", None),
+]  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of forage-sim."""
+    """Make the parser of forage-sim."""
     top = argparse.ArgumentParser(prog="forage-sim", description=ABOUT)
     commands = top.add_subparsers(
         dest="command", required=True, metavar="replay | showdown | load | report"
     )
-    raw = argparse.RawDescriptionHelpFormatter
-    _replay(
-        commands.add_parser(
-            "replay",
-            help="play visits against a service, then report",
-            description=REPLAY,
-            epilog=REPLAY_EXAMPLES,
-            formatter_class=raw,
+
+    def command(name: str, summary: str, about: str) -> argparse.ArgumentParser:
+        raw = argparse.RawDescriptionHelpFormatter
+        made: argparse.ArgumentParser = commands.add_parser(
+            name, help=summary, description=about, formatter_class=raw
         )
-    )
-    _showdown(
-        commands.add_parser(
-            "showdown",
-            help="compare policies over several seeds",
-            description=SHOWDOWN,
-            epilog=SHOWDOWN_EXAMPLES,
-            formatter_class=raw,
-        )
-    )
-    load = commands.add_parser(
-        "load",
-        help="put a service under load, and measure it",
-        description=load_arguments.ABOUT,
-        epilog=load_arguments.EXAMPLES,
-        formatter_class=raw,
-    )
-    load_arguments.load_options(load)
-    _service(load)
-    report = commands.add_parser(
-        "report",
-        help="write the page on one or more runs",
-        description=REPORT,
-        formatter_class=raw,
-    )
+        return made
+
+    _replay(command("replay", "play visits against a service, then report", REPLAY))
+    _showdown(command("showdown", "compare policies over several seeds", SHOWDOWN))
+    _load(command("load", "put a service under load, and measure it", LOAD))
+    report = command("report", "write the page on one or more runs", REPORT)
     report.add_argument("run", nargs="+", type=Path, help="a run's folder, or its id under out/")
     report.add_argument(
         "--out", type=Path, metavar="DIR", help="default: the run's folder; of several, out/report"
@@ -125,145 +175,101 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _add(group: Any, options: Iterable[Option]) -> None:
+    for flag, kind, metavar, text, default in options:
+        group.add_argument(flag, type=kind, metavar=metavar, help=text, default=default)
+
+
 def _replay(replay: argparse.ArgumentParser) -> None:
-    played = _played(replay)
-    played.add_argument(
-        "--seed", type=values.seed, metavar="S", help="seed of visits and clicks (default: 1)"
-    )
-    _reported(replay)
-    service = _service(replay)
-    _patience(service)
-    service.add_argument(
-        "--expiry-patience", type=values.seconds, default=60.0, metavar="SECONDS",
-        help="how long the last rewards of a run at a rate may take to be learned, once the last "
-        "wait window is over (default: 60)",
-    )  # fmt: skip
-    service.add_argument(
-        "--experiment",
-        metavar="NAME",
-        help="default: one named after the run; one that exists is used as it is defined",
-    )
-    service.add_argument(
-        "--continue",
-        dest="continued",
-        action="store_true",
-        help="play on an experiment that has learned already",
-    )
-    _kept(replay, "folder of the run: out/<run id>")
-
-
-def _reported(replay: argparse.ArgumentParser) -> None:
-    reported = replay.add_argument_group("what is reported, and when (default: all, at once)")
+    _visits(replay, ("--seed", values.seed, "S", "seed of visits and clicks (default: 1)", None))
+    reported = replay.add_argument_group("reporting of visits (default: all, at once)")
     ways = reported.add_mutually_exclusive_group()
     for way, told in (
-        (CLICKS_ONLY, "report clicks alone: misses are left to the service's default reward"),
+        (CLICKS_ONLY, "report only clicks: the service learns its default reward for misses"),
         (MISSES_LATE, "report clicks at once and misses after --wait-seconds, to compare"),
-        (MISSES_NEVER, "report clicks alone, without a default reward: biased, to compare"),
+        (MISSES_NEVER, "report only clicks, without a default reward: biased, to compare"),
     ):
         ways.add_argument(f"--{way}", dest="reporting", action="store_const", const=way, help=told)
-    reported.add_argument(
-        "--wait-seconds", type=values.above_zero, metavar="SECONDS",
-        help="how long a click is waited for: reward.wait_seconds of the experiment, or the delay "
-        f"of --misses-late (default: {WAIT_SECONDS:g}); the service looks for defaults that are "
-        "due once in its FORAGE_EXPIRY_SECONDS (1)",
+    _add(reported, AT_A_RATE)
+    service = _service(
+        replay,
+        PATIENCE,
+        ("--expiry-patience", values.seconds, "SECONDS", "how long the service may take to learn "
+         "the last rewards of a run at a rate, after the last wait window (default: %(default)g)",
+         60.0),
+        ("--experiment", str, "NAME", "default: one named after the run; an existing one is used "
+         "as it is defined", None),
     )  # fmt: skip
-    reported.add_argument(
-        "--rate", type=values.above_zero, metavar="VISITS",
-        help="visits a second of each policy, begun on time whether or not earlier ones were "
-        f"answered (default: {RATE:g} with the options above; otherwise one after another)",
+    service.add_argument(
+        "--continue", dest="continued", action="store_true",
+        help="play on an experiment that has learned already",
     )  # fmt: skip
+    _results(replay, "folder of the run: out/<run id>")
 
 
 def _showdown(showdown: argparse.ArgumentParser) -> None:
-    played = _played(showdown)
-    played.add_argument(
-        "--seeds", type=values.count, default=5, metavar="N", help="stream seeds (default: 5)"
+    _visits(
+        showdown,
+        ("--seeds", values.count, "N", "stream seeds (default: %(default)d)", 5),
+        ("--first-seed", values.seed, "S", "the first of them (default: %(default)d)", 1),
     )
-    played.add_argument(
-        "--first-seed",
-        type=values.seed,
-        default=1,
-        metavar="S",
-        help="the first of them (default: 1)",
-    )
-    service = _service(showdown)
-    _patience(service)
-    service.add_argument(
+    _service(showdown, PATIENCE).add_argument(
         "--keep", action="store_true", help="leave the experiments of finished seeds in the service"
     )
-    _kept(showdown, "folder of the showdown: out/showdown-<id>; one that was begun is gone on with")
+    _results(showdown, "folder of the showdown, new or begun: out/showdown-<id>")
     showdown.set_defaults(seed=None, continued=False, reporting=None, wait_seconds=None, rate=None)
 
 
-def _played(command: argparse.ArgumentParser) -> Any:
-    world = command.add_argument_group("what is played")
-    world.add_argument("--world", choices=sorted(WORLDS), help="default: zooplus")
-    world.add_argument(
-        "--data", type=Path, metavar="FILE",
-        help="CSV, gzipped or not: of world classification, a row a visit with its class in "
-        "column 'label'; of world logged, a log in the Open Bandit form",
+def _load(load: argparse.ArgumentParser) -> None:
+    sent = load.add_argument_group("requests")
+    _add(sent, LOAD_REQUESTS)
+    sent.add_argument(
+        "--arms", choices=("none", "ids"), default="none",
+        help="none: all active arms, not listed (the default); ids: every request lists all ids",
     )  # fmt: skip
-    world.add_argument("--label", metavar="NAME", help="column of the class (default: label)")
-    world.add_argument(
+    sent.add_argument(
+        "--contexts", choices=("fresh", "repeated"), default="fresh",
+        help="fresh: a number in each never repeats (the default); repeated: 512 in turn",
+    )  # fmt: skip
+    sent.add_argument(
+        "--rewards-alone", action="store_true",
+        help="decide during the warm-up, then only reward those decisions, until they run out",
+    )  # fmt: skip
+    _add(load.add_argument_group("rate and duration"), LOAD_PACE)
+    _service(load)
+    _results(load, "default: out/load-<id>", *LOAD_LIMITS)
+
+
+def _visits(command: argparse.ArgumentParser, *more: Option) -> None:
+    visits = command.add_argument_group("world and visits")
+    visits.add_argument("--world", choices=sorted(WORLDS), help="default: zooplus")
+    _add(visits, [*VISITS, *more])
+    visits.add_argument(
         "--risky", action="store_const", const=True,
-        help="labels edible and poisonous: the rewards of the Mushroom problem; of itself where "
+        help="labels edible and poisonous, with the rewards of the Mushroom problem; implied if "
         "the file's name begins with mushroom",
     )  # fmt: skip
-    world.add_argument(
-        "--policies", type=values.names, metavar="A,B",
-        help=f"default: {','.join(DEFAULTS['policies'])}, or all of --policy-file",
-    )  # fmt: skip
-    world.add_argument(
-        "--policy-file", type=Path, metavar="FILE",
-        help="JSON or TOML, name -> settings as an experiment has them; they add to or replace "
-        "the policies known by name",
-    )  # fmt: skip
-    world.add_argument(
-        "--visits", type=values.count, metavar="N", help="visits per policy (default: 20000)"
-    )
-    world.add_argument(
-        "--world-seed", type=values.seed, metavar="S", help="seed of the world itself (default: 42)"
-    )
-    world.add_argument(
-        "--shock-at", type=values.seed, metavar="N", help="the market changes at this visit"
-    )
-    world.add_argument(
-        "--wait-for-training",
-        action=argparse.BooleanOptionalAction,
+    visits.add_argument(
+        "--wait-for-training", action=argparse.BooleanOptionalAction,
         help="hold a policy's visits while a version of it is being trained, so that the figures "
         "do not depend on the client's speed (default: on)",
-    )
-    return world
+    )  # fmt: skip
 
 
-def _service(command: argparse.ArgumentParser) -> Any:
+def _service(command: argparse.ArgumentParser, *more: Option) -> Any:
     service = command.add_argument_group("service")
     service.add_argument(
         "--url", type=values.names, action="extend", metavar="URL",
         help="of the service; several, by comma or by repeating the option, are asked in turn "
         f"(default: {DEFAULT_URL})",
     )  # fmt: skip
-    service.add_argument(
-        "--key", type=values.key, default=os.environ.get("FORAGE_KEY") or None, metavar="KEY",
-        help="API key, if the service asks for one; better kept in FORAGE_KEY, since the list of "
-        "processes shows options",
-    )  # fmt: skip
-    service.add_argument(
-        "--ready-within", type=values.seconds, default=15.0, metavar="SECONDS",
-        help="how long to wait for the service at the start (default: 15)",
-    )  # fmt: skip
+    _add(service, [*SERVICE, *more])
+    command.set_defaults(key=os.environ.get("FORAGE_KEY") or None)
     return service
 
 
-def _patience(service: Any) -> None:
-    service.add_argument(
-        "--training-patience", type=values.seconds, default=120.0, metavar="SECONDS",
-        help="how long to wait for one version before going on without it (default: 120)",
-    )  # fmt: skip
-
-
-def _kept(command: argparse.ArgumentParser, out: str) -> Any:
-    kept = command.add_argument_group("what is kept")
-    kept.add_argument("--out", type=Path, metavar="DIR", help=out)
-    kept.add_argument("--json", type=Path, metavar="PATH", help="write the summary here as well")
-    return kept
+def _results(command: argparse.ArgumentParser, out: str, *more: Option) -> None:
+    results = command.add_argument_group("results")
+    results.add_argument("--out", type=Path, metavar="DIR", help=out)
+    results.add_argument("--json", type=Path, metavar="PATH", help="also write the summary here")
+    _add(results, more)

@@ -2,11 +2,12 @@
 
 import argparse
 import re
-from math import isfinite
+from collections.abc import Callable
+from math import inf
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names, separated by commas."""
+    """Parse names, separated by commas."""
     found = tuple(name.strip() for name in text.split(",") if name.strip())
     if not found:
         raise argparse.ArgumentTypeError("names at least one, separated by commas")
@@ -14,49 +15,40 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def key(text: str) -> str:
-    """An API key; it goes into a header as it is."""
+    """Parse an API key, which goes into a header."""
     if not re.fullmatch(r"[!-~]{1,512}", text):
-        raise argparse.ArgumentTypeError("is no key: it has blanks, or is none at all")
+        raise argparse.ArgumentTypeError("is no key: it has blanks, or is empty")
     return text
 
 
-def count(text: str) -> int:
-    """A whole number from 1."""
-    return _number(text, 1)
+def whole(least: int) -> Callable[[str], int]:
+    """Make a parser of whole numbers."""
+
+    def parse(text: str) -> int:
+        digits = text.replace("_", "").replace(",", "")
+        if not digits.isdecimal() or int(digits) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
+        return int(digits)
+
+    return parse
 
 
-def seed(text: str) -> int:
-    """A whole number from 0."""
-    return _number(text, 0)
+def number(told: str, allowed: Callable[[float], bool]) -> Callable[[str], float]:
+    """Make a parser of finite numbers. told: those that are allowed, in words."""
+
+    def parse(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = inf
+        if found == inf or not allowed(found):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number {told}")
+        return found
+
+    return parse
 
 
-def _number(text: str, least: int) -> int:
-    digits = text.replace("_", "").replace(",", "")
-    number = int(digits) if digits.isdecimal() else -1
-    if number < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
-    return number
-
-
-def seconds(text: str) -> float:
-    """Seconds, from 0."""
-    number = _finite(text)
-    if number is None or number < 0.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return number
-
-
-def above_zero(text: str) -> float:
-    """A number above 0."""
-    number = _finite(text)
-    if number is None or number <= 0.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
-
-
-def _finite(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if isfinite(number) else None
+count, seed = whole(1), whole(0)
+seconds = number("from 0", lambda found: found >= 0.0)
+above_zero = number("above 0", lambda found: found > 0.0)
+share = number("from 0 to 1", lambda found: 0.0 <= found <= 1.0)
