@@ -7,13 +7,13 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from simulator_client.arguments import DEFAULT_URL, OUT, parser
 from simulator_client.client import Client
 from simulator_client.comparison import comparison
 from simulator_client.comparison import rows as compared_rows
-from simulator_client.course import Results, load
+from simulator_client.course import load
 from simulator_client.errors import SimulatorError, UsageError
 from simulator_client.journal import write_whole
 from simulator_client.replay import new_run_id, play
@@ -22,11 +22,12 @@ from simulator_client.showdown import check, showdown
 from simulator_client.summary import rows, summary, summary_text, table
 
 INTERRUPTED: Final = 130
+T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status: 0, 1 for a fault told in one line or a limit that a load
-    test missed, 2 for options that do not fit, 130 for Ctrl-C."""
+    """Run a command and return its exit status: 0, 1 for a fault or a missed limit of a load test,
+    2 for options that do not fit, 130 for Ctrl-C."""
     options = parser().parse_args(arguments)
     missing = [name for name in ("matplotlib", "hdrh") if not importlib.util.find_spec(name)]
     if missing:
@@ -34,9 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = {"replay": _replay, "showdown": _showdown, "load": _load, "report": _report}
     try:
         return commands[options.command](options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except SimulatorError as error:
         return _fail(str(error))
-    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
+    except BrokenPipeError:  # `forage-sim ... | head`
         return 1
     except OSError as error:
         return _fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
@@ -49,15 +52,16 @@ def _replay(options: argparse.Namespace) -> int:
     if (folder / "run.json").exists():
         raise UsageError(f"{folder} holds a run already; give another --out")
 
-    async def played(client: Client) -> None:
-        await play(
+    _with_service(
+        options,
+        lambda client: play(
             client, run, folder,
             continued=options.continued, patience_s=options.training_patience,
             expiry_patience_s=options.expiry_patience,
-        )  # fmt: skip
-
-    if not _with_service(options, played, folder / "run.json", f"report {folder}"):
-        return INTERRUPTED
+        ),
+        folder / "run.json",
+        f"report {folder}",
+    )  # fmt: skip
     found = load(folder)
     _write(folder / "summary.json", options.json, summary_text(found))
     print(f"\n{run.world}, world seed {run.world_seed}, stream seed {run.seed}: {found.mode}\n")
@@ -75,17 +79,13 @@ def _showdown(options: argparse.Namespace) -> int:
     out: Path = options.out or OUT / f"showdown-{run_id}"
     check(out, run, seeds)
 
-    runs: dict[int, Results] = {}
-
-    async def played(client: Client) -> None:
-        patience_s = options.training_patience
-        runs.update(
-            await showdown(client, run, seeds, out, keep=options.keep, patience_s=patience_s)
-        )
-
-    again = f"showdown ... --out {out} with the same options"
-    if not _with_service(options, played, out, again):
-        return INTERRUPTED
+    patience_s = options.training_patience
+    runs = _with_service(
+        options,
+        lambda client: showdown(client, run, seeds, out, keep=options.keep, patience_s=patience_s),
+        out,
+        f"showdown ... --out {out} with the same options",
+    )
     compared = comparison(runs)
     _write(out / "showdown.json", options.json, json.dumps(compared, indent=2) + "\n")
     print(f"\n{run.world}, world seed {run.world_seed}, {len(seeds)} stream seeds\n")
@@ -116,33 +116,27 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _with_service(
-    options: argparse.Namespace,
-    played: Callable[[Client], Awaitable[None]],
-    begun: Path,
-    command: str,
-) -> bool:
-    """Play against the service once it is ready; return False after Ctrl-C.
+    options: argparse.Namespace, played: Callable[[Client], Awaitable[T]], begun: Path, command: str
+) -> T:
+    """Play against the service once it is ready.
 
-    command: to suggest after a stop, if the path `begun` exists.
+    After a stop, suggest a command if the path `begun` exists, and raise again.
     """
 
-    async def whole() -> None:
+    async def whole() -> T:
         client = Client(options.url or [DEFAULT_URL], key=options.key)
         try:
             await client.wait_ready(options.ready_within)
-            await played(client)
+            return await played(client)
         finally:
             await client.aclose()
 
     try:
-        asyncio.run(whole())
-    except (KeyboardInterrupt, SimulatorError) as error:
+        return asyncio.run(whole())
+    except (KeyboardInterrupt, SimulatorError):
         if begun.exists():
             print(f"\nStopped. Continue with: forage-sim {command}", file=sys.stderr)
-        if isinstance(error, SimulatorError):
-            raise
-        return False
-    return True
+        raise
 
 
 def _write(path: Path, also: Path | None, text: str) -> None:

@@ -1,5 +1,5 @@
-"""The wire as the simulator sees it: calls, retries, errors. For a backend that shows what Forage
-decides there are `Forage` and `AsyncForage` (simulator_client.sdk), of the browser SDK's shape.
+"""The calls of the simulator: retries and errors. A backend that shows decisions uses `Forage` or
+`AsyncForage` (simulator_client.sdk) instead, which have the shape of the browser SDK.
 
 Every call is safe to repeat: a reward is counted once by its identity, a definition replaces
 itself, and a `/select` whose answer was lost leaves a decision that nobody rewards (an orphan; the
@@ -40,7 +40,7 @@ BODY_ARMS: Final = 10_000
 
 
 class Answer(NamedTuple):
-    """A 2xx answer and what it took."""
+    """A 2xx answer and its cost."""
 
     body: Json
     latency_ms: float  # of the attempt that was answered; waits between attempts are not in it
@@ -88,14 +88,14 @@ class Client:
         return await self._call("POST", "/reward", feedback)
 
     async def put_experiment(self, name: str, definition: Json) -> None:
-        """Define or replace an experiment. Arms too many for one body follow in chunks."""
+        """Define or replace an experiment; arms beyond one body follow in chunks."""
         first, *more = bodies_of(definition)
         await self._call("PUT", _experiment(name), first)
         for arms in more:
             await self._call("POST", f"{_experiment(name)}/arms", arms)
 
     async def delete_experiment(self, name: str) -> None:
-        """Have an experiment served no longer; nothing happens where it is unknown."""
+        """Delete an experiment, if the service knows it."""
         try:
             await self._call("DELETE", _experiment(name))
         except Problem as problem:
@@ -103,7 +103,7 @@ class Client:
                 raise
 
     async def get_experiment(self, name: str, *, at: int | None = None) -> Json | None:
-        """The experiment as it stands, or None where it is unknown; `at` names the replica."""
+        """Return the experiment, or None if it is unknown; `at` names the replica."""
         try:
             return (await self._call("GET", _experiment(name), first=at)).body
         except Problem as problem:
@@ -117,17 +117,17 @@ class Client:
         return [each["name"] for each in answer.body["experiments"]]
 
     async def policies(self, experiment: str) -> list[Json]:
-        """The status of every policy of an experiment."""
+        """Return the status of every policy of an experiment."""
         answer = await self._call("GET", f"{_experiment(experiment)}/policies")
         return list(answer.body["policies"])
 
     async def policy(self, experiment: str, policy: str, *, at: int | None = None) -> Json:
-        """The status of one policy; `at` names the replica to ask first."""
+        """Return the status of one policy; `at` names the replica to ask first."""
         path = f"{_experiment(experiment)}/policies/{quote(policy, safe='')}"
         return (await self._call("GET", path, first=at)).body
 
     async def wait_ready(self, within_s: float) -> None:
-        """Return once every replica answers /readyz with 200; Unreachable after `within_s`."""
+        """Wait until every replica is ready. Raises Unreachable after `within_s`."""
         deadline = time.monotonic() + within_s
         for url in self.urls:
             while fault := await self._not_ready(url):
@@ -136,8 +136,10 @@ class Client:
                 await self._sleep(READY_POLL_S)
 
     async def wait_defined(self, experiment: str, within_s: float, *, arms: int = 0) -> None:
-        """Return once every replica knows an experiment and so many arms of it: has folded the log
-        to its definition."""
+        """Wait until every replica has folded the definition of an experiment and so many arms.
+
+        Raises Unreachable after `within_s`.
+        """
         deadline = time.monotonic() + within_s
         for replica, url in enumerate(self.urls):
             while not _has(await self.get_experiment(experiment, at=replica), arms):
@@ -157,7 +159,7 @@ class Client:
     async def _call(
         self, method: str, path: str, body: Json | None = None, first: int | None = None
     ) -> Answer:
-        """Call until an answer that counts, at most `bound_s` seconds."""
+        """Call until a final answer, at most `bound_s` seconds."""
         if first is None:
             first = self._turns[path]
             self._turns[path] = first + 1
@@ -210,13 +212,13 @@ class Client:
         return response
 
     def _backoff_s(self, retries: int) -> float:
-        """Exponential, halved at random: clients that fell together do not return together."""
+        """Return an exponential pause, halved at random so that clients do not return together."""
         ceiling_s: float = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2.0 ** min(retries, 16))
         return ceiling_s * float(self._rng.uniform(0.5, 1.0))
 
 
 def bodies_of(definition: Json) -> list[Json]:
-    """The body of a PUT; where it would be too long, one without arms and the arms in chunks."""
+    """Return the body of a PUT, or if it is too long, one without arms and the arms in chunks."""
     if len(json.dumps(definition)) <= BODY_BYTES:
         return [definition]
     bodies: list[Json] = [definition | {"arms": {}}]

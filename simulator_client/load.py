@@ -27,6 +27,7 @@ ERROR: Final = "error"
 KINDS: Final = (SELECT, REWARD)
 LONGEST_US: Final = 3_600_000_000
 DIGITS: Final = 3
+TIMEOUTS: Final = ("timeout", "unreached")
 REFUSED_PAUSE_S: Final = 0.1  # before a connection that was refused is tried again
 
 
@@ -96,8 +97,7 @@ class Tally:
 
 def run(plan: Plan) -> Tally:
     """Carry out a plan on an event loop whose timers are finer than a millisecond."""
-    loop = lambda: asyncio.SelectorEventLoop(FineSelector())  # noqa: E731
-    with asyncio.Runner(loop_factory=loop) as runner:
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(FineSelector())) as runner:
         return runner.run(measure(plan))
 
 
@@ -233,7 +233,7 @@ class LoadTest:
         tally.seconds[ERROR][int(now - self._start)] += 1
         if counts:
             tally.errors[kind, reason] += 1
-            if reason == "timeout":  # without these, a stall would not show in the latencies
+            if reason in TIMEOUTS:  # without these, a stall would not show in the latencies
                 record(tally.latencies[kind], now - due)
         if reason == "refused" and not self.plan.rate:
             await asyncio.sleep(REFUSED_PAUSE_S)

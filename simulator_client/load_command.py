@@ -18,14 +18,13 @@ from simulator_client.summary import table
 
 MISSED: Final = 1
 USAGE: Final = 2
-INTERRUPTED: Final = 130
 CLOSED_CONNECTIONS: Final = 64
 OPEN_CONNECTIONS: Final = 256
 
 
 def load(options: argparse.Namespace, urls: list[str], out: Path) -> int:
     """Run a load test. Return 0 if it kept its limits, 1 if it missed one, 2 for options that do
-    not fit the service, 130 for Ctrl-C. Raises SimulatorError if the service cannot be tested."""
+    not fit the service. Raises SimulatorError if the service cannot be tested."""
     try:
         plan, about = asyncio.run(_planned(options, urls))
         print(
@@ -38,7 +37,7 @@ def load(options: argparse.Namespace, urls: list[str], out: Path) -> int:
         return USAGE
     except KeyboardInterrupt:
         print("\nStopped. Nothing was kept.", file=sys.stderr)
-        return INTERRUPTED
+        raise
     found = summary(plan, tally, **about)
     found["missed"] = missed(found, options.p99_ms, options.errors)
     for path in filter(None, (out / "summary.json", options.json)):

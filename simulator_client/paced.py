@@ -1,8 +1,8 @@
-"""A replay at a rate: visits begin on a schedule, whether or not earlier ones were answered.
+"""A replay at a rate: visits begin on a schedule, whether or not earlier ones have an answer.
 
-So a visit that is reported late is learned from late, as on a site: `rate` times the delay visits
-later. The schedule never slips for a slow answer; only where MOST_IN_FLIGHT decisions of a policy
-are not answered does the next one wait, and the rate that was reached says so.
+So the service learns late from a late report, as on a site: `rate` times the delay visits later. A
+slow answer does not delay the schedule, until MOST_IN_FLIGHT decisions of a policy wait for one;
+then the rate falls, and the report says so.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Kept = asyncio.Queue[asyncio.Task[Record] | None]
 
 @dataclass(frozen=True, slots=True)
 class PacedChain:
-    """One policy's visits; they are journalled in order, each once all of it is told."""
+    """One policy's visits, written in order, each after its last report."""
 
     player: Player
     rate: float  # visits a second
@@ -37,7 +37,7 @@ class PacedChain:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def play(self) -> None:
-        """All visits; done once the service has learned from each, by default where it has to."""
+        """Make all visits, and wait until the service has learned from each."""
         begun: Kept = asyncio.Queue()
         try:
             async with asyncio.TaskGroup() as group:
@@ -79,7 +79,7 @@ class PacedChain:
                 await self.health.look(self.tally.done)
 
     async def _settle(self) -> None:
-        """Return once every replica has counted the rewards of all visits.
+        """Wait until every replica has counted the rewards of all visits.
 
         Raises Unsettled where that takes longer than the wait window and then `patience_s`.
         """

@@ -21,7 +21,7 @@ th:first-child, td:first-child { text-align: left; }
 
 
 def page(title: str, heading: str, parts: Iterable[str]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -35,17 +35,17 @@ def page(title: str, heading: str, parts: Iterable[str]) -> str:
 
 
 def section(heading: str) -> str:
-    """The heading of a section."""
+    """Return the heading of a section."""
     return f"<h2>{escape(heading)}</h2>"
 
 
 def note(text: str) -> str:
-    """A paragraph in grey."""
+    """Return a paragraph in grey."""
     return f'<p class="note">{escape(text)}</p>'
 
 
 def cells(rows: Sequence[Sequence[str]]) -> str:
-    """A table; the first row is its heading."""
+    """Return a table; the first row is its heading."""
     head, *body = rows
     return "\n".join(
         [
@@ -57,7 +57,7 @@ def cells(rows: Sequence[Sequence[str]]) -> str:
 
 
 def pictures(named: Mapping[str, bytes], captions: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Each picture that there is, under its heading and caption."""
+    """Return the existing pictures, each under its heading and caption."""
     parts = []
     for name, (heading, caption) in captions.items():
         if name in named:

@@ -1,4 +1,4 @@
-"""A visit over the wire: ask what to show, tell what came of it."""
+"""A visit over the wire: a decision and its reward."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Pending(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """One policy's calls."""
+    """The calls of one policy."""
 
     run: Run
     policy: str
@@ -31,7 +31,7 @@ class Player:
     stream: Stream[Any]
 
     async def select(self, number: int) -> Pending:
-        """Ask what to show."""
+        """Ask for a decision."""
         request = self.world.request(self.stream.visit(number))
         answer = await self.client.select(
             {"experiment": self.run.experiment, "policy": self.policy, **request}
@@ -44,11 +44,11 @@ class Player:
         )
 
     def outcome(self, pending: Pending) -> Outcome:
-        """What comes of what is shown."""
+        """Return the visitor's reaction to a decision."""
         return self.world.outcome(self.stream.visit(pending.visit), pending.shown)
 
     async def finish(self, pending: Pending, outcome: Outcome, *, tell: bool = True) -> Record:
-        """The finished visit; `tell` the service of it, where there is something to tell."""
+        """Return the finished visit; tell: report its outcome to the service, if there is one."""
         reward_ms, retries = None, 0
         if tell and outcome.feedback is not None:
             told = {"decision_id": pending.decision_id, **outcome.feedback}
@@ -71,7 +71,7 @@ class Player:
 
 
 def settled_arms(feedback: dict[str, Any] | None, shown: Sequence[str]) -> int:
-    """How many of the shown arms a feedback settles: the service counts each as a reward."""
+    """Count the shown arms that a feedback settles: the service counts each as a reward."""
     if feedback is None:
         return 0
     if feedback.get("feedback") == "cascade":

@@ -29,7 +29,7 @@ DEFINED_WITHIN_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One policy's way through the visits."""
+    """The visits of one policy, one after another."""
 
     player: Player
     journal: Lines
@@ -59,12 +59,12 @@ class Chain:
 
 
 def new_run_id() -> str:
-    """A run's name: its start (UTC) and four random hex digits; sorts by time."""
+    """Make the name of a run, which sorts by time: its start (UTC) and four random hex digits."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 async def prepare(client: Client, run: Run, *, continued: bool) -> None:
-    """Define the run's experiment, or check that the one it names can be used.
+    """Define the run's experiment, or check that an existing one can be used.
 
     An experiment that is there already is used as it is defined, never redefined: its policies
     may be the very thing that somebody wants to try.

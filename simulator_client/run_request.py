@@ -1,4 +1,4 @@
-"""From the options of the command line to a run: checked before anything is written or sent."""
+"""From the options of the command line to a checked run."""
 
 import argparse
 from dataclasses import replace
@@ -13,7 +13,7 @@ from simulator_client.worlds.policies import read_policies
 
 
 def requested_run(options: argparse.Namespace, run_id: str, experiment: str | None = None) -> Run:
-    """The run that the options describe, on an experiment named after it if it names none.
+    """Return the run of the options, on an experiment named after it if none is given.
 
     Raises UsageError for what does not fit together.
     """
@@ -43,13 +43,13 @@ def requested_run(options: argparse.Namespace, run_id: str, experiment: str | No
 
 
 def run_folder(named: Path) -> Path:
-    """A run by its folder, or by its id under out/."""
+    """Return the folder of a run, given by path or by its id under out/."""
     inside = OUT / named
     return inside if not named.exists() and inside.exists() else named
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """What was mentioned of that which makes a run what it is."""
+    """Return the given options among those that describe a run."""
     given = {name: getattr(options, name) for name in DEFAULTS}
     if given["data"] is not None:
         given["data"] = str(given["data"].resolve())  # a report may be written from any folder

@@ -6,6 +6,7 @@ from simulator_client.wire import Lost, Origin, Pool
 
 ERRORS: dict[str, type[httpx.TransportError]] = {
     "refused": httpx.ConnectError,
+    "unreached": httpx.ConnectTimeout,
     "timeout": httpx.ReadTimeout,
     "closed": httpx.RemoteProtocolError,
     "broken": httpx.RemoteProtocolError,
@@ -15,7 +16,7 @@ ERRORS: dict[str, type[httpx.TransportError]] = {
 class DirectTransport(httpx.AsyncBaseTransport):
     """Sends a request whole and reads the answer whole.
 
-    Raises httpx.ConnectError if the request cannot have arrived, and ReadTimeout and
+    Raises httpx.ConnectError or ConnectTimeout if the request cannot have arrived, ReadTimeout or
     RemoteProtocolError if it may have.
     """
 

@@ -26,10 +26,11 @@ UNTIL_CLOSED: Final = -2
 class Lost(Exception):
     """A request without an answer. Its text is the reason.
 
-    refused  no connection: the request never left
-    timeout  no answer in time
-    closed   the connection ended before the answer did
-    broken   the answer is not HTTP
+    refused    no connection: the request never left
+    unreached  no connection in time: the request never left
+    timeout    no answer in time
+    closed     the connection ended before the answer did
+    broken     the answer is not HTTP
     """
 
 
@@ -94,7 +95,9 @@ class Pool:
                 _, connection = await asyncio.get_running_loop().create_connection(
                     Connection, origin.host, origin.port, ssl=tls
                 )
-        except (OSError, TimeoutError) as error:
+        except TimeoutError as error:
+            raise Lost("unreached") from error
+        except OSError as error:
             raise Lost("refused") from error
         return connection
 

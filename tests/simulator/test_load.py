@@ -1,5 +1,6 @@
 """A load test against a server with planned faults: its counts, and its latencies."""
 
+import socket
 import threading
 from typing import Any
 
@@ -173,6 +174,16 @@ def test_a_timeout_is_an_error_with_a_latency() -> None:
     assert set(counted.errors) == {("select", "timeout")}
     assert counted.errors["select", "timeout"] == count(counted.latencies["select"])
     assert count(counted.latencies["select"], 0.299) == count(counted.latencies["select"])
+
+
+def test_a_full_backlog_is_an_error_with_a_latency() -> None:
+    """Linux drops connections beyond the backlog of a listener that accepts none."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1) as listener:
+        server = LoadServer()
+        server.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        counted = loaded(server, rate=40.0, connections=64, timeout_s=0.3)
+    assert set(counted.errors) == {("select", "timeout"), ("select", "unreached")}
+    assert count(counted.latencies["select"], 0.299) == counted.errors.total()
 
 
 def test_the_warm_up_does_not_count() -> None:

@@ -1,1 +1,1 @@
-"""What the service is compared with: an ASGI application each, served by uvicorn."""
+"""The peers of the service: ASGI applications, served by uvicorn."""

@@ -1,5 +1,5 @@
 """Disjoint LinUCB as tutorials write it (Li et al. 2010, algorithm 1): a matrix an arm, inverted
-when it is asked for, in a loop over the arms."""
+for each decision, in a loop over the arms."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ class Arm:
         self.b = np.zeros(size)
 
     def bound(self, x: Array) -> float:
-        """The upper confidence bound."""
+        """Return the upper confidence bound."""
         inverse = np.linalg.inv(self.A)
         theta = inverse @ self.b
         return float(theta @ x + ALPHA * np.sqrt(x @ inverse @ x))
@@ -32,13 +32,13 @@ arms = [Arm(4 + rows.shape[1]) for _ in ARMS]
 
 
 def choose(context: Array) -> tuple[int, float | None]:
-    """The arm of the highest bound."""
+    """Return the arm of the highest bound."""
     bounds = [arm.bound(np.concatenate([context, rows[k]])) for k, arm in enumerate(arms)]
     return int(np.argmax(bounds)), None
 
 
 def learn(context: Array, arm: int, reward: float, probability: float | None) -> None:
-    """Into the arm's own head."""
+    """Learn a reward in the arm's own head."""
     arms[arm].update(np.concatenate([context, rows[arm]]), reward)
 
 

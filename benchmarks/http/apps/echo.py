@@ -1,4 +1,4 @@
-"""The least that an answer can cost under uvicorn: a body of 200 bytes, whatever is asked."""
+"""The least cost of an answer under uvicorn: the same 200 bytes to every request."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ START = {"type": "http.response.start", "status": 200, "headers": HEADERS}
 
 
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Read the body, answer."""
+    """Read the body and answer."""
     while (await receive()).get("more_body"):
         pass
     await send(START)

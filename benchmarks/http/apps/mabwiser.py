@@ -11,20 +11,20 @@ model = mab.MAB(arms=list(range(len(ARMS))), learning_policy=mab.LearningPolicy.
 
 
 def row(context: Array) -> Array:  # (1, 5)
-    """As it wants a context."""
+    """Add the constant to a context."""
     return np.concatenate([[1.0], context])[None]
 
 
 def choose(context: Array) -> tuple[int, float | None]:
-    """The arm of the highest bound."""
+    """Return the arm of the highest bound."""
     return int(model.predict(row(context))), None
 
 
 def learn(context: Array, arm: int, reward: float, probability: float | None) -> None:
-    """One reward."""
+    """Learn one reward."""
     model.partial_fit([arm], [reward], row(context))
 
 
-# It cannot answer before it has learned something.
+# It answers only after it has learned.
 model.fit([0], [0.0], row(np.zeros(4)))
 app = served(choose, learn)

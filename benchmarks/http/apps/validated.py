@@ -1,4 +1,4 @@
-"""The same answer through FastAPI and pydantic, with nothing behind it."""
+"""The same answer through FastAPI and pydantic, without any work."""
 
 from fastapi import FastAPI
 
@@ -10,5 +10,5 @@ app = FastAPI()
 
 @app.post("/select")
 async def select(asked: Asked) -> Answer:
-    """Validate, answer, serialise."""
+    """Validate the request and serialise the answer."""
     return Answer.model_validate(ANSWER)

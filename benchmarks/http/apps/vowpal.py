@@ -16,19 +16,19 @@ actions = [
 
 
 def shared(context: Array) -> str:
-    """The line of a context."""
+    """Return the line of a context."""
     return "shared |c " + " ".join(f"c{k}:{value:.9g}" for k, value in enumerate(context))
 
 
 def choose(context: Array) -> tuple[int, float | None]:
-    """An arm drawn from the answered distribution."""
+    """Draw an arm from the predicted distribution."""
     p = np.array(workspace.predict([shared(context), *actions]))
     arm = int(rng.choice(len(p), p=p / p.sum()))
     return arm, float(p[arm])
 
 
 def learn(context: Array, arm: int, reward: float, probability: float | None) -> None:
-    """The cost of the arm that was shown, with its probability."""
+    """Learn the cost of the shown arm, with its probability."""
     lines = list(actions)
     lines[arm] = f"0:{-reward:g}:{probability or 1.0:.9g} {lines[arm]}"
     workspace.learn([shared(context), *lines])

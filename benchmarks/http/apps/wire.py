@@ -1,6 +1,6 @@
-"""A learner behind FastAPI, as one writes it: validated bodies, decisions kept in a dictionary.
+"""A hand-made wrapper of a learner: validated bodies, decisions in a dictionary.
 
-Nothing is logged, counted or sealed, and what is not rewarded is forgotten: each wrapper does less
+It logs, counts and seals nothing, and forgets decisions without a reward: each wrapper does less
 than the service, and is measured with that advantage.
 """
 
@@ -28,7 +28,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Asked(BaseModel):
-    """Of /select."""
+    """The body of /select."""
 
     experiment: str | None = None
     policy: str | None = None
@@ -37,7 +37,7 @@ class Asked(BaseModel):
 
 
 class Answer(BaseModel):
-    """To it."""
+    """The answer of /select."""
 
     decision_id: str
     arm: str
@@ -46,14 +46,14 @@ class Answer(BaseModel):
 
 
 class Told(BaseModel):
-    """Of /reward."""
+    """The body of /reward."""
 
     decision_id: str
     reward: float
 
 
 def arm_rows() -> Array:  # (50, 5)
-    """The arms' features, standardised as the service does it."""
+    """Return the arms' features, standardised as in the service."""
     price = EXPERIMENT["features"]["arm"]["price"]
     return np.array(
         [
@@ -64,7 +64,7 @@ def arm_rows() -> Array:  # (50, 5)
 
 
 def context_row(context: dict[str, float | bool]) -> Array:  # (4,)
-    """A context's columns."""
+    """Return a context's columns."""
     values = [(context[name] - center) / scale for name, (center, scale) in NUMBERS.items()]
     return np.array([*values, float(context["on_phone"])])
 
@@ -73,7 +73,11 @@ def served(
     choose: Callable[[Array], tuple[int, float | None]],
     learn: Callable[[Array, int, float, float | None], None],
 ) -> FastAPI:
-    """choose: arm and probability for a context. learn: context, arm, reward, probability."""
+    """Make the application.
+
+    choose: returns arm and probability for a context. learn: takes context, arm, reward and
+    probability.
+    """
     app = FastAPI()
     waiting: dict[str, tuple[Array, int, float | None]] = {}
 
