@@ -5,12 +5,13 @@ over many connections, while /healthz is asked. Goodput is compared with the res
 after each refusal has cost the processor time of a bare echo.
 """
 
-import asyncio
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 import httpx
@@ -19,7 +20,7 @@ from benchmarks.http.cases import CASES, ECHO, plan
 from benchmarks.http.servers import Server, pin_client, started
 from benchmarks.machine import machine, resident_mb
 from benchmarks.tables import Cells, Json, conclude, parser_of
-from simulator_client.load import SELECT, Plan, Tally, measure
+from simulator_client.load import SELECT, Plan, Tally, run
 from simulator_client.load_summary import latency_ms
 
 SATURATION_S: Final = 4.0
@@ -34,21 +35,23 @@ def saturation(asked: Plan, server: Server) -> tuple[float, float]:
     return tally.answered[SELECT] / tally.counted_s, used_s / tally.total(SELECT)
 
 
-async def overloaded(server: Server, asked: Plan) -> tuple[Tally, list[float]]:
+def overloaded(server: Server, asked: Plan) -> tuple[Tally, list[float]]:
     """Return the counts, and the milliseconds in which /healthz answered, in order of size."""
     health: list[float] = []
+    over = Event()
 
-    async def ask() -> None:
-        async with httpx.AsyncClient(base_url=server.url, timeout=10, trust_env=False) as client:
-            while True:
+    def ask() -> None:  # in a thread: the event loop of the load has other work
+        with httpx.Client(base_url=server.url, timeout=10, trust_env=False) as client:
+            while not over.wait(HEALTH_S):
                 start = time.perf_counter()
-                (await client.get("/healthz")).raise_for_status()
+                client.get("/healthz").raise_for_status()
                 health.append(1e3 * (time.perf_counter() - start))
-                await asyncio.sleep(HEALTH_S)
 
-    asking = asyncio.create_task(ask())
-    tally = await measure(asked)
-    asking.cancel()
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        tally = run(asked)
+        over.set()
+        asking.result()
     return tally, sorted(health)
 
 
@@ -61,7 +64,7 @@ def measured(seconds: float, folder: Path) -> Json:
         capacity, _ = saturation(plan(OURS, server.url, **asked), server)
         before = resident_mb(server.pid)
         asked |= {"seconds": seconds, "rate": 2 * capacity, "connections": CONNECTIONS}
-        tally, health = asyncio.run(overloaded(server, plan(OURS, server.url, **asked)))
+        tally, health = overloaded(server, plan(OURS, server.url, **asked))
         after = resident_mb(server.pid)
     goodput, refused = (
         count / tally.counted_s for count in (tally.answered[SELECT], tally.errors[SELECT, "503"])

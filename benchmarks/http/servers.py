@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -133,11 +134,8 @@ def _teach(serving: Service, case: Case) -> None:
     for seed in count(99):
         if serving.get(f"/policies/{case.policy}")["rewards"] >= LEARNED:
             return
-        run(
-            plan(
-                case, serving.url, seconds=LEARN_S, warmup_s=0.0, rewards_per_select=1.0, seed=seed
-            )
-        )
+        asked = plan(case, serving.url, seconds=LEARN_S, warmup_s=0.0, seed=seed)
+        run(replace(asked, rewards_per_select=1.0))
 
 
 def _train(serving: Service, where: str) -> None:

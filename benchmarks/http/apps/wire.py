@@ -73,11 +73,8 @@ def served(
     choose: Callable[[Array], tuple[int, float | None]],
     learn: Callable[[Array, int, float, float | None], None],
 ) -> FastAPI:
-    """Make the application.
-
-    choose: returns arm and probability for a context. learn: takes context, arm, reward and
-    probability.
-    """
+    """Make the application. choose: context to arm and probability. learn: context, arm, reward,
+    probability."""
     app = FastAPI()
     waiting: dict[str, tuple[Array, int, float | None]] = {}
 
