@@ -125,7 +125,7 @@ class Settings(BaseSettings):
         120.0, description="Longest that an evaluation asked for over HTTP may take."
     )
     evaluation_queue: PositiveInt = Field(
-        4, description="Evaluations of one experiment that wait for their turn, at most."
+        4, description="Evaluations that may wait while another runs; more are refused."
     )
     buffer_decisions: PositiveInt = Field(
         10_000, description="Decisions kept in memory while the log is gone."

@@ -25,14 +25,12 @@ def _doubles() -> "array[float]":
 class _PolicyColumns:
     """
     chance        of the shown arm
-    bound         largest weight of an arm
     earned        by the guess
     missing       chance of what the log could not have shown; unsupported: the same by arm
     otherwise     decisions of which it would have chosen other candidates
     """
 
     chance: "array[float]" = field(default_factory=_doubles)
-    bound: "array[float]" = field(default_factory=_doubles)
     earned: "array[float]" = field(default_factory=_doubles)
     missing: "array[float]" = field(default_factory=_doubles)
     unsupported: dict[str, float] = field(default_factory=dict)
@@ -43,11 +41,9 @@ class _PolicyColumns:
         self.earned.append(float(target @ logged.guess))
         behaviour = logged.behaviour
         if behaviour is None:
-            self.bound.append(float("inf"))
             self.missing.append(0.0)
             return
         possible = behaviour > 0
-        self.bound.append(float((target[possible] / behaviour[possible]).max()))
         missing = np.flatnonzero(~possible & (target > 0))
         self.missing.append(float(target[missing].sum()))
         for index in missing.tolist():
@@ -102,7 +98,6 @@ class Columns:
             reward=np.array(self._reward),
             behaviour=np.array(self._behaviour),
             target=np.array(own.chance),
-            bound=np.array(own.bound),
             guess=np.array(self._guess),
             target_guess=np.array(own.earned),
             group=np.array(self._group, np.int64),

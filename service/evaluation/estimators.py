@@ -28,7 +28,6 @@ from service.evaluation.intervals import (
     Bootstrap,
     Interval,
     adjusted,
-    bernstein,
     grouped,
     standard_error,
 )
@@ -46,7 +45,6 @@ THRESHOLDS = 10
 class Logged:
     """Columns of a log, (n,) each.
 
-    bound   the largest weight that any arm of the decision has, known before the draw
     group   rows of a number belong together (the decisions of one user whose policy was assigned
             once); None: each row is alone
     range   of rewards; `guess` and `target_guess` lie in it, too
@@ -55,7 +53,6 @@ class Logged:
     reward: Array
     behaviour: Array
     target: Array
-    bound: Array
     guess: Array
     target_guess: Array
     group: npt.NDArray[np.int64] | None = None
@@ -65,7 +62,7 @@ class Logged:
         """Raises ValueError where a shown arm had no chance of being shown, or columns differ."""
         if not (self.behaviour > 0).all():
             raise ValueError("an arm was shown that had no chance of it")
-        columns = [self.behaviour, self.target, self.bound, self.guess, self.target_guess]
+        columns = [self.behaviour, self.target, self.guess, self.target_guess]
         if any(column.shape != self.reward.shape for column in columns):
             raise ValueError("columns differ in length")
 
@@ -76,12 +73,10 @@ class Logged:
 
 @dataclass(frozen=True)
 class Terms:
-    """An estimate as sum(top) / sum(bottom). width: of each row, no value of top - v * bottom that
-    could have been is larger than another by more, for v within the range of rewards."""
+    """An estimate as sum(top) / sum(bottom)."""
 
     top: Array
     bottom: Array
-    width: Array
 
     @property
     def value(self) -> float:
@@ -91,36 +86,30 @@ class Terms:
 
 @dataclass(frozen=True)
 class Estimate:
-    """value: reward a decision; the rest as in `intervals`, of which `interval`, the adjusted one,
-    is to be shown."""
+    """value: reward a decision; interval: the adjusted one, which is shown; bootstrap: as in
+    `intervals`."""
 
     value: float
     standard_error: float
     interval: Interval
     bootstrap: Interval
-    bernstein: Interval
 
     def within(self, least: float, most: float) -> "Estimate":
-        """With intervals that lie in the range of rewards; `bernstein` does anyway."""
+        """Cut both intervals to the range of rewards."""
         interval, bootstrap = (x.within(least, most) for x in (self.interval, self.bootstrap))
         return replace(self, interval=interval, bootstrap=bootstrap)
 
 
 def ips(log: Logged) -> Terms:
-    low, high = log.range
-    width = log.bound * (max(high, 0.0) - min(low, 0.0))
-    return Terms(log.weight * log.reward, np.ones_like(log.reward), width)
+    return Terms(log.weight * log.reward, np.ones_like(log.reward))
 
 
 def snips(log: Logged) -> Terms:
-    low, high = log.range
-    return Terms(log.weight * log.reward, log.weight, log.bound * (high - low))
+    return Terms(log.weight * log.reward, log.weight)
 
 
 def direct(log: Logged) -> Terms:
-    low, high = log.range
-    ones = np.ones_like(log.reward)
-    return Terms(log.target_guess, ones, (high - low) * ones)
+    return Terms(log.target_guess, np.ones_like(log.reward))
 
 
 def doubly_robust(log: Logged) -> Terms:
@@ -129,11 +118,9 @@ def doubly_robust(log: Logged) -> Terms:
 
 def switch(log: Logged, threshold: float) -> Terms:
     """Doubly robust where the weight is at most `threshold`, the guess alone elsewhere."""
-    low, high = log.range
     weight = np.where(log.weight <= threshold, log.weight, 0.0)
     top = log.target_guess + weight * (log.reward - log.guess)
-    most = np.minimum(log.bound, threshold)
-    return Terms(top, np.ones_like(log.reward), (high - low) * (1 + 2 * most))
+    return Terms(top, np.ones_like(log.reward))
 
 
 def choose_threshold(log: Logged) -> float:
@@ -180,14 +167,12 @@ def estimate(
     bootstrap = Bootstrap(len(weight), np.random.default_rng(seed), resamples)
     resampled = bootstrap.intervals([(top, bottom) for top, bottom in pairs], confidence)
     estimates = {}
-    for (name, terms), (top, bottom), third in zip(found.items(), pairs, resampled, strict=True):
-        width = float(grouped(log.group, terms.width)[0].max())
+    for (name, terms), (top, bottom), second in zip(found.items(), pairs, resampled, strict=True):
         estimates[name] = Estimate(
             terms.value,
             standard_error(top, bottom),
             adjusted(top, bottom, weight, rewards, confidence),
-            third,
-            bernstein(top, bottom, width=width, confidence=confidence, limits=log.range),
+            second,
         )
     # What was left out for its variance has a bias that no resampling shows, so its intervals hold
     # those of the estimate without it, too.
@@ -196,7 +181,6 @@ def estimate(
         switched,
         interval=switched.interval.hull(unbiased.interval),
         bootstrap=switched.bootstrap.hull(unbiased.bootstrap),
-        bernstein=switched.bernstein.hull(unbiased.bernstein),
     )
     return estimates
 

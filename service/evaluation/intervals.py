@@ -1,16 +1,12 @@
 """Intervals of an estimate sum(top) / sum(bottom) over rows that weigh very differently.
 
-Three of them, for each has its use:
-
 - `adjusted`: Student's t with as many degrees of freedom as there are effective rows, together with
   the same after two effective rows of the least reward and two of the largest were added (Agresti &
   Coull 1998). It is the one shown: a log without a click on the arms of the target has a variance
   of 0, and its bootstrap the interval [0, 0].
 - `bootstrap`: bias-corrected and accelerated (Efron 1987). It follows the skew of the weights.
-- `bernstein`: holds at any number of rows, with no law of large numbers (Maurer & Pontil 2009).
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -139,45 +135,3 @@ def _accelerated(top: Array, bottom: Array, sums: Array, confidence: float) -> I
     levels = ndtr(bias + z / np.maximum(1 - pace * z, 1e-9))
     low, high = np.quantile(found, levels)
     return Interval(float(low), float(high))
-
-
-def bernstein(
-    top: Array,
-    bottom: Array,
-    *,
-    width: float,
-    confidence: float,
-    limits: tuple[float, float],
-) -> Interval:
-    """All v at which the mean of top - v * bottom may be 0, by the empirical Bernstein bound of
-    Maurer & Pontil (2009, theorem 4), two-sided; within the limits that a reward has.
-
-    width   no two values of top - v * bottom differ by more, for v within the limits
-    """
-    count, (least, most) = len(top), limits
-    if count < 2 or not np.isfinite(width):
-        return Interval(least, most)
-    size = np.log(4 / (1 - confidence))
-    slack = 7 * width * size / (3 * (count - 1))
-    mean_top, mean_bottom = float(top.mean()), float(bottom.mean())
-    (var_top, both), (_, var_bottom) = np.cov(top, bottom)
-    if mean_bottom <= np.sqrt(2 * size * var_bottom / count):
-        return Interval(least, most)
-
-    def beyond(v: float, sign: int) -> bool:
-        """Whether the mean at v lies further from 0 than chance explains, on this side."""
-        variance = max(var_top - 2 * v * both + v * v * var_bottom, 0.0)
-        half = np.sqrt(2 * variance * size / count) + slack
-        return bool(sign * (mean_top - v * mean_bottom) > half)
-
-    return Interval(_edge(beyond, least, most, 1), _edge(beyond, most, least, -1))
-
-
-def _edge(beyond: Callable[[float, int], bool], outer: float, inner: float, sign: int) -> float:
-    """The first v from `outer` that is not beyond, to the last bit that matters."""
-    if not beyond(outer, sign):
-        return outer
-    for _ in range(60):
-        middle = (outer + inner) / 2
-        outer, inner = (middle, inner) if beyond(middle, sign) else (outer, middle)
-    return outer

@@ -51,7 +51,7 @@ def table(found: Evaluation) -> str:
         who = "The first slots of the log" if found.first_slot else "The log itself"
         lines.append(f"{who} earned {found.logged:.4f} {_text(found.logged_interval)}.")
     percent, metric = f"{found.confidence:.0%}", "slot 1" if found.first_slot else "reward"
-    rows = [["policy", "estimator", metric, percent, "bootstrap", "Bernstein", "ESS", "weight"]]
+    rows = [["policy", "estimator", metric, percent, "bootstrap", "ESS", "weight"]]
     for value in found.policies:
         rows += _rows(value)
     if len(rows) > 1:
@@ -86,11 +86,11 @@ def _rows(value: PolicyValue) -> list[list[str]]:
     size = [f"{weights.effective_sample_size:,.0f}", f"{weights.largest_weight:,.1f}"]
     for name in filter(value.estimates.__contains__, NAMES):
         one = value.estimates[name]
-        intervals = [_text(each) for each in (one.interval, one.bootstrap, one.bernstein)]
+        intervals = [_text(each) for each in (one.interval, one.bootstrap)]
         rows.append([policy, TITLES[name], f"{one.value:.4f}", *intervals, *size])
         policy, size = "", ["", ""]
     if value.direct_method is not None:
-        rows.append(["", "DM", f"{value.direct_method:.4f}", "no interval", *[""] * 4])
+        rows.append(["", "DM", f"{value.direct_method:.4f}", "no interval", *[""] * 3])
     return rows
 
 

@@ -1,5 +1,4 @@
-"""Evaluations for a service: each in a process of its own, one at a time, those of each experiment
-in turn."""
+"""Evaluations for a service: one at a time, each in a process of its own."""
 
 import asyncio
 import json
@@ -8,9 +7,8 @@ import sys
 
 import msgspec
 
-from service.errors import Invalid, NotFound, StoreUnavailable
+from service.errors import Busy, Invalid, NotFound, StoreUnavailable
 from service.evaluation.request import EvaluationRequest
-from service.evaluation.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -32,25 +30,40 @@ class Result(msgspec.Struct):
 
 
 class Evaluations:
-    """Runs `service.evaluation.worker`: it does not delay serving, nor use its memory.
+    """Runs `service.evaluation.worker`, which neither delays serving nor uses its memory. A process
+    can be ended when it takes too long or its caller leaves; a task of a process pool cannot.
 
-    seconds   longest that one may take
-    waiting   of one experiment, at most
+    seconds   the longest that one may take
+    waiting   the most that may wait
     """
 
     def __init__(self, store: str, seconds: float, waiting: int) -> None:
-        self._store, self._seconds = store, seconds
-        self.turns = Turns(waiting)
+        self._store, self._seconds, self._most = store, seconds, waiting
+        self._waiting, self._one = 0, asyncio.Lock()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an evaluation runs."""
+        return self._one.locked()
 
     async def run(self, request: EvaluationRequest) -> dict[str, object]:
-        """Wait for its turn and run it. Raises Busy where too many of its experiment wait, Invalid,
+        """Run an evaluation after those that wait. Raises Busy where too many wait, Invalid,
         NotFound, or StoreUnavailable."""
         if self._store.startswith("memory"):
             raise Invalid("no other process can read the log of a service on memory://")
-        async with self.turns.turn(request.experiment or "") as ahead:
+        if self.busy and self._waiting >= self._most:
+            raise Busy(f"{self._most} evaluations wait already: ask again when one has ended")
+        self._waiting += 1
+        try:
+            await self._one.acquire()
+        finally:
+            self._waiting -= 1
+        try:
             found = await self._work(msgspec.json.encode(Job(self._store, request)))
+        finally:
+            self._one.release()
         if found.evaluation is not None:
-            return {**found.evaluation, "waited_for": ahead}
+            return found.evaluation
         match found.refused:
             case "NotFound":
                 raise NotFound(found.detail, path=found.path)

@@ -79,7 +79,6 @@ class EstimateAnswer(BaseModel):
     standard_error: float
     interval: Interval = Field(description="To be shown: Student's t on the effective sample.")
     bootstrap: Interval = Field(description="Bias-corrected and accelerated.")
-    bernstein: Interval = Field(description="Empirical Bernstein: holds at any size, and is wide.")
 
 
 class PolicyEvaluation(BaseModel):
@@ -137,7 +136,6 @@ class EvaluationAnswer(BaseModel):
     erased: int = Field(description="Events that were erased, and not learned from here.")
     left_out: dict[str, int] = Field(description="Decisions that were left out, by reason.")
     policies: list[PolicyEvaluation]
-    waited_for: int = Field(description="Evaluations that had their turn first.")
 
 
 @router.post("/experiments/{experiment}/evaluations", responses=problems(400, 404, 409, 503))
@@ -145,8 +143,7 @@ async def evaluate(
     body: EvaluationBody, state: StateDep, services: ServicesDep
 ) -> EvaluationAnswer:
     """Estimate what policies would have earned on the log: live ones, or definitions that never
-    ran. It takes seconds to minutes, in a process of its own, one at a time: those of each
-    experiment have their turns in between those of others. Where too many of one wait, another is
-    refused (409), and one that takes too long is ended (422)."""
+    ran. It takes seconds to minutes, in a process of its own, one at a time. Where too many wait,
+    another is refused (409); one that takes too long is ended (422)."""
     found = await services.evaluations.run(body.request(state.name))
     return EvaluationAnswer.model_validate(found)

@@ -92,7 +92,6 @@ def log_of(world: World, rows: int, seed: int) -> Logged:
         reward=reward,
         behaviour=behaviour[every, arm],
         target=target[every, arm],
-        bound=(target / behaviour).max(axis=1),
         guess=guess[every, arm],
         target_guess=(target * guess).sum(axis=1),
         group=group,

@@ -30,7 +30,7 @@ LOGS = 200
 RESAMPLES = 200
 CONTRACT = 0.93
 NOMINAL = ("snips", "dr")
-KINDS = ("interval", "bootstrap", "bernstein")
+KINDS = ("interval", "bootstrap")
 
 
 class Tally:
@@ -81,7 +81,6 @@ def test_intervals_of_100_logs_cover_the_truth_and_dr_is_nearer_to_it_than_ips()
     found = tally("skewed", 400, 100)
     for name in NOMINAL:
         assert found.covered(name) >= 0.87, found.told("skewed")
-        assert found.covered(name, "bernstein") >= found.covered(name)
     assert found.rmse("dr") <= found.rmse("ips")
 
 
@@ -93,7 +92,6 @@ def test_intervals_of_200_logs_cover_at_least_93_percent(world: str) -> None:
     print(found.told(world))  # noqa: T201
     for name in NOMINAL:
         assert found.covered(name) >= CONTRACT
-        assert found.covered(name, "bernstein") >= CONTRACT
     assert found.rmse("dr") <= found.rmse("ips")
 
 

@@ -1,7 +1,7 @@
 """Estimators and intervals, by numbers that can be checked by hand."""
 
 from dataclasses import replace
-from math import log, sqrt
+from math import sqrt
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from service.evaluation.estimators import (
     snips,
     switch,
 )
-from service.evaluation.intervals import Bootstrap, Interval, adjusted, bernstein, standard_error
+from service.evaluation.intervals import Bootstrap, Interval, adjusted, standard_error
 from tests.statistics.logs import cross_fitted
 
 
@@ -39,7 +39,6 @@ def columns(
         np.array(reward),
         np.array(behaviour),
         np.array(target),
-        np.array(target) / np.array(behaviour),
         np.array(guess or zeros),
         np.array(target_guess or zeros),
         None if group is None else np.array(group),
@@ -80,7 +79,7 @@ def test_a_policy_is_worth_on_its_own_log_what_the_log_earned() -> None:
 
 def test_a_guess_that_is_right_leaves_no_error() -> None:
     reward = np.array([1.0, 0.0, 1.0])
-    log = Logged(reward, np.full(3, 0.1), np.full(3, 0.9), np.full(3, 9.0), reward, np.full(3, 0.4))
+    log = Logged(reward, np.full(3, 0.1), np.full(3, 0.9), reward, np.full(3, 0.4))
     found = doubly_robust(log)
     assert found.value == pytest.approx(0.4)
     assert standard_error(found.top, found.bottom) == pytest.approx(0)
@@ -170,21 +169,6 @@ def test_rows_put_into_blocks_have_the_same_interval() -> None:
     values = rng.exponential(size=20_000)
     [(low, high)] = Bootstrap(20_000, rng).intervals([(values, np.ones(20_000))], 0.95)
     assert (high - low) == pytest.approx(2 * 1.96 * values.std() / sqrt(20_000), rel=0.1)
-
-
-def test_bernstein_of_a_mean_is_the_bound_of_maurer_and_pontil() -> None:
-    """mean +- sqrt(2 V ln(4 / 0.05) / n) + 7 M ln(4 / 0.05) / (3 (n - 1))."""
-    values = np.array([0.0, 1.0] * 500)
-    low, high = bernstein(values, np.ones(1_000), width=1.0, confidence=0.95, limits=(0.0, 1.0))
-    size = log(4 / 0.05)
-    half = sqrt(2 * values.var(ddof=1) * size / 1_000) + 7 * size / (3 * 999)
-    assert (low, high) == pytest.approx((0.5 - half, 0.5 + half))
-
-
-def test_bernstein_says_nothing_where_the_weights_are_not_known_to_be_bounded() -> None:
-    values = np.array([0.0, 1.0] * 50)
-    found = bernstein(values, np.ones(100), width=np.inf, confidence=0.95, limits=(-1.0, 2.0))
-    assert found == (-1.0, 2.0)
 
 
 def test_decisions_of_one_user_do_not_count_as_so_many_users() -> None:

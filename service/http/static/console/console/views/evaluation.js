@@ -172,13 +172,6 @@ export function evaluation(app) {
         },
         { key: "bootstrap", title: "Bootstrap", number: true, text: (row) => between(row.bootstrap) },
         {
-          key: "bernstein",
-          title: "Bernstein",
-          number: true,
-          text: (row) => between(row.bernstein),
-          hint: "Holds at any size, and is wide.",
-        },
-        {
           key: "ess",
           title: "Effective sample",
           number: true,
