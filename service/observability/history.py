@@ -5,6 +5,7 @@ the telemetry.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -25,43 +26,17 @@ share: of the traffic that names no policy."""
 STEPS = {5: 720, 300: 2_016}
 """Seconds between two samples, and how many are kept: an hour, and a week."""
 
-MOST_POLICIES = 200
-"""Of all experiments together that have a history: 35 MB."""
-
-
-class Ring:
-    """The last rows of a table; its memory grows up to `capacity` rows."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity, self._appended = capacity, 0
-        self._rows = np.empty((min(64, capacity), len(COLUMNS)))
-
-    def append(self, row: tuple[float, ...]) -> None:
-        place = self._appended % self._capacity
-        if place >= len(self._rows):
-            more = min(len(self._rows), self._capacity - len(self._rows))
-            self._rows = np.concatenate((self._rows, np.empty((more, len(COLUMNS)))))
-        self._rows[place] = row
-        self._appended += 1
-
-    def after(self, at: float) -> Array:  # (n, len(COLUMNS))
-        """Rows of a later time, the oldest first."""
-        place = self._appended % self._capacity
-        rows = self._rows[:place]
-        if self._appended > self._capacity:
-            rows = np.concatenate((self._rows[place:], rows))
-        elif self._appended == self._capacity:
-            rows = self._rows
-        return rows[rows[:, 0] > at]
+MOST_POLICIES = 100
+"""Policies of all experiments together that have a history: 70 MB."""
 
 
 @dataclass(slots=True)
 class _Series:
-    """Of one policy. begins: where the log says that its sums begin."""
+    """The samples of one policy, by step. begins: the log position from which its sums count."""
 
     begins: int
-    rings: dict[int, Ring] = field(
-        default_factory=lambda: {step: Ring(kept) for step, kept in STEPS.items()}
+    samples: dict[int, deque[tuple[float, ...]]] = field(
+        default_factory=lambda: {step: deque(maxlen=kept) for step, kept in STEPS.items()}
     )
     last: dict[int, float] = field(default_factory=dict)
 
@@ -105,14 +80,14 @@ class History:
             series = self._series[key] = _Series(tally.begins)
         seen = (watch.count, watch.propensity, watch.entropy) if watch else (0, np.nan, np.nan)
         row = (at, tally.count, tally.total, tally.squares, *seen, share)
-        for step, ring in series.rings.items():
+        for step, samples in series.samples.items():
             if at // step > series.last.get(step, -1.0):
-                ring.append(row)
+                samples.append(row)
                 series.last[step] = at // step
 
     def samples(self, experiment: str, policy: str, step: int, after: float) -> Array:
-        """Rows of COLUMNS later than `after`, oldest first; none of a policy without history."""
+        """Return rows of COLUMNS later than `after`, oldest first; none of a policy without
+        history."""
         series = self._series.get((experiment, policy))
-        if series is None:
-            return np.empty((0, len(COLUMNS)))
-        return series.rings[step].after(after)
+        found = [] if series is None else [row for row in series.samples[step] if row[0] > after]
+        return np.array(found).reshape(-1, len(COLUMNS))

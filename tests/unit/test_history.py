@@ -1,12 +1,11 @@
-"""What is kept of the past: samples in rings of bounded memory, per policy and step."""
+"""The past of each policy: a bounded number of samples for each step."""
 
 import math
 from typing import Any
 
 import numpy as np
-import pytest
 
-from service.observability.history import COLUMNS, MOST_POLICIES, STEPS, History, Ring
+from service.observability.history import COLUMNS, MOST_POLICIES, STEPS, History
 from service.observability.telemetry import Telemetry
 from tests.unit.folding import Log, shop
 
@@ -20,30 +19,9 @@ def opened(**policies: dict[str, Any]) -> Log:
     return log
 
 
-def row(at: float) -> tuple[float, ...]:
-    return (at, *[0.0] * (len(COLUMNS) - 1))
-
-
 def column(samples: np.ndarray, name: str) -> list[float]:
     values: list[float] = samples[:, COLUMNS.index(name)].tolist()
     return values
-
-
-@pytest.mark.parametrize("appended", [0, 3, 64, 65, 100, 101, 250])
-def test_a_ring_keeps_the_last_rows_in_order(appended: int) -> None:
-    ring = Ring(100)
-    for at in range(appended):
-        ring.append(row(at))
-    kept = range(max(appended - 100, 0), appended)
-    assert ring.after(-1.0)[:, 0].tolist() == list(kept)
-    assert ring.after(appended - 3.0)[:, 0].tolist() == [at for at in kept if at > appended - 3]
-
-
-def test_a_rings_memory_grows_no_further_than_its_capacity() -> None:
-    ring = Ring(100)
-    for at in range(1_000):
-        ring.append(row(at))
-    assert len(ring._rows) == 100
 
 
 def test_sums_of_the_fold_and_means_of_the_telemetry_are_written_down() -> None:
