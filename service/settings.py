@@ -75,7 +75,7 @@ class Settings(BaseSettings):
         description="Start a trainer process beside the service; auto: with sqlite and torch only.",
     )
     url: str = Field(
-        "http://127.0.0.1:8000", description="Where trainer and archiver reach the service."
+        "http://127.0.0.1:8000", description="Where trainer and exporter reach the service."
     )
     token_keys: Annotated[list[bytes], NoDecode] = Field(
         [],
@@ -94,7 +94,7 @@ class Settings(BaseSettings):
     )
     key: SecretStr | None = Field(
         None,
-        description="Key that trainer, archiver and import send to the service (scope admin).",
+        description="Key that trainer, exporter and import send to the service (scope admin).",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest level of the log."

@@ -30,7 +30,7 @@ def test_the_installed_command_prints_its_version() -> None:
         ("serve", ["--host", "--port", "--experiment", "--trainer", "--store", "--log-level"]),
         ("train", ["--follow", "--url", "--store", "--log-level"]),
         ("audit", ["--experiment", "--json", "--store", "Exit status"]),
-        ("export", ["--to", "--experiment", "--follow", "--url", "--part-rows", "--part-minutes"]),
+        ("export", ["--to", "--experiment", "--follow", "--url"]),
         ("backup", ["--to", "--store"]),
         ("restore", ["--from", "--store"]),
         ("import", ["--experiment", "--policy", "--url", "--skip-bad"]),

@@ -46,7 +46,7 @@ def test_whatever_a_store_is_kept_in_or_copied_to_is_private(tmp_path: Path) -> 
     assert restored.returncode == 0
     found = {**modes(tmp_path, "backup.db*"), **modes(tmp_path, "restored.db*")}
     found |= modes(tmp_path / "archive")
-    assert len([name for name in found if name.endswith(".parquet")]) == 1
+    assert len([name for name in found if name.endswith(".parquet")]) == 2
     assert {"backup.db", "restored.db"} < found.keys()
     assert set(found.values()) == {0o600}, found
 

@@ -1,110 +1,150 @@
-"""The examples of docs/archive.md show rows on a log of today, and on one of last week."""
+"""The SQL and the Python of docs/archive.md, run on archives of real exports."""
 
-import asyncio
-import json
-import re
-import subprocess
-import sys
+from contextlib import chdir
+from math import isnan
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
-from service.log.stores import open_store
-from tests.cli.forage import forage
+from service.evaluation.rows import Rewards
+from service.log.reading import SILENT
+from service.log.stores import Store
+from service.log.stores.memory import MemoryStore
+from service.state.events import Skipped, decode_decision
 from tests.docs.page import DOCS, blocks
+from tests.support.archived import MORNING, SHOP, Shop, a_decision, export
+from tests.support.clock import run_virtual
 from tests.support.service import serving
-from tests.unit.archived import LATER_S, MORNING, Shop, a_decision
 
-pytestmark = pytest.mark.process
-
-DECISIONS = 12
-DUCKDB = "import duckdb, json, sys; print(json.dumps(duckdb.sql(sys.stdin.read()).fetchall()))"
+VIEWS, QUERY = [each.text for each in blocks(DOCS / "archive.md") if each.language == "sql"]
+[SCRIPT] = [each.text for each in blocks(DOCS / "archive.md") if each.language == "python"]
 
 
-def example(language: str) -> str:
-    [block] = [each for each in blocks(DOCS / "archive.md") if each.language == language]
-    return block.text
+def queried(folder: Path, query: str) -> list[Any]:
+    """Return the rows of a query over the views, run beside the archive."""
+    with chdir(folder), duckdb.connect() as db:
+        db.execute(VIEWS)
+        found: list[Any] = db.execute(query).fetchall()
+        return found
 
 
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the archive of a service that has just begun: of twelve decisions, eight are
-    rewarded and four are waited for."""
-    folder = tmp_path_factory.mktemp("fresh")
-    store = f"sqlite:///{folder / 'forage.db'}"
-    with serving(store=store) as wire:
-        for number in range(DECISIONS):
+async def written(store: Store) -> Shop:
+    """Write a log with every way in which a shown arm is settled."""
+    shop = Shop(store)
+    await shop.define()
+    decisions = [await shop.decide(a_decision(n, MORNING + n, slots=3)) for n in range(9)]
+    await shop.reward(decisions[1], a=0.5, b=0.25)
+    await shop.expire(decisions[2])
+    await shop.expire(decisions[3])
+    await shop.correct(decisions[3], 0.0, b=1.0)
+    await shop.correct(decisions[3], 1.0, b=2.0)
+    await shop.expire(decisions[4])
+    await shop.correct(decisions[4], 0.0, withdrawn=["c"], b=1.0, c=0.0)
+    await shop.expire(decisions[5])
+    await shop.correct(decisions[5], 0.0, withdrawn=["c"], c=0.0)
+    await shop.correct(decisions[5], None, c=3.0)
+    await shop.reward(decisions[6], a=1.0)
+    await shop.expire(decisions[7])
+    await shop.erase(decisions[7])
+    return shop
+
+
+async def skip_last(shop: Shop) -> None:
+    position = (await shop.events())[-1].position
+    await shop.append(
+        Skipped(at=MORNING, position=position, reason=""), mark=("skip/0", str(position))
+    )
+
+
+async def known_to_evaluation(store: Store) -> dict[tuple[str, str], float | None]:
+    """Read the rewards of shown arms as `forage evaluate` does. None: not settled."""
+    rewards = Rewards()
+    await rewards.read(store, SHOP, SILENT)
+    found: dict[tuple[str, str], float | None] = {}
+    for row in await store.decisions(SHOP, 0, 100):
+        decision = decode_decision(row.payload)
+        for shown in decision.shown:
+            settled = rewards.of(decision.id, shown.arm)
+            known = settled is not None and not isnan(settled[0])
+            found[decision.id, shown.arm] = settled[0] if settled and known else None
+    return found
+
+
+@pytest.mark.parametrize("exported_before_skip", [True, False])
+def test_the_join_gives_the_rewards_that_evaluation_reads(
+    exported_before_skip: bool, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        shop = await written(MemoryStore())
+        await shop.reward(a_decision(8, slots=3), a=9.0)
+        if exported_before_skip:
+            await export(shop.store, tmp_path / "archive")
+        await skip_last(shop)
+        await export(shop.store, tmp_path / "archive")
+        known = await known_to_evaluation(shop.store)
+        rows = queried(tmp_path, "SELECT id, arm, reward FROM outcomes")
+        assert len(rows) == len(known) == 8 * 3
+        assert {(decision, arm): reward for decision, arm, reward in rows} == known
+        assert [known[a_decision(5).id, arm] for arm in "abc"] == [0.0, 0.0, 3.0]
+        assert [known[a_decision(8).id, arm] for arm in "abc"] == [None, None, None]
+
+    run_virtual(scenario())
+
+
+def test_a_row_of_the_join_has_its_slots_propensity_and_what_settled_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        shop = await written(MemoryStore())
+        await export(shop.store, tmp_path / "archive")
+        rows = queried(
+            tmp_path,
+            "SELECT arm, propensity, is_default, policy, x[4] FROM outcomes "
+            "WHERE x[4] = 3 / 7 ORDER BY arm",
+        )
+        assert rows == [
+            ("a", 1 / 3, True, "lints", 3 / 7),
+            ("b", 1 / 4, False, "lints", 3 / 7),
+            ("c", 1 / 5, True, "lints", 3 / 7),
+        ]
+
+    run_virtual(scenario())
+
+
+def test_the_join_of_a_service_has_its_rewards(tmp_path: Path) -> None:
+    with serving(MemoryStore()) as wire:
+        told = {}
+        for number in range(12):
             decision = wire.select(policy="linucb")
             if number % 3:
                 wire.reward(decision, float(number % 2))
-    assert forage("export", "--to", "archive", "--store", store, folder=folder).returncode == 0
-    return folder
+            told[decision["id"]] = float(number % 2) if number % 3 else None
+        wire.run(export(wire.services.store, tmp_path / "archive"))
+    assert dict(queried(tmp_path, "SELECT id, reward FROM outcomes")) == told
 
 
-@pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One of which the first half is final."""
-    folder = tmp_path_factory.mktemp("older")
-    store_url = f"sqlite:///{folder / 'forage.db'}"
-
-    async def write() -> None:
-        store = open_store(store_url)
-        await store.open()
-        shop = Shop(store)
+def test_the_query_leaves_out_decisions_that_wait_for_their_default(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        shop = Shop(MemoryStore())
         await shop.define()
-        for number in range(1, DECISIONS + 1):
-            at = MORNING if number <= DECISIONS // 2 else MORNING + LATER_S
-            await shop.reward(await shop.decide(a_decision(number, at)), a=1.0)
-        await store.close()
+        for number in range(6):
+            decision = await shop.decide(
+                a_decision(number, MORNING + number, context={"persona": f"cat {number % 2}"})
+            )
+            await shop.reward(decision, a=float(number))
+        await export(shop.store, tmp_path / "archive")
 
-    asyncio.run(write())
-    assert forage("export", "--to", "archive", "--store", store_url, folder=folder).returncode == 0
-    return folder
-
-
-def run(script: str, folder: Path, typed: str = "") -> str:
-    """What a script of Python prints, in a process of its own, as a reader would run it."""
-    ended = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=folder,
-        input=typed,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    run_virtual(scenario())
+    assert "now()" in QUERY
+    fourth = QUERY.replace("now()", "TIMESTAMPTZ '2026-01-01 10:10:04Z'")  # 600 s to wait
+    assert queried(tmp_path, fourth) == [("lints", "cat 0", 2, 1.0), ("lints", "cat 1", 2, 2.0)]
 
 
-def told(folder: Path) -> list[int]:
-    """What the example in Python prints: decisions, settled, final."""
-    return [int(number) for number in re.findall(r"\d+", run(example("python"), folder))]
+def test_pyarrow_reads_the_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def scenario() -> None:
+        await export((await written(MemoryStore())).store, tmp_path / "archive")
 
-
-def queried(folder: Path, query: str) -> Any:
-    """The rows of a query in DuckDB."""
-    return json.loads(run(DUCKDB, folder, query))
-
-
-def test_a_log_of_today_has_decisions_and_what_is_settled_but_nothing_final(fresh: Path) -> None:
-    assert told(fresh) == [DECISIONS, 8, 0]
-
-
-def test_a_log_of_last_week_has_final_rows(older: Path) -> None:
-    assert told(older) == [DECISIONS, DECISIONS, DECISIONS // 2]
-
-
-def test_the_query_gives_each_policys_mean_of_what_is_settled(fresh: Path, older: Path) -> None:
-    query = example("sql")
-    assert queried(fresh, query) == [["linucb", 8, 0.5, False]]
-    assert queried(older, query) == [["lints", DECISIONS, 1.0, False]]
-    final = query.replace("WHERE", "WHERE final AND")
-    assert queried(older, final) == [["lints", DECISIONS // 2, 1.0, True]]
-
-
-def test_what_is_waited_for_is_left_out_as_the_page_says(fresh: Path, older: Path) -> None:
-    [condition] = re.findall(r"`WHERE (reward_by < now\(\))`", (DOCS / "archive.md").read_text())
-    query = example("sql").replace("WHERE", f"WHERE {condition} AND")
-    assert queried(fresh, query) == []
-    assert queried(older, query) == [["lints", DECISIONS, 1.0, False]]
+    run_virtual(scenario())
+    with chdir(tmp_path):
+        exec(SCRIPT, {})  # noqa: S102
+    assert capsys.readouterr().out == "8 decisions\n"

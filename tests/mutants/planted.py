@@ -201,19 +201,21 @@ MUTANTS: Final = (
         "redis",
     ),
     Mutant(
-        "the archive advances before its file exists",
+        "the archive holds an erasure's event before the erased rows are gone",
         [
             Edit(
-                "service/maintenance/archive/archiver.py",
-                "            self._folder.put(drafts)\n"
-                "        cursor = replace(self.cursor, row=number, id=last_id)\n"
-                "        self._index.archived(self._positions, cursor, self._drafts.newest)\n",
-                "        cursor = replace(self.cursor, row=number, id=last_id)\n"
-                "        self._index.archived(self._positions, cursor, self._drafts.newest)\n"
-                "        if drafts:\n            self._folder.put(drafts)\n",
-            )
+                "service/maintenance/archive/export.py",
+                "            self.events.write(draft, self._erased)\n            count += draft.rows\n",
+                "            count += draft.rows\n",
+            ),
+            Edit(
+                "service/maintenance/archive/export.py",
+                "            if self._newly_erased:  #",
+                "            self.events.write(draft, self._erased)\n"
+                "            if self._newly_erased:  #",
+            ),
         ],
-        ["tests/unit/test_archive_crashes.py"],
+        ["tests/contract/test_archive.py"],
     ),
     Mutant(
         "a part of the decisions is acknowledged and not stored",

@@ -23,7 +23,6 @@ from service.bandits.posterior import (
 )
 from service.bandits.posterior.base import LEFT, fewer
 from service.bandits.posterior.gradient_full import Full
-from service.maintenance.archive.index import change_of, joined
 from service.observability.drift import PredictionDrift
 from service.state.events import Corrected, Expired, decode_event, encode_event
 from tests.unit.folding import Log, bits, collected, head_of, replay, shop, trainable
@@ -245,15 +244,6 @@ def test_a_trainer_learns_without_it() -> None:
     log.settle("p", {"toy1": 1.0})
     history = collected(log, 3)
     assert (history.rewards, history.memory.arms) == (3, ["toy1", "toy1"])
-
-
-def test_an_archive_has_no_reward_of_it() -> None:
-    log = Log()
-    log.define(shop(p={"kind": "linucb"}))
-    shown = log.settle("p", {"food1": 0.0, "toy1": 0.0}, kind=Expired)
-    log.withdraw(shown, "toy1")
-    changes = [(n, change_of(event)) for n, (event, _) in enumerate(log.records[1:], 2)]  # type: ignore[arg-type]
-    assert [(one.arm, one.reward) for one in joined(changes).rewards] == [("food1", 0.0)]
 
 
 def test_figures_of_calibration_take_it_for_what_was_foretold() -> None:

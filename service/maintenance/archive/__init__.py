@@ -1,1 +1,1 @@
-"""The archive of a log as Parquet: `flow` is the way of the data, `runs` what the command does."""
+"""An archive: decisions and events of a log as immutable Parquet files (docs/archive.md)."""

@@ -1,201 +1,261 @@
-"""An archive brought up to date once, or kept so beside a service."""
+"""Export decisions and events of a log to an archive, once or again and again beside a service."""
 
 import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import time
 
 import httpx
+from msgspec.json import decode
 
-from service.errors import ConfigurationError, ForageError, StoreLocked, StoreUnavailable
-from service.log.reading import Say, experiments_of, reading
+from service.errors import ConfigurationError, Damaged, LogGap, StoreLocked, StoreUnavailable
+from service.log.reading import SILENT, Progress, experiments_of, reading
+from service.log.replay import PAGE, ROWS, skipped_positions
 from service.log.stores import Store
-from service.maintenance.archive.archiver import Archive, Sizes
-from service.maintenance.archive.files import Folder, Totals, totals
-from service.maintenance.archive.index import Index
+from service.maintenance.archive.columns import (
+    DECISIONS,
+    EVENTS,
+    Row,
+    day_of,
+    decision_row,
+    event_row,
+)
+from service.maintenance.archive.files import Draft, Files, digest
 from service.security.files import PRIVATE
+from service.state.events import Erased, Tombstone, decode_decision, decode_event
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0
+FILE_BYTES = 64 * 2**20
+"""Payloads of one file: 30,000 decisions among fifty arms."""
+
+FOLLOW_SECONDS = 600.0
+"""From one export to the next of `--follow`."""
+
+Records = list[tuple[int, bytes]]
+"""Numbers in the log, and payloads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Of one experiment. unreadable: rows that were left out because they are damaged."""
+    """Records that one run added. damaged: decisions that the archive leaves out."""
 
     experiment: str
-    totals: Totals
-    unreadable: int
+    decisions: int
+    events: int
+    damaged: int
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """No other process writes the folder. Raises StoreLocked, or ConfigurationError where the lock
-    cannot be made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / "_archive.lock", os.O_RDWR | os.O_CREAT, PRIVATE)
-    except OSError as fault:
-        raise ConfigurationError(f"{folder}: {fault.strerror}") from fault
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as fault:
-        raise StoreLocked(f"{folder} is being written by another forage export") from fault
-    finally:
-        os.close(lock)
+class Exporter:
+    """Bring the archive of one experiment up to date.
 
-
-async def export(
-    url: str,
-    folder: Path,
-    experiment: str | None,
-    sizes: Sizes,
-    say: Say | None = None,
-) -> list[Exported]:
-    """Archive one experiment, or all: what is new, and what is not final yet. Raises NotFound, or
-    StoreError where the store cannot be read or is not the one archived there.
-
-    A service may be at work on the store, which is only read.
+    A file of decisions is written after all events that were logged before: an erasure deletes rows
+    some time after its event, and rows read in between must not enter the archive.
     """
-    found = []
-    with _locked(folder):
-        async with reading(url) as store:
-            for name in await experiments_of(store, experiment):
-                with closing(open_archive(store, name, folder, sizes, say)) as archive:
-                    await archive.advance()
-                    archive.flush()
-                    await archive.write_open()
-                found.append(Exported(name, totals(Folder(folder, name)), archive.unreadable))
-    return found
-
-
-async def follow(
-    url: str,
-    folder: Path,
-    service_url: str,
-    experiment: str | None,
-    sizes: Sizes,
-    headers: Mapping[str, str] | None = None,
-) -> int:
-    """Archive what becomes final, until stopped, and tell the service how far the archive is.
-
-    headers: of requests to the service, its key
-    """
-    with _locked(folder):
-        async with (
-            reading(url, wait=True) as store,
-            httpx.AsyncClient(timeout=10, headers=headers) as client,
-        ):
-            report = ServiceReport(client, service_url)
-            with closing(ArchiveFollower(store, folder, report, experiment, sizes)) as follower:
-                while True:
-                    await follower.round()
-                    await asyncio.sleep(POLL_SECONDS)
-
-
-class ServiceReport:
-    """Tells the service how far the archive is. It trims nothing beyond that, and while it is away
-    nothing at all, so a report may be lost."""
-
-    def __init__(self, client: httpx.AsyncClient, url: str) -> None:
-        self._client, self._url = client, url.rstrip("/")
-        self._known = dict[str, tuple[int, int]]()
-        self._missed = set[str]()
-
-    async def tell(self, experiment: str, position: int, row: int) -> None:
-        if self._known.get(experiment) == (position, row):
-            return
-        path = f"{self._url}/experiments/{experiment}/readers/archive"
-        try:
-            answer = await self._client.put(path, json={"position": position, "row": row})
-            answer.raise_for_status()
-        except httpx.HTTPError as fault:
-            if experiment not in self._missed:  # a deleted one is refused for ever
-                logger.warning(
-                    "the service is not told how far the archive of %s is: %s", experiment, fault
-                )
-            self._missed.add(experiment)
-        else:
-            if experiment in self._missed:
-                logger.info("the service is told again how far the archive of %s is", experiment)
-            self._missed.discard(experiment)
-            self._known[experiment] = position, row
-
-
-class ArchiveFollower:
-    """The archives of a store that is followed, all or one."""
 
     def __init__(
         self,
         store: Store,
-        folder: Path,
-        report: ServiceReport,
-        experiment: str | None,
-        sizes: Sizes,
-        clock: Callable[[], float] = time,
+        experiment: str,
+        archive: Path,
+        progress: Progress = SILENT,
+        file_bytes: int = FILE_BYTES,
     ) -> None:
-        self._store, self._folder, self._report = store, folder, report
-        self._experiment, self._sizes, self._clock = experiment, sizes, clock
-        self._archives = dict[str, Archive]()
-        self._failing = False
+        self.name, self._store, self._progress = experiment, store, progress
+        self._file_bytes = file_bytes
+        self.decisions = Files(archive / experiment / "decisions", DECISIONS, "id")
+        self.events = Files(archive / experiment / "events", EVENTS, "decision")
+        bodies = self.events.column("body", Erased.__name__)
+        self._erased: set[str] = {one for body in bodies for one in decode(body)["decisions"]}
+        self._newly_erased: set[str] = set()
+        self._skips: frozenset[int] = frozenset()
+        self._damaged = 0
 
-    async def round(self) -> None:
-        """Take what is new. The next round tries again where the store or the disk is gone."""
-        try:
-            for name in await self._store.experiments():
-                if self._experiment in (None, name):
-                    await self._take(name)
-        except (StoreUnavailable, OSError) as fault:
-            if not self._failing:
-                logger.warning("trying again: %s", fault)
-            self._failing = True
+    async def run(self) -> Exported:
+        """Raises LogGap where the log is not the archived one, or lacks events that the archive
+        lacks too; Damaged where an event or a file of the archive cannot be read."""
+        self._skips = await skipped_positions(self._store, self.name)
+        await self._check_events()
+        events, decisions = await self._export_events(), 0
+        await self._check_rows()
+        async for draft in self._drafts(self.decisions, self._read_rows, self._row_of_decision):
+            events += await self._export_events()
+            self.decisions.write(draft, self._erased)
+            decisions += draft.rows
+        return Exported(self.name, decisions, events, self._damaged)
+
+    async def _export_events(self) -> int:
+        """Export events up to the end of the log; returns their number."""
+        count = 0
+        async for draft in self._drafts(self.events, self._next_events, self._row_of_event):
+            if self._newly_erased:  # first: once their event is archived, nobody looks for them
+                self._erased |= self._newly_erased
+                self.decisions.erase(self._newly_erased)
+                self.events.erase(self._newly_erased)
+                self._newly_erased = set()
+            self.events.write(draft, self._erased)
+            count += draft.rows
+        return count
+
+    async def _drafts(
+        self,
+        files: Files,
+        read: Callable[[int], Awaitable[Records]],
+        row_of: Callable[[int, bytes], Row | None],
+    ) -> AsyncIterator[Draft]:
+        """Yield the records after the last archived one, file by file."""
+        after, _, day = files.cursor
+        draft = Draft(files.schema, day)
+        while records := await read(after):
+            for after, payload in records:
+                row = row_of(after, payload)
+                day = max(day, day_of(row["time"])) if row else day
+                if draft.rows and (day > draft.day or draft.size >= self._file_bytes):
+                    yield draft
+                    draft = Draft(files.schema, day)
+                draft.day = day
+                draft.add(after, payload, row)
+            self._progress.tell(f"{self.name}: {files.kind} up to {after:,}")
+        if draft.rows:
+            yield draft
+
+    # -- the log -------------------------------------------------------------------------------
+
+    async def _check_events(self) -> None:
+        """Compare the last archived event with the log's. An erased one has become a tombstone."""
+        number, archived, _ = self.events.cursor
+        end = (await self._store.describe(self.name, whole=False)).position
+        if end < number:
+            raise self._refusal(f"the log ends at position {end:,}, the archive at {number:,}")
+        found = dict(await self._read_events(max(number - 1, 0))).get(number)
+        if found and digest(found) != archived and not _is_tombstone(found):
+            raise self._refusal(f"log and archive differ at position {number:,}")
+
+    async def _check_rows(self) -> None:
+        """Compare the last archived decision with the store's, unless it was trimmed or erased."""
+        number, archived, _ = self.decisions.cursor
+        found = dict(await self._read_rows(max(number - 1, 0))).get(number)
+        if found:
+            same = digest(found) == archived
         else:
-            self._failing = False
+            first = await self._store.decisions(self.name, 0, 1)
+            trimmed = not first or first[0].number > number
+            same = trimmed or not self.decisions.holds(number)
+        if not same:
+            raise self._refusal(f"store and archive differ at decision row {number:,}")
 
-    async def _take(self, name: str) -> None:
-        if name not in self._archives:
-            archive = open_archive(self._store, name, self._folder, self._sizes, clock=self._clock)
-            archive.forget_open()
-            self._archives[name] = archive
-            await self._tell(archive)
-        archive = self._archives[name]
+    async def _read_rows(self, after: int) -> Records:
+        rows = await self._store.decisions(self.name, after, ROWS)
+        return [(row.number, row.payload) for row in rows]
+
+    async def _read_events(self, after: int) -> Records:
+        events = await self._store.read(self.name, after, PAGE)
+        return [(event.position, event.payload) for event in events]
+
+    async def _next_events(self, after: int) -> Records:
+        events = await self._read_events(after)
+        if events and events[0][0] > after + 1:
+            trimmed = f"events before position {events[0][0]:,} were trimmed"
+            if after:
+                raise self._refusal(f"{trimmed}, and the archive ends at {after:,}")
+            logger.warning("experiment %s: %s: the archive lacks them", self.name, trimmed)
+        return events
+
+    def _refusal(self, reason: str) -> LogGap:
+        return LogGap(f"experiment {self.name}: {reason}. Export it to another folder")
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _row_of_decision(self, number: int, payload: bytes) -> Row | None:
         try:
-            await archive.advance()
-            if archive.ripe():
-                archive.flush()
-        except (ForageError, OSError):
-            archive.close()  # the next round begins again from what is durable
-            del self._archives[name]
-            raise
-        await self._tell(archive)
+            return decision_row(number, decode_decision(payload))
+        except Damaged as fault:
+            self._damaged += 1
+            logger.error("experiment %s: decision row %d is left out: %s", self.name, number, fault)
+            return None
 
-    async def _tell(self, archive: Archive) -> None:
-        await self._report.tell(archive.name, archive.cursor.position, archive.cursor.row)
+    def _row_of_event(self, position: int, payload: bytes) -> Row | None:
+        if position in self._skips:
+            return None
+        try:
+            event = decode_event(payload)
+            if isinstance(event, Erased):
+                self._newly_erased.update(event.decisions)
+            return None if isinstance(event, Tombstone) else event_row(position, event)
+        except Damaged as fault:
+            raise Damaged(f"experiment {self.name}, position {position}: {fault}") from fault
 
-    def close(self) -> None:
-        for archive in self._archives.values():
-            archive.close()
+
+async def export(
+    url: str, archive: Path, experiment: str | None, progress: Progress = SILENT
+) -> list[Exported]:
+    """Export one experiment, or all. Raises NotFound, StoreError, ConfigurationError."""
+    with locked(archive):
+        async with reading(url) as store:
+            names = await experiments_of(store, experiment)
+            return [await Exporter(store, name, archive, progress).run() for name in names]
 
 
-def open_archive(
-    store: Store,
-    experiment: str,
-    path: Path,
-    sizes: Sizes,
-    say: Say | None = None,
-    clock: Callable[[], float] = time,
-) -> Archive:
-    folder = Folder(path, experiment)
-    index = Index(folder.index_path)
+async def follow(
+    url: str,
+    archive: Path,
+    experiment: str | None,
+    service_url: str,
+    headers: Mapping[str, str] | None = None,
+) -> int:
+    """Export every ten minutes until cancelled, and report to the service what is archived, so that
+    it trims nothing else. Wait while the store or the disk is away.
+
+    headers   of requests to the service: its key
+    """
+    with locked(archive):
+        async with httpx.AsyncClient(timeout=10, headers=headers) as client:
+            while True:
+                try:
+                    async with reading(url, wait=True) as store:
+                        for name in await store.experiments():
+                            if experiment in (None, name):
+                                exporter = Exporter(store, name, archive)
+                                await report(client, service_url, exporter)
+                                await exporter.run()
+                                await report(client, service_url, exporter)
+                except (StoreUnavailable, OSError) as fault:
+                    logger.warning("the export is tried again in ten minutes: %s", fault)
+                await asyncio.sleep(FOLLOW_SECONDS)
+
+
+async def report(client: httpx.AsyncClient, service_url: str, exporter: Exporter) -> None:
+    """Tell the service how far the archive is. A lost report is harmless: trimming waits longer."""
+    url = f"{service_url.rstrip('/')}/experiments/{exporter.name}/readers/archive"
+    taken = {"position": exporter.events.cursor.number, "row": exporter.decisions.cursor.number}
     try:
-        return Archive(store, experiment, folder, index, sizes, say, clock)
-    except BaseException:
-        index.close()
-        raise
+        (await client.put(url, json=taken)).raise_for_status()
+    except httpx.HTTPError as fault:
+        logger.warning("the service does not know how far the archive is: %s", fault)
+
+
+@contextmanager
+def locked(archive: Path) -> Iterator[None]:
+    """Lock out other processes that write this archive. Raises StoreLocked, ConfigurationError."""
+    try:
+        archive.mkdir(parents=True, exist_ok=True)
+        lock = os.open(archive / ".lock", os.O_RDWR | os.O_CREAT, PRIVATE)
+    except OSError as fault:
+        raise ConfigurationError(f"{archive}: {fault.strerror}") from fault
+    with os.fdopen(lock):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as fault:
+            raise StoreLocked(f"another forage export writes {archive}") from fault
+        yield
+
+
+def _is_tombstone(payload: bytes) -> bool:
+    try:
+        return isinstance(decode_event(payload), Tombstone)
+    except Damaged:
+        return False

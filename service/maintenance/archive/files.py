@@ -1,14 +1,15 @@
-"""The Parquet files of an archive: `experiment=NAME/day=YYYY-MM-DD/part-<first row>.parquet`.
+"""The Parquet files of an archive: `<experiment>/decisions/day=2026-01-31/<first>-<last>.parquet`.
 
-A file is written under a name that begins with a dot, which readers of data sets ignore, and is
-renamed when it is complete and durable.
+The name of a file says which records it holds, so the listing of a folder says where to continue. A
+file appears whole and durable or not at all, and only an erasure rewrites it.
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,215 +17,142 @@ import pyarrow.parquet as pq
 
 from service.errors import ConfigurationError, Damaged
 from service.log.stores.sqlite_file import sync_folder
-from service.maintenance.archive.columns import ArchivedRow, batch, day_of, schema_of
+from service.maintenance.archive.columns import Row
 from service.security.files import make_private
 
-GROUP_ROWS = 10_000
-"""Of a row group at most: all of a file that is held in memory."""
-
-HELD_BYTES = 16 * 2**20
-"""Held in memory of all files that are being written; above that, row groups are smaller."""
-
-DAYS = 31
-"""Files that are written at once: the rows of a service are of one day or two, imported ones of
-any."""
+BATCH_ROWS = 200
+"""Rows held as Python objects before they become Arrow columns."""
 
 DIGITS = 12
-DAY_S = 86_400.0
 
 
-class Folder:
-    """The files of one experiment. What readers see changes in these steps alone: `sync`, `place`,
-    `remove` and `sync_folder`."""
+class Cursor(NamedTuple):
+    """The last archived record: its number in the log (0: none), the digest of its payload, and the
+    day of its file."""
 
-    def __init__(self, archive: Path, experiment: str) -> None:
-        self.path = archive / f"experiment={experiment}"
-        self.index_path = self.path / "_archive.db"
-        self.schema = schema_of(experiment)
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.sync_folder(archive)
+    number: int = 0
+    digest: str = ""
+    day: str = ""
 
-    def files(self, kind: str) -> list[Path]:
-        """Of a kind, `part` or `open`, in order of their first rows."""
-        return sorted(self.path.glob(f"day=*/{kind}-*.parquet"), key=number_of)
 
-    def clear(self, row: int) -> None:
-        """Remove what a crash left: drafts, and parts of rows above `row`, which are not archived
-        yet and still in the store."""
-        left = [*self.path.glob("day=*/.*"), *(p for p in self.files("part") if number_of(p) > row)]
-        self.remove_all(left)
+@dataclass
+class Draft:
+    """Consecutive records for one file. size: bytes of their payloads; rows: records that are not
+    left out."""
 
-    def remove_all(self, paths: Collection[Path]) -> None:
-        for path in paths:
-            self.remove(path)
-        for day in {path.parent for path in paths}:
-            self.sync_folder(day)
+    schema: pa.Schema
+    day: str
+    first: int = 0
+    last: int = 0
+    digest: str = ""
+    size: int = 0
+    rows: int = 0
+    _pending: list[Row] = field(default_factory=list)
+    _batches: list[pa.RecordBatch] = field(default_factory=list)
 
-    def put(self, drafts: Collection[Path]) -> None:
-        """Give the drafts of these files their names."""
-        for path in drafts:
-            self.sync(draft_of(path))
-            self.place(draft_of(path), path)
-        for day in {path.parent for path in drafts}:
-            self.sync_folder(day)
-        self.sync_folder(self.path)  # a day may be new
+    def add(self, number: int, payload: bytes, row: Row | None) -> None:
+        """Add a record. row: None for one that the archive leaves out."""
+        self.first, self.last, self.digest = self.first or number, number, digest(payload)
+        self.size += len(payload)
+        if row is not None:
+            self.rows += 1
+            self._pending.append(row)
+        if len(self._pending) == BATCH_ROWS:
+            self._pack()
+
+    def table(self) -> pa.Table:
+        """Return the rows, and the digest of the last record as metadata."""
+        self._pack()
+        table = pa.Table.from_batches(self._batches, self.schema)
+        return table.replace_schema_metadata({"forage.digest": self.digest})
+
+    def _pack(self) -> None:
+        self._batches.append(pa.RecordBatch.from_pylist(self._pending, self.schema))
+        self._pending = []
+
+
+class Files:
+    """The files of one kind of record of one experiment. Its folder is archive/EXPERIMENT/KIND.
+
+    key      the column with the id of the decision
+    cursor   as of the last file
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema, key: str) -> None:
+        self.kind, self.schema = folder.name, schema
+        self._folder, self._key = folder, key
+        self._draft = folder / ".draft"
+        self._draft.unlink(missing_ok=True)  # of a process that was killed
+        self.cursor = Cursor()
+        if paths := self.paths():
+            last = paths[-1]
+            found = _read(last, []).schema.metadata[b"forage.digest"].decode()
+            self.cursor = Cursor(last_of(last), found, last.parent.name.removeprefix("day="))
+
+    def paths(self) -> list[Path]:
+        """List the files in log order. Raises ConfigurationError for a foreign file."""
+        return sorted(self._folder.glob("day=*/*.parquet"), key=last_of)
+
+    def holds(self, number: int) -> bool:
+        """Whether the last file has the row of this number."""
+        paths, column = self.paths(), self.schema.names[0]
+        return bool(paths) and number in _read(paths[-1], [column])[column].to_pylist()
+
+    def write(self, draft: Draft, erased: Collection[str]) -> None:
+        """Write the next file, without the rows of erased decisions."""
+        name = f"{draft.first:0{DIGITS}}-{draft.last:0{DIGITS}}.parquet"
+        table = _without(draft.table(), self._key, erased)
+        self._place(table, self._folder / f"day={draft.day}" / name)
+        self.cursor = Cursor(draft.last, draft.digest, draft.day)
 
     def erase(self, decisions: Collection[str]) -> None:
-        """Rewrite the files that hold one of these decisions, without them."""
-        erased = pa.array(sorted(decisions), pa.string())
-        for path in [*self.files("open"), *self.files("part")]:
-            with _reader(path) as file:
-                found = any(
-                    pc.any(pc.is_in(group.column("id"), erased)).as_py()
-                    for group in file.iter_batches(GROUP_ROWS, columns=["id"])
-                )
-            if found:
-                self._rewrite(path, erased)
+        """Rewrite the files that hold rows of these decisions. A file without rows stays: its name
+        says that they were archived."""
+        for path in self.paths():
+            ids = _read(path, [self._key])
+            if _without(ids, self._key, decisions).num_rows < ids.num_rows:
+                self._place(_without(_read(path), self._key, decisions), path)
 
-    def _rewrite(self, path: Path, erased: pa.Array) -> None:
-        draft, left = draft_of(path), 0
-        with _reader(path) as file, _writer(draft, file.schema_arrow) as writer:
-            for number in range(file.num_row_groups):
-                group = file.read_row_group(number)
-                kept = group.filter(pc.invert(pc.is_in(group.column("id"), erased)))
-                left += kept.num_rows
-                if kept.num_rows:
-                    writer.write_table(kept)
-        if left:
-            self.put([path])
-        else:
-            self.remove_all([path, draft])
+    def column(self, name: str, kind: str) -> Iterator[str]:
+        """Yield a column of the rows whose `type` is this."""
+        for path in self.paths():
+            table = _read(path, ["type", name])
+            yield from table.filter(pc.equal(table["type"], kind))[name].to_pylist()
 
-    # -- steps ---------------------------------------------------------------------------------
-
-    def sync(self, path: Path) -> None:
-        with path.open("rb") as file:
+    def _place(self, table: pa.Table, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(self._draft)
+        with self._draft.open("wb") as file:
+            pq.write_table(table, file, compression="zstd")
+            file.flush()
             os.fsync(file.fileno())
-
-    def place(self, draft: Path, path: Path) -> None:
-        draft.replace(path)
-
-    def remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
-
-    def sync_folder(self, path: Path) -> None:
-        sync_folder(path)
+        self._draft.replace(path)
+        for folder in list(path.parents)[:4]:  # each may be new, up to the archive's
+            sync_folder(folder)
 
 
-def number_of(path: Path) -> int:
-    """Of the first row of a file, by its name. Raises ConfigurationError for a name not ours."""
+def last_of(path: Path) -> int:
+    """Return the number of a file's last record. Raises ConfigurationError for a foreign file."""
     try:
         return int(path.stem.partition("-")[2])
     except ValueError:
-        raise ConfigurationError(f"{path} is no file of an archive") from None
+        raise ConfigurationError(f"{path} is not a file of an archive") from None
 
 
-def draft_of(path: Path) -> Path:
-    return path.with_name(f".{path.stem}.draft")
+def digest(payload: bytes) -> str:
+    return blake2b(payload, digest_size=8).hexdigest()
 
 
-@contextmanager
-def _reader(path: Path) -> Iterator[pq.ParquetFile]:
+def _read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Raises Damaged."""
     try:
         with pq.ParquetFile(path) as file:
-            yield file
-    except pa.ArrowInvalid as fault:
+            return file.read(columns)
+    except (pa.ArrowInvalid, OSError) as fault:
         raise Damaged(f"{path}: {fault}") from fault
 
 
-def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    make_private(path)
-    return pq.ParquetWriter(path, schema, compression="zstd")
-
-
-class Drafts:
-    """Files that are being written: rows in the order of their numbers, a file a day.
-
-    oldest, newest   when the first and the last of their decisions were made, unix seconds
-    """
-
-    def __init__(self, folder: Folder, kind: str) -> None:
-        self._folder, self._kind = folder, kind
-        self._days: dict[str, _Draft] = {}
-        self.rows = 0
-        self.oldest, self.newest = float("inf"), float("-inf")
-
-    def add(self, rows: Iterable[ArchivedRow]) -> None:
-        days = dict[str, list[ArchivedRow]]()
-        for row in rows:
-            days.setdefault(day_of(row.decision.at), []).append(row)
-            self.oldest = min(self.oldest, row.decision.at)
-            self.newest = max(self.newest, row.decision.at)
-        for day, its in days.items():
-            if day not in self._days:
-                name = f"{self._kind}-{its[0].number:0{DIGITS}}.parquet"
-                self._days[day] = _Draft(self._folder.path / f"day={day}" / name, self._folder)
-            self._days[day].add(batch(its))
-            self.rows += len(its)
-        if sum(draft.bytes for draft in self._days.values()) >= HELD_BYTES:
-            for draft in self._days.values():
-                draft.write()
-
-    def full(self, rows: int) -> bool:
-        return self.rows >= rows or len(self._days) >= DAYS
-
-    def close(self) -> list[Path]:
-        """The files of the drafts, which are complete now."""
-        return [draft.close() for draft in self._days.values()]
-
-    def discard(self) -> None:
-        for path in self.close():
-            self._folder.remove(draft_of(path))
-
-
-class _Draft:
-    """bytes: of the rows that are held in memory."""
-
-    def __init__(self, path: Path, folder: Folder) -> None:
-        path.parent.mkdir(exist_ok=True)
-        self._path, self._schema = path, folder.schema
-        self._writer = _writer(draft_of(path), self._schema)
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = self.bytes = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-        self._rows += batch.num_rows
-        self.bytes += batch.nbytes
-        if self._rows >= GROUP_ROWS:
-            self.write()
-
-    def write(self) -> None:
-        if self._batches:
-            table = pa.Table.from_batches(self._batches, self._schema)
-            self._writer.write_table(table, row_group_size=table.num_rows)
-            self._batches, self._rows, self.bytes = [], 0, 0
-
-    def close(self) -> Path:
-        self.write()
-        self._writer.close()
-        return self._path
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What an archive holds of an experiment."""
-
-    final: int
-    open: int
-    parts: int
-    bytes: int
-
-
-def totals(folder: Folder) -> Totals:
-    parts, opens = folder.files("part"), folder.files("open")
-    size = sum(path.stat().st_size for path in [*parts, *opens, folder.index_path])
-    return Totals(_rows(parts), _rows(opens), len(parts), size)
-
-
-def _rows(paths: Iterable[Path]) -> int:
-    rows = 0
-    for path in paths:
-        with _reader(path) as file:
-            rows += file.metadata.num_rows
-    return rows
+def _without(table: pa.Table, key: str, decisions: Collection[str]) -> pa.Table:
+    if not decisions:
+        return table
+    return table.filter(pc.invert(pc.is_in(table[key], pa.array(decisions, pa.string()))))

@@ -1,18 +1,16 @@
-"""A log by hand to archive: a shop that decides, learns and erases, and what its archive holds."""
+"""A shop whose log is written by hand, and readers of its archive."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
 
 from service.log.stores import Store
-from service.log.stores.base import Append, DecisionRow, Erasure, Record, Snapshot
-from service.maintenance.archive.archiver import Archive, Sizes
-from service.maintenance.archive.files import Folder
-from service.maintenance.archive.index import Index
+from service.log.stores.base import Append, Cut, DecisionRow, Erasure, Record, Snapshot
+from service.maintenance.archive.export import FILE_BYTES, Exported, Exporter
 from service.state.events import (
-    ArmRemoved,
+    AnyEvent,
     Corrected,
     Decision,
     Erased,
@@ -30,13 +28,12 @@ SHOP = "shop"
 MORNING = 1_767_261_600.0
 """2026-01-01T10:00:00Z"""
 WAIT_S, ACCEPT_S = 600.0, 3_600.0
-LATER_S = WAIT_S + ACCEPT_S + 601.0
-"""So long after a decision it is final."""
 DAY_S = 86_400.0
+DEFINITION: dict[str, object] = {"policies": {"lints": {"kind": "lints"}}}
 
 
 def a_decision(number: int, at: float = MORNING, slots: int = 1, **changes: Any) -> Decision:
-    """arms a, b, c; the first of them are shown, after each other."""
+    """Make a decision among the arms a, b and c that shows the first of them."""
     arms = ["a", "b", "c"]
     fields: dict[str, Any] = {
         "id": f"decision-{number:013d}",
@@ -70,14 +67,17 @@ class Shop:
         self.store, self.name = store, name
         self._marks = 0
 
-    async def append(self, event: Any, settles: str | None = None) -> None:
+    async def append(
+        self, event: AnyEvent, settles: str | None = None, mark: tuple[str, str] | None = None
+    ) -> None:
         self._marks += 1
-        mark = {f"mark {self._marks}": ""}
-        await self.store.commit([Append(self.name, encode_event(event), mark, settles)])
+        identity, value = mark or (f"mark {self._marks}", "")
+        entry = Append(self.name, encode_event(event), {identity: value}, settles)
+        await self.store.commit([entry])
 
     async def define(self, at: float = MORNING) -> None:
         await self.append(
-            ExperimentDefined(at=at, revision=1, schema_version=1, definition={"name": "shop"})
+            ExperimentDefined(at=at, revision=1, schema_version=1, definition=DEFINITION)
         )
 
     async def decide(self, decision: Decision, due: bool = False) -> Decision:
@@ -100,19 +100,26 @@ class Shop:
         await self.append(Expired(**_settled(decision, after, rewards)), decision.id)
 
     async def correct(
-        self, decision: Decision, was: float | None, after: float = 900.0, **rewards: float
+        self,
+        decision: Decision,
+        was: float | None,
+        after: float = 900.0,
+        withdrawn: Sequence[str] = (),
+        **rewards: float,
     ) -> None:
         fields = _settled(decision, after, rewards)
         since = None if was is None else 2
-        event = Corrected(**fields, was=[was] * len(rewards), since=[since] * len(rewards))
-        await self.append(event)
-
-    async def pass_until(self, at: float) -> None:
-        """The log goes on to this time."""
-        await self.append(ArmRemoved(at=at, arm="z"))
+        await self.append(
+            Corrected(
+                **fields,
+                was=[was] * len(rewards),
+                since=[since] * len(rewards),
+                withdrawn=list(withdrawn),
+            )
+        )
 
     async def erase(self, *decisions: Decision, at: float = MORNING) -> None:
-        """Rows out, tombstones in, and the event that says so."""
+        """Delete rows, put tombstones in place of their events, and append the event."""
         ids = {decision.id for decision in decisions}
         gone = [
             record
@@ -130,6 +137,12 @@ class Shop:
             Erased(at=at, decisions=sorted(ids), positions=[r.position for r in gone])
         )
 
+    async def trim(self, position: int, row: int) -> None:
+        last = (await self.events())[-1].position
+        await self.store.save_snapshot(self.name, Snapshot(last, b"", origin=True))
+        while await self.store.trim(self.name, Cut(position, row, 0.0), 100):
+            pass
+
     async def events(self) -> list[Record]:
         return await self.store.read(self.name, 0, 10_000)
 
@@ -145,47 +158,35 @@ def _settled(decision: Decision, after: float, rewards: dict[str, float]) -> dic
     }
 
 
-def archive_at(
-    store: Store,
-    path: Path,
-    sizes: Sizes | None = None,
-    folder: type[Folder] = Folder,
-    index: type[Index] = Index,
-    clock: Callable[[], float] = lambda: 4e9,
-    name: str = SHOP,
-) -> Archive:
-    path.mkdir(exist_ok=True)
-    files = folder(path, name)
-    return Archive(store, name, files, index(files.index_path), sizes or Sizes(), clock=clock)
+async def export(
+    store: Store, archive: Path, name: str = SHOP, file_bytes: int = FILE_BYTES
+) -> Exported:
+    """Do what `forage export` does for one experiment."""
+    return await Exporter(store, name, archive, file_bytes=file_bytes).run()
 
 
-async def export(store: Store, path: Path, sizes: Sizes | None = None, **more: Any) -> Archive:
-    """What `forage export` does of one experiment."""
-    archive = archive_at(store, path, sizes, **more)
-    try:
-        await archive.advance()
-        archive.flush()
-        await archive.write_open()
-    finally:
-        archive.close()
-    return archive
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """All rows of an archive as a reader of data sets finds them, in the order of their files."""
-    if not list(path.glob("*/*/*.parquet")):
+def rows_of(archive: Path, kind: str, name: str = SHOP) -> list[dict[str, Any]]:
+    """Read all decisions or events of an archive, in log order."""
+    folder = archive / name / kind
+    if not list(folder.glob("*/*.parquet")):
         return []
-    table = ds.dataset(path, partitioning="hive").to_table()
-    found: list[dict[str, Any]] = table.to_pylist()
-    return found
+    table = ds.dataset(folder, partitioning="hive").to_table()
+    rows: list[dict[str, Any]] = table.sort_by(table.column_names[0]).to_pylist()
+    return rows
 
 
-def ids_of(path: Path, final: bool | None = None) -> list[str]:
-    rows = [row for row in rows_of(path) if final in (None, row["final"])]
-    return [row["id"] for row in rows]
+def ids_of(archive: Path) -> list[str]:
+    return [row["id"] for row in rows_of(archive, "decisions")]
 
 
-def names_of(path: Path) -> list[str]:
-    return sorted(
-        str(each.relative_to(path / f"experiment={SHOP}")) for each in path.rglob("*.parquet")
-    )
+def positions_of(archive: Path) -> list[int]:
+    return [row["position"] for row in rows_of(archive, "events")]
+
+
+def names_of(archive: Path, kind: str = "decisions") -> list[str]:
+    """List the files of a kind as `day=.../first-last`, without leading zeros."""
+    paths = sorted((archive / SHOP / kind).rglob("*.parquet"), key=lambda path: path.name)
+    return [
+        f"{path.parent.name}/{'-'.join(str(int(end)) for end in path.stem.split('-'))}"
+        for path in paths
+    ]
