@@ -65,21 +65,6 @@ def test_a_second_run_changes_nothing(written: str, tmp_path: Path) -> None:
         expect_whole(tmp_path / "archive")
 
 
-def test_a_service_is_exported_while_it_serves_and_afterwards(tmp_path: Path) -> None:
-    archive = tmp_path / "archive"
-    with serving(tmp_path) as running:
-        for number in range(10):
-            running.visit(reward=float(number % 2))
-        ended = started("export", "--to", "archive", folder=tmp_path)
-        assert (ended.returncode, ended.stderr) == (0, "")
-        running.visit()
-    settled = [row["settled"] for row in rows_of(archive, "events", "zooplus") if row["settled"]]
-    assert [one["reward"] for [one] in settled] == [0.0, 1.0] * 5
-    assert len(rows_of(archive, "decisions", "zooplus")) == 10
-    assert forage("export", "--to", "archive", folder=tmp_path).returncode == 0
-    assert len(rows_of(archive, "decisions", "zooplus")) == 11
-
-
 def test_one_experiment_is_exported_alone(copied: sqlite3.Connection, tmp_path: Path) -> None:
     with closing(copied):
         copied.execute("INSERT INTO experiments VALUES ('broken', 1)")
@@ -119,7 +104,7 @@ def test_killed_at_any_moment_it_goes_on_without_loss_or_double(
     expect_whole(archive)
 
 
-def test_an_erased_unit_leaves_the_archive(tmp_path: Path) -> None:
+def test_an_erased_unit_leaves_the_archive_of_a_service_that_serves(tmp_path: Path) -> None:
     question = {"policy": "linucb", "context": {"persona": "cat_connoisseur"}}
     archive = tmp_path / "archive"
     with serving(tmp_path) as running:
@@ -220,16 +205,3 @@ def test_a_refusal_is_one_line(
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("forage: ")
     assert said in line
-
-
-def test_progress_is_shown_on_a_terminal_alone(
-    written: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert main(["export", "--to", str(tmp_path), "--store", written]) == 0
-    said = capsys.readouterr().err
-    assert f"shop: events up to {DAYS * VISITS + 1}" in said
-    assert said.endswith("\r\033[K")

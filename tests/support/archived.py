@@ -75,71 +75,53 @@ class Shop:
         entry = Append(self.name, encode_event(event), {identity: value}, settles)
         await self.store.commit([entry])
 
-    async def define(self, at: float = MORNING) -> None:
+    async def define(self) -> None:
         await self.append(
-            ExperimentDefined(at=at, revision=1, schema_version=1, definition=DEFINITION)
+            ExperimentDefined(at=MORNING, revision=1, schema_version=1, definition=DEFINITION)
         )
 
-    async def decide(self, decision: Decision, due: bool = False) -> Decision:
-        row = DecisionRow(
-            self.name,
-            decision.id,
-            decision.policy,
-            encode_decision(decision),
-            decision.reward_by if due else None,
-        )
-        await self.store.commit([row])
+    async def decide(self, decision: Decision) -> Decision:
+        payload = encode_decision(decision)
+        await self.store.commit([DecisionRow(self.name, decision.id, decision.policy, payload)])
         return decision
 
-    async def reward(self, decision: Decision, after: float = 60.0, **rewards: float) -> None:
-        event = Rewarded(**_settled(decision, after, rewards))
-        await self.append(event, decision.id)
+    async def reward(self, decision: Decision, **rewards: float) -> None:
+        await self.append(Rewarded(**_settled(decision, 60.0, rewards)), decision.id)
 
-    async def expire(self, decision: Decision, after: float = WAIT_S, reward: float = 0.0) -> None:
-        rewards = {shown.arm: reward for shown in decision.shown}
-        await self.append(Expired(**_settled(decision, after, rewards)), decision.id)
+    async def expire(self, decision: Decision) -> None:
+        rewards = {shown.arm: 0.0 for shown in decision.shown}
+        await self.append(Expired(**_settled(decision, WAIT_S, rewards)), decision.id)
 
     async def correct(
         self,
         decision: Decision,
         was: float | None,
-        after: float = 900.0,
         withdrawn: Sequence[str] = (),
         **rewards: float,
     ) -> None:
-        fields = _settled(decision, after, rewards)
-        since = None if was is None else 2
+        fields, count = _settled(decision, 900.0, rewards), len(rewards)
+        since = [None if was is None else 2] * count
         await self.append(
-            Corrected(
-                **fields,
-                was=[was] * len(rewards),
-                since=[since] * len(rewards),
-                withdrawn=list(withdrawn),
-            )
+            Corrected(**fields, was=[was] * count, since=since, withdrawn=list(withdrawn))
         )
 
-    async def erase(self, *decisions: Decision, at: float = MORNING) -> None:
+    async def erase(self, *decisions: Decision) -> None:
         """Delete rows, put tombstones in place of their events, and append the event."""
-        ids = {decision.id for decision in decisions}
+        ids, events = [decision.id for decision in decisions], await self.events()
         gone = [
-            record
-            for record in await self.events()
-            if any(i.encode() in record.payload for i in ids)
+            event.position for event in events if any(one.encode() in event.payload for one in ids)
         ]
-        stone = encode_event(Tombstone(at=at, policy="lints", schema_version=1, rewards=1))
-        await self.store.save_snapshot(
-            self.name, Snapshot((await self.events())[-1].position, b"", origin=True)
-        )
-        await self.store.erase(
-            self.name, Erasure(sorted(ids), {each.position: stone for each in gone})
-        )
-        await self.append(
-            Erased(at=at, decisions=sorted(ids), positions=[r.position for r in gone])
-        )
+        stone = encode_event(Tombstone(at=MORNING, policy="lints", schema_version=1, rewards=1))
+        await self.save_origin()
+        await self.store.erase(self.name, Erasure(ids, dict.fromkeys(gone, stone)))
+        await self.append(Erased(at=MORNING, decisions=ids, positions=gone))
 
-    async def trim(self, position: int, row: int) -> None:
+    async def save_origin(self) -> None:
         last = (await self.events())[-1].position
         await self.store.save_snapshot(self.name, Snapshot(last, b"", origin=True))
+
+    async def trim(self, position: int, row: int) -> None:
+        await self.save_origin()
         while await self.store.trim(self.name, Cut(position, row, 0.0), 100):
             pass
 
@@ -183,9 +165,9 @@ def positions_of(archive: Path) -> list[int]:
     return [row["position"] for row in rows_of(archive, "events")]
 
 
-def names_of(archive: Path, kind: str = "decisions") -> list[str]:
-    """List the files of a kind as `day=.../first-last`, without leading zeros."""
-    paths = sorted((archive / SHOP / kind).rglob("*.parquet"), key=lambda path: path.name)
+def names_of(archive: Path) -> list[str]:
+    """List the files of decisions as `day=.../first-last`, without leading zeros."""
+    paths = sorted((archive / SHOP / "decisions").rglob("*.parquet"), key=lambda path: path.name)
     return [
         f"{path.parent.name}/{'-'.join(str(int(end)) for end in path.stem.split('-'))}"
         for path in paths

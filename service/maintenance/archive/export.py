@@ -69,15 +69,15 @@ class Exporter:
         self._file_bytes = file_bytes
         self.decisions = Files(archive / experiment / "decisions", DECISIONS, "id")
         self.events = Files(archive / experiment / "events", EVENTS, "decision")
-        bodies = self.events.column("body", Erased.__name__)
+        bodies = self.events.bodies(Erased.__name__)
         self._erased: set[str] = {one for body in bodies for one in decode(body)["decisions"]}
         self._newly_erased: set[str] = set()
         self._skips: frozenset[int] = frozenset()
         self._damaged = 0
 
     async def run(self) -> Exported:
-        """Raises LogGap where the log is not the archived one, or lacks events that the archive
-        lacks too; Damaged where an event or a file of the archive cannot be read."""
+        """Export all new records. Raises LogGap where the log is not the archived one, or lacks
+        events that the archive lacks too; Damaged where an event or a file cannot be read."""
         self._skips = await skipped_positions(self._store, self.name)
         await self._check_events()
         events, decisions = await self._export_events(), 0

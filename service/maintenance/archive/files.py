@@ -113,11 +113,11 @@ class Files:
             if _without(ids, self._key, decisions).num_rows < ids.num_rows:
                 self._place(_without(_read(path), self._key, decisions), path)
 
-    def column(self, name: str, kind: str) -> Iterator[str]:
-        """Yield a column of the rows whose `type` is this."""
+    def bodies(self, event_type: str) -> Iterator[str]:
+        """Yield the bodies of the events of a type, as JSON."""
         for path in self.paths():
-            table = _read(path, ["type", name])
-            yield from table.filter(pc.equal(table["type"], kind))[name].to_pylist()
+            table = _read(path, ["type", "body"])
+            yield from table.filter(pc.equal(table["type"], event_type))["body"].to_pylist()
 
     def _place(self, table: pa.Table, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
