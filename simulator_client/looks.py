@@ -66,7 +66,6 @@ DASHES: Final[dict[str, Any]] = {
     "last_layer": (0, (8, 2)),
     "diagonal": (0, (6, 1.5, 1, 1.5)),
     "full": (0, (4, 1.5)),
-    "low_rank": (0, (1.2, 1)),
     "thompson": (0, (8, 2)),
     "ucb": (0, (4, 1.5)),
     "linear": (0, (8, 2)),

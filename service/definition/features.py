@@ -6,7 +6,7 @@ training data hold it; crosses are functions of it and never stored.
 
 import hashlib
 from collections.abc import Callable, Mapping
-from math import copysign, isfinite
+from math import copysign, inf, isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from service.definition.experiment import (
     CLIP,
     Boolean,
     Categorical,
+    Definition,
     Feature,
     Features,
     Hashed,
@@ -49,6 +50,20 @@ def width(feature: Feature) -> int:
             return feature.buckets
         case Vector():
             return feature.size
+
+
+def distinct_contexts(definition: Definition) -> float:
+    """Count the contexts that differ; infinite where one of their features is a number."""
+    found = 1.0
+    for feature in definition.features.context.values():
+        match feature:
+            case Boolean():
+                found *= 2
+            case Categorical() | Hashed():
+                found *= width(feature)
+            case _:
+                return inf
+    return found
 
 
 def largest_column(feature: Feature) -> float:

@@ -1,13 +1,16 @@
 """Lint: settings that a definition may have and had better not, each with the reason."""
 
 from collections.abc import Iterator
+from math import inf
 
 from service.definition.experiment import CROSS, Definition, Numeric, is_disjoint
-from service.definition.features import Schema
+from service.definition.features import Schema, distinct_contexts
 from service.definition.policies import (
+    FULL_ROWS,
     AnyPolicy,
     Choice,
     Featured,
+    Gradient,
     McDropout,
     Point,
     Random,
@@ -33,6 +36,7 @@ def lint(definition: Definition) -> Iterator[Warned]:
         keys = ("policies", name)
         yield from ((keys + more, text) for more, text in _exploration(definition, policy))
         yield from ((keys + more, text) for more, text in _sight(definition, policy))
+        yield from ((keys + more, text) for more, text in _form(definition, policy))
 
 
 def _rewards(definition: Definition) -> Iterator[Warned]:
@@ -141,4 +145,19 @@ def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
             keys,
             "a linear policy without a cross of context and arm ranks the arms alike for every "
             "context: add one to features.crosses, or set disjoint",
+        )
+
+
+def _form(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
+    """A full Z that may meet more distinct rows than it holds."""
+    if not isinstance(policy, Gradient) or policy.form != "full":
+        return
+    rows = distinct_contexts(definition) * max(len(definition.arms), 1)
+    if rows > FULL_ROWS:
+        count = "any number" if rows == inf else f"{rows:,.0f}"
+        yield (
+            ("form",),
+            f"full holds the first {FULL_ROWS:,} distinct rows, and {count} may come: the widths "
+            "of later rows stay too large, so the policy explores for longer. last_layer and "
+            "diagonal take in every row",
         )

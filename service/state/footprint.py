@@ -6,12 +6,13 @@ measured peak of a process that learns, decides and takes a snapshot.
 """
 
 from itertools import pairwise
-from math import inf, prod
+from math import prod
 
 from service.bandits.posterior import KEPT_DRAWS, KEPT_PLACES, DisjointRidgeHead
-from service.definition.experiment import Boolean, Categorical, Definition, Hashed, is_disjoint
-from service.definition.features import Schema, width
+from service.definition.experiment import Definition, is_disjoint
+from service.definition.features import Schema, distinct_contexts, width
 from service.definition.policies import (
+    FULL_ROWS,
     AnyPolicy,
     BootstrapEnsemble,
     Gradient,
@@ -143,20 +144,5 @@ def _matrices(policy: AnyPolicy, heads: int) -> int:
 def _gradient(definition: Definition, policy: Gradient, parameters: int, arms: int) -> float:
     """Numbers of a head over all parameters of a net."""
     if policy.form == "full":
-        return FULL * float(min(parameters, _combinations(definition) * (arms + 1))) ** 2
-    held = 4 * policy.rank if policy.form == "low_rank" else 2
-    return parameters * float(held + RANKED * arms)
-
-
-def _combinations(definition: Definition) -> float:
-    """Distinct contexts."""
-    found = 1.0
-    for feature in definition.features.context.values():
-        match feature:
-            case Boolean():
-                found *= 2
-            case Categorical() | Hashed():
-                found *= width(feature)
-            case _:
-                return inf
-    return found
+        return FULL * float(min(FULL_ROWS, distinct_contexts(definition) * (arms + 1))) ** 2
+    return parameters * float(2 + RANKED * arms)

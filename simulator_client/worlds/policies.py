@@ -16,7 +16,7 @@ Settings = dict[str, Any]
 
 DISJOINT: Final[dict[str, Settings]] = {"disjoint": {"disjoint": True}}
 FORMS: Final[dict[str, Settings]] = {
-    form: {"form": form} for form in ("last_layer", "diagonal", "full", "low_rank")
+    form: {"form": form} for form in ("last_layer", "diagonal", "full")
 }
 RULES: Final[dict[str, Settings]] = {rule: {"rule": rule} for rule in ("thompson", "ucb")}
 REGRESSORS: Final[dict[str, Settings]] = {

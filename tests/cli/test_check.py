@@ -141,6 +141,14 @@ def test_a_file_that_is_not_toml_is_named_with_the_line(text: str, line: int) ->
             "nothing of the arms",
         ),
         (
+            'kind = "lints"',
+            'kind = "neural_ucb"\nepsilon = 0.1\nform = "full"\n'
+            "[features.context.age]\ntype = 'numeric'\nscale = 10",
+            20,
+            "policies.main.form",
+            "the first 2,048 distinct rows, and any number may come",
+        ),
+        (
             "[arms]",
             'price = { type = "numeric", scale = 1, default = 1 }\n[arms]\n'
             'new = { category = "toy", price = 900 }',

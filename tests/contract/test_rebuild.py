@@ -32,7 +32,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "forgetful": {"kind": "linucb", "gamma": 0.9, "decay_every": 2},
     "clicks": {"kind": "popularity", "draws": 16},
     "net": {"kind": "neural_linear_ts", "draws": 16, **NET, "training": {"first": 1_000}},
-    "gradient": {"kind": "neural_ucb", "form": "low_rank", "rank": 4, **NET},
+    "gradient": {"kind": "neural_ucb", "form": "full", **NET},
     "random": {"kind": "random"},
 }
 LEARNED = [name for name in POLICIES if name != "random"]

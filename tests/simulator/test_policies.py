@@ -18,7 +18,6 @@ from simulator_client.worlds.zooplus import Zooplus
         ("lints_disjoint_narrow", {"kind": "lints", "disjoint": True, "scale": 0.1}),
         ("neural_ucb", {"kind": "neural_ucb"}),
         ("neural_ucb_full", {"kind": "neural_ucb", "form": "full"}),
-        ("neural_ts_low_rank", {"kind": "neural_ts", "form": "low_rank"}),
         ("bootstrap_ensemble_ucb", {"kind": "bootstrap_ensemble", "rule": "ucb"}),
         ("mc_dropout_ucb", {"kind": "mc_dropout", "rule": "ucb"}),
         ("greedy_neural", {"kind": "greedy", "regressor": "neural"}),

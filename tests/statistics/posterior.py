@@ -56,7 +56,7 @@ def posterior_of(learner: Learner, context: Array, candidates: Candidates) -> Po
         return _logistic(phi, arrays)
     if learner.policy.disjoint:
         found = _disjoint(learner, phi, arrays, candidates)
-    elif "gradient.sums" in arrays or "gradient.sketch" in arrays or "gradient.rows" in arrays:
+    elif "gradient.sums" in arrays or "gradient.rows" in arrays:
         found = _gradient(learner, phi, arrays)
     else:
         once = "once." if "once.A" in arrays else ""
@@ -105,9 +105,6 @@ def _gradient(learner: Learner, phi: Array, arrays: dict[str, Array]) -> Posteri
     else:
         J = layout.dense(arrays["gradient.rows"])
         Z = ridge * np.eye(layout.parameters) + (J.T * arrays["gradient.counts"]) @ J
-        if "gradient.sketch" in arrays:
-            B = arrays["gradient.sketch"]
-            Z += float(arrays["gradient.alpha"][0]) * np.eye(len(Z)) + B.T @ B
     J = layout.dense(phi[:, size:])
     found.covariance = found.noise[0] ** 2 * J @ np.linalg.inv(Z) @ J.T
     return found

@@ -57,12 +57,12 @@ POLICIES: dict[str, dict[str, Any]] = {
     "neural_linucb": {"kind": "neural_linucb", **NET},
     "neural_linucb_disjoint": {"kind": "neural_linucb", "disjoint": True, **NET},
     **{
-        f"neural_ucb_{form}": {"kind": "neural_ucb", "form": form, "rank": 8, **NET}
-        for form in ("diagonal", "full", "low_rank")
+        f"neural_ucb_{form}": {"kind": "neural_ucb", "form": form, **NET}
+        for form in ("diagonal", "full")
     },
     **{
-        f"neural_ts_{form}": {"kind": "neural_ts", "form": form, "rank": 8, **NET}
-        for form in ("last_layer", "diagonal", "full", "low_rank")
+        f"neural_ts_{form}": {"kind": "neural_ts", "form": form, **NET}
+        for form in ("last_layer", "diagonal", "full")
     },
     "neural_glm_ts": {"kind": "neural_glm_ts", **NET},
     "bootstrap_ensemble": {"kind": "bootstrap_ensemble", **NET},
@@ -78,7 +78,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 THOMPSON = [
     *["lints", "lints_disjoint", "neural_linear_ts", "neural_linear_ts_disjoint"],
-    *["neural_ts_last_layer", "neural_ts_diagonal", "neural_ts_full", "neural_ts_low_rank"],
+    *["neural_ts_last_layer", "neural_ts_diagonal", "neural_ts_full"],
     *["neural_glm_ts", "popularity"],
 ]
 """Those that draw from a bank."""

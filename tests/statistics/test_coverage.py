@@ -132,7 +132,7 @@ def gradient_rows(count: int, rng: np.random.Generator) -> Array:
 
 
 def gradient_head(form: str) -> Callable[[], Head]:
-    return lambda: GradientHead(LAST, LAYOUT, form, RIDGE, None, 8)
+    return lambda: GradientHead(LAST, LAYOUT, form, RIDGE, None)
 
 
 def ensemble_head(members: int) -> Callable[[], Head]:
@@ -161,7 +161,6 @@ MEASURED = {
     "ensemble of 50": {20: 0.91, 100: 0.87, 500: 0.89},
     "full": {20: 0.89, 100: 0.80, 500: 0.47},
     "diagonal": {20: 0.39, 100: 0.28, 500: 0.13},
-    "low_rank of 8": {20: 0.89, 100: 0.74, 500: 0.37},
 }
 """By observations, of 500 worlds each. An ensemble of 10 has its width from 10 numbers. Truths of
 the gradient heads are linear in the gradients of all parameters, their mean the last layer's
@@ -172,7 +171,6 @@ HEADS: dict[str, tuple[Callable[[], Head], bool]] = {
     "ensemble of 50": (ensemble_head(50), False),
     "full": (gradient_head("full"), True),
     "diagonal": (gradient_head("diagonal"), True),
-    "low_rank of 8": (gradient_head("low_rank"), True),
 }
 
 

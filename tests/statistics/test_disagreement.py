@@ -65,7 +65,7 @@ def test_dropout_masks_disagree_more_where_the_net_saw_nothing(seed: int) -> Non
 
 
 def gradient(form: str) -> Callable[[], Head]:
-    return lambda: GradientHead(LAST, LAYOUT, form, 1.0, None, 8)
+    return lambda: GradientHead(LAST, LAYOUT, form, 1.0, None)
 
 
 DRAWN: dict[str, tuple[Callable[[], Head], bool]] = {
@@ -74,7 +74,6 @@ DRAWN: dict[str, tuple[Callable[[], Head], bool]] = {
     "logistic": (lambda: LogisticHead(5, 1.0, 16), False),
     "full": (gradient("full"), True),
     "diagonal": (gradient("diagonal"), True),
-    "low_rank": (gradient("low_rank"), True),
 }
 
 

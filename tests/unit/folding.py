@@ -58,7 +58,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "changing": {"kind": "neural_linucb", "learns_from": "all", "change": True, **NET},
     "ensemble": {"kind": "bootstrap_ensemble", "members": 3, **NET},
     "dropout": {"kind": "mc_dropout", "masks": 16, **NET},
-    "sketch": {"kind": "neural_ts", "form": "low_rank", "rank": 2, "draws": 16, **NET},
+    "full": {"kind": "neural_ts", "form": "full", "draws": 16, **NET},
     "static": {"kind": "static", "hidden": [4], "training": {"first": 4}},
 }
 KINDS = ["food", "toy", "bed"]

@@ -21,7 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "popularity": {"kind": "popularity", "draws": 16, "change": True},
     "neural": {"kind": "neural_linear_ts", "draws": 16, "change": True, **NET},
     "ensemble": {"kind": "bootstrap_ensemble", "members": 4, "change": True, **NET},
-    "sketch": {"kind": "neural_ucb", "form": "low_rank", "rank": 4, "change": True, **NET},
+    "full": {"kind": "neural_ucb", "form": "full", "change": True, **NET},
     "windowed": {"kind": "linucb", "change": True, "window": 64},
 }
 AGE, CAT, DOG = range(3)
@@ -140,7 +140,7 @@ def test_corrections_of_dropped_rows_weigh_nothing_and_of_kept_ones_all() -> Non
     assert ridge.n == 2
 
 
-@pytest.mark.parametrize("kind", ["neural", "lints", "sketch"])
+@pytest.mark.parametrize("kind", ["neural", "lints", "full"])
 def test_a_snapshot_at_any_point_of_a_change_and_its_tail_equal_the_whole_log(kind: str) -> None:
     """Before the alarm, between it and its event, after it: the detector's sums included."""
     log = opened(KINDS[kind])

@@ -77,7 +77,7 @@ REFUSED = [
         "policies.net",
         {"kind": "neural_ucb", "form": "block"},
         "policies.net.form",
-        "'last_layer', 'diagonal', 'full' or 'low_rank'",
+        "'last_layer', 'diagonal' or 'full'",
     ),
     ("features.crosses", ["pet x size"], "features", "cross 'pet x size': there is no feature"),
     ("features.crosses", ["pet"], "features", "write two or more feature names as 'a x b'"),

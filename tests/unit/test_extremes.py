@@ -20,7 +20,7 @@ from tests.unit.audited import live
 from tests.unit.test_policy_settings import KINDS
 
 NET: dict[str, Any] = {"hidden": [8, 8], "embedding": 4}
-FORMS = ("diagonal", "full", "low_rank")
+FORMS = ("diagonal", "full")
 POLICIES: dict[str, dict[str, Any]] = {
     **{kind: {"kind": kind} for kind in KINDS},
     "linucb_disjoint": {"kind": "linucb", "disjoint": True},
@@ -28,7 +28,6 @@ POLICIES: dict[str, dict[str, Any]] = {
     "greedy_neural": {"kind": "greedy", "regressor": "neural", **NET},
     **{f"neural_ucb_{form}": {"kind": "neural_ucb", "form": form, **NET} for form in FORMS},
     **{f"neural_ts_{form}": {"kind": "neural_ts", "form": form, **NET} for form in FORMS},
-    "sketch_of_8": {"kind": "neural_ts", "form": "low_rank", "rank": 8, **NET},
     "forgetful": {"kind": "linucb", "gamma": 0.9},
     "windowed": {"kind": "lints", "window": 10, "draws": 64},
     "watchful": {"kind": "linucb", "change": True},

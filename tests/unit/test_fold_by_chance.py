@@ -15,7 +15,7 @@ from tests.unit.folding import KINDS, POLICIES, SHOP, Log, bits, replay
 
 NETS = [
     *["neural", "neural_disjoint", "neural_ucb"],
-    *["windowed", "changing", "ensemble", "dropout", "sketch", "static"],
+    *["windowed", "changing", "ensemble", "dropout", "full", "static"],
 ]
 
 
@@ -28,7 +28,7 @@ def changed(change: str) -> dict[str, Any]:
             policies["linucb"]["alpha"] = 0.5
             policies["neural"] |= {"draws": 32, "bank": 7, "epsilon": 0.1}
             policies["ensemble"] |= {"rule": "ucb", "alpha": 0.5}
-            policies["sketch"] |= {"draws": 32, "scale": 0.5}
+            policies["full"] |= {"draws": 32, "scale": 0.5}
         case "frozen":
             definition["policies"] = {n: p | {"learning": False} for n, p in policies.items()}
         case "ridge":

@@ -54,7 +54,6 @@ def test_heads_of_removed_arms_count_as_well() -> None:
         ({"kind": "bootstrap_ensemble", "members": 256}, {"kind": "bootstrap_ensemble"}),
         ({"kind": "mc_dropout", "masks": 4_096}, {"kind": "mc_dropout"}),
         ({"kind": "neural_ucb", "form": "full"}, {"kind": "neural_ucb"}),
-        ({"kind": "neural_ucb", "form": "low_rank", "rank": 1_024}, {"kind": "neural_ucb"}),
         ({"kind": "linucb", "window": 1_000_000}, {"kind": "linucb"}),
         ({"kind": "static", "hidden": [4_000, 4_000]}, {"kind": "static"}),
     ],

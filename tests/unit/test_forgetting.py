@@ -31,7 +31,6 @@ FORGETFUL: dict[str, dict[str, Any]] = {
     "ensemble": {"kind": "bootstrap_ensemble", "members": 4, **NET, **GAMMA},
     "neural": {"kind": "neural_linear_ts", "draws": 16, **NET, **GAMMA},
     "dropout": {"kind": "mc_dropout", "masks": 16, **NET, **GAMMA},
-    "sketch": {"kind": "neural_ucb", "form": "low_rank", "rank": 64, **NET, **GAMMA},
     "diagonal": {"kind": "neural_ts", "form": "diagonal", "draws": 16, **NET, **GAMMA},
 }
 
@@ -216,7 +215,7 @@ def test_any_gamma_at_any_pace_is_the_weighted_batch_and_survives_a_snapshot(
 
 
 @pytest.mark.parametrize("lag", [0, 7, 40])
-@pytest.mark.parametrize("kind", ["neural", "dropout", "sketch", "ensemble"])
+@pytest.mark.parametrize("kind", ["neural", "dropout", "ensemble"])
 def test_a_version_that_catches_up_decays_as_if_it_had_always_served(kind: str, lag: int) -> None:
     """The head it serves with is the weighted batch of all its log in its own features; what is
     corrected while it is staged, and after, counts what is left of it."""
@@ -232,7 +231,7 @@ def test_a_version_that_catches_up_decays_as_if_it_had_always_served(kind: str, 
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("kind", ["neural", "dropout", "sketch", "diagonal", "ensemble"])
+@pytest.mark.parametrize("kind", ["neural", "dropout", "diagonal", "ensemble"])
 def test_a_trainers_rebuild_is_the_live_fold_in_its_features(kind: str) -> None:
     """Means and widths to 1e-9 of a version that met every event, correction and decay in turn;
     the trainer knows each row's last reward from the start. The features are a trained net's."""
@@ -269,7 +268,6 @@ WINDOWED = {
     "popularity": {"kind": "popularity", "draws": 16, "window": 16},
     "ensemble": {"kind": "bootstrap_ensemble", "members": 4, "window": 16, **NET},
     "neural": {"kind": "neural_linear_ts", "draws": 16, "window": 16, **NET},
-    "sketch": {"kind": "neural_ucb", "form": "low_rank", "window": 16, **NET},
     "full": {"kind": "neural_ucb", "form": "full", "window": 16, **NET},
 }
 

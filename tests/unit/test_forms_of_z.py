@@ -9,19 +9,18 @@ from hypothesis import strategies as st
 
 from service.bandits.gradients import Layout, factors
 from service.bandits.networks import cold_network
+from service.bandits.posterior.gradient_diagonal import Diagonal
 from service.bandits.posterior.gradient_full import Full
 from service.bandits.posterior.gradient_rows import Covariance, DistinctRows, cholesky, distinct
-from service.bandits.posterior.gradient_sketch import Diagonal, LowRank
-from service.errors import ConfigurationError, NotPositiveDefinite
+from service.errors import NotPositiveDefinite
 from tests.unit.small_net import RIDGE, SMALL, by_formula, rows_of, stream
 
 seeds = st.integers(0, 2**32 - 1)
 
 FORMS_OF_Z: dict[str, Callable[[], Covariance]] = {
     "diagonal": lambda: Diagonal(SMALL, RIDGE),
-    "low_rank": lambda: LowRank(SMALL, RIDGE, 8),
-    "kernel": lambda: Full(SMALL, RIDGE, dual_limit=10_000),
-    "inverse": lambda: Full(SMALL, RIDGE, dual_limit=20),
+    "full": lambda: Full(SMALL, RIDGE),
+    "full up to 40 rows": lambda: Full(SMALL, RIDGE, 40),
 }
 every_form = pytest.mark.parametrize("make", FORMS_OF_Z.values(), ids=FORMS_OF_Z.keys())
 
@@ -34,96 +33,56 @@ def agree(got: Covariance, asked: np.ndarray, expected: np.ndarray, share: float
 # -- full ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dual_limit", [10_000, 30, 1])
 @pytest.mark.parametrize(("count", "among"), [(0, 1), (1, 1), (200, 20), (300, 200), (700, 150)])
-def test_a_full_z_is_the_formula_whatever_it_is_kept_as(
-    dual_limit: int, count: int, among: int
-) -> None:
-    form = Full(SMALL, RIDGE, dual_limit)
+def test_a_full_z_is_the_formula(count: int, among: int) -> None:
+    form = Full(SMALL, RIDGE)
     seen, asked = stream(count, among, 1), rows_of(SMALL, 6, 2)
     for place, row in enumerate(seen):
         form.observe(row)
         if place % 50 == 0:
             agree(form, asked, by_formula(SMALL, seen[: place + 1], asked))
     agree(form, asked, by_formula(SMALL, seen, asked))
-    assert form.primal == (len(np.unique(seen, axis=0)) > dual_limit)
 
 
 @settings(deadline=None, max_examples=20)
 @given(seeds, st.integers(0, 150), st.integers(1, 90), st.integers(1, 100))
-def test_a_full_z_equals_the_batch_solution(
-    seed: int, count: int, among: int, dual_limit: int
+def test_a_full_z_is_the_formula_over_its_first_distinct_rows(
+    seed: int, count: int, among: int, limit: int
 ) -> None:
-    form = Full(SMALL, RIDGE, dual_limit)
+    """Beyond the limit its variances are those of fewer rows: never too small."""
+    form = Full(SMALL, RIDGE, limit)
     seen, asked = stream(count, among, seed), rows_of(SMALL, 4, seed + 1)
+    first: list[bytes] = []
     for row in seen:
         form.observe(row)
-    agree(form, asked, by_formula(SMALL, seen, asked))
+        if row.tobytes() not in first and len(first) < limit:
+            first.append(row.tobytes())
+    held = np.array([row for row in seen if row.tobytes() in first]).reshape(-1, SMALL.width)
+    agree(form, asked, by_formula(SMALL, held, asked))
+    exact = np.diag(by_formula(SMALL, seen, asked))
+    assert (form.variances(asked) >= exact * (1 - 1e-9)).all()
 
 
-@pytest.mark.parametrize("dual_limit", [10_000, 30])
-def test_a_gradient_that_is_not_finite_is_a_typed_error(dual_limit: int) -> None:
-    form, rows = Full(SMALL, RIDGE, dual_limit), rows_of(SMALL, 66, 0)
+def test_a_row_beyond_the_limit_is_ignored_and_so_is_its_withdrawal() -> None:
+    form, rows = Full(SMALL, RIDGE, 3), rows_of(SMALL, 4, 0)
+    for row in rows[:3]:
+        form.observe(row)
+    before = form.variances(rows)
+    form.observe(rows[3])
+    assert np.array_equal(form.variances(rows), before)
+    form.withdraw(rows[3], 1.0)
+    assert np.array_equal(form.variances(rows), before)
+    form.observe(rows[0])  # of a row that Z holds
+    assert form.variances(rows[:1]) < before[:1]
+
+
+def test_a_gradient_that_is_not_finite_is_a_typed_error() -> None:
+    form, rows = Full(SMALL, RIDGE), rows_of(SMALL, 66, 0)
     rows[7] = np.nan
     for row in rows:
         form.observe(row)
     with pytest.raises(NotPositiveDefinite):
         form.variances(rows[:1])
-
-
-def test_a_full_z_beyond_its_kernel_does_not_forget() -> None:
-    form = Full(SMALL, RIDGE, dual_limit=3)
-    for row in rows_of(SMALL, 4, 0):
-        form.observe(row)
-    with pytest.raises(ConfigurationError, match="does not forget"):
-        form.decay(0.9)
-
-
-# -- low rank --------------------------------------------------------------------------------------
-
-
-def test_a_sketch_is_exact_where_the_rows_have_no_more_directions_than_it_has_rows() -> None:
-    """200 distinct gradients of a linear net in a space of 4, so of rank 5, through a sketch of 6:
-    after 33 shrinks nothing is lost."""
-    layout = Layout((30, 1))
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((200, 4)) @ rng.standard_normal((4, 30))
-    seen = factors([(np.ones((30, 1)), np.zeros(1))], x, 0.1)
-    form = LowRank(layout, RIDGE, 6)
-    for row in seen:
-        form.observe(row)
-    assert form.alpha == 0.0
-    assert len(form.arrays()["sketch"]) == 5
-    agree(form, seen[:9], by_formula(layout, seen, seen[:9]), 1e-8)
-
-
-def test_20_rows_that_repeat_stay_exact_in_a_sketch_of_20() -> None:
-    form, seen = LowRank(SMALL, RIDGE, 20), stream(2_000, 20, 3)
-    for row in seen:
-        form.observe(row)
-    agree(form, seen[:9], by_formula(SMALL, seen, seen[:9]), 1e-8)
-
-
-@settings(deadline=None, max_examples=20)
-@given(seeds, st.integers(1, 12), st.integers(1, 120))
-def test_a_sketch_errs_by_no_more_than_frequent_directions_may(
-    seed: int, rank: int, count: int
-) -> None:
-    form, seen = LowRank(SMALL, RIDGE, rank), rows_of(SMALL, count, seed)
-    for row in seen:
-        form.observe(row)
-    state, A = form.arrays(), SMALL.dense(seen)
-    pending = np.sqrt(state["counts"])[:, None] * SMALL.dense(state["rows"])
-    eye = np.eye(SMALL.parameters)
-    sketched = (RIDGE + form.alpha) * eye + state["sketch"].T @ state["sketch"]
-    sketched += pending.T @ pending
-    error = np.linalg.norm(RIDGE * eye + A.T @ A - sketched, 2)
-    assert error <= form.alpha + 1e-9
-    tails = np.cumsum((np.linalg.svd(A, compute_uv=False) ** 2)[::-1])[::-1]  # |A - A_j|_F^2
-    for j, tail in enumerate(tails[: rank + 1]):
-        assert form.alpha <= tail / (2 * (rank + 1 - j)) + 1e-9
-    asked = SMALL.dense(seen[:5])
-    agree(form, seen[:5], asked @ np.linalg.solve(sketched, asked.T))
 
 
 # -- diagonal --------------------------------------------------------------------------------------
@@ -148,7 +107,7 @@ def test_n_equal_gradients_shrink_the_variance_of_all_forms_equally() -> None:
     """J = (1, 1, 1, 1), lambda 0.5: 4 / (0.5 + 4 n)."""
     one, layout = np.ones((1, 1)), Layout((1, 1, 1))
     row = factors([(one, 0 * one[0]), (one, 0 * one[0])], one, 1.0)
-    for form in (Diagonal(layout, RIDGE), LowRank(layout, RIDGE, 2), Full(layout, RIDGE)):
+    for form in (Diagonal(layout, RIDGE), Full(layout, RIDGE)):
         for n in range(1, 50):
             form.observe(row[0])
             np.testing.assert_allclose(form.variances(row), [4 / (0.5 + 4 * n)], rtol=1e-12)
@@ -203,7 +162,7 @@ def test_covariances_are_symmetric_and_shrink_with_every_row(
     form, asked = make(), rows_of(SMALL, 5, 9)
     before = form.variances(asked)
     np.testing.assert_allclose(before, SMALL.squares(asked) / RIDGE)
-    for row in stream(12, 7, 5):  # no more than the sketch's buffer holds
+    for row in stream(12, 7, 5):
         form.observe(row)
         after = form.variances(asked)
         assert (after <= before + 1e-12).all()
@@ -224,7 +183,7 @@ def test_a_row_seen_3_times_is_three_rows(make: Callable[[], Covariance]) -> Non
     np.testing.assert_allclose(once.covariance(asked), thrice.covariance(asked), rtol=1e-9)
 
 
-@pytest.mark.parametrize(("form", "rows"), [("diagonal", 9), ("low_rank", 60), ("kernel", 200)])
+@pytest.mark.parametrize(("form", "rows"), [("diagonal", 9), ("full", 200)])
 def test_a_decay_leaves_lambda_and_a_share_of_the_rest(form: str, rows: int) -> None:
     """Half of 2 n observations is n of them."""
     asked, seen = rows_of(SMALL, 5, 9), rows_of(SMALL, rows, 7)
@@ -247,10 +206,9 @@ def test_before_the_first_reward_the_spectrum_is_lambda(make: Callable[[], Covar
     assert make().spectrum() == (RIDGE, RIDGE)
 
 
-@pytest.mark.parametrize("form", ["low_rank", "kernel", "inverse"])
-def test_the_spectrum_is_over_the_directions_that_were_seen(form: str) -> None:
+def test_the_spectrum_is_over_the_directions_of_the_rewards() -> None:
     """Three rows of 49 directions, one twice: lambda plus the eigenvalues of their Gram matrix."""
-    z = FORMS_OF_Z[form]()
+    z = Full(SMALL, RIDGE)
     rows = rows_of(SMALL, 3, 8)
     for row in [*rows, rows[0]]:
         z.observe(row)
@@ -259,17 +217,11 @@ def test_the_spectrum_is_over_the_directions_that_were_seen(form: str) -> None:
     assert z.spectrum() == pytest.approx((RIDGE + values[0], RIDGE + values[-1]))
 
 
-def test_beyond_1024_rows_the_spectrum_is_that_of_p_directions_or_bounds() -> None:
-    rows, wide = rows_of(SMALL, 1100, 8), Layout((3, 40, 30, 1))
-    exact, bounds = Full(SMALL, RIDGE), Full(wide, RIDGE)
-    for row, wide_row in zip(rows, rows_of(wide, 1100, 8), strict=True):
-        exact.observe(row)
-        bounds.observe(wide_row)
-    J = SMALL.dense(rows)
-    values = np.linalg.eigvalsh(J.T @ J)
-    values = values[values > 1e-10 * values[-1]]
-    assert exact.spectrum() == pytest.approx((RIDGE + values[0], RIDGE + values[-1]))
-    assert bounds.spectrum() == pytest.approx((RIDGE, RIDGE + 1100))
+def test_beyond_1024_rows_the_spectrum_is_bounds() -> None:
+    form = Full(SMALL, RIDGE)
+    for row in rows_of(SMALL, 1_100, 8):
+        form.observe(row)
+    assert form.spectrum() == pytest.approx((RIDGE, RIDGE + 1_100))
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -278,10 +230,11 @@ def test_beyond_1024_rows_the_spectrum_is_that_of_p_directions_or_bounds() -> No
 def test_an_x_encoded_alone_and_in_a_batch_is_one_row() -> None:
     layers = cold_network((9, 128, 64, 1), "net").layers
     x = np.random.default_rng(0).standard_normal((300, 9))
-    held = DistinctRows(Layout((9, 128, 64, 1)).width)
+    held = DistinctRows(Layout((9, 128, 64, 1)).width, 300)
     for row in factors(layers, x, 0.1):
         held.add(row, 1)
     assert len(held) == 300
+    assert held.add(factors(layers, x[:1] + 1, 0.1)[0], 1) is None
     alone = [factors(layers, one[None], 0.1)[0] for one in x]
     known = sum(row in held for row in alone)
     assert known >= 295

@@ -43,12 +43,11 @@ HEADS: dict[str, Callable[[], Head]] = {
     "disjoint": lambda: DisjointRidgeHead(SIZE, 1.0, None),
     "beta": BetaHead,
     "ensemble": lambda: EnsembleHead(SIZE, 1.0, None, 4, "an ensemble"),
-    "diagonal": lambda: GradientHead(2, SMALL, "diagonal", RIDGE, None, 8),
-    "low_rank": lambda: GradientHead(2, SMALL, "low_rank", RIDGE, None, 64),
-    "full": lambda: GradientHead(2, SMALL, "full", RIDGE, None, 8),
+    "diagonal": lambda: GradientHead(2, SMALL, "diagonal", RIDGE, None),
+    "full": lambda: GradientHead(2, SMALL, "full", RIDGE, None),
     "logistic": lambda: LogisticHead(SIZE, 1.0, 64),
 }
-"""The sketch's buffer and the logistic head's minibatch have room for all that is observed."""
+"""The logistic head's minibatch has room for all observations."""
 
 
 def rows(head: Head, count: int, seed: int = 0) -> np.ndarray:

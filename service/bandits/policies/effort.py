@@ -82,10 +82,10 @@ def prices(version: Version, draws: int) -> Prices:
         case GradientHead():
             parameters = encoder.layout.parameters
             factor = FACTOR * m**3
-            row = (4 * CELL + PRODUCT * head.rank) * parameters + PRODUCT * m * m
+            row = 4 * CELL * parameters + PRODUCT * m * m
             arm, slate, cells, wide = arm + row, slate + row, cells + parameters, wide + parameters
             if draws > 1:
-                pair = PRODUCT * (draws + (encoder.layout.width if head.rank else parameters))
+                pair = PRODUCT * (draws + parameters)
                 triple = PRODUCT / 3
         case EnsembleHead():
             factor = FACTOR * m**3

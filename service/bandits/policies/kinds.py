@@ -109,8 +109,8 @@ def head_of(settings: AnyPolicy, encoder: Encoder, rows: int, key: str) -> Head 
         case BootstrapEnsemble():
             return EnsembleHead(size, settings.ridge, settings.noise, settings.members, key)
         case Gradient() if settings.form != "last_layer":
-            form, rank = settings.form, settings.rank
-            return GradientHead(size, encoder.layout, form, settings.ridge, settings.noise, rank)
+            layout = encoder.layout
+            return GradientHead(size, layout, settings.form, settings.ridge, settings.noise)
         case Greedy() | EpsilonGreedy() if not settings.sees_features:
             return BetaHead()
         case Ridge() if settings.disjoint:

@@ -1,6 +1,7 @@
 """The head of `neural_ucb` and `neural_ts`: uncertainty in all of a net's parameters."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -14,13 +15,12 @@ from service.bandits.posterior.base import (
     part,
     removable,
 )
+from service.bandits.posterior.gradient_diagonal import Diagonal
 from service.bandits.posterior.gradient_full import Full
 from service.bandits.posterior.gradient_rows import Covariance, cholesky, distinct
-from service.bandits.posterior.gradient_sketch import Diagonal, LowRank
 from service.bandits.posterior.ridge import RidgeHead
-from service.errors import ConfigurationError
 
-FORMS = ("diagonal", "low_rank", "full")
+Form = Literal["diagonal", "full"]
 
 
 class GradientHead:
@@ -36,22 +36,21 @@ class GradientHead:
     Zhang et al. draw each arm by itself; here a draw is one theta for all, so arms that are alike
     are high together, and each arm's marginal is theirs. Rows of one x share one draw.
 
-    form   "diagonal" p numbers; "low_rank" a sketch of `rank` rows; "full" exact
+    form   "diagonal" p numbers; "full" exact, over the distinct rows
     """
 
     def __init__(
         self,
         size: int,  # m
         layout: Layout,
-        form: str,
+        form: Form,
         ridge: float,  # lambda
         noise: float | None,
-        rank: int,
     ) -> None:
         self._size, self._layout, self._ridge = size, layout, ridge
-        self.rank = rank if form == "low_rank" else 0
         self._ridge_head = RidgeHead(size, ridge, noise)
-        self._covariance = _covariance(layout, form, ridge, rank)
+        self._covariance: Covariance
+        self._covariance = Full(layout, ridge) if form == "full" else Diagonal(layout, ridge)
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
         return self._ridge_head.mean(phi[:, : self._size], arms)
@@ -71,8 +70,8 @@ class GradientHead:
         return self._ridge_head.posterior.noise
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
-        """mean + sigma L z: L L^T = J Z^-1 J^T of the rows that differ, z the columns of the bank
-        that are named by the first arm of each."""
+        """Draw mean + sigma L z: L L^T = J Z^-1 J^T of the distinct rows, z the columns of the bank
+        named by the first arm of each."""
         first, of = distinct(phi)
         rows = phi[first]
         gradients = rows[:, self._size :]
@@ -87,11 +86,11 @@ class GradientHead:
         self._covariance.observe(row.phi[self._size :])
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
-        """Rewards are not in Z."""
+        """Change the mean alone: rewards are not in Z."""
         self._ridge_head.revise(self._last_layer(row), was, left)
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
-        """Z may hold the row for longer (`Covariance.withdraw`)."""
+        """Undo a row. Z may hold it for longer (`Covariance.withdraw`)."""
         if removable(row.phi, self._ridge, left):
             self._ridge_head.withdraw(self._last_layer(row), left)
             self._covariance.withdraw(row.phi[self._size :], left)
@@ -100,7 +99,6 @@ class GradientHead:
         return row._replace(phi=row.phi[: self._size])
 
     def decay(self, share: float) -> None:
-        """Raises ConfigurationError where a full Z has outgrown its kernel (`Full.decay`)."""
         self._covariance.decay(share)
         self._ridge_head.decay(share)
 
@@ -108,8 +106,7 @@ class GradientHead:
         self._ridge_head.distrust(factor)
 
     def health(self) -> HeadHealth:
-        """Return the eigenvalues of Z over the directions that rewards were seen in; the others
-        have lambda for ever."""
+        """Report the eigenvalues of Z over the directions of the rewards; all others keep lambda."""
         smallest, largest = self._covariance.spectrum()
         last = self._ridge_head.health()
         return HeadHealth(smallest, largest / smallest, last.effective_count, last.noise)
@@ -123,13 +120,3 @@ class GradientHead:
     def restore(self, arrays: dict[str, Stored]) -> None:
         self._ridge_head.restore(part(arrays, "ridge."))
         self._covariance.restore(part(arrays, "gradient."))
-
-
-def _covariance(layout: Layout, form: str, ridge: float, rank: int) -> Covariance:
-    if form == "diagonal":
-        return Diagonal(layout, ridge)
-    if form == "low_rank":
-        return LowRank(layout, ridge, rank)
-    if form == "full":
-        return Full(layout, ridge)
-    raise ConfigurationError(f"no form of Z is named {form!r}: {', '.join(FORMS)}")

@@ -1,15 +1,13 @@
-"""What the covariances over gradients share: their protocol, distinct rows, and Woodbury.
+"""The protocol of covariances over gradients, and what they share: distinct rows, factors.
 
 Rows are the factors of `bandits.gradients`, (n, F); J is the (n, p) Jacobian that they stand for.
 """
 
-from abc import ABC, abstractmethod
 from typing import Protocol
 
 import numpy as np
 from scipy.linalg import lapack
 
-from service.bandits.gradients import Layout
 from service.bandits.linalg import JITTERS, ROUNDING
 from service.bandits.posterior.base import Array, Stored
 from service.errors import NotPositiveDefinite
@@ -23,13 +21,13 @@ a hundredth of the rows; a row that does is only kept twice."""
 class Covariance(Protocol):
     """Z = lambda I + sum J J^T in one of its forms, over rows of factors.
 
-    Later bits follow from `arrays()` and the rows to come, never from when something was asked for
-    (one BLAS with one number of threads given).
+    Later bits follow from `arrays()` and later rows, never from the time of a read (with one BLAS
+    and one number of threads).
     """
 
     def observe(self, row: Array, times: float = 1.0) -> None: ...  # (F,)
     def withdraw(self, row: Array, times: float) -> None:
-        """It was seen so many times less, as far as Z can still tell."""
+        """Take so many observations of a row out of Z, as far as Z can still tell."""
 
     def covariance(self, rows: Array) -> Array:  # (n, F) -> (n, n)
         """J Z^-1 J^T."""
@@ -38,7 +36,7 @@ class Covariance(Protocol):
         """Its diagonal."""
 
     def decay(self, share: float) -> None:
-        """sum J J^T counts for `share` of itself from now on; lambda stays whole."""
+        """Multiply sum J J^T by `share`; lambda stays whole."""
 
     def spectrum(self) -> tuple[float, float]:
         """Smallest and largest eigenvalue of Z over the directions that rewards were seen in."""
@@ -48,14 +46,14 @@ class Covariance(Protocol):
 
 
 def names(rows: Array) -> list[bytes]:
-    """Of each row; rows that differ by rounding alone have the same one, save at a grid line."""
+    """Name each row; rows that differ by rounding alone share a name, except at a grid line."""
     _, exponent = np.frexp(np.abs(rows).max(axis=1, initial=0.0))
     grid = np.rint(np.ldexp(rows, (GRID - exponent)[:, None])) + 0.0  # no negative zeros
     return [row.tobytes() for row in grid]
 
 
 def distinct(rows: Array) -> tuple[list[int], list[int]]:
-    """Indexes of the rows that differ (u,), and which of those each row is like (n,)."""
+    """Return the indexes of the distinct rows (u,), and of which of them each row is one (n,)."""
     place: dict[bytes, int] = {}
     first: list[int] = []
     of: list[int] = []
@@ -68,9 +66,10 @@ def distinct(rows: Array) -> tuple[list[int], list[int]]:
 
 
 class DistinctRows:
-    """Distinct rows in the order of their first sight, and how often each was seen."""
+    """The first `limit` distinct rows, in order, and the number of observations of each."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, limit: int) -> None:
+        self._limit = limit
         self._place: dict[bytes, int] = {}
         self._rows, self._counts = np.empty((8, width)), np.zeros(8)
 
@@ -88,19 +87,22 @@ class DistinctRows:
     def counts(self) -> Array:  # (n,)
         return self._counts[: len(self)]
 
-    def add(self, row: Array, times: float) -> int:
-        """Its index."""
-        size = len(self)
-        index = self._place.setdefault(names(row[None])[0], size)
-        if index == size:
+    def add(self, row: Array, times: float) -> int | None:
+        """Count a row. Return its index; None for a new row where there is no place left."""
+        size, name = len(self), names(row[None])[0]
+        index = self._place.get(name)
+        if index is None:
+            if size == self._limit:
+                return None
             if size == len(self._rows):
                 self._reserve(2 * size, self._rows, self._counts)
+            index = self._place[name] = size
             self._rows[index], self._counts[index] = row, 0.0
         self._counts[index] += times
         return index
 
     def take_away(self, row: Array, times: float) -> None:
-        """Nothing of a row that it does not have."""
+        """Lower a row's count, to 0 at most; ignore unknown rows."""
         index = self._place.get(names(row[None])[0])
         if index is not None:
             self._counts[index] = max(self._counts[index] - times, 0.0)
@@ -117,113 +119,9 @@ class DistinctRows:
         self._rows[: len(rows)], self._counts[: len(counts)] = rows, counts
 
 
-class Base(Protocol):
-    """Products J Z^-1 J'^T for a fixed Z. `lift` brings a row to Z, at a cost, once; `product` is
-    cheap."""
-
-    def lift(self, rows: Array) -> Array: ...  # (n, F) -> (n, q)
-    def product(self, left: Array, right: Array) -> Array: ...  # (n, q), (k, q) -> (n, k)
-    def squares(self, lifted: Array) -> Array: ...  # (n, q) -> (n,)
-    def prior(self, rows: Array) -> Array:  # (n, F) -> (n,)
-        """J J^T / lambda, from which the squares are differences: the size of their rounding."""
-
-
-class Projected:
-    """J Z^-1 J'^T = (J . J' - a . a') / floor, with a what `project` makes of J.
-
-    By itself, where nothing was folded in: a is empty and Z = floor I.
-    """
-
-    def __init__(self, layout: Layout, floor: float) -> None:
-        self.layout, self.floor = layout, floor
-
-    def project(self, rows: Array) -> Array:  # (n, F) -> (n, r)
-        return np.empty((len(rows), 0))
-
-    def lift(self, rows: Array) -> Array:
-        return np.hstack([rows, self.project(rows)])
-
-    def product(self, left: Array, right: Array) -> Array:
-        width = self.layout.width
-        kernel = self.layout.gram(left[:, :width], right[:, :width])
-        kernel -= left[:, width:] @ right[:, width:].T
-        kernel /= self.floor
-        return kernel
-
-    def prior(self, rows: Array) -> Array:
-        return np.asarray(self.layout.squares(rows) / self.floor)
-
-    def squares(self, lifted: Array) -> Array:
-        width = self.layout.width
-        known = np.einsum("na,na->n", lifted[:, width:], lifted[:, width:])
-        return np.asarray((self.layout.squares(lifted[:, :width]) - known) / self.floor)
-
-
-class Woodbury:
-    """(Z + sum_s w_s J_s J_s^T)^-1 for a few pending rows s on a base of Z (Woodbury 1950).
-
-    J Z^-1 J'^T - H^T H', H = L^-1 W^1/2 J_s Z^-1 J^T, L L^T = I + W^1/2 (J_s Z^-1 J_s^T) W^1/2.
-    Takes rows in one at a time, so that no bit depends on how many arrive between two reads.
-    """
-
-    def __init__(self, base: Base, capacity: int) -> None:
-        self._base, self._size = base, 0
-        self._lifted: Array = np.empty((capacity, 0))
-        self._gram = np.empty((capacity, capacity))
-        self._root, self._factor = np.empty(0), np.empty((0, 0))
-
-    def follow(self, rows: Array, weights: Array) -> None:  # (k, F), (k,)
-        """All pending rows, the old ones first and as they were; weights >= 0."""
-        for row in rows[self._size :]:
-            lifted = self._base.lift(row[None])
-            if not self._size:
-                self._lifted = np.empty((len(self._gram), lifted.shape[1]))
-            self._lifted[self._size] = lifted[0]
-            self._size += 1
-            own = self._base.product(self._lifted[: self._size], lifted)[:, 0]
-            self._gram[self._size - 1, : self._size] = own
-            self._gram[: self._size, self._size - 1] = own
-        if not self._size:
-            return
-        self._root = np.sqrt(weights)
-        scaled = self._gram[: self._size, : self._size] * np.outer(self._root, self._root)
-        scaled[np.diag_indices_from(scaled)] += 1.0
-        self._factor = cholesky(scaled, weights * self._base.prior(rows))
-
-    def covariance(self, rows: Array) -> Array:  # (n, F) -> (n, n)
-        lifted = self._base.lift(rows)
-        half = self._half(lifted)
-        return self._base.product(lifted, lifted) - half.T @ half
-
-    def variances(self, rows: Array) -> Array:  # (n, F) -> (n,)
-        lifted = self._base.lift(rows)
-        half = self._half(lifted)
-        gained = np.einsum("kn,kn->n", half, half)
-        return np.asarray(np.maximum(self._base.squares(lifted) - gained, 0.0))
-
-    def _half(self, lifted: Array) -> Array:  # (n, q) -> (k, n)
-        if not self._size:
-            return np.empty((0, len(lifted)))
-        known = self._base.product(self._lifted[: self._size], lifted)
-        return solve(self._factor, self._root[:, None] * known)
-
-
-class PendingRows(ABC):
-    """Reads of a covariance through Woodbury, by pending rows on a base."""
-
-    @abstractmethod
-    def _current(self) -> Woodbury: ...
-
-    def covariance(self, rows: Array) -> Array:
-        return self._current().covariance(rows)
-
-    def variances(self, rows: Array) -> Array:
-        return self._current().variances(rows)
-
-
 def cholesky(matrix: Array, scale: Array | None = None) -> Array:  # (n, n), (n,) -> (n, n) lower
-    """L L^T = A for a matrix that is semidefinite by construction, with the smallest of JITTERS (of
-    its mean diagonal) that will do.
+    """Factor a matrix that is semidefinite by construction, A = L L^T, with the smallest of JITTERS
+    (shares of its mean diagonal) that suffices.
 
     scale   minuends of the diagonal's entries: where rounding left nothing of a difference,
             JITTERS are shares of these
@@ -254,19 +152,20 @@ def _factor_scaled(matrix: Array, scale: Array) -> Array:  # (n, n), (n,) -> (n,
 
 
 def solve(factor: Array, right: Array) -> Array:  # (n, n) lower, (n, k) -> (n, k)
-    """L^-1 B; nothing above the diagonal of L is read."""
-    if not right.size:  # which LAPACK complains about
+    """Compute L^-1 B. Nothing above the diagonal of L is read."""
+    if not right.size:  # LAPACK refuses empty arrays
         return right
     solution, _ = lapack.dtrtrs(factor, right, lower=1)
     return np.asarray(solution)
 
 
 def seen(gram: Array, floor: float) -> tuple[float, float]:
-    """Ends of floor I + sum J J^T over what rewards were seen in, from the Gram matrix of those."""
+    """Return the ends of the spectrum of floor I + sum J J^T over the directions of the rewards,
+    from their Gram matrix."""
     values = np.linalg.eigvalsh(gram) if len(gram) else np.zeros(1)
     largest = float(values[-1])
     doubt = ROUNDING * len(values) * largest
-    if doubt > floor:  # which directions rewards were seen in cannot be told: then all count
+    if doubt > floor:  # rounding hides the directions of the rewards: all count
         return floor + max(float(values[0]), 0.0), floor + largest
     values = values[values > doubt]
     if not len(values):

@@ -43,7 +43,6 @@ def wide_definitions(arms: Arsenal, rng: Random) -> Attack:
         net(kind="bootstrap_ensemble", members=256, embedding=1_024),
         net(kind="mc_dropout", masks=4_096, hidden=[4_096] * 8),
         net(kind="neural_ts", form="full", hidden=[64, 64], draws=16_384),
-        net(kind="neural_ts", form="low_rank", rank=1_024, hidden=[2_048]),
         net(kind="neural_ts", form="full", hidden=[4_096] * 4),
         net(window=1_000_000, training={"first": 1, "batch": 10**12, "epochs": 10**12}),
         net(ridge=5e-324, noise=1.7e308), net(ridge=1e308, noise=5e-324),

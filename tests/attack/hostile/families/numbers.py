@@ -17,7 +17,7 @@ REWARDS: Final = (
     0.0, 1.0, -0.0, 5e-324, 1.0000000000000002, -5e-324, 1e12, -1e12, 1.0000000000000002e12, 1e308,
     -1e308, 0.5, 2**63, 10**309,
 )  # fmt: skip
-NETS: Final = ("full", "low_rank", "diagonal", "last_layer", "neural_linear", "logistic",
+NETS: Final = ("full", "diagonal", "last_layer", "neural_linear", "logistic",
                "ensemble", "dropout", "greedy")  # fmt: skip
 LINEAR: Final = ("linucb", "lints", "disjoint", "disjoint_ts", "popularity", "random")
 
