@@ -172,16 +172,6 @@ class View:
         }
         return self._factor_table(self._schema.context.columns | arm)
 
-    @cached_property
-    def sides(self) -> tuple[Index, Index, Index]:
-        """Columns of the arm alone, of the context alone (or the constant), and of both."""
-        used = np.zeros((2, self.width), bool)
-        for side, rows in enumerate((self._context_factors, self._arm_factors)):
-            for row in rows:
-                used[side] |= row > 0
-        context, arm = used
-        return np.flatnonzero(arm & ~context), np.flatnonzero(~arm), np.flatnonzero(arm & context)
-
     @property
     def arm_factors(self) -> Index:  # (f, width)
         """Columns of [1 | arm] whose product is each column's part of the arm's."""

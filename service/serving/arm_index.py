@@ -9,7 +9,7 @@ from threading import Thread
 
 import numpy as np
 
-from service.bandits.posterior.rows import Index, Single
+from service.bandits.linalg import Index, Single
 from service.definition.features import Array
 from service.definition.view import View
 

@@ -221,13 +221,13 @@ def bank_probabilities(name: str, persona: int, draws: int, seeds: int) -> Array
     learner, candidates = policy(name), frozen().candidates
     head, phi = learner.active.head, rows_of(learner, context_of(persona), candidates)
     assert head is not None
-    design = candidates.design(learner.view, learner.settings.per_arm)
-    phi = phi[design.first]
+    arms = candidates.distinct_arms(learner.view, learner.settings.per_arm)
+    phi = phi[[candidates.row_of[arm] for arm in arms.ids]]
     found = []
     for seed in range(seeds):
-        drawn = head.draw(phi, design.arms, Bank(draws, f"shop\0{name}\0{seed}"))
+        drawn = head.draw(phi, arms.ids, Bank(draws, f"shop\0{name}\0{seed}"))
         table = drawn + learner.active.offset(phi)
-        found.append(rules.probabilities(Scores(table, design.of)))
+        found.append(rules.probabilities(Scores(table, arms.of)))
     return np.array(found)
 
 

@@ -23,8 +23,6 @@ def test_a_column_is_stratified_with_mean_0_and_variance_1(m: int, name: str) ->
     assert np.array_equal(np.sort(column), np.sort(Bank(m, "other").columns(["first"])[:, 0]))
     assert column.mean() == pytest.approx(0.0, abs=1e-12)
     assert column.var() == pytest.approx(1.0, rel=1e-12)
-    uniform = np.sort(Bank(m, "key").uniform(name))
-    np.testing.assert_allclose(uniform, (np.arange(m) + 0.5) / m, rtol=1e-15)
 
 
 @given(st.lists(names, min_size=1, max_size=6, unique=True), names)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from service.bandits.policies import ranking, rules
-from service.bandits.policies.ranking import Tops
+from service.bandits.policies.ranking import HighestGroups
 from service.bandits.policies.rules import TIE, Scores
 from tests.unit.test_rules import scores
 
@@ -156,12 +156,12 @@ def test_the_marginals_of_every_slot_sum_to_1_over_arms_and_of_every_arm_over_sl
     table: Scores, epsilon: float
 ) -> None:
     arms = len(table.of)
-    tops = Tops.of(table, arms)
-    assume(not tops.sure)  # else every draw has one ranking
+    highest = HighestGroups.of(table, arms)
+    assume(not highest.sure)  # else every draw has one ranking
     marginals = np.zeros((arms, arms))
     for turn in range(arms):  # each arm in each slot, once
         shown = (np.arange(arms) + turn) % arms
-        share = tops.in_slots(table.arms[:, shown]).mean(axis=0)
+        share = highest.in_slots(table.arms[:, shown]).mean(axis=0)
         marginals[np.arange(arms), shown] = (1 - epsilon) * share + epsilon / arms
     np.testing.assert_allclose(marginals.sum(axis=0), 1.0, atol=1e-12)
     np.testing.assert_allclose(marginals.sum(axis=1), 1.0, atol=1e-12)

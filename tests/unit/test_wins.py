@@ -1,4 +1,4 @@
-"""Shares of wins that are counted without a table of all scores are those of the table."""
+"""Shares of wins, however they are counted, are those of a whole table of scores in float64."""
 
 from typing import Any
 
@@ -8,18 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.bandits.networks import cold_network
-from service.bandits.policies import rules, thompson, ucb
+from service.bandits.policies import rules, thompson
 from service.bandits.policies.candidates import Candidates
 from service.bandits.posterior import (
-    Bank,
     BetaHead,
     LogisticHead,
     Observation,
     RidgeHead,
     win_probabilities,
 )
-from service.bandits.posterior.rows import ExactRows
-from service.bandits.posterior.win_probabilities import Reach, Weights
+from service.bandits.posterior.win_probabilities import Weights
 from service.definition.experiment import Definition
 from service.definition.features import Schema
 from service.state.learner import Learner
@@ -98,19 +96,6 @@ def test_a_shared_heads_chances_are_those_of_its_table(
     assert chances.sum() == pytest.approx(1.0)
 
 
-def test_what_is_made_of_arms_ahead_is_of_the_version_that_serves() -> None:
-    """Kept with the arms, and made anew by a version of another net."""
-    policy, candidates = learner("neural_linucb", hidden=[16, 8], embedding=4), catalogue(600, 0, 1)
-    context = np.ones(4)
-    for _ in range(2):
-        for _ in range(2):
-            expected = by_table(policy, context, candidates)
-            np.testing.assert_array_equal(
-                policy.propensities(context[None], candidates)[0], expected
-            )
-        train(policy)
-
-
 @pytest.mark.parametrize("kind", ["linucb", "lints", "neural_linear_ts", "neural_linucb", "greedy"])
 @pytest.mark.parametrize("size", [1e-30, 1e30])
 def test_numbers_that_float32_does_not_hold_are_left_to_the_table_of_any_kind(
@@ -130,82 +115,50 @@ def test_a_policy_of_chance_gives_every_arm_the_same() -> None:
     np.testing.assert_allclose(chances, 1 / 30, rtol=1e-15)
 
 
-@pytest.fixture
-def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if there were many arms."""
-    monkeypatch.setattr(thompson, "TABLE", 0)
-    monkeypatch.setattr(ucb, "MANY", 0)
-
-
-@pytest.mark.usefixtures("small_limits")
-@pytest.mark.parametrize("alpha", ["anytime", 0.0, 2.5])
+@pytest.mark.parametrize("kind", ["lints", "neural_linear_ts", "neural_glm_ts"])
 @pytest.mark.parametrize("levels", [0, 1])
-def test_an_upper_bound_that_single_precision_sorts_first_is_the_highest(
-    alpha: Any, levels: int
+def test_shares_do_not_depend_on_how_many_draws_are_scored_at_a_time(
+    kind: str, levels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy, candidates = learner("linucb", alpha=alpha), catalogue(300, levels, 1)
-    head = policy.active.head
-    assert isinstance(head, RidgeHead)
-    rng = np.random.default_rng(0)
-    for step in range(50):
-        context = rng.standard_normal(4)
-        expected = by_table(policy, context, candidates)
-        np.testing.assert_array_equal(policy.propensities(context[None], candidates)[0], expected)
-        head.observe(Observation("0", rng.standard_normal(len(head.b)), float(step % 3)))
+    """512 draws at a time, or 3."""
+    policy, candidates = learner(kind), catalogue(300, levels, 1)
+    for size in (1.0, 1e30):
+        context = np.array([size, 1.0, -2.0, 0.5])
+        whole = policy.propensities(context[None], candidates)
+        with monkeypatch.context() as patch:
+            patch.setattr(win_probabilities, "CELLS", 1_000)
+            np.testing.assert_array_equal(policy.propensities(context[None], candidates), whole)
 
 
-def test_scores_a_millionth_apart_are_told_apart_in_every_draw() -> None:
-    """Half of the rows lead by 1e-9 of the score, far below float32: they share all wins."""
+def test_scores_a_billionth_apart_are_told_apart_in_every_draw() -> None:
+    """Half of the rows lead by 1e-9 of the score, far below float32: they share all wins. In two
+    contexts."""
     rng = np.random.default_rng(0)
     row = rng.standard_normal(5)
-    phi = np.stack([row * (1 + 1e-9 * (index % 2)) for index in range(4)])
-    exact = np.abs(rng.standard_normal((5, 64))) * np.sign(row)[:, None]
-    weights = Weights.of(exact, np.ones(64))
-    found = win_probabilities.linear(ExactRows(phi), weights, np.ones(4, np.intp))
-    assert found is not None
-    np.testing.assert_allclose(found, [[0.0, 0.5, 0.0, 0.5]], rtol=1e-12)
+    phi = np.stack([row * (1 + 1e-9 * (index % 2)) for index in range(8)])
+    weights = Weights.of(np.abs(rng.standard_normal((64, 5))) * np.sign(row))
+    found = win_probabilities.linear(phi, weights, np.ones(4, np.intp))
+    np.testing.assert_allclose(found, [[0.0, 0.5, 0.0, 0.5]] * 2, rtol=1e-12)
 
 
-@pytest.mark.parametrize("size", [1e-12, 1e12, 0.0])
-def test_lengths_that_float32_does_not_hold_are_left_to_the_table(size: float) -> None:
-    weights = Weights.of(np.ones((2, 16)), np.ones(16))
-    assert (
-        win_probabilities.linear(ExactRows(np.full((3, 2), size)), weights, np.ones(3, np.intp))
-        is None
-    )
+@pytest.mark.parametrize("size", [1e-12, 1e12, 0.0, 1e100])
+def test_lengths_beyond_single_precision_are_compared_in_float64(size: float) -> None:
+    weights = Weights.of(np.ones((16, 2)))
+    phi = size * np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
+    found = win_probabilities.linear(phi, weights, np.ones(3, np.intp))
+    expected = [1 / 3, 1 / 3, 1 / 3] if size == 0 else [0.0, 0.5, 0.5]
+    np.testing.assert_allclose(found, [expected], rtol=1e-12)
 
 
-@pytest.mark.parametrize("rewards", [0, 3, 40, 3_000])
-@pytest.mark.parametrize("scale", [1.0, 0.3])
-def test_pairs_that_cannot_win_are_left_out_and_all_that_win_are_not(
-    rewards: int, scale: float
-) -> None:
-    """5,000 rows of 6: after 3,000 rewards, under a tenth of the pairs is scored."""
-    rng = np.random.default_rng(3)
-    head, bank = RidgeHead(6, 1.0, None), Bank(128, "k")
-    truth = rng.standard_normal(6)
-    for phi in rng.standard_normal((rewards, 6)):
-        head.observe(Observation("", phi, float(phi @ truth + 0.3 * rng.standard_normal())))
-    rows = ExactRows(rng.standard_normal((5_000, 6)))
-    found = head.posterior.spread_roughly(rows)
-    assert found is not None
-    weights = head.posterior.draws(bank, scale)
-    reach = Reach(found.mean, np.sqrt(found.variance), found.error, weights.away)
-    like = np.ones(5_000, np.intp)
-    pruned, whole = (
-        win_probabilities.linear(rows, weights, like, reach),
-        win_probabilities.linear(rows, weights, like),
-    )
-    winners = (rows.phi @ weights.exact).argmax(axis=0)
-    np.testing.assert_array_equal(whole, [np.bincount(winners, minlength=5_000) / 128])
-    np.testing.assert_array_equal(pruned, whole)
-    assert reach.scored < (0.1 if rewards == 3_000 else 0.7) * 5_000 * 128
+def test_scores_that_are_no_numbers_win_nothing() -> None:
+    table = np.array([[1.0, 2.0], [np.nan, 1.0], [np.nan, np.nan], [3.0, 3.0]])
+    draws, rows = win_probabilities.winners(table)
+    assert (draws.tolist(), rows.tolist()) == ([0, 3, 3], [1, 0, 1])
 
 
 # -- arms with draws of their own ------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("small_limits")
 @settings(deadline=None, max_examples=40)
 @given(
     st.sampled_from([1, 2, 40, 700]),
@@ -214,7 +167,7 @@ def test_pairs_that_cannot_win_are_left_out_and_all_that_win_are_not(
     st.booleans(),
     st.integers(0, 2**32),
 )
-def test_popularity_s_chances_are_those_of_its_table(
+def test_popularitys_chances_are_those_of_its_table(
     arms: int, rewards: int, draws: int, decays: bool, seed: int
 ) -> None:
     policy = learner("popularity", draws=draws)
@@ -225,7 +178,7 @@ def test_popularity_s_chances_are_those_of_its_table(
         head.observe(Observation(str(arm), np.zeros(0), float(rng.random() < 0.1)))
     if decays:
         head.decay(0.7)
-    for step in range(8):  # what was kept of a decision serves until a count changes
+    for step in range(8):  # shares are kept until a count changes
         chances = policy.propensities(np.zeros((1, 4)), candidates)[0]
         np.testing.assert_array_equal(chances, by_table(policy, np.zeros(4), candidates))
         for arm in [0, *rng.integers(arms, size=step % 4 * 7).tolist()]:
@@ -234,10 +187,13 @@ def test_popularity_s_chances_are_those_of_its_table(
             head.decay(0.7)
 
 
-@pytest.mark.usefixtures("small_limits")
 @pytest.mark.parametrize("arms", [3, 300])
-def test_disjoint_draws_chances_are_those_of_their_table(arms: int) -> None:
-    policy, candidates = learner("lints", disjoint=True), catalogue(arms, 0, 1)
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_disjoint_draws_chances_are_those_of_their_table(
+    arms: int, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thompson, "TABLE", 0)
+    policy, candidates = learner("lints", disjoint=True, scale=scale), catalogue(arms, 0, 1)
     head = policy.active.head
     assert head is not None
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""What a view's rows become before the head."""
+"""Encode the rows of a view for the head."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +9,7 @@ from scipy.special import expit
 
 from service.bandits.gradients import Layout, factors
 from service.bandits.networks import Network
-from service.bandits.policies.candidates import Design
 from service.bandits.policies.dropout import Dropout
-from service.bandits.posterior.rows import ExactRows, Rows, SingleRows
 from service.definition.features import Array
 
 COLD_SHARE = 2.0
@@ -25,16 +23,6 @@ ROW_SQUARE = 2.0
 """Size of the rows themselves in a head, where many features make them long: a head is as uncertain
 of a row at first as the row is long. Mushroom's 22 categories unscaled: Thompson sampling explored
 twice as long."""
-
-
-MANY = 512
-"""Rows from which on those without a chance are made in single precision alone."""
-
-KEPT = 2**22
-"""Numbers that are kept with the arms, 32 MB: 16,384 arms under two layers of 128."""
-
-BLOCK = 256
-"""Rows at a time: their products stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -103,80 +91,6 @@ class Encoder:
         if gradient:
             phi[:, stop + 1 :] = factors(self.layers, self._net_input(rows), self.gradient_scale)
         return phi
-
-    def rows(self, design: Design, times: Array) -> Rows:  # (b, view.width) -> (b U, m)
-        """phi of the arms of a design in b contexts."""
-        part = design.part
-        if len(times) > 1:
-            rows = part * times[:, None, :]
-            return ExactRows(self(rows.reshape(-1, rows.shape[2])))
-        own = times[0]
-        if len(part) >= MANY and self.cold is None and self.trained is None:
-            return SingleRows(design.single, design.length, own, lambda some: part[some] * own)
-        if len(part) >= MANY and self.cold is not None and self.gradient is None:
-            return self._roughly(design, own)
-        if self.cold is None and self.trained is not None:
-            return ExactRows(self._in_blocks(self.trained, part, own))
-        return ExactRows(self(part * own))
-
-    def _in_blocks(self, net: Network, part: Array, times: Array) -> Array:  # (n, net.width)
-        phi = np.empty((len(part), net.width))
-        for start in range(0, len(part), BLOCK):
-            block = slice(start, start + BLOCK)
-            net(part[block] * times, out=phi[block])
-        return phi
-
-    def _roughly(self, design: Design, times: Array) -> Rows:
-        """Reuses the first layer over the arms' own columns, which is most of the work."""
-        assert self.cold is not None
-        part, (_, fixed, both) = design.part, design.sides
-        nets = [net for net in (self.trained, self.cold) if net is not None]
-        weight, bias = self._first
-        made, shift = self._arm_layer(design), times[fixed] @ weight[fixed] + bias
-        stops = np.cumsum([len(net.layers[0][1]) for net in nets]).tolist()
-        deeper = [replace(net, layers=net.layers[1:]) for net in nets]
-        single = np.empty((len(part), self.features(part.shape[1])), np.float32)
-        phi, hidden, longest = np.empty((BLOCK, single.shape[1])), np.empty((BLOCK, stops[-1])), 0.0
-        phi[:, -1] = 1.0
-        for start in range(0, len(part), BLOCK):
-            block = slice(start, start + BLOCK)
-            rows = part[block] * times
-            own, inner = phi[: len(rows)], hidden[: len(rows)]
-            np.add(made[block], shift, out=inner)
-            if len(both):
-                inner += rows[:, both] @ weight[both]
-            np.maximum(inner, 0.0, out=inner)
-            first, column = 0, 0
-            for net, stop in zip(deeper, stops, strict=True):
-                found = net(inner[:, first:stop], out=own[:, column : column + net.width])
-                if net is deeper[-1]:
-                    found *= COLD_SHARE
-                first, column = stop, column + net.width
-            np.multiply(rows, self.row_scale, out=own[:, column:-1])
-            longest = max(longest, float(np.vecdot(own, own).max()))
-            with np.errstate(over="ignore"):  # what float32 does not hold is too long for it, too
-                single[block] = own
-        return SingleRows(single, longest**0.5, None, lambda some: self(part[some] * times))
-
-    @cached_property
-    def _first(self) -> tuple[Array, Array]:  # (view.width, h), (h,)
-        """The first layers of the trained and the cold net side by side."""
-        assert self.cold is not None
-        weight, bias = self.cold.layers[0]
-        weight = self.cold_scale * weight
-        if self.trained is None:
-            return weight, bias
-        own, own_bias = self.trained.layers[0]
-        return np.hstack([own, weight]), np.concatenate([own_bias, bias])
-
-    def _arm_layer(self, design: Design) -> Array:  # (n, h)
-        """The first layer over the arms' own columns; kept with the arms."""
-        if design.first_layer and design.first_layer[0][0] is self:
-            return design.first_layer[0][1]
-        alone, weight = design.sides[0], self._first[0]
-        made = design.part[:, alone] @ weight[alone]
-        design.first_layer[:] = [(self, made)] if design.whole and made.size <= KEPT else []
-        return made
 
     def _net_input(self, rows: Array) -> Array:
         """Rows as the net of `layers` takes them."""

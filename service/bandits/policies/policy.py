@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.bandits.policies.candidates import Candidates, Design
+from service.bandits.linalg import Index
+from service.bandits.policies.candidates import Candidates, DistinctArms
 from service.bandits.policies.net import Net
 from service.bandits.policies.rules import Scores, win_shares
 from service.bandits.policies.version import Version
-from service.bandits.posterior.rows import ExactRows, Index, Rows
 from service.definition.features import Array
 from service.definition.policies import Training
 
@@ -39,14 +39,14 @@ class Rule(ABC):
     def scores(
         self, version: Version, rows: Array, phi: Array, arms: Sequence[str]
     ) -> Array:  # (n, view.width), (n, m) -> (M, n)
-        """One row a posterior draw; one in all where nothing is drawn."""
+        """Return a row for each posterior draw; one row where nothing is drawn."""
 
     def shares(
-        self, version: Version, rows: Rows, arms: Sequence[str], like: Index
-    ) -> Array | None:  # (b U, m) -> (b, U)
-        """The share of the draws that an arm of each row wins, for each of b contexts, without a
-        table of scores; None: the table is as good. like: (U,) arms that are like each row."""
-        return None
+        self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
+    ) -> Array:  # (b U, view.width), (b U, m) -> (b, U)
+        """Return the share of the draws that an arm of each row wins, in each of b contexts; b is 1
+        unless the rule `batches`. like: (U,) arms that are like each row."""
+        return win_shares(self.scores(version, rows, phi, arms), like)[None]
 
     def batches(self, version: Version) -> bool:
         """Whether `shares` of several contexts at once have the bits of each alone."""
@@ -85,27 +85,23 @@ class Policy:
     def propensities(
         self, version: Version, contexts: Array, candidates: Candidates
     ) -> Array:  # (B, context.width) -> (B, K)
-        """The probability of each candidate in each context, before the floor of epsilon."""
-        design = candidates.design(version.view, self.per_arm)
+        """Return the probability of each candidate in each context, before the floor of epsilon."""
+        arms = candidates.distinct_arms(version.view, self.per_arm)
         times = self._times(version, contexts)
-        size = self._block_size(version, design) if len(times) > 1 else 1
-        if len(times) <= size:
-            shares = self._shares(version, design, times)
-        else:
-            starts = range(0, len(times), size)
-            blocks = [times[start : start + size] for start in starts]
-            shares = np.concatenate([self._shares(version, design, block) for block in blocks])
-        return shares if design.in_order else shares[:, design.of]
+        size = self._block_size(version, arms) if len(times) > 1 else 1
+        blocks = [
+            self._shares(version, arms, times[start : start + size])
+            for start in range(0, len(times), size)
+        ]
+        shares = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+        return shares if arms.in_order else shares[:, arms.of]
 
     def score(self, version: Version, context: Array, candidates: Candidates) -> Scores:
-        """The table of scores of the distinct candidates: what rankings are drawn from."""
-        design = candidates.design(version.view, self.per_arm)
-        return self._table(version, design, version.view.context_part(context))
-
-    def _table(self, version: Version, design: Design, times: Array) -> Scores:
-        rows = design.part * times
-        table = self.rule.scores(version, rows, version.encoder(rows), design.arms)
-        return Scores(table, design.of, design.counts)
+        """Return the scores of the distinct candidates, from which rankings are drawn."""
+        arms = candidates.distinct_arms(version.view, self.per_arm)
+        rows = arms.part * version.view.context_part(context)
+        table = self.rule.scores(version, rows, version.encoder(rows), arms.ids)
+        return Scores(table, arms.of, arms.counts)
 
     def _times(self, version: Version, contexts: Array) -> Array:  # (b, view.width)
         if not version.view.width:
@@ -114,24 +110,15 @@ class Policy:
             return version.view.context_part(contexts[0])[None]
         return version.view.context_part(contexts)
 
-    def _block_size(self, version: Version, design: Design) -> int:
-        """Contexts at a time."""
+    def _block_size(self, version: Version, arms: DistinctArms) -> int:
+        """Choose the number of contexts at a time."""
         if not self.rule.batches(version):
             return 1
-        arms = len(design.part)
-        cells = BLOCK_CELLS // (arms * max(version.columns, 1))
-        return max(1, min(cells, BLOCK_SCORES // (arms * max(self.rule.draws, 1))))
+        count = len(arms.part)
+        cells = BLOCK_CELLS // (count * max(version.columns, 1))
+        return max(1, min(cells, BLOCK_SCORES // (count * max(self.rule.draws, 1))))
 
-    def _shares(self, version: Version, design: Design, times: Array) -> Array:  # (b, U)
-        if self.per_arm:
-            assert len(times) == 1
-            rows: Rows = ExactRows(version.encoder(design.part * times[0]))
-        else:
-            rows = version.encoder.rows(design, times)
-        shares = self.rule.shares(version, rows, design.arms, design.counts)
-        if shares is not None:
-            return shares
-        if len(times) > 1:
-            return np.concatenate([self._shares(version, design, own[None]) for own in times])
-        scores = self._table(version, design, times[0])
-        return win_shares(scores.rows, design.counts)[None]
+    def _shares(self, version: Version, arms: DistinctArms, times: Array) -> Array:  # (b, U)
+        rows = arms.part * times[:, None, :]
+        rows = rows.reshape(len(times) * len(arms.part), rows.shape[2])
+        return self.rule.shares(version, rows, version.encoder(rows), arms.ids, arms.counts)

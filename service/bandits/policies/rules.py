@@ -4,15 +4,14 @@ A rule gives a table of scores, one row a posterior draw (one row in all without
 of rows that an arm wins is its propensity; the arm is drawn from those shares, and they are logged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
+from service.bandits.linalg import Array, Index
 from service.bandits.posterior import win_probabilities
-from service.bandits.posterior.rows import Array, Index, Rows
 from service.bandits.posterior.win_probabilities import TIE as TIE
 
 TINY = 1e-300
@@ -34,7 +33,7 @@ class Scores:
 
 
 def probabilities(scores: Scores) -> Array:  # (K,)
-    """The share of draws that each arm wins; tied arms share a win equally."""
+    """Return the share of draws that each arm wins; tied arms share a win equally."""
     rows, counts = scores.rows, scores.counts
     if counts is None:
         counts = np.bincount(scores.of, minlength=rows.shape[1])
@@ -42,18 +41,18 @@ def probabilities(scores: Scores) -> Array:  # (K,)
 
 
 def win_shares(rows: Array, counts: Index) -> Array:  # (M, U), (U,) -> (U,)
-    """The same by distinct candidates; counts: arms that are like each."""
+    """Return the share of draws that an arm of each distinct candidate wins; counts: arms that are
+    like each."""
     draws, arms = rows.shape
     if draws == 1:
         return np.asarray(highest(rows, counts)[0])
     if arms == 1:
         return np.asarray(np.full((draws, 1), 1.0 / counts[0]).mean(axis=0))
-    which, won = win_probabilities.winners(rows.T)
-    return win_probabilities.shares(won, which, counts, draws)
+    return win_probabilities.shares(win_probabilities.winners(rows), counts, draws)
 
 
 def highest(rows: Array, counts: Index) -> Array:  # (B, U), (U,) -> (B, U)
-    """1 shared by the arms of the largest scores of each row; counts: arms that are like each."""
+    """Share 1 among the arms of the largest scores of each row; counts: arms that are like each."""
     if len(rows) == 1:  # in half the time
         row, shares = rows[0], np.zeros(rows.shape)
         index = row.argmax()
@@ -68,25 +67,8 @@ def highest(rows: Array, counts: Index) -> Array:  # (B, U), (U,) -> (B, U)
     return np.asarray(tied / tied.dot(counts)[:, None])
 
 
-def highest_exactly(
-    scores: npt.NDArray[np.floating],  # (U,)
-    margin: float,
-    rows: Rows,
-    like: Index,
-    exact: Callable[[Array], Array],
-) -> Array | None:  # (U,)
-    """`highest`, where few scores are within a margin of the largest; None: many are.
-    exact: the scores of rows of phi."""
-    open_ = (scores >= scores.max() - margin).nonzero()[0]
-    if len(open_) > len(rows) // 4:
-        return None
-    shares = np.zeros(len(rows))
-    shares[open_] = highest(exact(rows.exact(open_))[None], like[open_])[0]
-    return shares
-
-
 def expect_whole(p: Array) -> Array:  # (..., K)
-    """The same. Raises FloatingPointError where a row does not sum to 1: its scores were none."""
+    """Return p. Raises FloatingPointError where a row does not sum to 1: scores are no numbers."""
     if not abs(p.sum() - p.size // p.shape[-1]) < 1e-6:
         raise FloatingPointError("the probabilities of a decision do not sum to 1")
     return p
@@ -105,7 +87,7 @@ def point_of(seed: int) -> float:
 
 
 def choose(weights: Array, point: float) -> int:
-    """The index that a point of [0, 1) falls to, each taking its share of the weights."""
+    """Return the index that a point of [0, 1) falls to, each taking its share of the weights."""
     total = weights.cumsum()
     index = int(total.searchsorted(point * total[-1], side="right"))
     if index == len(total):  # the product may round up to the end

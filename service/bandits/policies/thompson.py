@@ -1,17 +1,15 @@
-"""Thompson sampling (Agrawal & Goyal 2013): a table of M posterior draws, or who wins them."""
+"""Thompson sampling (Agrawal & Goyal 2013): the scores of M posterior draws, and their wins."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from service.bandits.linalg import Index
 from service.bandits.policies.policy import Rule
 from service.bandits.policies.version import Version
-from service.bandits.posterior import Array, BetaHead, DisjointRidgeHead, RidgeHead
+from service.bandits.posterior import Array, BetaHead, DisjointRidgeHead
 from service.bandits.posterior.gaussian import GaussianHead
-from service.bandits.posterior.rows import ExactRows, Index, Rows
-
-TABLE = 2**17
-"""Scores up to which arms with draws of their own are put into a table: 256 arms at 512 draws."""
+from service.bandits.posterior.win_probabilities import TABLE
 
 
 class ThompsonSampling(Rule):
@@ -34,19 +32,16 @@ class ThompsonSampling(Rule):
         return np.asarray(center + self.scale * (draws - center))
 
     def batches(self, version: Version) -> bool:
-        return isinstance(version.head, RidgeHead) and not version.predicts
+        return isinstance(version.head, GaussianHead) and not version.predicts
 
     def shares(
-        self, version: Version, rows: Rows, arms: Sequence[str], like: Index
-    ) -> Array | None:
-        head, bank = version.head, version.bank
+        self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
+    ) -> Array:
+        head, bank, scale = version.head, version.bank, self.scale
         if isinstance(head, GaussianHead):
-            return head.posterior.win_shares(rows, like, bank, self.scale, version.shift)
-        if version.predicts or self.scale != 1.0:
-            return None
-        if isinstance(head, BetaHead):
+            return head.posterior.win_shares(phi, like, bank, scale, version.shift)
+        if isinstance(head, BetaHead) and scale == 1.0:
             return head.win_shares(arms, bank)[None]
         if isinstance(head, DisjointRidgeHead) and len(arms) * bank.draws > TABLE:
-            assert isinstance(rows, ExactRows)
-            return head.win_shares(rows.phi, arms, bank)[None]
-        return None
+            return head.win_shares(phi, arms, bank, scale)[None]
+        return super().shares(version, rows, phi, arms, like)

@@ -4,18 +4,12 @@ kinds have: x^T mu + alpha sigma_hat sqrt(x^T S x) (Li et al. 2010; Chu et al. 2
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from service.bandits.linalg import Index
 from service.bandits.policies.policy import Rule
-from service.bandits.policies.rules import highest, highest_exactly
+from service.bandits.policies.rules import highest
 from service.bandits.policies.version import Version
 from service.bandits.posterior import Array, Head, RidgeHead
-from service.bandits.posterior.rows import ExactRows, Index, Rows
-
-Reals = npt.NDArray[np.floating]
-
-MANY = 2**21
-"""Multiplications from which on rows are screened in single precision first."""
 
 FIRST_DOUBT, NET_DOUBT = 0.25, 2.0
 """The 1/4 and, with a net, the k of `anytime`."""
@@ -45,35 +39,22 @@ class UpperBound(Rule):
         return isinstance(version.head, RidgeHead) and not version.predicts
 
     def shares(
-        self, version: Version, rows: Rows, arms: Sequence[str], like: Index
-    ) -> Array | None:
+        self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
+    ) -> Array:
         head = version.head
         if not isinstance(head, RidgeHead):
-            return None
-        if len(rows) == len(like) and len(rows) * len(head.b) ** 2 >= MANY:
-            found = self._screened(version, head, rows, like)
-            if found is not None:
-                return found[None]
-        if not isinstance(rows, ExactRows):
-            return None
-        scores = self._of_ridge(version, head, rows.phi, min(len(like), len(head.b)))
+            return super().shares(version, rows, phi, arms, like)
+        scores = self._of_ridge(version, head, phi, min(len(like), len(head.b)))
         return highest(scores.reshape(-1, len(like)), like)
 
     def _of_ridge(self, version: Version, head: RidgeHead, phi: Array, rank: int) -> Array:  # (n,)
-        """Of rows that share a ridge head: widths and means in one product."""
-        scores = self._upper(head, *head.posterior.spread(phi), rank)
-        if version.predicts:
-            scores += version.offset(phi)
-        return scores.astype(float, copy=False)
-
-    def _upper(self, head: RidgeHead, mean: Reals, variance: Reals, rank: int) -> Reals:
-        """mean + alpha width, of the mean's type, the terms of `anytime` in place."""
-        noise = head.posterior.noise
+        """Score rows that share a ridge head: widths and means in one product."""
+        (mean, variance), noise = head.posterior.spread(phi), head.posterior.noise
         if self.alpha is not None:
             width = np.sqrt(variance)
             width *= self.alpha * noise
         else:
-            bonus = np.log1p(variance * (head.n / rank))
+            bonus = np.log1p(variance * (head.n / rank))  # the terms of `anytime`, in place
             if self.net:
                 bonus *= NET_DOUBT
             bonus += FIRST_DOUBT
@@ -81,30 +62,9 @@ class UpperBound(Rule):
             width = np.sqrt(bonus, out=bonus)
             width *= noise
         width += mean
+        if version.predicts:
+            width += version.offset(phi)
         return np.asarray(width)
-
-    def _screened(
-        self, version: Version, head: RidgeHead, rows: Rows, like: Index
-    ) -> Array | None:  # (U,)
-        """Screens in single precision; None if too many rows stay."""
-        posterior, shift = head.posterior, version.shift
-        found = posterior.spread_roughly(rows, shift)
-        if found is None:
-            return None
-        rank, mean, variance = min(len(rows), len(head.b)), found.mean, found.variance
-        scores = self._upper(head, mean, variance, rank)
-        if self.alpha is not None:
-            steepest = self.alpha
-        else:  # of s sqrt(1/4 + k log(1 + r s^2)), k <= 2
-            steepest = 8.0 + float(np.sqrt(2 * np.log1p(head.n * float(variance.max()))))
-        doubt = found.error * (1.0 + posterior.noise * steepest)
-        doubt += 1e-6 * float(np.abs(scores).max() + np.abs(mean).max())
-
-        def exact(phi: Array) -> Array:
-            found = self._upper(head, *posterior.spread(phi), rank)
-            return np.asarray(found if shift is None else found + phi @ shift, float)
-
-        return highest_exactly(scores, 2 * doubt, rows, like, exact)
 
     def bound(
         self, head: Head, phi: Array, mean: Array, width: Array, arms: Sequence[str]

@@ -30,23 +30,25 @@ from scipy.special import ndtri
 
 from service.bandits.linalg import Array as Array
 from service.bandits.linalg import Index
+from service.bandits.posterior.win_probabilities import Weights
 
 Stored = npt.NDArray[Any]
 """An array of a snapshot."""
 Meta = dict[str, Any]
 """What a snapshot says beside its arrays, as JSON."""
+Places = npt.NDArray[np.uint16]
+"""Draws, by arm and rank."""
 
 NOISE_SHAPE, NOISE_RATE = 1.0, 0.01
 """a0 and b0 of the noise. Weak, so that worlds of rare clicks (variance 0.01) are learned as fast
 as those of even ones: the prior weighs as much as two rewards."""
 
 KEPT_DRAWS = 2**22
-"""Scores and weights of draws that are kept, 32 MB."""
+"""Numbers of draws that a head keeps, 32 MB."""
 
 KEPT_PLACES = 2**24
 """Draws kept for arms, 32 MB: 32,768 arms at 512 draws. Ids of arms outside the catalogue are the
 callers' to choose, without end."""
-
 
 REMOVABLE = 1e10
 """Squared length of a row, in units of lambda, up to which it is taken out of A again: rounding
@@ -107,42 +109,39 @@ class Bank:
         self._places = np.empty((1, draws), np.uint16)
         self._limit = KEPT_PLACES // draws
         self._matrix: Array | None = None
-        self._lengths: Array | None = None
+        self._offset: Weights | None = None
 
     @cached_property
     def quantiles(self) -> Array:  # (M,) rising
         normals = ndtri(self.uniforms)
         return np.asarray(normals / normals.std())
 
-    def _order(self, name: str) -> Index:
+    def _order(self, name: str) -> Index:  # (M,)
         digest = hashlib.blake2b(f"{self._key}\0{name}".encode(), digest_size=16).digest()
         generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "big")))
         return generator.permutation(self.draws)
 
-    def columns(self, names: Sequence[str]) -> Array:  # (M, len(names))
+    def columns(self, names: Sequence[str]) -> Array:  # (M, n)
         return self.spread(names, np.broadcast_to(self.quantiles, (len(names), self.draws)))
 
     def spread(self, names: Sequence[str], rising: Array) -> Array:  # (n, M) -> (M, n)
-        """What a name has in each draw. rising: a row each, by rank; the table lies by name."""
+        """Put the values of each name, which rise by rank, at the draws that have these ranks."""
         places = self.places(names)
         table = np.empty(places.shape)
         np.put_along_axis(table, places.astype(np.intp), rising, axis=1)
         return table.T
 
-    def places(self, names: Sequence[str]) -> npt.NDArray[np.uint16]:  # (n, M)
-        """The draw in which each name has its r-th smallest."""
+    def places(self, names: Sequence[str]) -> Places:  # (n, M)
+        """Return the draw in which each name has its r-th smallest value."""
         if len(names) >= self._limit:
             return np.array([self._place(name) for name in names])
         rows = self._rows.of(names)
         if not rows.all():
             self._add(names)
             rows = self._rows.of(names)
-        first = int(rows[0]) if len(rows) else 0
-        if np.array_equal(rows, np.arange(first, first + len(rows))):  # a copy takes milliseconds
-            return self._places[first : first + len(rows)]
         return self._places[rows]
 
-    def _place(self, name: str) -> npt.NDArray[np.uint16]:  # (M,)
+    def _place(self, name: str) -> Places:  # (M,)
         return self._order(name).argsort().astype(np.uint16)
 
     def _add(self, names: Sequence[str]) -> None:
@@ -163,22 +162,19 @@ class Bank:
             self._places[row] = self._place(name)
 
     def matrix(self, width: int) -> Array:  # (M, width)
-        """Columns "0", "1", ..., one a dimension of a shared head."""
+        """Columns "0", "1", ..., one for each dimension of a shared head."""
         if self._matrix is None or self._matrix.shape[1] != width:
             names = [str(index) for index in range(width)]
             self._matrix = np.stack([self.quantiles[self._order(name)] for name in names], axis=1)
-            self._lengths = None
+            self._offset = None
         return self._matrix
 
-    def lengths(self, width: int) -> Array:  # (M,)
-        """Of the rows of the matrix."""
-        rows = self.matrix(width)
-        if self._lengths is None:
-            self._lengths = np.sqrt(np.vecdot(rows, rows))
-        return self._lengths
-
-    def uniform(self, name: str) -> Array:  # (M,) in (0, 1)
-        return self.uniforms[self._order(name)]
+    def offset_matrix(self, width: int) -> Weights:  # (M, width + 1)
+        """The matrix with a column of ones after it, for rows with an offset."""
+        normals = self.matrix(width)
+        if self._offset is None:
+            self._offset = Weights.of(np.hstack([normals, np.ones((self.draws, 1))]))
+        return self._offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.bandits.linalg import inverse_root, spectrum
-from service.bandits.posterior import win_probabilities
+from service.bandits.linalg import Index, inverse_root, spectrum
 from service.bandits.posterior.base import (
     Array,
     Bank,
@@ -17,7 +16,7 @@ from service.bandits.posterior.base import (
     unpack_names,
 )
 from service.bandits.posterior.ridge import learned_noise
-from service.bandits.posterior.rows import Index
+from service.bandits.posterior.win_probabilities import independent
 
 COMMON_NOISE = 4.0
 """Settlements that the noise common to all arms weighs in each arm's own: an arm's own alone would
@@ -150,17 +149,20 @@ class DisjointRidgeHead:
         return np.asarray(noise * np.sqrt(np.einsum("ni,ni->n", half, half)))
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
-        """x^T mu + s z with one z a draw and arm: the arms' weights are independent."""
+        """Draw x^T mu + s z with one z a draw and arm: the arms' weights are independent."""
         return self.mean(phi, arms) + self.width(phi, arms) * bank.columns(arms)
 
-    def win_shares(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:  # (n, m) -> (n,)
-        """Of the draws."""
-        mean, width = self.mean(phi, arms)[:, None], self.width(phi, arms)[:, None]
+    def win_shares(
+        self, phi: Array, arms: Sequence[str], bank: Bank, scale: float
+    ) -> Array:  # (n, m) -> (n,)
+        """Return the shares of the draws that each arm wins. scale: draws lie so many times as far
+        from the mean."""
+        mean, width = self.mean(phi, arms)[:, None], scale * self.width(phi, arms)[:, None]
 
         def value(active: Index, start: int, stop: int) -> Array:
             return mean[active] + width[active] * bank.quantiles[start:stop]
 
-        return win_probabilities.independent(bank.places(arms), value)
+        return independent(bank.places(arms), value)
 
     def health(self) -> HeadHealth:
         """Return the smallest eigenvalue of all arms that have rewards, and the largest of their

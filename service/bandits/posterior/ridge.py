@@ -8,7 +8,6 @@ from scipy.linalg import lapack
 
 from service.bandits.linalg import inverse_root
 from service.bandits.posterior.base import (
-    KEPT_DRAWS,
     NOISE_RATE,
     NOISE_SHAPE,
     Array,
@@ -111,17 +110,13 @@ class RidgeHead(GaussianHead):
         return phi @ self.posterior.mean
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
-        """phi^T w with w = mu + sigma R^T z, z a row of the bank. Few rows: R phi first; many: the
-        weights w, which then serve until the head changes. The table lies by arm."""
+        """Draw phi^T w with w = mu + sigma R^T z, z a row of the bank. Few rows: R phi first; many:
+        the weights w, which then serve until the head changes."""
         posterior = self.posterior
-        if len(phi) * USES >= bank.draws and len(self.b) * bank.draws <= KEPT_DRAWS:
-            by_arm = phi.dot(posterior.weights(bank))
-        else:
-            half = phi.dot(posterior.root.T)
-            by_arm = half.dot(bank.matrix(len(self.b)).T)
-            by_arm *= posterior.noise
-            by_arm += phi.dot(posterior.mean)[:, None]
-        return np.asarray(by_arm.T)
+        if len(phi) * USES >= bank.draws:
+            return np.asarray(posterior.weights(bank).exact @ phi.T)
+        half = posterior.noise * phi.dot(posterior.root.T)
+        return np.asarray(bank.matrix(len(self.b)) @ half.T + phi.dot(posterior.mean))
 
     def directions(self, bank: Bank, draws: Sequence[int], away: float) -> Array:  # (m, 1 + draws)
         """The mean, and these draws of the weights `away` times as far from it."""
