@@ -1,8 +1,8 @@
 """An index of a catalogue's arms for maximum-inner-product search: an exact scan of few arms, an
-inverted file (faiss) over many."""
+inverted file (faiss) over many, with an exact scan of the arms that changed since it was built."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from random import Random
 from threading import Thread
@@ -18,17 +18,11 @@ logger = logging.getLogger(__name__)
 SCANNED = 20_000
 """A catalogue of so many arms is scanned: a millisecond for nine vectors of 32 columns."""
 
+CHANGED = 5_000
+"""Arms that change before the file is built again; a search scans them."""
+
 CHUNK = 8_192
 """Arms that one step of a load, a scan or a build covers, between which other threads can run."""
-
-CAUGHT_UP = 64
-"""Arms that one search brings up to date in a new index, in 1.6 ms of 1,000,000."""
-
-REPLACED = 0.25
-"""Share of the arms that may change before the index is rebuilt around new centers."""
-
-OVERLONG = 0.05
-"""Share of the arms that may be longer than all those that the index was built from."""
 
 TRAINED, ROUNDS = 40, 5
 """Arms per list from which k-means finds the centers, and its rounds."""
@@ -37,9 +31,6 @@ PROBED = 30
 """Lists that a search probes for each vector, at least. Of 1,000,000 arms of 2,000 kinds in 4,000
 lists it finds 0.984 of what an exact search finds, in 0.8 ms for nine vectors; of 100,000 arms that
 lie nowhere near another, 0.54."""
-
-HASHTABLE = 2
-"""`faiss.DirectMap.Hashtable`, which faiss's stubs leave out: vectors are removed by number."""
 
 BLOCKS = 16
 """Blocks of scores per wanted one, whose maxima bound the search for the largest."""
@@ -73,69 +64,51 @@ class _Products:
 class _InvertedFile:
     """Numbered vectors in faiss lists around k-means centers.
 
-    A vector v lies in the list of the center nearest to (v, sqrt(c^2 - |v|^2)): among vectors of
-    one length the nearest have the largest inner product (Bachrach et al. 2014). For an overlong
-    vector, longer than c, no list is the right one: a search has to look at each of these.
+    A vector v lies in the list of the center nearest to (v, sqrt(c^2 - |v|^2)), c the length of the
+    longest: among vectors of one length the nearest have the largest inner product (Bachrach et al.
+    2014).
     """
 
     def __init__(self, vectors: Single) -> None:  # (width, n)
         import faiss  # an extra, which only large catalogues need
 
-        self._faiss = faiss
         faiss.omp_set_num_threads(1)  # of this thread
+        self._faiss = faiss
         width, count = vectors.shape
-        self._square = float(_squares(vectors).max())
+        squares = np.vecdot(vectors.T, vectors.T)
+        self._length = float(np.sqrt(squares.max()))
+        rest = np.sqrt(np.maximum(squares.max() - squares, 0.0))
         lists = int(np.clip(4 * np.sqrt(count), 16, 4_096))
         center_index = faiss.IndexFlatL2(width + 1)
         self._file = faiss.IndexIVFFlat(center_index, width + 1, lists, faiss.METRIC_INNER_PRODUCT)
-        self._file.set_direct_map_type(HASHTABLE)
         training = self._file.cp
         training.niter, training.seed, training.spherical = ROUNDS, 1, False
         training.min_points_per_centroid, training.max_points_per_centroid = 1, TRAINED
         sample = np.random.default_rng(1).permutation(count)[: TRAINED * lists]
-        self._file.train(self._lengthened(vectors[:, sample]))
+        self._file.train(np.vstack([vectors[:, sample], rest[sample]]).T.copy())
         self._file.nprobe = max(PROBED, round(SCANNED / 9 / count * lists))
-        self.overlong: set[int] = set()
-        self.replaced = 0
         for start in range(0, count, CHUNK):
-            stop = min(start + CHUNK, count)
-            self._add(np.arange(start, stop), vectors[:, start:stop])
-
-    def _lengthened(self, vectors: Single) -> Single:  # (width, n) -> (n, width + 1)
-        left = self._square - _squares(vectors)
-        return np.vstack([vectors, np.sqrt(np.maximum(left, 0.0))]).T.copy()
-
-    def _add(self, numbers: Index, vectors: Single) -> None:
-        self.overlong.update(numbers[_squares(vectors) > self._square].tolist())
-        self._file.add_with_ids(self._lengthened(vectors), numbers)
-
-    def replace(self, removed: Iterable[int], numbers: Index, vectors: Single) -> None:
-        """Remove numbers, those unknown too, and add others."""
-        self.overlong.difference_update(removed)
-        old = np.array([*removed], np.int64)
-        self._file.remove_ids(self._faiss.IDSelectorArray(len(old), self._faiss.swig_ptr(old)))
-        self._add(numbers, vectors)
-        self.replaced += len(numbers)
+            some = slice(start, start + CHUNK)
+            self._file.add(np.vstack([vectors[:, some], rest[some]]).T.copy())
 
     def search(self, queries: Single, count: int) -> Index:  # (q, width) -> (n,)
-        """Numbers among the `count` best for a query in the lists probed for it."""
+        """Return numbers among the `count` best for a query in the lists probed for it."""
         self._faiss.omp_set_num_threads(1)
         # On the sphere of the vectors: from near its middle all centers would be as far.
         lengths = np.sqrt(np.vecdot(queries, queries))
-        scale = np.sqrt(self._square) / np.maximum(lengths, 1e-30)
         scaled = np.zeros((len(queries), queries.shape[1] + 1), np.float32)
-        scaled[:, :-1] = queries * scale[:, None]
+        scaled[:, :-1] = queries * (self._length / np.maximum(lengths, 1e-30))[:, None]
         _, found = self._file.search(scaled, count)
         numbers = np.unique(found).astype(np.intp)
-        return numbers[numbers >= 0]  # -1 stands where the lists hold fewer
+        return numbers[numbers >= 0]  # -1 where the lists hold fewer
 
 
 class ArmIndex:
     """The arms of one catalogue as one view's vectors, numbered without a gap: when an arm goes,
     the last takes its number. One thread changes it; `scan` and the build may run in others.
 
-    A thread may see an arm that changes at that moment as neither old nor new. A build repeats
-    what changed meanwhile; a scan may return such an arm, or miss it.
+    A thread may see an arm that changes at that moment as neither old nor new: a scan may return
+    such an arm, or miss it.
     """
 
     def __init__(self, view: View, *, scanned: int = SCANNED) -> None:
@@ -145,9 +118,11 @@ class ArmIndex:
         self._number_of: dict[str, int] = {}
         self._vectors: Single = np.empty((self._products.width, 0), np.float32)
         self._file: _InvertedFile | None = None
-        self._next: _InvertedFile | None = None
+        self._changed: set[int] = set()  # numbers that changed since `_file` was begun
+        self._beside: tuple[Index, Single] | None = None  # these numbers and their vectors
         self._build: Thread | None = None
-        self._changed: set[int] = set()  # numbers that `_next` does not hold as they are
+        self._built: _InvertedFile | None = None
+        self._changed_since: set[int] = set()  # numbers that changed since `_build` began
         self._failed = False
 
     def __len__(self) -> int:
@@ -176,9 +151,10 @@ class ArmIndex:
             self._vectors[:, numbers] = self._products.vectors(arms)
             changed.update(numbers)
         if self._file is not None:
-            self._bring(self._file, changed)
-        if self._build is not None:
             self._changed |= changed
+            self._beside = None
+        if self._build is not None:
+            self._changed_since |= changed
 
     def _number(self, arm: str) -> int:
         number = self._number_of.setdefault(arm, len(self._ids))
@@ -194,7 +170,7 @@ class ArmIndex:
             self._vectors = wide
 
     def _remove(self, arm: str) -> set[int]:
-        """The numbers that change."""
+        """Remove an arm. Return the numbers that change."""
         number, last = self._number_of.pop(arm, None), len(self._ids) - 1
         if number is None:
             return set()
@@ -203,11 +179,6 @@ class ArmIndex:
             self._ids[number], self._number_of[moved] = moved, number
             self._vectors[:, number] = self._vectors[:, last]
         return {number, last}
-
-    def _bring(self, file: _InvertedFile, changed: set[int]) -> None:
-        """Bring a file up to date with these numbers."""
-        present = np.array([number for number in changed if number < len(self._ids)], np.int64)
-        file.replace(changed, present, self._vectors[:, present])
 
     # -- the inverted file ---------------------------------------------------------------------
 
@@ -223,17 +194,14 @@ class ArmIndex:
 
     @property
     def stale(self) -> bool:
-        """The file should be built, or built anew."""
-        count, file = len(self._ids), self._file
-        if self._failed or self._build is not None or count <= self._scanned:
+        """The file should be built, or built again."""
+        if self._failed or self._build is not None or len(self._ids) <= self._scanned:
             return False
-        if file is None or file.replaced > max(REPLACED * count, self._scanned):
-            return True
-        return len(file.overlong) > max(OVERLONG * count, self._scanned // 4)
+        return self._file is None or len(self._changed) > CHANGED
 
     def build_aside(self) -> Thread:
         """Build a file in a thread; `settle` starts to serve from it."""
-        self._changed = set()
+        self._changed_since = set()
         vectors = self._vectors[:, : len(self._ids)]
         self._build = thread = Thread(target=self._build_file, args=(vectors,), daemon=True)
         thread.start()
@@ -241,7 +209,7 @@ class ArmIndex:
 
     def _build_file(self, vectors: Single) -> None:
         try:
-            self._next = _InvertedFile(vectors)
+            self._built = _InvertedFile(vectors)
         except Exception as fault:
             self._failed, self._build = True, None
             if isinstance(fault, ImportError):
@@ -251,35 +219,39 @@ class ArmIndex:
                 logger.exception("no index could be built over %d arms", len(self))
 
     def settle(self) -> None:
-        """Repeat in a new file some of what changed during its build; serve from it after all."""
-        if self._next is None:
-            return
-        some = {self._changed.pop() for _ in range(min(CAUGHT_UP, len(self._changed)))}
-        self._bring(self._next, some)
-        if not self._changed:
-            self._file, self._next, self._build = self._next, None, None
-            self._file.replaced = 0
+        """Serve from a new file once it is built."""
+        if self._built is not None:
+            self._file, self._changed = self._built, self._changed_since
+            self._built = self._build = self._beside = None
 
     # -- search --------------------------------------------------------------------------------
 
     def search(self, weights: Array, count: int, uniform: int, seed: int) -> list[str]:
-        """Ids, in the order of their numbers: the `count` best for each column of the weights,
-        (view.width, q), with the context's part in them, and `uniform` drawn by the seed."""
+        """Return ids, in the order of their numbers: the `count` best for each column of the
+        weights, (view.width, q), with the context's part in them, and `uniform` drawn by the
+        seed."""
         return self.ids(self.nearest(weights, count), uniform, seed)
 
     def nearest(self, weights: Array, count: int) -> Index:
-        """Numbers of the `count` best for each column."""
+        """Return the numbers of the `count` best for each column."""
         if self._file is None:
             return self.scan(weights, count)
         queries = self._products.queries(weights)
-        numbers = self._file.search(queries, count)
-        if not self._file.overlong:
-            return numbers
-        numbers = np.union1d(numbers, [*self._file.overlong]).astype(np.intp)
-        return numbers[_best(queries @ self._vectors[:, numbers], count)]
+        if not self._changed:
+            return self._file.search(queries, count)
+        if self._beside is None:
+            changed = sorted(number for number in self._changed if number < len(self._ids))
+            self._beside = np.array(changed, np.intp), self._vectors[:, changed]
+        beside, vectors = self._beside
+        best = beside[_best(queries @ vectors, count)]
+        # Twice as many of the file, since some of its best may have changed.
+        found = self._file.search(queries, 2 * count).tolist()
+        same = np.array([number for number in found if number not in self._changed], np.intp)
+        numbers = np.union1d(best, same)
+        return np.asarray(numbers[_best(queries @ self._vectors[:, numbers], count)])
 
     def scan(self, weights: Array, count: int) -> Index:
-        """The same by comparing every arm, in any thread."""
+        """Compare every arm, in any thread."""
         queries, vectors = self._products.queries(weights), self._vectors[:, : len(self._ids)]
         starts = range(0, vectors.shape[1], CHUNK)
         chunks = [vectors[:, start : start + CHUNK] for start in starts]
@@ -288,7 +260,8 @@ class ArmIndex:
         return numbers[_best(queries @ vectors[:, numbers], count)] if len(bests) > 1 else numbers
 
     def ids(self, numbers: Index, uniform: int, seed: int) -> list[str]:
-        """Ids of numbers that are still taken, and of others drawn by the seed, in order."""
+        """Return the ids of numbers that are still taken, and of others drawn by the seed, in
+        order."""
         random, count = Random(seed), len(self._ids)
         drawn = set[int]()
         while len(drawn) < min(uniform, count):
@@ -298,7 +271,7 @@ class ArmIndex:
 
 
 def _best(scores: Single, count: int) -> Index:  # (q, n)
-    """Columns with one of the `count` largest of a row, rising."""
+    """Return the columns with one of the `count` largest of a row, rising."""
     blocks = BLOCKS * count
     apart = scores.shape[1] // blocks
     if apart < 2:
@@ -316,7 +289,3 @@ def _largest(scores: Single, count: int) -> Index:
         return np.arange(scores.shape[1])
     largest = np.argpartition(scores, -count, axis=1)[:, -count:]
     return np.unique(largest)
-
-
-def _squares(vectors: Single) -> Single:  # (width, n)
-    return np.asarray(np.vecdot(vectors.T, vectors.T))

@@ -34,12 +34,12 @@ class _Catalogue:
         self.index = ArmIndex(view)
 
     def can_follow(self, state: State, learner: Learner) -> bool:
-        """The state still has every change that the index lacks."""
+        """Whether the state still has every change that the index lacks."""
         same = self._rows is state.rows and self._view is learner.view
         return same and self._followed >= state.changes - len(state.changed)
 
     def follow(self, state: State) -> bool:
-        """Apply some changes; whether the index holds the present catalogue."""
+        """Apply some changes. Return whether the index holds the present catalogue."""
         if behind := state.changes - self._followed:
             start = len(state.changed) - behind
             arms = state.changed[start : start + SLICE]
@@ -66,7 +66,7 @@ class Retrieval:
     def fast_candidates(
         self, state: State, learner: Learner, context: Array, seed: int
     ) -> Candidates:
-        """The candidates of a decision; none, where a search takes long."""
+        """Find the candidates of a decision; none, where a search takes long."""
         catalogue = self._catalogues.get((state.name, learner.name))
         if (
             catalogue is None
@@ -79,7 +79,7 @@ class Retrieval:
         return _candidates(state, ids)
 
     def shortlist(self, state: State, learner: Learner) -> Shortlist:
-        """How the last search found its candidates."""
+        """Say how the last search found its candidates."""
         index = self._catalogues[state.name, learner.name].index
         return Shortlist(
             policy=learner.name,
@@ -93,8 +93,8 @@ class Retrieval:
     async def candidates(
         self, state: State, learner: Learner, context: Array, seed: int
     ) -> Candidates:
-        """The candidates of a decision, once the index has the catalogue and all its changes. A
-        search that compares many arms runs in a thread."""
+        """Find the candidates of a decision, once the index has the catalogue and all its changes.
+        A search that compares many arms runs in a thread."""
         catalogue = await self._load(state, learner)
         while not catalogue.follow(state):
             await asyncio.sleep(0)
@@ -134,6 +134,6 @@ def _query(learner: Learner, context: Array, seed: int) -> tuple[Array, int]:
 
 
 def _candidates(state: State, ids: list[str]) -> Candidates:
-    """Without what is known of the rest of the catalogue: deriving that would take seconds."""
+    """Select arms without deriving anything of the whole catalogue, which would take seconds."""
     rows = [state.rows[arm] for arm in ids]
     return Candidates(tuple(ids), np.array(rows).reshape(len(rows), state.schema.arm.width))

@@ -106,7 +106,7 @@ class GradientHead:
         self._ridge_head.distrust(factor)
 
     def health(self) -> HeadHealth:
-        """Report the eigenvalues of Z over the directions of the rewards; all others keep lambda."""
+        """Report the eigenvalues of Z over the directions of the rewards; others keep lambda."""
         smallest, largest = self._covariance.spectrum()
         last = self._ridge_head.health()
         return HeadHealth(smallest, largest / smallest, last.effective_count, last.noise)
