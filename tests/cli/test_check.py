@@ -144,7 +144,6 @@ def test_a_file_that_is_not_toml_is_named_with_the_line(text: str, line: int) ->
             'kind = "lints"',
             'kind = "neural_ucb"\nepsilon = 0.1\nform = "full"\n'
             "[features.context.age]\ntype = 'numeric'\nscale = 10",
-            20,
             "policies.main.form",
             "the first 2,048 distinct rows, and any number may come",
         ),
