@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from service.clock import SYSTEM, Clock
 from service.definition.experiment import load_definition
 from service.errors import ConfigurationError, Conflict, Invalid, StoreUnavailable
 from service.evaluation.running import Evaluations
-from service.http.connection import limits_of
-from service.http.connections import Connections
-from service.http.load_shedding import LoadShedding
+from service.http.protocol import connection_limit
 from service.http.services import Services
 from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
@@ -123,9 +122,9 @@ def assemble(
     """The parts over an open store. Raises ConfigurationError for a file of keys that cannot be
     read."""
     telemetry, sealer = Telemetry(clock), TokenSealer(secrets, rng)
-    connections = Connections(
-        limits_of(settings), settings.trusted_proxies, telemetry, clock.monotonic
-    )
+    connections, max_connections = set[Any](), connection_limit(settings)
+    telemetry.connections.set_function(connections.__len__)
+    telemetry.max_connections.set(max_connections)
     gate = CommitGate(connections)
     witness = Witness(witness_of(settings.store, settings.witness))
     journal = Journal(store, settings, telemetry, gate, LogClock(clock), witness, rng)
@@ -154,7 +153,7 @@ def assemble(
             keys=settings.keys is not None,
         ),
         connections,
-        LoadShedding(telemetry, gate),
+        max_connections,
         Addresses(settings.trusted_proxies),
         history,
         Overview(journal, store, telemetry, history, clock),

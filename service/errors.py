@@ -16,6 +16,7 @@ ForageError
 |  |- PreconditionFailed 412    another revision than If-Match named
 |  |- TooLarge          413     more bytes than the key may send
 |  |- TooManyRequests   429     more than the rate of the key
+|  |- Overloaded        503     too many requests are under way
 |  `- Overdue           504     its caller has stopped waiting: nothing was done
 |- StoreError                   the log or the snapshots
 |  |- StoreUnavailable          try again: nothing was acknowledged
@@ -149,6 +150,15 @@ class TooManyRequests(Refused):
     def __init__(self, detail: str, retry_after_s: int) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
+
+
+class Overloaded(Refused):
+    status = 503
+    slug = "overloaded"
+    title = "The service is overloaded"
+
+    def __init__(self) -> None:
+        super().__init__("nothing was changed: try again")
 
 
 class Overdue(Refused):

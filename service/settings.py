@@ -132,17 +132,21 @@ class Settings(BaseSettings):
     )
     max_connections: PositiveInt | None = Field(
         None,
-        description="Connections at a time. Left out: 4,096, or what the limit of open files "
-        "leaves room for.",
+        description="Open connections. Left out: 4,096, or fewer where the limit of open files is "
+        "low.",
+    )
+    max_pending: PositiveInt = Field(
+        512,
+        description="Decisions under way beyond which further ones are refused (503). Rewards: "
+        "twice as many.",
     )
     trusted_proxies: Annotated[list[IpNetwork], NoDecode, commas(network_of)] = Field(
         [],
         description="Networks of proxies in front of the service, comma-separated: 10.0.0.0/8,::1. "
-        "Their X-Forwarded-For or Forwarded says whose request it is, and one of them may have all "
-        "connections, where another address has half of them at most.",
+        "Their X-Forwarded-For or Forwarded names the client.",
     )
     max_head_bytes: PositiveInt = Field(
-        16_384, description="Of the line and the headers of a request."
+        16_384, description="Bytes of the request line and headers, and of trailers."
     )
     max_body_bytes: PositiveInt = 1_048_576
     max_artifact_bytes: PositiveInt = Field(

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from starlette.types import Scope
 
-from service.http.admission import AT_THE_DOOR, expect_short
+from service.http.admission import BASE_COST, expect_short
 from service.http.problems import MEDIA_TYPE
 from service.http.scope import PROBES, declared_length, headers_of
 from service.security.access import Access, Caller
@@ -100,7 +100,7 @@ class Authentication:
         grant = self._access.admit(headers, needed)
         caller = Caller(grant, self._addresses.of(peer[0] if peer else None, headers))
         expect_short(caller, declared_length(scope))
-        self._access.charge(caller, AT_THE_DOOR)
+        self._access.charge(caller, BASE_COST)
         return caller
 
 

@@ -10,7 +10,7 @@ from service.http.services import Services
 from service.security.access import Caller
 from service.security.profile import cost
 
-AT_THE_DOOR = 1
+BASE_COST = 1
 """The cost of every request before its body is read."""
 
 
@@ -53,8 +53,8 @@ def admit_batch(
     if caller is None:
         return
     services.access.expect_batch(caller, len(questions))
-    whole = sum(AT_THE_DOOR if each is None else _cost(services, each) for each in questions)
-    services.access.charge(caller, whole, AT_THE_DOOR)
+    whole = sum(BASE_COST if each is None else _cost(services, each) for each in questions)
+    services.access.charge(caller, whole, BASE_COST)
 
 
 def _cost(services: Services, question: SelectRequest) -> int:

@@ -23,7 +23,6 @@ from service.http.access import Authentication
 from service.http.beacon import Beacon
 from service.http.decisions import DecisionRoutes
 from service.http.middleware import RequestMiddleware
-from service.http.pacing import Pacing, PacingMiddleware
 from service.http.services import Services
 
 DESCRIPTION = """Ask `POST /select` which arm to show, tell `POST /reward` what came of it.
@@ -42,21 +41,17 @@ class Application(FastAPI):
         await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """From the inside out: what stands nearer to the socket comes later."""
+        """Build the stack, innermost first."""
         services: Services = self.state.services
-        settings, pacing = services.settings, Pacing(services.clock.monotonic)
-        app: ASGIApp = PacingMiddleware(super().build_middleware_stack(), pacing)
-        app = DecisionRoutes(app, services, pacing)
+        app: ASGIApp = DecisionRoutes(super().build_middleware_stack(), services)
         app = RequestMiddleware(
             app,
             services.telemetry,
             Authentication(services.access, services.hosts, services.addresses),
-            pacing,
-            services.shedding,
-            body_bytes=settings.max_body_bytes,
-            artifact_bytes=settings.max_artifact_bytes,
+            services.gate,
+            services.settings,
         )
-        return cors.allowing(settings.cors_origins, Beacon(app, services.hosts))
+        return cors.allowing(services.settings.cors_origins, Beacon(app, services.hosts))
 
 
 @cache

@@ -20,16 +20,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.definition.select_request import SelectRequest
 from service.errors import Invalid, Overdue, Refused, StoreUnavailable
 from service.http import codec
-from service.http.admission import AT_THE_DOOR, admit_batch, admit_one_of_batch, admit_question
-from service.http.pacing import Pacing
+from service.http.admission import BASE_COST, admit_batch, admit_one_of_batch, admit_question
 from service.http.problems import answer_to, problem_of
 from service.http.scope import CALLER, headers_of
 from service.http.services import Services
 from service.http.writing import encode_in_slices
 from service.security.access import Caller, Grant
 
-LONG_BYTES: Final = 16_384
-"""A longer body takes its turn with the requests of the framework."""
 KEY_CHARACTERS: Final = 256
 TIMEOUT: Final = b"x-envoy-expected-rq-timeout-ms"
 """As proxies send it: how long the caller waits from here on."""
@@ -72,8 +69,8 @@ class Route(NamedTuple):
 class DecisionRoutes:
     """ASGI application for these routes, in front of the one for the others."""
 
-    def __init__(self, app: ASGIApp, services: Services, pacing: Pacing) -> None:
-        self._app, self._services, self._pacing = app, services, pacing
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app, self._services = app, services
         self._routes = {
             route.path: route
             for route in (
@@ -97,9 +94,13 @@ class DecisionRoutes:
             return
         start, came = perf_counter(), asyncio.get_running_loop().time()
         scope["route"] = route
-        self._gate.enter()
         try:
-            content = await route.handle(await self._request(scope, receive, came))
+            request = await self._request(scope, receive, came)
+            self._gate.enter()  # not before: a slow body is no load
+            try:
+                content = await route.handle(request)
+            finally:
+                self._gate.leave()
         except Exception as fault:
             await answer_to(fault)(scope, receive, send)
         else:
@@ -115,7 +116,6 @@ class DecisionRoutes:
             )
             await send({"type": "http.response.body", "body": content})
         finally:
-            self._gate.leave()
             if route.stage is not None:
                 self._stages[route.stage].observe(perf_counter() - start)
 
@@ -123,8 +123,6 @@ class DecisionRoutes:
         """came: at what time of the event loop. Raises Overdue."""
         body = await _body(receive)
         caller: Caller | None = scope.get(CALLER)
-        if len(body) > LONG_BYTES or scope["path"].endswith("/batch"):
-            await self._pacing.start(caller.grant.id if caller else "")
         headers = headers_of(scope)
         deadline = came + _timeout_seconds(headers)
         if asyncio.get_running_loop().time() >= deadline:
@@ -136,7 +134,7 @@ class DecisionRoutes:
         question = body.question(_idempotency_key(request), request.caller_name)
         if request.deadline < inf:
             question = structs.replace(question, deadline=request.deadline)
-        question = admit_question(self._services, request.caller, question, AT_THE_DOOR)
+        question = admit_question(self._services, request.caller, question, BASE_COST)
         return codec.write_answer(await self._services.batcher.select(question))
 
     async def _reward(self, request: Request) -> bytes:

@@ -1,30 +1,31 @@
-"""What every request needs, whatever its route: an id, a bound on its body, a judged caller, a
-count."""
+"""Middleware of every route: request id, overload, bound on the body, authentication, counts."""
 
 import logging
 import re
+from math import inf
 from time import perf_counter
 from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import Refused
+from service.errors import Overloaded, Refused
 from service.http import request_id
 from service.http.access import Authentication
-from service.http.load_shedding import LoadShedding, refuse
-from service.http.pacing import Pacing
 from service.http.problems import REFUSALS, problem, refusal, respond
 from service.http.scope import CALLER, PROBES, declared_length
+from service.log.commit_gate import CommitGate
 from service.observability.logs import REQUEST_ID
 from service.observability.telemetry import Telemetry
+from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 VERSIONS: Final = re.compile(r"/experiments/[^/]+/policies/[^/]+/versions")
 METHODS: Final = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
-REFUSED: Final = "refused"
-"""The name under which all refused requests take their turns."""
+PENDING: Final = {"/select": 1, "/select/batch": 1, "/reward": 2, "/reward/batch": 2}
+"""Multiples of FORAGE_MAX_PENDING beyond which a route is refused: a reward whose sender does not
+repeat it is lost, where a decision has a fallback."""
 
 
 def method_of(scope: Scope) -> str:
@@ -65,8 +66,8 @@ class _Exchange:
 class RequestMiddleware:
     """ASGI middleware in front of every route.
 
-    One class for all four tasks: as four, each with closures over `receive` and `send`, they took
-    twice the time of a request's parsing.
+    One class for all tasks: as four, each with closures over `receive` and `send`, they took twice
+    the time of a request's parsing.
     """
 
     def __init__(
@@ -74,15 +75,15 @@ class RequestMiddleware:
         app: ASGIApp,
         telemetry: Telemetry,
         authentication: Authentication,
-        pacing: Pacing,
-        shedding: LoadShedding,
-        *,
-        body_bytes: int,
-        artifact_bytes: int,
+        gate: CommitGate,
+        settings: Settings,
     ) -> None:
         self._app, self._telemetry = app, telemetry
-        self._authentication, self._pacing, self._shedding = authentication, pacing, shedding
-        self._body_bytes, self._artifact_bytes = body_bytes, artifact_bytes
+        self._authentication, self._gate = authentication, gate
+        self._body_bytes = settings.max_body_bytes
+        self._artifact_bytes = settings.max_artifact_bytes
+        self._bounds = {path: part * settings.max_pending for path, part in PENDING.items()}
+        self._shed = {path: telemetry.shed.labels(path) for path in PENDING}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -91,11 +92,13 @@ class RequestMiddleware:
             return
         path: str = scope["path"]
         name = request_id.of(scope)
-        if self._shedding.overloaded and scope["method"] == "POST" and self._shedding.refuses(path):
-            await refuse(send, name)
+        REQUEST_ID.set(name)  # for the server too: it logs a bug in the same task
+        if self._gate.waiting >= self._bounds.get(path, inf) and scope["method"] == "POST":
+            self._shed[path].inc()
+            self._telemetry.requests.labels(path, "POST", "503").inc()
+            await refusal(Overloaded())(scope, receive, send)
             return
         start = perf_counter()
-        REQUEST_ID.set(name)  # for the server too: it logs a bug in the same task
         exchange = _Exchange(receive, send, name, self._limit(path))
         try:
             await self._serve(scope, exchange)
@@ -114,7 +117,6 @@ class RequestMiddleware:
         try:
             caller = self._authentication.admit(scope)
         except Refused as fault:
-            await self._pacing.start(REFUSED)
             await refusal(fault)(scope, exchange.receive, exchange.send)
             return
         if caller is not None:

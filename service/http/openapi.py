@@ -31,7 +31,8 @@ MEANING = {
     413: "The body is too large.",
     422: "The request is not valid; `errors` says where.",
     504: "The caller's time was over before this was begun: nothing was changed.",
-    503: "The log cannot be written: try again after `Retry-After` seconds.",
+    503: "The log cannot be written, or too many requests are under way: try again after "
+    "`Retry-After` seconds.",
 }
 
 
@@ -78,12 +79,12 @@ async def reward(body: RewardBody, wait: Timeout = None) -> RewardAnswer:  # typ
     """Say what came of a decision. Answered once durable; the same call again changes nothing."""
 
 
-@router.post("/select/batch", tags=["decide"], responses=problems(400, 504))
+@router.post("/select/batch", tags=["decide"], responses=problems(400, 503, 504))
 async def select_batch(body: SelectBatchBody, wait: Timeout = None) -> SelectBatchAnswer:  # type: ignore[empty-body]
     """Several decisions at once; each is answered or refused for itself."""
 
 
-@router.post("/reward/batch", tags=["decide"], responses=problems(400, 504))
+@router.post("/reward/batch", tags=["decide"], responses=problems(400, 503, 504))
 async def reward_batch(body: RewardBatchBody, wait: Timeout = None) -> RewardBatchAnswer:  # type: ignore[empty-body]
     """Several rewards at once; each is accepted or refused for itself."""
 

@@ -1,11 +1,10 @@
 """The parts of one process that its routes use."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from service.clock import Clock
 from service.evaluation.running import Evaluations
-from service.http.connections import Connections
-from service.http.load_shedding import LoadShedding
 from service.log.commit_gate import CommitGate
 from service.log.journal import Journal
 from service.log.stores import Store
@@ -28,6 +27,8 @@ from service.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Services:
+    """connections   the open ones, which uvicorn keeps"""
+
     settings: Settings
     clock: Clock
     telemetry: Telemetry
@@ -44,8 +45,8 @@ class Services:
     importer: Importer
     access: Access
     hosts: Hosts
-    connections: Connections
-    shedding: LoadShedding
+    connections: set[Any]
+    max_connections: int
     addresses: Addresses
     history: History
     overview: Overview

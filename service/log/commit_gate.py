@@ -1,4 +1,4 @@
-"""CommitGate: what the writer, the batcher and the routes tell each other about commits."""
+"""CommitGate: requests under way and commits, as writer, batcher and routes share them."""
 
 import asyncio
 from collections.abc import Callable, Sized
@@ -11,14 +11,13 @@ once ENOUGH entries wait: a commit costs as much as three decisions, whatever it
 class CommitGate:
     """committing   a commit, or the pause after it, is under way
     waiting      requests that wait for their answers
-    answered     requests that have one
     """
 
     def __init__(self, connections: Sized = ()) -> None:
-        """connections: the open ones, of which each sends one request at a time."""
+        """connections   the open ones; each sends one request at a time"""
         self.committing = False
         self._connections = connections
-        self.waiting = self.answered = 0
+        self.waiting = 0
         self._hurry = asyncio.Event()
         self._subscribers: list[Callable[[], None]] = []
 
@@ -29,14 +28,13 @@ class CommitGate:
     # -- requests ------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """A request waits for its answer. The last possible one ends the pause."""
+        """Count a waiting request. Once every connection waits, the pause ends."""
         self.waiting += 1
         if self.waiting >= len(self._connections):
             self._hurry.set()
 
     def leave(self) -> None:
         self.waiting -= 1
-        self.answered += 1
 
     # -- the writer ----------------------------------------------------------------------------
 

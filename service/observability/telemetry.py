@@ -169,12 +169,8 @@ class Telemetry:
         )
         self.shed = counts(
             "forage_shed_requests_total",
-            "Requests refused with 503 because the process was overloaded.",
+            "Requests refused with 503 because too many were under way.",
             ["route"],
-        )
-        self.loop_delay = gauge(
-            "forage_event_loop_delay_seconds",
-            "Smallest delay of the event loop in the last twentieth of a second.",
         )
         self.stages = timings(
             "forage_stage_seconds", "Time spent in a stage of answering.", ["stage"]
@@ -213,10 +209,13 @@ class Telemetry:
             "Requests refused for their key, or for want of one.",
             ["reason"],
         )
-        self.closed = counts(
-            "forage_connections_closed_total",
-            "Connections that the service ended, by reason.",
-            ["reason"],
+        self.connections = gauge("forage_connections", "Open connections.")
+        self.max_connections = gauge(
+            "forage_connections_bound", "Connections that this process keeps open at most."
+        )
+        self.refused_connections = counter(
+            "forage_refused_connections_total",
+            "Connections refused because as many were open as may be.",
         )
         self.keys_stale = gauge(
             "forage_keys_stale",

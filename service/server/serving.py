@@ -14,7 +14,7 @@ import uvicorn
 from service.app import check_exposure, open_services
 from service.errors import ConfigurationError
 from service.http.application import create_app
-from service.http.bounded import protocol
+from service.http.protocol import protocol
 from service.security.access import Access
 from service.server.allocator import keep_freed_memory
 from service.server.signals import Signals
@@ -30,6 +30,9 @@ about ten times a commit; Python's own 5 ms would make each return a pause."""
 LISTENERS = 16
 """Listeners on the one socket. libuv accepts one connection per listener in each turn of the event
 loop: under load a turn takes tens of milliseconds, and new clients would wait for seconds."""
+
+UNREAD_MS = 30_000
+"""The kernel closes a connection whose client takes nothing of its answer for this time."""
 
 COLLECTIONS = (20_000, 20, 20)
 """Thresholds of the garbage collector. A decision makes about fifty objects that it counts and none
@@ -65,10 +68,11 @@ async def serve_until_stopped(settings: Settings) -> int:
                 lifespan="off",
                 proxy_headers=False,  # `addresses` names the client
                 timeout_graceful_shutdown=10,
-                http=protocol(services.connections, services.shedding),  # type: ignore[arg-type]  # a factory is accepted
+                ws="none",
+                http=protocol(services),  # type: ignore[arg-type]  # a factory is accepted
             )
             server = Server(config)
-            services.journal.spawn(services.shedding.run())
+            server.server_state.connections = services.connections
             Signals(server, services, settings).listen()
             gc.collect()
             gc.freeze()  # what exists now stays: no collection needs to visit it again
@@ -91,6 +95,8 @@ def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sys.platform == "linux":  # accepted sockets inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
     try:
         listener.bind((settings.host, settings.port))
         listener.listen(2_048)

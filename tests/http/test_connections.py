@@ -1,63 +1,25 @@
-"""Connections are bounded in bytes and in time, and all of them in number. Tests set the clock."""
+"""Connections are bounded in number, heads in bytes, requests in time; overload refuses some."""
 
-import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from service.errors import ConfigurationError
-from service.http.bounded import UNHEARD_BYTES, protocol
-from service.http.connection import MOST, REASONS, Limits, Reason, limits_of
-from service.http.connections import Connections
-from service.observability.telemetry import Telemetry
+from service.http.protocol import DEFAULT_CONNECTIONS, LINGER_SECONDS, SECONDS, connection_limit
+from service.log.commit_gate import SOME
 from service.settings import Settings
-from tests.support.plug import Connection, head
+from tests.support.plug import Plug, head
 from tests.support.service import Wire, expect_problem, serving
 
-LIMITS = Limits(connections=8, per_address=100)
 JSON = {"Content-Type": "application/json"}
 BODY = b'{"context": {"persona": "cat"}, "policy": "linucb"}'
 SELECT = head("/select", len(BODY), JSON) + BODY
-"""For the hot path."""
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: forage\r\n\r\n"
 HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: for"
-ARMS = head("/arms", 100, JSON)
-"""A head whose body is to come."""
-CHUNKED = ARMS.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked")
-
-
-class Service:
-    """The protocol of a service on a clock of its own. Once a second it looks at connections."""
-
-    def __init__(self, wire: Wire, limits: Limits, trusted: Any, now: float = 0.0) -> None:
-        self.wire, self.now, self.telemetry = wire, now, Telemetry()
-        self.connections = Connections(limits, trusted, self.telemetry, lambda: self.now)
-        self._protocol = protocol(self.connections, wire.services.shedding)
-
-    def connect(self, peer: str = "127.0.0.1") -> Connection:
-        return Connection(self.wire.app, self._protocol, self.wire.run, peer)
-
-    def seconds(self, count: float, each: Callable[[], object] = lambda: None) -> None:
-        """each: called before each second."""
-        for _ in range(int(count)):
-            each()
-            self.now += 1.0
-
-            async def look() -> None:
-                self.connections.look()
-
-            self.wire.run(look())
-
-    def ended(self) -> dict[Reason, int]:
-        counts = {reason: self.telemetry.closed.labels(reason).count for reason in REASONS}
-        return {reason: count for reason, count in counts.items() if count}
-
-    def states(self) -> dict[str, float]:
-        lines = self.telemetry.expose().decode().splitlines()
-        found = [line for line in lines if line.startswith("forage_connections{")]
-        return {line.split('"')[1]: float(line.split()[-1]) for line in found}
+HALF_BODY = head("/arms", 100, JSON) + b'{"arms"'
+CHUNKED = head("/select", 100, JSON).replace(b"Content-Length: 100", b"Transfer-Encoding: chunked")
+HEAD_BYTES = 16_384
+KEEP_ALIVE_SECONDS = 5
 
 
 @pytest.fixture(scope="module")
@@ -66,416 +28,366 @@ def wire() -> Iterator[Wire]:
         yield wire
 
 
-@pytest.fixture(params=[0.0, 1e9], ids=["up-0-s", "up-for-long"])
-def service(request: pytest.FixtureRequest, wire: Wire) -> Service:
-    """On a host that was booted just now, and on another one."""
-    return Service(wire, LIMITS, (), request.param)
+@pytest.fixture
+def plug(wire: Wire) -> Plug:
+    return Plug(wire)
 
 
-def ask(connection: Connection, request: bytes = SELECT) -> httpx.Response:
-    connection.send(request)
-    return connection.receive()
-
-
-def expect_end(connection: Connection, status: int) -> None:
-    """The client was told, and nothing more is read of it."""
-    answer = connection.receive()
-    expect_problem(answer, status)
+def expect_end(plug: Plug, status: int, slug: str) -> None:
+    """The client reads why, sends nothing more, and loses its connection."""
+    answer = plug.receive()
+    assert expect_problem(answer, status)["type"].endswith(f"/{slug}")
     assert answer.headers["connection"] == "close"
-    assert connection.transport.ended
-    connection.send(SELECT)
-    assert not connection.transport.sent
+    assert plug.transport.ended
+    assert plug.transport.paused
+    plug.send(SELECT)
+    assert not plug.transport.sent
 
 
-def of_arms(body: bytes) -> bytes:
-    return head("/arms", len(body), JSON) + body
+# -- heads -----------------------------------------------------------------------------------------
 
 
-# -- bytes of a head -----------------------------------------------------------------------------
-
-
-def test_a_header_that_never_ends_is_refused_at_the_bound(service: Service) -> None:
-    client = service.connect()
-    client.send(HALF_HEAD)
-    for _ in range(LIMITS.head_bytes // 1_024 - 1):
-        client.send(b"a" * 1_024)
-    assert not client.transport.sent
-    client.send(b"a" * 1_024)
-    expect_end(client, 431)
-    assert service.ended() == {"head_size": 1}
-
-
-def test_what_is_sent_after_a_refusal_is_read_only_so_far(service: Service) -> None:
-    client = service.connect()
-    client.send(HALF_HEAD + b"a" * 20_000)
-    expect_end(client, 431)
-    assert not client.transport.paused
-    client.send(b"a" * UNHEARD_BYTES)
-    assert client.transport.paused
-    service.seconds(LIMITS.linger_seconds + 1)
-    assert client.transport.closed
+def test_an_endless_header_is_refused_at_the_bound(wire: Wire, plug: Plug) -> None:
+    plug.send(HALF_HEAD)
+    for _ in range(HEAD_BYTES // 1_024 - 1):
+        plug.send(b"a" * 1_024)
+    assert not plug.transport.sent
+    plug.send(b"a" * 1_024)
+    expect_end(plug, 431, "head-too-large")
+    wire.sleep(LINGER_SECONDS + 0.1)
+    assert plug.transport.closed
 
 
 @pytest.mark.parametrize("parts", [1, 7])
-def test_a_head_may_have_its_bound_and_not_a_byte_more(service: Service, parts: int) -> None:
-    def status(size: int) -> int:
-        more = b"X-A: %b\r\n\r\n"
-        request = HEALTH[:-2] + more % (b"a" * (size - len(HEALTH) - len(more) + len("%b\r\n")))
-        assert len(request) == size
-        client = service.connect()
-        step = -(-len(request) // parts)
-        for start in range(0, len(request), step):
-            client.send(request[start : start + step])
-        return client.receive().status_code
-
-    assert status(LIMITS.head_bytes) == 200
-    assert status(LIMITS.head_bytes + 1) == 431
+@pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 431)])
+def test_a_head_may_have_its_bound_and_no_byte_more(
+    plug: Plug, parts: int, more: int, status: int
+) -> None:
+    filler = b"a" * (HEAD_BYTES + more - len(HEALTH) - len("X-A: \r\n"))
+    request = HEALTH[:-2] + b"X-A: %b\r\n\r\n" % filler
+    assert len(request) == HEAD_BYTES + more
+    step = -(-len(request) // parts)
+    for start in range(0, len(request), step):
+        plug.send(request[start : start + step])
+    assert plug.receive().status_code == status
 
 
-@pytest.mark.parametrize(("fields", "status"), [(100, 200), (101, 431)])
-def test_a_head_may_have_a_hundred_fields(service: Service, fields: int, status: int) -> None:
-    more = b"a: b\r\n" * (fields - 1)
-    assert ask(service.connect(), HEALTH[:-2] + more + b"\r\n").status_code == status
+@pytest.mark.parametrize("endless", [b"5;extension=", b"5\r\nhello\r\n0\r\nX-Trailer: "])
+def test_chunk_extensions_and_trailers_are_bounded_too(plug: Plug, endless: bytes) -> None:
+    plug.send(CHUNKED + endless)
+    for _ in range(20):
+        plug.send(b"a" * 1_024)
+    expect_end(plug, 431, "head-too-large")
 
 
-def test_a_target_that_comes_byte_by_byte_is_no_hundred_fields(service: Service) -> None:
-    client = service.connect()
-    for byte in HEALTH.replace(b"/healthz", b"/healthz?" + b"a" * 200):
-        client.send(bytes([byte]))
-    assert client.receive().status_code == 200
+def test_the_bound_is_a_setting() -> None:
+    with serving(max_head_bytes=1_000) as wire:
+        plug = Plug(wire)
+        plug.send(HALF_HEAD + b"a" * 1_000)
+        expect_end(plug, 431, "head-too-large")
 
 
 @pytest.mark.parametrize(
-    "endless",
-    [b"5;extension=", b"5\r\nhello\r\n0\r\nX-Trailer: ", b"0" * 100],
-    ids=["extension of a chunk", "trailer", "size of a chunk"],
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
+        HEALTH.replace(b"/healthz", b"http://["),
+        CHUNKED + b"no size\r\n",
+    ],
+    ids=["TLS", "no target", "no size of a chunk"],
 )
-def test_what_lies_around_a_body_is_bounded_too(service: Service, endless: bytes) -> None:
-    client = service.connect()
-    client.send(CHUNKED + endless)
-    for _ in range(20):
-        client.send((b"0" if endless.startswith(b"00") else b"a") * 1_024)
-    assert client.receive().status_code in (400, 431)
-    assert client.transport.ended or client.transport.closed
+def test_garbage_is_refused_in_the_shape_of_all_errors(plug: Plug, garbage: bytes) -> None:
+    plug.send(garbage)
+    expect_end(plug, 400, "malformed-http")
 
 
-def test_trailers_are_counted_with_the_headers(service: Service) -> None:
-    client = service.connect()
-    client.send(CHUNKED + b"0\r\n" + b"a: b\r\n" * 101)
-    expect_end(client, 431)
+# -- requests in unusual pieces --------------------------------------------------------------------
 
 
-def test_requests_sent_ahead_are_no_large_head(service: Service) -> None:
-    client = service.connect()
-    many = LIMITS.head_bytes // len(HEALTH) * 3
-    client.send(HEALTH * many + HEALTH[:30])
-    for _ in range(many):
-        assert client.receive().status_code == 200
-    client.send(HEALTH[30:])
-    assert client.receive().status_code == 200
+@pytest.mark.parametrize("cut", [1, 20, len(SELECT) - len(BODY), len(SELECT) - 3])
+def test_a_request_in_two_parts_is_answered(wire: Wire, plug: Plug, cut: int) -> None:
+    plug.send(SELECT[:cut])
+    plug.send(SELECT[cut:])
+    assert plug.receive().status_code == 200
+    wire.sleep(KEEP_ALIVE_SECONDS - 1)
+    assert not plug.transport.closed
 
 
-def test_what_is_not_http_is_told_so_in_one_shape(service: Service) -> None:
-    client = service.connect()
-    client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")  # TLS
-    expect_end(client, 400)
-    assert service.ended() == {"malformed": 1}
+def test_pipelined_requests_are_answered_in_order(plug: Plug) -> None:
+    bodies = [b'{"context": {"persona": "%s"}}' % who for who in (b"cat", b"ant", b"cat")]
+    requests = [head("/select", len(body), JSON) + body for body in bodies]
+    for sent in ([b"".join(requests)], requests):
+        for piece in sent:
+            plug.send(piece)
+        assert [plug.receive().status_code for _ in requests] == [200, 422, 200]
+    many = 3 * HEAD_BYTES // len(HEALTH)
+    plug.send(HEALTH * many + HEALTH[:30])
+    assert {plug.receive().status_code for _ in range(many)} == {200}
+    plug.send(HEALTH[30:])
+    assert plug.receive().status_code == 200
 
 
-def test_an_upgrade_is_answered_as_what_it_asks_for(service: Service) -> None:
-    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-    assert ask(service.connect(), HEALTH[:-2] + upgrade).status_code == 200
+def test_a_client_that_floods_is_not_read_until_it_is_answered(wire: Wire, plug: Plug) -> None:
+    async def flood() -> None:
+        for _ in range(100):
+            plug.protocol.data_received(SELECT)
+        assert plug.transport.paused
+
+    wire.run(flood())
+    assert {plug.receive().status_code for _ in range(100)} == {200}
+    assert not plug.transport.paused
 
 
-# -- time ----------------------------------------------------------------------------------------
+def test_chunked_bodies_are_read(plug: Plug) -> None:
+    plug.send(CHUNKED + b"%x\r\n%b\r\n0\r\nX-Trailer: a\r\n\r\n" % (len(BODY), BODY))
+    assert plug.receive().status_code == 200
 
 
-def test_a_connection_that_says_nothing_is_closed(service: Service) -> None:
-    client = service.connect()
-    service.seconds(LIMITS.unused_seconds)
-    assert not client.transport.closed
-    service.seconds(1)
-    assert client.transport.closed
-    assert service.ended() == {"unused": 1}
+def test_a_client_may_ask_before_it_sends_its_body(plug: Plug) -> None:
+    plug.send(head("/select", len(BODY), {**JSON, "Expect": "100-continue"}))
+    plug.wait()
+    assert plug.transport.sent == b"HTTP/1.1 100 Continue\r\n\r\n"
+    plug.transport.sent = b""
+    plug.send(BODY)
+    assert plug.receive().status_code == 200
 
 
-@pytest.mark.parametrize("request_", [SELECT, HEALTH], ids=["hot path", "ordinary"])
-def test_a_silent_connection_is_closed_and_a_busy_one_is_not(
-    service: Service, request_: bytes
+@pytest.mark.parametrize("protocol", ["websocket", "h2c"])
+def test_an_upgrade_is_answered_as_an_ordinary_request(plug: Plug, protocol: str) -> None:
+    headers = {**JSON, "Connection": "Upgrade", "Upgrade": protocol}
+    plug.send(head("/select", len(BODY), headers) + BODY + HEALTH)
+    assert "decision_id" in plug.receive().json()
+    assert "durability" in plug.receive().json()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Type": "application/json; charset=utf-8"},
+        {"Content-Type": "application/vnd.shop+json"},
+        {**JSON, "X-Forwarded-For": "203.0.113.7", "traceparent": "00-0a-b7-01", "Cookie": "a=b"},
+    ],
+    ids=["a charset", "a JSON of its own", "a proxy"],
+)
+def test_headers_of_clients_and_proxies_change_nothing(plug: Plug, headers: dict[str, str]) -> None:
+    assert (
+        plug.post("/select", BODY, headers).json().keys()
+        == plug.post("/select", BODY, JSON).json().keys()
+    )
+    wrong = b'{"context": {"persona": "dragon"}}'
+    refused = [plug.post("/select", wrong, each) for each in (headers, JSON)]
+    assert refused[0].status_code == 422
+    assert refused[0].content == refused[1].content
+
+
+def test_a_stopping_service_answers_requests_under_way(wire: Wire, plug: Plug) -> None:
+    async def stop() -> None:
+        plug.protocol.data_received(SELECT)
+        plug.protocol.shutdown()
+
+    wire.run(stop())
+    answer = plug.receive()
+    assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+    assert plug.transport.closed
+
+
+def test_no_request_waits_for_others_where_every_connection_waits(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    client = service.connect()
+    """After the first answers the log pauses, for further requests. None can come."""
+    monkeypatch.setattr("service.log.writer.APART_SECONDS", 60.0)
+    with serving() as wire:
+        plugs = [Plug(wire) for _ in range(SOME)]
+        gone = Plug(wire)
+
+        async def leave() -> None:
+            gone.protocol.connection_lost(None)
+
+        async def ask_all() -> None:
+            for plug in plugs:
+                plug.protocol.data_received(SELECT)
+
+        wire.run(leave())
+        for _ in range(3):
+            wire.run(ask_all())
+            assert all(plug.receive().json()["logged"] for plug in plugs)  # it was waited for
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def test_an_unused_connection_is_closed(wire: Wire, plug: Plug) -> None:
+    wire.sleep(SECONDS["head"] - 1)
+    assert not plug.transport.closed
+    wire.sleep(2)
+    assert plug.transport.closed
+    assert not plug.transport.sent
+
+
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not(wire: Wire, plug: Plug) -> None:
     for _ in range(5):
-        assert ask(client, request_).status_code == 200
-        service.seconds(LIMITS.idle_seconds - 1)
-    assert not client.transport.closed
-    service.seconds(2)
-    assert client.transport.closed
-    assert service.ended() == {"idle": 1}
+        plug.send(SELECT)
+        assert plug.receive().status_code == 200
+        wire.sleep(KEEP_ALIVE_SECONDS - 1)
+    assert not plug.transport.closed
+    wire.sleep(2)
+    assert plug.transport.closed
 
 
-def test_an_answer_may_take_any_time(service: Service) -> None:
-    client = service.connect()
-    client.protocol.bounds.asked()
-    service.seconds(600)
-    assert not client.transport.closed
-    client.protocol.bounds.answered()
-    service.seconds(LIMITS.idle_seconds + 1)
-    assert client.transport.closed
+def test_a_slow_head_is_refused(wire: Wire, plug: Plug) -> None:
+    plug.send(SELECT)
+    plug.receive()
+    plug.send(HALF_HEAD)
+    for _ in range(9):
+        wire.sleep(1)
+        plug.send(b"a")
+    assert not plug.transport.sent
+    wire.sleep(2)
+    expect_end(plug, 408, "too-slow")
 
 
-def test_a_head_that_drips_is_refused_in_time(service: Service) -> None:
-    client = service.connect()
-    client.send(HALF_HEAD)
-    service.seconds(LIMITS.head_seconds, lambda: client.send(b"a"))
-    assert not client.transport.sent
-    service.seconds(1)
-    expect_end(client, 408)
-    assert service.ended() == {"head_time": 1}
-
-
-@pytest.mark.parametrize("path", ["/arms", "/experiments/shop/policies/linucb/versions"])
-def test_half_a_body_is_refused_in_time_and_is_no_fault_of_the_service(
-    wire: Wire, service: Service, path: str
-) -> None:
-    client = service.connect()
-    client.send(head(path, 100, JSON) + b'{"arms"')
-    service.seconds(LIMITS.body_seconds)
-    assert not client.transport.sent
-    service.seconds(1, lambda: client.send(b":"))
-    expect_end(client, 408)
-    assert service.ended() == {"body_time": 1}
-    wire.sleep(0)  # its route has ended, too
+def test_a_slow_body_is_refused_and_is_no_fault_of_the_service(wire: Wire, plug: Plug) -> None:
+    plug.send(HALF_BODY)
+    for _ in range(29):
+        wire.sleep(1)
+        plug.send(b" ")
+    assert not plug.transport.sent
+    wire.sleep(2)
+    expect_end(plug, 408, "too-slow")
     counted = [name for name in wire.metrics() if name.startswith("forage_http_requests_total")]
     assert not [name for name in counted if 'status="5' in name]
 
 
-def test_a_body_has_longer_the_more_of_it_came(service: Service) -> None:
-    client = service.connect()
-    size = 300 * LIMITS.bytes_per_second
-    client.send(head("/experiments/shop/policies/linucb/versions", size, {}))
-    service.seconds(300, lambda: client.send(b"a" * LIMITS.bytes_per_second))
-    assert expect_problem(client.receive(), 422)
+def test_a_large_body_has_the_time_of_a_body_for_each_megabyte(wire: Wire, plug: Plug) -> None:
+    path = "/experiments/shop/policies/linucb/versions"
+    plug.send(head(path, 10_000_000, {}))
+    for _ in range(100):
+        plug.send(b"a" * 100_000)
+        wire.sleep(2)
+    assert plug.receive().status_code == 422
 
 
-def test_a_body_that_the_service_does_not_read_is_not_late(service: Service) -> None:
-    client = service.connect()
-    client.send(ARMS)
-    client.protocol.flow.pause_reading()
-    service.seconds(100)
-    client.protocol.flow.resume_reading()
-    service.seconds(LIMITS.body_seconds - 1)
-    assert not client.transport.sent
-    service.seconds(2)
-    expect_end(client, 408)
+def test_a_slow_request_behind_another_ends_without_a_word(wire: Wire, plug: Plug) -> None:
+    """A refusal would be taken for a part of the answer that is under way."""
+    plug.send(HALF_BODY)
+    plug.protocol.cycle.response_started = True
+    wire.sleep(SECONDS["body"] + 1)
+    assert plug.transport.closed
+    assert not plug.transport.sent
 
 
-def test_an_answer_that_nobody_reads_is_given_up(service: Service) -> None:
-    slow, steady = service.connect(), service.connect()
-    for client in (slow, steady):
-        ask(client)
-        client.transport.unread = 10_000_000
-
-    def take() -> None:
-        slow.transport.unread -= 1
-        steady.transport.unread -= LIMITS.bytes_per_second
-
-    service.seconds(LIMITS.answer_seconds, take)
-    assert not slow.transport.closed
-    service.seconds(2, take)
-    assert slow.transport.closed
-    assert service.ended() == {"unread": 1}
-    service.seconds(300, take)
-    assert not steady.transport.closed
-
-
-def test_a_refusal_never_lands_within_an_answer(service: Service) -> None:
-    """A client that sends half a head while its request waits is closed without a word."""
-    client = service.connect()
-    client.send(ARMS + b'{"arms"')
-    client.protocol.cycle.response_started = True
-    service.seconds(LIMITS.body_seconds + 1)
-    assert client.transport.closed
-    assert not client.transport.sent
-
-
-def test_time_in_which_the_process_stood_still_is_nobodys(service: Service) -> None:
-    client = service.connect()
-    client.send(HALF_HEAD)
-    service.now += 600
-    service.seconds(LIMITS.head_seconds - 2)
-    assert not client.transport.sent
-    service.seconds(5)
-    expect_end(client, 408)
-
-
-# -- number --------------------------------------------------------------------------------------
-
-
-def closed(clients: list[Connection]) -> list[bool]:
-    return [client.transport.closed for client in clients]
-
-
-def test_a_new_connection_takes_the_place_of_the_one_that_waits_longest(service: Service) -> None:
-    clients = []
-    for begin in (b"", HALF_HEAD, HEALTH, b"", HALF_HEAD, HEALTH, SELECT, SELECT):
-        client = service.connect()
-        client.send(begin)
-        service.now += 0.01
-        clients.append(client)
-    ask(clients[2], HEALTH)  # it is younger now than all others
-    for count in range(1, 4):
-        assert ask(service.connect()).status_code == 200
-        assert sum(closed(clients)) == count
-    assert closed(clients) == [True, True, False, True] + [False] * 4
-    assert service.ended() == {"room": 3}
-    assert len(service.connections) == LIMITS.connections
-
-
-def test_one_that_is_at_work_is_never_closed_for_another(service: Service) -> None:
-    clients = [service.connect() for _ in range(LIMITS.connections)]
-    for client in clients:
-        client.protocol.bounds.asked()
-    late = service.connect()
-    expect_problem(late.receive(), 503)
-    assert late.transport.closed
-    assert service.ended() == {"bound": 1}
-    assert not any(closed(clients))
-    service.now += 1.0
-    clients[3].protocol.bounds.answered()
-    assert ask(service.connect()).status_code == 200
-    assert clients[3].transport.closed
-
-
-def test_a_body_that_drips_makes_room_and_one_that_flows_does_not(service: Service) -> None:
-    clients = [service.connect() for _ in range(LIMITS.connections)]
-    for client in clients:
-        client.send(head("/arms", 10_000_000, JSON))
-    expect_problem(service.connect().receive(), 503)
-
-    def send() -> None:
-        for client in clients[:-1]:
-            client.send(b" " * LIMITS.bytes_per_second)
-        clients[-1].send(b" ")
-
-    service.seconds(4, send)
-    assert ask(service.connect()).status_code == 200
-    assert closed(clients) == [False] * 7 + [True]
-
-
-def test_an_address_has_its_share_and_is_its_own_rival(wire: Wire) -> None:
-    service = Service(wire, Limits(connections=8, per_address=4), ())
-    mine = [service.connect("10.0.0.1") for _ in range(4)]
-    yours = service.connect("10.0.0.2")
-    service.now += 1.0
-    for _ in range(6):
-        service.connect("10.0.0.1")
-        service.now += 1.0
-    assert closed(mine) == [True] * 4
-    assert not yours.transport.closed
-    for _ in range(4):
-        service.connect("10.0.0.3").protocol.bounds.asked()
-    expect_problem(service.connect("10.0.0.3").receive(), 503)
-    assert service.ended() == {"room": 7, "address": 1}
-
-
-@pytest.mark.parametrize(
-    ("peers", "held"),
-    [
-        (["10.0.0.1", "::ffff:10.0.0.1"], 2),
-        (["fd00::1", "fd00::2:3"], 2),
-        (["fd00::1", "fd00:0:0:1::1"], 4),
-        (["192.168.0.1", "192.168.9.9"], 4),
-        (["192.168.0.1"], 4),
-    ],
-)
-def test_an_address_is_one_of_ipv4_or_a_network_of_ipv6_or_a_trusted_proxy(
-    wire: Wire, peers: list[str], held: int
+def test_pipelined_requests_end_with_their_connection(
+    wire: Wire, plug: Plug, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trusted = Settings(trusted_proxies="192.168.0.0/16, 10.9.9.9").trusted_proxies
-    service = Service(wire, Limits(connections=100, per_address=2), trusted)
-    clients = [service.connect(peer) for peer in peers for _ in range(4 // len(peers))]
-    assert closed(clients).count(False) == held
+    async def cut_off() -> None:
+        plug.protocol.data_received(HEALTH.replace(b"/healthz", b"/openapi.json") * 3)
+        plug.transport.closed = True
+        plug.protocol.connection_lost(ConnectionResetError())
+
+    wire.run(cut_off())
+    wire.sleep(0.05)
+    assert plug.transport.sent == b""
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_a_connection_that_is_gone_is_counted_no_more(service: Service) -> None:
-    clients = [service.connect() for _ in range(3)]
-    for client in clients:
-        for _ in range(2):
-            client.protocol.connection_lost(None)
-            client.protocol.transport = client.transport
-    assert len(service.connections) == 0
+# -- number ----------------------------------------------------------------------------------------
 
 
-def test_connections_are_told_by_what_they_do(service: Service) -> None:
-    clients = [service.connect() for _ in range(6)]
-    clients[1].send(HALF_HEAD)
-    clients[2].send(ARMS)
-    ask(clients[3])
-    clients[4].protocol.bounds.asked()
-    clients[5].send(b"\x16\x03")
-    once = dict.fromkeys(("new", "head", "body", "idle", "answer", "closing"), 1.0)
-    assert service.states() == once
-    assert b"forage_connections_bound 8.0" in service.telemetry.expose()
+def test_a_connection_beyond_the_limit_is_refused() -> None:
+    with serving(max_connections=2) as wire:
+        held = [Plug(wire), Plug(wire)]
+        late = Plug(wire)
+        assert expect_problem(late.receive(), 503)["type"].endswith("/too-many-connections")
+        assert late.transport.closed
+        metrics = wire.metrics()
+        assert metrics["forage_refused_connections_total"] == 1
+        assert metrics["forage_connections_bound"] == 2
 
+        async def leave() -> None:
+            for plug in (late, held[0]):
+                plug.protocol.connection_lost(None)
 
-# -- settings ------------------------------------------------------------------------------------
+        wire.run(leave())
+        assert wire.metrics()["forage_connections"] == 1
+        again = Plug(wire)
+        again.send(SELECT)
+        assert again.receive().status_code == 200
 
 
 @pytest.mark.parametrize(
     ("files", "connections"),
-    [(128, 64), (256, 192), (1_024, 896), (4_096, 3_584), (1_048_576, MOST), (-1, MOST), (20, 1)],
+    [(128, 64), (1_024, 896), (1_048_576, DEFAULT_CONNECTIONS), (-1, DEFAULT_CONNECTIONS), (20, 1)],
 )
-def test_as_many_connections_as_open_files_leave_room_for(files: int, connections: int) -> None:
-    limits = limits_of(Settings(), files)
-    assert (limits.connections, limits.per_address) == (connections, max(1, connections // 2))
+def test_open_files_leave_room_for_connections(files: int, connections: int) -> None:
+    assert connection_limit(Settings(), files) == connections
 
 
 def test_more_connections_than_files_stop_the_start() -> None:
-    assert limits_of(Settings(max_connections=900), 1_024).connections == 900
-    assert limits_of(Settings(max_connections=9_000), -1).connections == 9_000
+    assert connection_limit(Settings(max_connections=900), 1_024) == 900
+    assert connection_limit(Settings(max_connections=9_000), -1) == 9_000
     with pytest.raises(ConfigurationError, match=r"FORAGE_MAX_CONNECTIONS: 1000 .*ulimit"):
-        limits_of(Settings(max_connections=1_000), 1_024)
+        connection_limit(Settings(max_connections=1_000), 1_024)
 
 
-def test_a_head_has_the_size_that_is_set(wire: Wire) -> None:
-    service = Service(wire, limits_of(Settings(max_head_bytes=1_000)), ())
-    client = service.connect()
-    client.send(HALF_HEAD + b"a" * 1_000)
-    expect_end(client, 431)
+# -- overload --------------------------------------------------------------------------------------
+
+BOUND = 3
 
 
-def test_refusals_have_one_shape(service: Service) -> None:
-    client = service.connect()
-    client.send(HALF_HEAD + b"a" * 20_000)
-    assert json.loads(client.receive().content)["type"].endswith("/head-too-large")
+@pytest.fixture
+def busy() -> Iterator[Wire]:
+    """A service with as many requests under way as permitted."""
+    with serving(max_pending=BOUND, cors_origins="https://shop.example") as wire:
+        wire.services.gate.waiting = BOUND
+        yield wire
 
 
-@pytest.mark.parametrize("target", [b"http://[", b"http://", b"http://:x"])
-def test_a_target_that_is_none_is_refused_as_what_is_no_http(
-    service: Service, target: bytes
-) -> None:
-    connection = service.connect()
-    connection.send(HEALTH.replace(b"/healthz", target))
-    expect_problem(connection.receive(), 400)
-    assert service.ended() == {"malformed": 1}
+def test_an_overloaded_service_refuses_decisions_and_says_when_to_return(busy: Wire) -> None:
+    headers = {"X-Request-ID": "mine", "Origin": "https://shop.example"}
+    for path in ("/select", "/select/batch"):
+        answer = busy.post(path, {}, headers=headers)
+        problem = expect_problem(answer, 503)
+        assert problem["type"].endswith("/overloaded")
+        assert answer.headers["x-request-id"] == problem["request_id"] == "mine"
+        assert answer.headers["retry-after"] == "1"
+        assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+    metrics = busy.metrics()
+    assert metrics['forage_shed_requests_total{route="/select"}'] == 1
+    assert metrics['forage_http_requests_total{method="POST",route="/select",status="503"}'] == 1
 
 
-def test_requests_sent_ahead_end_with_their_connection(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Nothing is written to a connection that is gone, for the first of them no more than for the
-    last."""
-    connection = service.connect()
-    asked = HEALTH.replace(b"/healthz", b"/openapi.json") * 3
+def test_rewards_have_twice_the_room_of_decisions(busy: Wire) -> None:
+    busy.services.gate.waiting = BOUND - 1
+    decision = busy.select()
+    body = {"decision_id": decision["decision_id"], "reward": 1.0}
+    busy.services.gate.waiting = 2 * BOUND
+    expect_problem(busy.post("/reward", body), 503)
+    busy.services.gate.waiting = 2 * BOUND - 1
+    expect_problem(busy.post("/select", {}), 503)
+    assert busy.post("/reward", body).json() == {"status": "accepted"}
 
-    async def cut_off() -> None:
-        connection.protocol.data_received(asked)
-        connection.transport.closed = True
-        connection.protocol.connection_lost(ConnectionResetError())
-        connection.transport.sent = b""
 
-    service.wire.run(cut_off())
-    service.wire.sleep(0.05)
-    assert connection.transport.sent == b""
-    assert not connection.protocol.pipeline
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+def test_probes_metrics_and_administration_are_served_under_overload(busy: Wire) -> None:
+    busy.services.gate.waiting = 100 * BOUND
+    for path in ("/healthz", "/readyz", "/metrics", "/policies"):
+        assert busy.get(path).status_code == 200
+
+
+def test_half_a_body_is_no_load(busy: Wire) -> None:
+    busy.services.gate.waiting = 0
+    for _ in range(BOUND):
+        Plug(busy).send(head("/select", 100, JSON) + b"{")
+    busy.sleep(0.1)
+    assert busy.services.gate.waiting == 0
+    busy.select()
+
+
+def test_a_refused_request_leaves_its_connection_usable(busy: Wire) -> None:
+    """Its body is not taken for the next request."""
+    plug = Plug(busy)
+    plug.send(SELECT[:-10])
+    plug.send(SELECT[-10:])
+    expect_problem(plug.receive(), 503)
+    busy.services.gate.waiting = 0
+    plug.send(SELECT)
+    assert plug.receive().status_code == 200

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -10,7 +9,6 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from service.http.bounded import protocol
 from service.log.presence import Presence
 from service.log.reading import Progress
 from service.log.stores.base import CommitResult, Entry
@@ -18,7 +16,6 @@ from service.log.stores.memory import MemoryStore
 from service.observability.drift import Drift
 from tests.support.clock import VirtualClock
 from tests.support.keys import Keys
-from tests.support.plug import Connection, head
 from tests.support.service import Wire, serving
 
 T = TypeVar("T")
@@ -95,22 +92,6 @@ def test_a_decision_waits_for_a_log_that_is_stuck_only_so_long(clock: VirtualClo
         store.free.clear()
         assert not wire.select()["logged"]
         store.free.set()
-
-
-def test_a_silent_connection_is_closed(wire: Wire) -> None:
-    connections = wire.services.connections
-    connections.limits = replace(connections.limits, idle_seconds=0.1)
-    connection = Connection(wire.app, protocol(connections, wire.services.shedding), wire.run)
-    body = b'{"context": {"persona": "cat"}}'
-    connection.send(head("/select", len(body), {"Content-Type": "application/json"}) + body)
-    assert connection.receive().status_code == 200
-
-    def closed() -> bool:
-        of(wire, connections.look)
-        return connection.transport.closed
-
-    assert not closed()
-    wire.until(closed)
 
 
 def test_keys_that_change_are_read_again(

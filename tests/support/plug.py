@@ -1,24 +1,15 @@
 """A connection of the service's protocol without a socket: bytes in, bytes out."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import httpx
 import uvicorn
 from uvicorn.server import ServerState
 
-from service.http.bounded import BoundedProtocol, protocol
+from service.http.protocol import BoundedProtocol, protocol
 from tests.support.service import URL, Wire
-
-T = TypeVar("T")
-
-
-class Run(Protocol):
-    """Run a loop until a coroutine is done."""
-
-    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
-
 
 ANSWER_S = 10.0
 END = b"\r\n\r\n"
@@ -27,12 +18,11 @@ END = b"\r\n\r\n"
 class _Transport(asyncio.Transport):
     """A transport that keeps the written bytes."""
 
-    def __init__(self, peer: str) -> None:
-        super().__init__({"peername": (peer, 1), "sockname": ("127.0.0.1", 2)})
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.sent = b""
         self.written = asyncio.Event()
         self.closed = self.paused = self.ended = False
-        self.unread = 0
 
     def write(self, data: Any) -> None:
         self.sent += bytes(data)
@@ -50,9 +40,6 @@ class _Transport(asyncio.Transport):
     def write_eof(self) -> None:
         self.ended = True
 
-    def get_write_buffer_size(self) -> int:
-        return self.unread
-
     def pause_reading(self) -> None:
         self.paused = True
 
@@ -60,19 +47,25 @@ class _Transport(asyncio.Transport):
         self.paused = False
 
 
-class Connection:
-    """A client's connection to an application under uvicorn, on the loop of `run`."""
+class Plug:
+    """A client's connection to a service under uvicorn, on the service's loop."""
 
-    def __init__(self, app: Any, http: Any, run: Run, peer: str = "127.0.0.1") -> None:
-        self._run = run
+    def __init__(self, wire: Wire) -> None:
+        self._run = wire.run
         config = uvicorn.Config(
-            app, http=http, lifespan="off", log_config=None, proxy_headers=False
+            wire.app,
+            http=protocol(wire.services),  # type: ignore[arg-type]  # a factory is accepted
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            proxy_headers=False,
         )
-        self.transport = _Transport(peer)
+        self.transport = _Transport()
 
         async def connect() -> BoundedProtocol:
             config.load()
             state = ServerState()
+            state.connections = wire.services.connections
             state.default_headers = config.encoded_headers
             made = cast(Any, config.http_protocol_class)(
                 config=config, server_state=state, app_state={}
@@ -80,7 +73,7 @@ class Connection:
             made.connection_made(self.transport)
             return cast(BoundedProtocol, made)
 
-        self.protocol: BoundedProtocol = run(connect())
+        self.protocol: BoundedProtocol = wire.run(connect())
 
     def send(self, data: bytes) -> None:
         """Hand over bytes of a client, as the loop would."""
@@ -89,6 +82,10 @@ class Connection:
             self.protocol.data_received(data)
 
         self._run(give())
+
+    def wait(self) -> None:
+        """Wait until something is written."""
+        self._run(asyncio.wait_for(self.transport.written.wait(), ANSWER_S))
 
     def receive(self) -> httpx.Response:
         """Return the next whole answer."""
@@ -105,15 +102,6 @@ class Connection:
         """Send one request and return its answer."""
         self.send(head(path, len(body), headers) + body)
         return self.receive()
-
-
-class Plug(Connection):
-    """A client's connection to a service, on its loop."""
-
-    def __init__(self, wire: Wire) -> None:
-        super().__init__(
-            wire.app, protocol(wire.services.connections, wire.services.shedding), wire.run
-        )
 
 
 def head(path: str, length: int, headers: Mapping[str, str], method: str = "POST") -> bytes:

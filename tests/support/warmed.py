@@ -10,7 +10,7 @@ import uvloop  # noqa: F401
 
 import service.app
 import service.cli.program
-import service.http.bounded
+import service.http.protocol
 import service.log.stores.redis
 import service.log.stores.sqlite
 import service.server.serving  # noqa: F401

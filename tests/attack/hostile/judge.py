@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from tests.attack.hostile.shots import Answer, Shot
 
-UNAVAILABLE: Final = ("quarantined", "log-unavailable")
-"""Problems that a 503 may have, for the experiment that is attacked alone."""
+UNAVAILABLE: Final = ("quarantined", "log-unavailable", "overloaded", "too-many-connections")
+"""Problems of a 503 that an attacker may get."""
 PROBLEMS: Final = "https://forage.dev/problems/"
 
 

@@ -8,12 +8,12 @@ from typing import Final
 from tests.attack.hostile.shots import ENDLESS, TENANT, Arsenal, Attack, Shot
 
 DRIP_S: Final = 0.5
-"""Between two pieces of what comes slowly: less than any time without a byte that is allowed."""
+"""Between two pieces of a slow request: less than any permitted time without a byte."""
 LONG: Final = b"x" * 65_536
 
 
 def endless_heads(arms: Arsenal, rng: Random) -> Attack:
-    """A line, a header, their number, a chunk's frame and trailers that do not end."""
+    """Endless request lines, headers, chunk frames and trailers."""
     start = f"POST /select HTTP/1.1\r\nHost: {arms.host}\r\n".encode()
     chunked = start + b"Transfer-Encoding: chunked\r\n\r\n"
     whole = b"5;\r\nhello\r\n0\r\n"
@@ -37,7 +37,7 @@ def endless_heads(arms: Arsenal, rng: Random) -> Attack:
     while True:
         first, rest = rng.choice(kinds)
         more = rng.choice([100_000, 1_000_000, ENDLESS])
-        yield Shot([first, rest], again=more, whole=False, source=rng.randrange(8))
+        yield Shot([first, rest], again=more, whole=False)
 
 
 def half_open(arms: Arsenal, rng: Random) -> Attack:
@@ -64,19 +64,18 @@ def half_open(arms: Arsenal, rng: Random) -> Attack:
     ]
     unread = b"GET /openapi.json HTTP/1.1\r\nHost: %b\r\n\r\n" % host
     while True:
-        source = rng.randrange(8)
         draw = rng.random()
         if draw < 0.7:
-            yield Shot(rng.choice(idle), whole=False, source=source)
+            yield Shot(rng.choice(idle), whole=False)
         elif draw < 0.9:
             first, rest = rng.choice(drips)
-            yield Shot([first, rest], again=10_000, pause_s=DRIP_S, whole=False, source=source)
+            yield Shot([first, rest], again=10_000, pause_s=DRIP_S, whole=False)
         else:
-            yield Shot([unread], again=100 * len(unread), whole=False, reads=False, source=source)
+            yield Shot([unread], again=100 * len(unread), whole=False, reads=False)
 
 
 def lengths(arms: Arsenal, rng: Random) -> Attack:
-    """Lengths and framings that are not what they say."""
+    """Wrong lengths and framings."""
     digits = [
         b"9" * 5_000,
         b"9" * 19,
@@ -114,12 +113,12 @@ def lengths(arms: Arsenal, rng: Random) -> Attack:
             tail = b"Content-Length: " + rng.choice(digits) + b"\r\n\r\n" + b"{}" * 8
         else:
             tail = rng.choice(frames)
-        # What comes after belongs to the next request, if to any, and then is none.
-        yield Shot([head + tail], whole=False, source=rng.randrange(8))
+        # The rest is a part of the next request, or malformed.
+        yield Shot([head + tail], whole=False)
 
 
 def malformed(arms: Arsenal, rng: Random) -> Attack:
-    """What is no HTTP, or not this, and requests that come all at once."""
+    """Malformed and unusual requests, and many at once."""
     host = arms.host.encode()
     line = b"GET /healthz HTTP/1.1\r\nHost: %b\r\n" % host
     kinds = [
@@ -149,16 +148,16 @@ def malformed(arms: Arsenal, rng: Random) -> Attack:
         bytes(rng.randrange(256) for _ in range(2_000)),
     ]
     while True:
-        # Some of these are answered, others closed, and after an upgrade the service may wait.
-        yield Shot([rng.choice(kinds)], whole=False, source=rng.randrange(8))
+        # Some are answered, others closed.
+        yield Shot([rng.choice(kinds)], whole=False)
 
 
 def slow_bodies(arms: Arsenal, rng: Random) -> Attack:
-    """Bodies that come a byte at a time, from somebody who has a key."""
+    """Bodies sent a few bytes at a time by the holder of a key."""
     while True:
         path = rng.choice(["/select", "/reward/batch", "/experiments/attacker"])
         method = "PUT" if path.startswith("/experiments") else "POST"
-        asked = arms.ask(method, path, b"x" * 1_000, key=TENANT, source=rng.randrange(8))
+        asked = arms.ask(method, path, b"x" * 1_000, key=TENANT)
         head = asked.pieces[0][:-1_000]
         step = rng.choice([1, 10, 40])
         yield replace(asked, pieces=[head, b" " * step], again=1_000, pause_s=DRIP_S, whole=False)

@@ -1,0 +1,218 @@
+"""uvicorn's HTTP protocol with bounds: connections in number, heads in bytes, requests in time.
+
+A client that sends half a request, or nothing, would hold a connection for ever. uvicorn closes
+idle connections (`timeout_keep_alive`), and the kernel those whose client does not read its answer
+(`TCP_USER_TIMEOUT` of the listening socket). A proxy does the rest better (deploy/nginx).
+"""
+
+import asyncio
+import resource
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Literal
+
+import httptools
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from service.errors import ConfigurationError
+from service.http.problems import problem, respond
+from service.http.services import Services
+from service.settings import Settings
+
+DEFAULT_CONNECTIONS: Final = 4_096
+RESERVED_FILES: Final = 64
+"""Open files kept for the store and for sockets to others; an eighth of all where that is more."""
+
+SECONDS: Final = {"head": 10.0, "body": 30.0}
+"""Time for a head, or for the first byte of a connection, and for a whole body."""
+PROGRESS_BYTES: Final = 1_048_576
+"""A larger body, a trained version, has the time of a body again for each of so many bytes."""
+LINGER_SECONDS: Final = 2.0
+"""Time to read a refusal: a socket closed with unread bytes discards the answer it sent."""
+
+
+def protocol(services: Services) -> Callable[..., asyncio.Protocol]:
+    """Make the factory of connections that `uvicorn.Config(http=...)` takes."""
+    return partial(BoundedProtocol, services=services)
+
+
+def connection_limit(settings: Settings, files: int | None = None) -> int:
+    """Return how many connections the process may hold. Raises ConfigurationError where the setting
+    asks for more than the open files permit.
+
+    files   that the process may open, -1 for no limit; None: the limit of the system
+    """
+    if files is None:
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = settings.max_connections
+    if limit is None:
+        room = files - max(RESERVED_FILES, files // 8)
+        return DEFAULT_CONNECTIONS if files < 0 else max(1, min(DEFAULT_CONNECTIONS, room))
+    if 0 <= files < limit + RESERVED_FILES:
+        raise ConfigurationError(
+            f"FORAGE_MAX_CONNECTIONS: {limit} connections need {limit + RESERVED_FILES} open files,"
+            f" and this process may have {files}: raise the limit (ulimit -n)"
+        )
+    return limit
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection.
+
+    _part      of the request that is not complete yet; None: between two requests
+    _received  bytes of a body since its timer was started
+    _loose     bytes since the last complete head, piece of a body or request
+    _running   the request that is being answered, or was answered last
+    """
+
+    def __init__(self, *options: Any, services: Services, **more: Any) -> None:
+        super().__init__(*options, **more)
+        self._services = services
+        self._head_bytes = services.settings.max_head_bytes
+        self._part: Literal["head", "body"] | None = None
+        self._loose = self._received = 0
+        self._running: RequestResponseCycle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self._services.max_connections:
+            self._services.telemetry.refused_connections.inc()
+            full = problem(503, "too-many-connections", "All connections are taken", "try again")
+            self._refused = True
+            self._write(respond(full))
+            transport.close()
+            return
+        self._timer = self.loop.call_later(SECONDS["head"], self._on_timeout)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+        if self._running is not None:  # uvicorn marks only the last pipelined one
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser at most the bytes that a head may still have: it keeps no bound."""
+        if self._refused:
+            return
+        self._unset_keepalive_if_required()
+        if self._part is None:
+            self._part = "head"
+        start = 0
+        try:
+            while start < len(data):
+                piece = data[start : start + self._head_bytes - self._loose]
+                start += len(piece)
+                self._loose += len(piece)
+                try:
+                    self.parser.feed_data(piece)
+                except httptools.HttpParserUpgrade as upgrade:
+                    start -= len(piece) - upgrade.args[0]
+                    self._ignore_upgrade()
+                if self._loose >= self._head_bytes:
+                    self._refuse(
+                        431,
+                        "head-too-large",
+                        "The head is too large",
+                        f"request line and headers may have {self._head_bytes} bytes",
+                    )
+                    return
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):  # the latter of CONNECT
+            self._refuse(400, "malformed-http", "This is not HTTP", "the request cannot be parsed")
+            return
+        if self._part is not None and self._timer is None:
+            self._received = 0
+            self._timer = self.loop.call_later(SECONDS[self._part], self._on_timeout)
+
+    def _ignore_upgrade(self) -> None:
+        """Parse the head again without `Upgrade`: the parser reads no body of such a request, which
+        Java's client sends unless it is told otherwise."""
+        fields = [b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade"]
+        line = b"%b %b HTTP/1.1\r\n" % (self.parser.get_method(), self.url)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.feed_data(b"%b%b\r\n" % (line, b"".join(fields)))
+
+    def on_message_begin(self) -> None:
+        self._part = "head"
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_headers_complete()
+            self._advance("body")
+
+    def on_body(self, body: bytes) -> None:
+        self._loose = 0
+        self._received += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            self._advance(None)
+            super().on_message_complete()
+
+    def _advance(self, part: Literal["body"] | None) -> None:
+        self._part, self._loose = part, 0
+        self._stop_timer()
+
+    # -- time and refusals ---------------------------------------------------------------------
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timeout(self) -> None:
+        if self._refused:
+            self.transport.abort()
+        elif self.flow.read_paused or self._received >= PROGRESS_BYTES:
+            self._received = 0
+            self._timer = self.loop.call_later(SECONDS["body"], self._on_timeout)
+        elif self._part is None:
+            self.transport.close()
+        else:
+            detail = f"the {self._part} did not end within {SECONDS[self._part]:.0f} seconds"
+            self._refuse(408, "too-slow", "The request took too long", detail)
+
+    def _refuse(self, status: int, slug: str, title: str, detail: str) -> None:
+        """Say why, unless another answer is under way, and close."""
+        if self.transport.is_closing():
+            return
+        self._stop_timer()
+        self._refused = True
+        waiting = self._running is not None and not self._running.response_complete
+        own = self._part == "body" and self._running is self.cycle
+        if waiting and not (own and not self.cycle.response_started):
+            self.transport.close()
+            return
+        if waiting:  # its route waits for the rest of the body
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._write(respond(problem(status, slug, title, detail)))
+        self.transport.write_eof()
+        self.flow.pause_reading()
+        self._timer = self.loop.call_later(LINGER_SECONDS, self._on_timeout)
+
+    def _write(self, answer: Response) -> None:
+        """Write a whole answer, the last of this connection."""
+        headers = [
+            *self.server_state.default_headers,
+            *answer.raw_headers,
+            (b"connection", b"close"),
+        ]
+        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        status = STATUS_LINE[answer.status_code]
+        self.transport.write(b"%b%b\r\n%b" % (status, lines, bytes(answer.body)))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
