@@ -15,7 +15,7 @@ from service.security.hosts import Hosts
 from service.security.keys import KeyScope
 
 FREE: Final = "free"
-"""For everybody: probes, descriptions, pages and scripts, none of which tells what is served."""
+"""Needs no key: probes, descriptions, pages and scripts, which do not name experiments."""
 
 Needed = KeyScope | Literal["free"]
 
@@ -38,6 +38,7 @@ SCOPES: Final = (
     _row("POST", r"/select(/batch)?", "select"),
     _row("POST", r"/reward(/batch)?", "reward"),
     _row("POST", r"/decisions/[^/]+/activate", "reward"),
+    _row("POST", r"/beacon", FREE),  # its key is in its body
     _row("GET HEAD", r"/metrics", "metrics"),
     _row("GET HEAD", r"/(healthz|readyz|openapi\.json)", FREE),
     _row("GET HEAD", r"/|/(sdk|demo|console)(/.*)?", FREE),
@@ -95,11 +96,17 @@ class Authentication:
         needed = needs(method, scope["path"])
         if needed == FREE:
             return Caller(self._access.nobody)
-        headers: Headers = scope["headers"]
+        return self.caller_of(scope, scope["headers"], needed, declared_length(scope))
+
+    def caller_of(self, scope: Scope, headers: Headers, needed: KeyScope, length: int) -> Caller:
+        """Judge the key in these headers, and charge it one request. Raises Refused.
+
+        length   of the body, in bytes
+        """
         peer: tuple[str, int] | None = scope.get("client")
         grant = self._access.admit(headers, needed)
         caller = Caller(grant, self._addresses.of(peer[0] if peer else None, headers))
-        expect_short(caller, declared_length(scope))
+        expect_short(caller, length)
         self._access.charge(caller, BASE_COST)
         return caller
 

@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import __version__
 from service.http import (
+    beacon,
     console,
     cors,
     evaluations,
@@ -20,7 +21,6 @@ from service.http import (
     web,
 )
 from service.http.access import Authentication
-from service.http.beacon import Beacon
 from service.http.decisions import DecisionRoutes
 from service.http.middleware import RequestMiddleware
 from service.http.services import Services
@@ -51,16 +51,15 @@ class Application(FastAPI):
             services.gate,
             services.settings,
         )
-        return cors.allowing(services.settings.cors_origins, Beacon(app, services.hosts))
+        return cors.allowing(services.settings.cors_origins, app)
 
 
 @cache
 def api_routes() -> tuple[BaseRoute, ...]:
-    """They hold nothing of a process's services, and FastAPI analyses a route at its first match:
-    where a process makes several applications, as tests do, these share the analysis."""
+    """Make the routes once: FastAPI analyses each at its first match, for all applications."""
     api = APIRouter()
     for router in (
-        openapi.router,
+        beacon.router,
         routes.router,
         experiments.router,
         maintenance.router,
@@ -78,14 +77,13 @@ def create_app(services: Services) -> FastAPI:
         title="Forage",
         version=__version__,
         description=DESCRIPTION,
-        docs_url=None,  # FastAPI's pages load scripts from another host; ours is `web`'s
+        docs_url=None,  # FastAPI's pages load scripts from another host
         redoc_url=None,
-        openapi_url=None,  # FastAPI encodes the document anew for each request
+        openapi_url=None,  # FastAPI encodes the document for each request
         routes=[*api_routes()],
     )
     app.state.services = services
     problems.install(app)
-    web.install_openapi(app)
-    app.router.routes.extend(web.static_routes())
     app.openapi = lambda: openapi.document(app, services.access.required)  # type: ignore[method-assign]
+    app.router.routes += [web.openapi_route(app), *web.static_routes()]
     return app

@@ -1,8 +1,7 @@
 """POST /select and /reward, and their batches: one way for every caller, whatever its headers.
 
-A plain ASGI application behind the same middleware as all other routes. FastAPI would take five
-times as long for such a request; it describes these routes in the OpenAPI document
-(`openapi.py`), and serves all others.
+A plain ASGI application behind the same middleware as all other routes. FastAPI, which serves all
+others, would take five times as long for such a request.
 """
 
 import asyncio
@@ -12,14 +11,14 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
-from fastapi.exceptions import RequestValidationError
 from msgspec import structs
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.definition.select_request import SelectRequest
 from service.errors import Invalid, Overdue, Refused, StoreUnavailable
-from service.http import codec
+from service.http import bodies
 from service.http.admission import BASE_COST, admit_batch, admit_one_of_batch, admit_question
 from service.http.problems import answer_to, problem_of
 from service.http.scope import CALLER, headers_of
@@ -34,6 +33,11 @@ MOST_DIGITS: Final = 9
 NONE: Final = [b""]
 """The values of a header that was not sent."""
 
+READ_SELECT: Final = bodies.reader(bodies.SelectBody)
+READ_REWARD: Final = bodies.reader(bodies.RewardBody)
+READ_SELECT_BATCH: Final = bodies.reader(bodies.SelectBatchBody)
+READ_REWARD_BATCH: Final = bodies.reader(bodies.RewardBatchBody)
+
 Asked = TypeVar("Asked")
 
 
@@ -44,10 +48,6 @@ class Request(NamedTuple):
     body: bytes
     caller: Caller | None
     deadline: float
-
-    @property
-    def content_type(self) -> bytes:
-        return self.headers.get(b"content-type", NONE)[-1]
 
     @property
     def grant(self) -> Grant | None:
@@ -89,11 +89,15 @@ class DecisionRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._routes.get(scope["path"]) if scope["type"] == "http" else None
-        if route is None or scope["method"] != "POST":
+        if route is None:
             await self._app(scope, receive, send)
             return
-        start, came = perf_counter(), asyncio.get_running_loop().time()
         scope["route"] = route
+        if scope["method"] != "POST":
+            refused = HTTPException(405, "the path takes POST", {"Allow": "POST"})
+            await answer_to(refused)(scope, receive, send)
+            return
+        start, came = perf_counter(), asyncio.get_running_loop().time()
         try:
             request = await self._request(scope, receive, came)
             self._gate.enter()  # not before: a slow body is no load
@@ -110,7 +114,7 @@ class DecisionRoutes:
                     "status": 200,
                     "headers": [
                         (b"content-length", b"%d" % len(content)),
-                        (b"content-type", codec.JSON),
+                        (b"content-type", bodies.JSON),
                     ],
                 }
             )
@@ -124,44 +128,46 @@ class DecisionRoutes:
         body = await _body(receive)
         caller: Caller | None = scope.get(CALLER)
         headers = headers_of(scope)
+        if not bodies.is_json(headers.get(b"content-type", NONE)[-1]):
+            raise Invalid("send it as JSON, with the header Content-Type: application/json")
         deadline = came + _timeout_seconds(headers)
         if asyncio.get_running_loop().time() >= deadline:
             raise Overdue
         return Request(headers, body, caller, deadline)
 
     async def _select(self, request: Request) -> bytes:
-        body = codec.SELECT.read(request.body, request.content_type)
+        body = READ_SELECT(request.body)
         question = body.question(_idempotency_key(request), request.caller_name)
         if request.deadline < inf:
             question = structs.replace(question, deadline=request.deadline)
         question = admit_question(self._services, request.caller, question, BASE_COST)
-        return codec.write_answer(await self._services.batcher.select(question))
+        return bodies.write_answer(await self._services.batcher.select(question))
 
     async def _reward(self, request: Request) -> bytes:
-        body = codec.REWARD.read(request.body, request.content_type)
-        return codec.write_status(
+        body = READ_REWARD(request.body)
+        return bodies.write_status(
             await self._services.settlements.reward(body.outcome(), request.grant)
         )
 
     async def _select_batch(self, request: Request) -> bytes:
-        requests = codec.SELECT_BATCH.read(request.body, request.content_type).requests
+        requests = READ_SELECT_BATCH(request.body).requests
         self._expect_batch(len(requests))
         questions = [each.question(caller=request.caller_name) for each in requests]
         admit_batch(self._services, request.caller, questions)
 
         async def one(question: SelectRequest) -> bytes:
             question = admit_one_of_batch(self._services, request.caller, question)
-            return codec.write_answer(await self._services.batcher.select(question))
+            return bodies.write_answer(await self._services.batcher.select(question))
 
         return await _each(questions, one)
 
     async def _reward_batch(self, request: Request) -> bytes:
-        requests = codec.REWARD_BATCH.read(request.body, request.content_type).requests
+        requests = READ_REWARD_BATCH(request.body).requests
         self._expect_batch(len(requests))
         admit_batch(self._services, request.caller, [None] * len(requests))
 
-        async def one(body: Any) -> bytes:
-            return codec.write_status(
+        async def one(body: bodies.RewardBody) -> bytes:
+            return bodies.write_status(
                 await self._services.settlements.reward(body.outcome(), request.grant)
             )
 
@@ -202,12 +208,7 @@ def _idempotency_key(request: Request) -> str | None:
     key = given[-1].decode("latin-1")
     if 1 <= len(key) <= KEY_CHARACTERS:
         return key
-    limit = "at least 1 character" if not key else f"at most {KEY_CHARACTERS} characters"
-    kind = "string_too_short" if not key else "string_too_long"
-    raise RequestValidationError(
-        [{"type": kind, "loc": ("header", "Idempotency-Key"),
-          "msg": f"String should have {limit}", "ctx": {}}]
-    )  # fmt: skip
+    raise Invalid(f"must have 1 to {KEY_CHARACTERS} characters", path="Idempotency-Key")
 
 
 async def _each(requests: Sequence[Asked], one: Callable[[Asked], Awaitable[bytes]]) -> bytes:

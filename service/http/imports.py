@@ -1,21 +1,35 @@
 """The route that imports visits of other systems into the log."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends
 from pydantic import AwareDatetime, BaseModel, Field
 
 from service.definition.experiment import ArmId, Name, Number, Values
+from service.definition.select_request import InlineArm
 from service.errors import Invalid, Refused
 from service.http.dependencies import ServicesDep, get_only_state, get_state
 from service.http.openapi import problems
 from service.http.problems import problem_of
-from service.http.schemas import ArmBody, Body, Problem, arms_of
+from service.http.schemas import Body, Problem
 from service.maintenance.importing import ImportStatus, Visit
 from service.state.fold import State
 
 Chance = Annotated[float, Field(ge=0, le=1)]
+
+
+class ArmBody(Body):
+    """An arm outside the catalogue: scored by its features, creating no head."""
+
+    id: ArmId
+    features: Values = Field(default_factory=dict, json_schema_extra={"default": {}})
+
+
+def arms_of(arms: Sequence[str | ArmBody] | None) -> list[str | InlineArm] | None:
+    if arms is None:
+        return None
+    return [InlineArm(arm.id, arm.features) if isinstance(arm, ArmBody) else arm for arm in arms]
 
 
 class VisitBody(Body):

@@ -23,7 +23,9 @@ logger = logging.getLogger(__name__)
 
 VERSIONS: Final = re.compile(r"/experiments/[^/]+/policies/[^/]+/versions")
 METHODS: Final = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
-PENDING: Final = {"/select": 1, "/select/batch": 1, "/reward": 2, "/reward/batch": 2}
+PENDING: Final = {
+    "/select": 1, "/select/batch": 1, "/reward": 2, "/reward/batch": 2, "/beacon": 2,
+}  # fmt: skip
 """Multiples of FORAGE_MAX_PENDING beyond which a route is refused: a reward whose sender does not
 repeat it is lost, where a decision has a fallback."""
 

@@ -1,26 +1,14 @@
-"""The OpenAPI document: what routes can refuse, keys, and the routes that `decisions.py` serves."""
+"""The OpenAPI document: FastAPI's, with the routes of `decisions.py`, refusals and keys."""
 
-from typing import Annotated, Any
+from typing import Any, Final, NamedTuple
 
-from fastapi import APIRouter, FastAPI, Header
+import msgspec
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.http import access
+from service.http import access, bodies
 from service.http.problems import MEDIA_TYPE
-from service.http.schemas import (
-    Problem,
-    RewardAnswer,
-    RewardBatchAnswer,
-    RewardBatchBody,
-    RewardBody,
-    SelectAnswer,
-    SelectBatchAnswer,
-    SelectBatchBody,
-    SelectBody,
-)
-
-router = APIRouter()
-"""FastAPI describes these functions in the document and never calls them."""
+from service.http.schemas import Problem
 
 MEANING = {
     400: "The body is not JSON.",
@@ -45,61 +33,110 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=256,
-        description="The same key gives the same decision, as long as its row is in the log: a "
-        "request can be repeated. With another request it is refused (409).",
+Json = dict[str, Any]
+
+
+class Operation(NamedTuple):
+    """A route of `decisions.py`."""
+
+    path: str
+    body: type[msgspec.Struct]
+    answer: type[msgspec.Struct]
+    description: str
+    statuses: tuple[int, ...]
+    repeatable: bool = False
+
+
+OPERATIONS: Final = (
+    Operation(
+        "/select", bodies.SelectBody, bodies.SelectAnswer,
+        "Choose which arm to show. The answer's propensity is the chance with which it was chosen.",
+        (400, 404, 409, 503, 504), repeatable=True,
     ),
-]
-
-
-Timeout = Annotated[
-    str | None,
-    Header(
-        alias="X-Envoy-Expected-Rq-Timeout-Ms",
-        description="Milliseconds that the caller waits, as proxies send it: what is not begun by "
-        "then is answered 504, and changes nothing.",
+    Operation(
+        "/reward", bodies.RewardBody, bodies.RewardAnswer,
+        "Say what came of a decision. Answered once durable; the same call again changes nothing.",
+        (400, 404, 409, 410, 503, 504),
     ),
-]
+    Operation(
+        "/select/batch", bodies.SelectBatchBody, bodies.SelectBatchAnswer,
+        "Several decisions at once; each is answered or refused for itself.", (400, 503, 504),
+    ),
+    Operation(
+        "/reward/batch", bodies.RewardBatchBody, bodies.RewardBatchAnswer,
+        "Several rewards at once; each is accepted or refused for itself.", (400, 503, 504),
+    ),
+)  # fmt: skip
+KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 256},
+    "description": "The same key gives the same decision, as long as its row is in the log: a "
+    "request can be repeated. With another request it is refused (409).",
+}
+TIMEOUT: Final = {
+    "name": "X-Envoy-Expected-Rq-Timeout-Ms",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Milliseconds that the caller waits, as proxies send it: a request that is not "
+    "begun by then is answered 504, and changes nothing.",
+}
 
 
-@router.post("/select", tags=["decide"], responses=problems(400, 404, 409, 503, 504))
-async def select(  # type: ignore[empty-body]
-    body: SelectBody, key: IdempotencyKey = None, wait: Timeout = None
-) -> SelectAnswer:
-    """Choose which arm to show. The answer's propensity is the chance with which it was chosen."""
+def _content(struct: type[msgspec.Struct]) -> Json:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{struct.__name__}"}}}
 
 
-@router.post("/reward", tags=["decide"], responses=problems(400, 404, 409, 410, 503, 504))
-async def reward(body: RewardBody, wait: Timeout = None) -> RewardAnswer:  # type: ignore[empty-body]
-    """Say what came of a decision. Answered once durable; the same call again changes nothing."""
+def _described(operation: Operation) -> Json:
+    responses: dict[int | str, Json] = {
+        200: {"description": "Successful Response", "content": _content(operation.answer)}
+    }
+    responses |= problems(*operation.statuses)
+    name = operation.path.strip("/").replace("/", "_")
+    return {
+        "tags": ["decide"],
+        "summary": name.replace("_", " ").title(),
+        "description": operation.description,
+        "operationId": name,
+        "parameters": [*([KEY] if operation.repeatable else []), TIMEOUT],
+        "requestBody": {"required": True, "content": _content(operation.body)},
+        "responses": {str(status): response for status, response in responses.items()},
+    }
 
 
-@router.post("/select/batch", tags=["decide"], responses=problems(400, 503, 504))
-async def select_batch(body: SelectBatchBody, wait: Timeout = None) -> SelectBatchAnswer:  # type: ignore[empty-body]
-    """Several decisions at once; each is answered or refused for itself."""
+def _schemas() -> Json:
+    """Of the bodies and answers that msgspec reads and writes."""
+    structs = [each for operation in OPERATIONS for each in (operation.body, operation.answer)]
+    _, found = msgspec.json.schema_components(
+        structs, ref_template="#/components/schemas/{name}", schema_hook=_refer
+    )
+    found["SelectBody"]["examples"] = [{"context": {"persona": "new_puppy_parent"}}]
+    found["RewardBody"]["oneOf"] = bodies.FORMS
+    return found
 
 
-@router.post("/reward/batch", tags=["decide"], responses=problems(400, 503, 504))
-async def reward_batch(body: RewardBatchBody, wait: Timeout = None) -> RewardBatchAnswer:  # type: ignore[empty-body]
-    """Several rewards at once; each is accepted or refused for itself."""
+def _refer(kind: type) -> Json:
+    """Refer to the pydantic model of a problem."""
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
 def document(app: FastAPI, required: bool) -> dict[str, Any]:
-    """The OpenAPI document, with the one shape of errors in place of FastAPI's own, and keys."""
+    """Make the OpenAPI document, once."""
     if app.openapi_schema is None:
         found = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes
         )
+        decided = {each.path: {"post": _described(each)} for each in OPERATIONS}
+        found["paths"] = decided | found["paths"]
         schemas = found["components"]["schemas"]
+        schemas |= _schemas()
         schemas.pop("HTTPValidationError", None)
         schemas.pop("ValidationError", None)
         schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas["Problem"].pop("$defs", None)
+        found["components"]["schemas"] = dict(sorted(schemas.items()))
         access.declare(found, required=required)
         app.openapi_schema = found
     return app.openapi_schema

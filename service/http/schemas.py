@@ -1,162 +1,35 @@
-"""Bodies and answers of the routes. Bodies refuse unknown fields; OpenAPI describes answers in
-full."""
+"""Bodies and answers of the routes that FastAPI serves. Bodies refuse unknown fields."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic.config import JsonValue
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from service.definition.experiment import ArmId, Definition, Name, Number, Text, Values
+from service.definition.experiment import ArmId, Definition, Name, Values
 from service.definition.faults import at_most
-from service.definition.policies import whole
-from service.definition.select_request import InlineArm, SelectRequest
-from service.serving.settlement import ActivationStatus, RewardRequest, Status
-
-Token = Annotated[str, Field(min_length=1, max_length=1_024)]
-
+from service.serving.settlement import ActivationStatus
 
 MEMBERS = 64
-"""Limit for a body: more than any takes."""
+"""Limit of the members of a body: more than any route takes."""
 
 
 class Body(BaseModel):
-    """What is sent: "1" and true are no numbers."""
+    """A body of a request. Strings and booleans are not numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _has_few_members(cls, given: object) -> object:
-        """Of a hundred thousand that are unknown, each would be a fault of its own."""
+        """Refuse too many members: each unknown one would be a fault of its own."""
         if isinstance(given, dict) and len(given) > MEMBERS:
             raise ValueError(f"has {len(given)} members, more than any body here takes")
         return given
 
 
-class ArmBody(Body):
-    """An arm outside the catalogue: scored by its features, creating no head."""
-
-    id: ArmId
-    features: Values = Field(default_factory=dict, json_schema_extra={"default": {}})
-
-
-def arms_of(arms: Sequence[str | ArmBody] | None) -> list[str | InlineArm] | None:
-    if arms is None:
-        return None
-    return [InlineArm(arm.id, arm.features) if isinstance(arm, ArmBody) else arm for arm in arms]
-
-
-class SelectBody(Body):
-    """What to choose from, for whom and when."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"context": {"persona": "new_puppy_parent"}}]}
-    )
-
-    experiment: Name | None = Field(None, description="May be left out when there is one.")
-    policy: Name | None = Field(
-        None, description="Left out: one is assigned by traffic share, sticky to `unit`."
-    )
-    unit: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
-        None, description="Who the decision is for; stored only as a keyed hash."
-    )
-    context: Values = Field({}, description="Features of the user and the moment, by name.")
-    arms: Annotated[list[ArmId | ArmBody], Field(min_length=1, fail_fast=True)] | None = Field(
-        None, description="Ids of catalogue arms, or arms with features. Left out: all active arms."
-    )
-    top_k: Annotated[int, Field(ge=1), BeforeValidator(whole)] = Field(
-        1, description="How many arms to rank."
-    )
-    deferred: bool = Field(
-        False,
-        description="It may never be shown: nothing is learned of it before "
-        "POST /decisions/{id}/activate.",
-    )
-
-    def question(self, key: str | None = None, caller: str = "") -> SelectRequest:
-        return SelectRequest(
-            self.context, self.experiment, self.policy, self.unit, arms_of(self.arms), self.top_k,
-            key=key, deferred=self.deferred, caller=caller,
-        )  # fmt: skip
-
-
 class Ranked(BaseModel):
     arm: str
     propensity: float = Field(description="Chance of this arm in this slot, given the policy.")
-
-
-class SelectAnswer(BaseModel):
-    id: str = Field(description="Short id, for URLs and logs.")
-    decision_id: str = Field(description="Sealed token: send it back with the reward.")
-    arm: str
-    propensity: float = Field(description="Chance with which `arm` was chosen, given the policy.")
-    ranking: list[Ranked]
-    slate_propensity: float | None = Field(description="Chance of the whole ranking; top_k > 1.")
-    experiment: str
-    policy: str
-    model_version: str = Field(description="policy/version@position: names the head exactly.")
-    logged: bool = Field(description="false: the log was gone, the decision waits in memory.")
-    reward_by: datetime
-    accept_until: datetime
-
-
-FORMS: list[JsonValue] = [
-    {
-        "required": [form],
-        "properties": {
-            form: {"not": {"type": "null"}},
-            **{other: {"type": "null"} for other in ("reward", "rewards", "feedback")
-               if other != form},
-            **({} if form == "feedback" else {"clicked": {"type": "null"}}),
-        },
-    }
-    for form in ("reward", "rewards", "feedback")
-]  # fmt: skip
-"""JSON Schema of what `RewardBody._one_form` checks."""
-
-
-class RewardBody(Body):
-    """One of `reward` (one arm shown), `rewards` (by arm) and `feedback` with `clicked`."""
-
-    model_config = ConfigDict(json_schema_extra={"oneOf": FORMS})
-
-    decision_id: Token
-    reward: Number | None = None
-    rewards: (
-        Annotated[dict[ArmId, Number], Field(min_length=1, max_length=100), at_most(100)] | None
-    ) = None
-    feedback: Literal["cascade"] | None = Field(
-        None,
-        description="The ranking was looked at from the top down to `clicked`: arms below it are "
-        "not learned from, and a default that was learned of them is taken back.",
-    )
-    clicked: ArmId | None = None
-    reward_id: Text = Field("", description="Tells contributions apart (aggregation sum, last).")
-
-    @model_validator(mode="after")
-    def _one_form(self) -> "RewardBody":
-        given = [self.reward is not None, self.rewards is not None, self.feedback is not None]
-        if sum(given) != 1:
-            raise ValueError("give one of reward, rewards and feedback")
-        if self.clicked is not None and self.feedback is None:
-            raise ValueError("clicked goes with feedback")
-        return self
-
-    def outcome(self) -> RewardRequest:
-        return RewardRequest(
-            self.decision_id,
-            self.reward,
-            self.rewards,
-            self.feedback == "cascade",
-            self.clicked,
-            self.reward_id,
-        )
-
-
-class RewardAnswer(BaseModel):
-    status: Status
 
 
 class ActivationAnswer(BaseModel):
@@ -181,34 +54,6 @@ class Problem(BaseModel):
         exclude_if=lambda name: name is None,
         description="Of a 5xx: what the log has of the request is under this id.",
     )
-
-
-class SelectBatchBody(Body):
-    requests: Annotated[list[SelectBody], Field(min_length=1, fail_fast=True)]
-
-
-class RewardBatchBody(Body):
-    requests: Annotated[list[RewardBody], Field(min_length=1, fail_fast=True)]
-
-
-class SelectItem(BaseModel):
-    status: int
-    answer: SelectAnswer | None = None
-    problem: Problem | None = None
-
-
-class RewardItem(BaseModel):
-    status: int
-    answer: RewardAnswer | None = None
-    problem: Problem | None = None
-
-
-class SelectBatchAnswer(BaseModel):
-    results: list[SelectItem]
-
-
-class RewardBatchAnswer(BaseModel):
-    results: list[RewardItem]
 
 
 class ExperimentBody(Definition):

@@ -1,4 +1,4 @@
-"""What several places read from the scope of a request, or write into it."""
+"""Values in the scope of a request that several modules read or write."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,8 +9,7 @@ CALLER: Final = "forage.caller"
 """Key of the scope under which a route finds its caller."""
 
 PROBES: Final = {"/healthz", "/readyz"}
-"""What a balancer asks, under any name of the service: answered for any host, without the names of
-experiments, and at once."""
+"""Routes for load balancers: answered for any host, and there without the names of experiments."""
 
 LENGTH_DIGITS: Final = 18
 """Of an integer of 64 bits. Python reads no integer of more than 4,300 digits."""
@@ -19,7 +18,7 @@ _HEADERS: Final = "forage.headers"
 
 
 def headers_of(scope: Scope) -> Mapping[bytes, list[bytes]]:
-    """Values by name, in lower case. Gathered once for a request."""
+    """Return the values of each header by its name in lower case, gathered once for a request."""
     found: dict[bytes, list[bytes]] | None = scope.get(_HEADERS)
     if found is None:
         found = scope[_HEADERS] = {}
@@ -31,17 +30,9 @@ def headers_of(scope: Scope) -> Mapping[bytes, list[bytes]]:
     return found
 
 
-def with_headers(scope: Scope, headers: list[tuple[bytes, bytes]]) -> Scope:
-    """A scope of the same request with other headers."""
-    return {
-        **{name: value for name, value in scope.items() if name != _HEADERS},
-        "headers": headers,
-    }
-
-
 def declared_length(scope: Scope) -> int:
-    """What `Content-Length` says: 0 where there is none, and more than any bound where no body
-    could have that length."""
+    """Return the value of `Content-Length`: 0 without one, and more than any bound for a length
+    that no body can have."""
     values = headers_of(scope).get(b"content-length", ())
     return max(map(_length, values), default=0)
 

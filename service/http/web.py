@@ -1,46 +1,31 @@
-"""Pages and scripts for a browser: the SDK, the demo shop, the console, Swagger UI.
-
-Every file of a folder is a route of its own, read and compressed once: no path of a request ever
-reaches the disk, and a missing file is a 404 like any other.
-"""
+"""Pages and scripts for a browser: the SDK, the demo shop, the console, Swagger UI."""
 
 import asyncio
-import gzip
-import hashlib
-import json
-import mimetypes
-from collections.abc import Awaitable, Callable
-from functools import cache
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
-from starlette.routing import Route
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 WEB: Final = Path(__file__).parent / "static"
-
-FOLDERS: Final[dict[str, str]] = {
-    "/sdk": "sdk",
-    "/demo": "demo",
-    "/docs": "docs",
-    "/": "console",
+TYPES: Final = {
+    ".js": "text/javascript; charset=utf-8",
+    ".ts": "text/plain; charset=utf-8",
+    ".md": "text/markdown; charset=utf-8",
 }
-"""Where a folder under service/http/static is served. Its index.html answers at the path itself."""
-
-OPENAPI: Final = "/openapi.json"
-
-KINDS: Final = {".js": "text/javascript", ".ts": "text/plain", ".md": "text/markdown"}
-"""Types that the system's table may have otherwise."""
-
-COMPRESSED_BYTES: Final = 512
-"""Below, a compressed copy saves no packet."""
+"""Media types that the system's table may have otherwise."""
 
 HEADERS: Final = {
-    # Asked for again each time, and answered with 304 where nothing changed: after an upgrade no
-    # page runs an old script.
+    # A browser asks each time and gets 304 for an unchanged file: after an upgrade no page runs an
+    # old script.
     "Cache-Control": "no-cache",
-    "Vary": "Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
 }
@@ -50,97 +35,72 @@ PAGE_HEADERS: Final = {
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
 }
-# The SDK is for the pages of others too.
-SCRIPT_HEADERS: Final = {
+SDK_HEADERS: Final = {  # pages of other origins load it
     "Access-Control-Allow-Origin": "*",
     "Cross-Origin-Resource-Policy": "cross-origin",
 }
+COMPRESSED_BYTES: Final = 512
+"""Below, compression saves no packet."""
 
 
-class File(NamedTuple):
-    """A file as it is sent."""
+class Files(StaticFiles):
+    """A folder, with the security headers of its files."""
 
-    path: str
-    content: bytes
-    packed: bytes | None  # by gzip, where that is smaller
-    headers: dict[str, str]
+    def __init__(self, folder: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory=WEB / folder, html=True)
+        self._headers = {**HEADERS, **(headers or {})}
 
-    async def respond(self, request: Request) -> Response:
-        tag = self.headers["ETag"]
-        known = request.headers.get("if-none-match", "")
-        if tag in (each.strip().removeprefix("W/") for each in known.split(",")):
-            return Response(status_code=304, headers=self.headers)
-        if self.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
-            headers = self.headers | {"Content-Encoding": "gzip", "ETag": f"W/{tag}"}
-            return Response(self.packed, headers=headers)
-        return Response(self.content, headers=self.headers)
-
-
-@cache
-def static_routes() -> tuple[Route, ...]:
-    """Of every file; they go after all other routes."""
-    found = []
-    for prefix, folder in FOLDERS.items():
-        for file in files_of(prefix, WEB / folder):
-            found.append(_route(file.path, file.respond))
-            if file.path == f"{prefix}/" != "/":
-                found.append(_route(prefix, _add_slash))
-    return tuple(found)
+    def file_response(
+        self,
+        full_path: str | os.PathLike[str],
+        stat_result: os.stat_result,
+        scope: Scope,
+        status_code: int = 200,
+    ) -> Response:
+        answer = super().file_response(full_path, stat_result, scope, status_code)
+        kind = Path(full_path).suffix
+        if kind in TYPES and answer.status_code != 304:
+            answer.headers["Content-Type"] = TYPES[kind]
+        answer.headers.update(self._headers)
+        if kind == ".html":
+            answer.headers.update(PAGE_HEADERS)
+        return answer
 
 
-def _route(path: str, respond: Callable[[Request], Awaitable[Response]]) -> Route:
-    return Route(path, respond, methods=["GET"], include_in_schema=False)
+def static_routes() -> list[BaseRoute]:
+    """Make the routes of all folders and of the console's page."""
+    console = Files("console")
+
+    async def page(request: Request) -> Response:
+        return await console.get_response("index.html", request.scope)
+
+    folders = {
+        "/console": Files("console/console"),
+        "/demo": Files("demo"),
+        "/sdk": Files("sdk", SDK_HEADERS),
+    }
+    return [
+        Route("/", page, include_in_schema=False),
+        *(Route(path, _add_slash, include_in_schema=False) for path in ("/demo", "/docs")),
+        *(Mount(path, GZipMiddleware(each, COMPRESSED_BYTES)) for path, each in folders.items()),
+        Mount("/docs", Files("docs")),  # to compress its two megabytes would delay decisions
+    ]
 
 
 async def _add_slash(request: Request) -> Response:
-    """Relative, so that it holds behind a proxy that serves Forage under a path."""
+    """Redirect to a relative path: it holds behind a proxy that serves Forage under a path."""
     return RedirectResponse(f"{request.scope['path'].rpartition('/')[2]}/", 308)
 
 
-def install_openapi(app: FastAPI) -> None:
-    """Serve the OpenAPI document. A thread builds it once, in half a second."""
-
-    def build() -> File:
-        content = json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
-        return _file(OPENAPI, content, "application/json", {})
-
-    building: asyncio.Task[File] | None = None
+def openapi_route(app: FastAPI) -> Route:
+    """Make the route of the OpenAPI document. A thread builds it at the first request, in half a
+    second."""
+    content: bytes | None = None
 
     async def respond(request: Request) -> Response:
-        nonlocal building
-        if building is None:
-            building = asyncio.create_task(asyncio.to_thread(build))
-        return await (await asyncio.shield(building)).respond(request)
+        nonlocal content
+        if content is None:
+            content = await asyncio.to_thread(lambda: msgspec.json.encode(app.openapi()))
+        return Response(content, media_type="application/json")
 
-    app.router.routes.append(_route(OPENAPI, respond))
-
-
-def files_of(prefix: str, folder: Path) -> tuple[File, ...]:
-    """Every file below a folder, index.html under the folder's own path with a slash."""
-    found = sorted(each for each in folder.rglob("*") if each.is_file())
-    return tuple(_read(prefix.rstrip("/"), each, folder) for each in found)
-
-
-def _read(prefix: str, path: Path, folder: Path) -> File:
-    content = path.read_bytes()
-    name = path.relative_to(folder).as_posix()
-    kind = KINDS.get(path.suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    headers = {
-        **(PAGE_HEADERS if kind == "text/html" else {}),
-        **(SCRIPT_HEADERS if prefix == "/sdk" else {}),
-    }
-    where = name.removesuffix("index.html") if path.name == "index.html" else name
-    return _file(f"{prefix}/{where}", content, kind, headers)
-
-
-def _file(path: str, content: bytes, kind: str, headers: dict[str, str]) -> File:
-    text = kind.startswith(("text/", "application/json", "image/svg"))
-    packed = gzip.compress(content, 9, mtime=0) if text else content
-    smaller = COMPRESSED_BYTES <= len(packed) < len(content)
-    headers = {
-        **HEADERS,
-        **headers,
-        "Content-Type": f"{kind}; charset=utf-8" if text else kind,
-        "ETag": f'"{hashlib.sha256(content).hexdigest()[:20]}"',
-    }
-    return File(path, content, packed if smaller else None, headers)
+    return Route("/openapi.json", respond, include_in_schema=False)

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from starlette.routing import Mount
 
 from service.http.access import FREE, needs, row_of
+from service.http.openapi import OPERATIONS
 from tests.support.keys import PAGE, Keys, body_of, standard
 from tests.support.service import Wire, expect_problem, filled, paths, serving
 
@@ -26,10 +28,15 @@ def wire(keys: Keys) -> Iterator[Wire]:
         yield wire
 
 
+FILES = ("/console/main.js", "/demo/", "/docs/", "/docs/vendor/swagger-ui.css", "/sdk/forage.js")
+
+
 def routes(app: Any) -> set[tuple[str, str]]:
-    """Method and path of all that the application answers, described or not."""
-    found = set()
+    """Method and path of each route, described or not, and of a file in each folder."""
+    found = {("POST", operation.path) for operation in OPERATIONS} | {("GET", p) for p in FILES}
     for route in app.routes:
+        if isinstance(route, Mount):
+            continue
         of_router = getattr(route, "effective_candidates", None)
         inner = [route] if of_router is None else _flat(of_router())
         for each in inner:
@@ -78,7 +85,9 @@ def test_scopes_are_as_documented(wire: Wire) -> None:
     pages = {
         path for path in by_scope[FREE] if path.startswith(("/sdk", "/demo", "/docs", "/console"))
     }
-    assert by_scope[FREE] - pages <= {"/", "/healthz", "/readyz", "/openapi.json"}
+    assert by_scope[FREE] - pages <= {
+        "/", "/healthz", "/readyz", "/openapi.json", "/beacon",
+    }  # fmt: skip
 
 
 def test_every_route_against_every_key(wire: Wire, keys: Keys) -> None:

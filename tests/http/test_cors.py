@@ -1,20 +1,17 @@
 """Pages of listed origins may ask, and leave; others are told nothing they could read."""
 
-import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from pydantic import ValidationError
-from starlette.datastructures import Headers
-from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
 
-from service.http.beacon import Beacon
-from service.security.hosts import Hosts, origin_of
+from service.security.hosts import origin_of
 from service.settings import Settings
+from tests.support.keys import Keys
 from tests.support.service import Json, Wire, expect_problem, serving
 
 SHOP = "https://shop.example"
@@ -142,32 +139,34 @@ def test_each_part_of_a_beacon_is_refused_for_itself(listed: Wire) -> None:
     assert answer.json() == {"statuses": [422, 422, 200]}
 
 
-def test_the_key_inside_a_beacon_becomes_the_header_of_its_parts() -> None:
-    heard: list[tuple[str, list[str]]] = []
+def test_each_item_of_a_beacon_passes_the_key_inside_it(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("page", "select", "reward", experiments=["shop"], origins=[SHOP], rate="4/hour")
+    keys.add("select", "select", "admin")
+    keys.add("elsewhere", "reward", experiments=["elsewhere"])
+    with serving(keys=keys.path, cors_origins=f"{SHOP}, https://other.example") as wire:
+        ask = keys.headers("select")
+        decision = wire.post("/select", {**QUESTION, "deferred": True}, headers=ask).json()
+        content: Json = {
+            "activate": [{"id": decision["id"]}],
+            "rewards": [{"decision_id": decision["decision_id"], "reward": 1}],
+        }
 
-    async def judge(scope: Scope, receive: Receive, send: Send) -> None:
-        heard.append((scope["path"], Headers(scope=scope).getlist("authorization")))
-        await Response(status_code=401)(scope, receive, send)
+        def statuses(name: str, origin: str = SHOP, **headers: str) -> list[int]:
+            inside = {"key": keys.text(name)} if name else {}
+            answer = beacon(wire, {**inside, **content}, Origin=origin, **headers)
+            found: list[int] = answer.json()["statuses"]
+            return found
 
-    async def leave() -> httpx.Response:
-        transport = httpx.ASGITransport(Beacon(judge, Hosts("forage")))
-        async with httpx.AsyncClient(transport=transport, base_url="http://forage") as client:
-            content = {"key": "public-1", "activate": [{"id": "a"}], "rewards": [{}]}
-            forged = {"Authorization": "Bearer other"}
-            return await client.post("/beacon", content=json.dumps(content), headers=forged)
-
-    assert asyncio.run(leave()).json() == {"statuses": [401, 401]}
-    assert heard == [
-        ("/decisions/a/activate", ["Bearer public-1"]),
-        ("/reward", ["Bearer public-1"]),
-    ]
-
-
-def test_a_beacons_parts_are_counted_as_requests(listed: Wire) -> None:
-    decision = listed.select()
-    beacon(listed, {"rewards": [{"decision_id": decision["decision_id"], "reward": 1}]})
-    counted = 'forage_http_requests_total{method="POST",route="/reward",status="200"}'
-    assert listed.metrics()[counted] == 1
+        assert statuses("") == [401, 401]
+        assert statuses("select") == [403, 403]
+        assert statuses("elsewhere") == [404, 403]
+        assert statuses("page", "https://other.example") == [403, 403]
+        assert statuses("page", **keys.headers("select")) == [200, 200]
+        assert statuses("page") == [200, 200]
+        assert statuses("page") == [429, 429]
+        told = wire.get(f"/decisions/{decision['id']}", headers=ask).json()
+        assert [each["reward"] for each in told["learned"]] == [1]
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null"])
@@ -199,28 +198,8 @@ def test_the_services_own_pages_can_send_one(wire: Wire) -> None:
     ],
 )
 def test_what_is_no_beacon_is_refused_whole(wire: Wire, content: str) -> None:
-    expect_problem(beacon(wire, content), 422)
-
-
-def test_a_beacon_that_was_cut_off_is_no_bug() -> None:
-    messages: list[Message] = [
-        {"type": "http.request", "body": b'{"rewards": [', "more_body": True},
-        {"type": "http.disconnect"},
-    ]
-    said: list[Message] = []
-
-    async def receive() -> Message:
-        return messages.pop(0)
-
-    async def send(message: Message) -> None:
-        said.append(message)
-
-    async def never(scope: Scope, receive: Receive, send: Send) -> None:
-        raise AssertionError
-
-    scope = {"type": "http", "method": "POST", "path": "/beacon", "headers": []}
-    asyncio.run(Beacon(never, Hosts("forage"))(scope, receive, send))
-    assert said[0]["status"] == 400
+    answer = beacon(wire, content)
+    expect_problem(answer, 400 if content == "{" else 422)
 
 
 def test_a_beacon_is_as_long_as_browsers_let_it_be(wire: Wire) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from service.definition.experiment import NAME
 from service.http.beacon import BYTES
 from tests.support.plug import Plug, head
 from tests.support.properties import examples
@@ -50,7 +51,6 @@ def send(wire: Wire, method: str, path: str, body: bytes | str) -> Any:
         pytest.param(b'{"context": {"persona": "\xff\xfe"}}', id="not UTF-8"),
         pytest.param(b"[" * 100_000 + b"]" * 100_000, id="nested deep"),
         pytest.param(b'{"a":' * 50_000 + b"1" + b"}" * 50_000, id="nested deep objects"),
-        pytest.param(b'{"top_k": ' + b"9" * 5_000 + b"}", id="an integer of 5,000 digits"),
     ],
 )
 def test_what_is_not_json_is_malformed(wire: Wire, method: str, path: str, body: bytes) -> None:
@@ -59,8 +59,24 @@ def test_what_is_not_json_is_malformed(wire: Wire, method: str, path: str, body:
     assert MARKER not in answer.text
 
 
+@pytest.mark.parametrize("path", ["/select", "/reward"])
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", f'"{HALF}"', f'{{"{HALF}": 1}}'])
+def test_values_that_json_does_not_have_are_malformed(wire: Wire, path: str, value: str) -> None:
+    member = "context" if path == "/select" else "rewards"
+    for body in (f'{{"{member}": {value}}}', f'{{"{member}": {{"a": {value}}}}}'):
+        answer = send(wire, "POST", path, body)
+        assert expect_problem(answer, 400)["type"].endswith("/malformed-json")
+
+
+def test_an_integer_of_any_length_is_a_problem(wire: Wire) -> None:
+    for method, path in BODIES:
+        answer = send(wire, method, path, '{"top_k": ' + "9" * 5_000 + "}")
+        expect_problem(answer, 422 if path in ("/select", "/reward") else answer.status_code)
+        assert answer.status_code in (400, 422)
+
+
 @pytest.mark.parametrize(("method", "path"), BODIES)
-@pytest.mark.parametrize("body", ["null", "[]", '"SECRETVALUE"', "7", "true", "NaN", "1e999", ""])
+@pytest.mark.parametrize("body", ["null", "[]", '"SECRETVALUE"', "7", "true", "1e999", ""])
 def test_what_is_no_object_is_invalid(wire: Wire, method: str, path: str, body: str) -> None:
     answer = send(wire, method, path, body)
     assert expect_problem(answer, 422)["type"].endswith("/invalid")
@@ -83,7 +99,6 @@ def test_a_body_has_to_say_that_it_is_json(wire: Wire, method: str, path: str) -
         ('"unit": 7', "unit"),
         ('"unit": ""', "unit"),
         (f'"unit": "{"SECRETVALUE" * 30}"', "unit"),
-        (f'"unit": "{HALF}"', "unit"),
         ('"context": "SECRETVALUE"', "context"),
         ('"context": ["SECRETVALUE"]', "context"),
         ('"context": null', "context"),
@@ -91,28 +106,22 @@ def test_a_body_has_to_say_that_it_is_json(wire: Wire, method: str, path: str) -
         ('"context": {"persona": {"SECRETVALUE": 1}}', "context.persona"),
         ('"context": {"persona": ["SECRETVALUE"]}', "context.persona.0"),
         (f'"context": {{"persona": "{"SECRETVALUE" * 30}"}}', "context.persona"),
-        (f'"context": {{"persona": "{HALF}"}}', "context.persona"),
-        ('"context": {"age": NaN}', "context.age"),
-        ('"context": {"age": Infinity}', "context.age"),
-        ('"context": {"age": -Infinity}', "context.age"),
         ('"context": {"age": 1e999}', "context.age"),
-        ('"context": {"age": [1, NaN]}', "context.age.1"),
+        ('"context": {"age": [1, 1e999]}', "context.age.1"),
         (f'"context": {{"age": {"9" * 400}}}', "context.age"),
         ('"arms": []', "arms"),
         ('"arms": "kibble"', "arms"),
         ('"arms": [7]', "arms.0"),
         ('"arms": [""]', "arms.0"),
-        (f'"arms": ["{HALF}"]', "arms.0"),
         ('"arms": ["kibble", {"features": {}}]', "arms.1.id"),
         ('"arms": ["kibble", {"id": "a", "SECRET": 1}]', "arms.1.SECRET"),
-        ('"arms": ["kibble", {"id": "a", "features": {"b": NaN}}]', "arms.1.features.b"),
+        ('"arms": ["kibble", {"id": "a", "features": {"b": 1e999}}]', "arms.1.features.b"),
         ('"top_k": 0', "top_k"),
         ('"top_k": -1', "top_k"),
         ('"top_k": "2"', "top_k"),
         ('"top_k": true', "top_k"),
         ('"top_k": 1.5', "top_k"),
         ('"top_k": 1e999', "top_k"),
-        ('"top_k": NaN', "top_k"),
         ('"top_k": null', "top_k"),
     ],
 )
@@ -131,20 +140,15 @@ def test_a_decision_is_refused_with_the_path_of_the_fault(
     [
         ('"reward": "1"', "reward"),
         ('"reward": true', "reward"),
-        ('"reward": NaN', "reward"),
-        ('"reward": -Infinity', "reward"),
         ('"reward": 1e999', "reward"),
         (f'"reward": {"9" * 400}', "reward"),
         ('"reward": [1]', "reward"),
         ('"rewards": {"kibble": "1"}', "rewards.kibble"),
-        ('"rewards": {"kibble": NaN}', "rewards.kibble"),
-        ('"rewards": {"": 1}', "rewards."),
+        ('"rewards": {"": 1}', "rewards"),
         ('"rewards": ["kibble"]', "rewards"),
-        (f'"rewards": {{"{HALF}": 1}}', "rewards"),
         ('"reward": 1, "reward_id": 7', "reward_id"),
         ('"reward": 1, "reward_id": null', "reward_id"),
         (f'"reward": 1, "reward_id": "{"SECRETVALUE" * 30}"', "reward_id"),
-        (f'"reward": 1, "reward_id": "{HALF}"', "reward_id"),
         ('"reward": 1, "SECRET": "SECRETVALUE"', "SECRET"),
         ('"feedback": "SECRETVALUE"', "feedback"),
         ('"feedback": "cascade", "clicked": 7', "clicked"),
@@ -162,7 +166,46 @@ def test_a_reward_is_refused_with_the_path_of_the_fault(wire: Wire, body: str, w
     assert decision["decision_id"] not in answer.text
 
 
-@pytest.mark.parametrize("key", [HALF, "a\\u0000", "\\u202e", "a" * 5_000, "<script>", ""])
+@pytest.mark.parametrize(
+    ("path", "body", "where", "message"),
+    [
+        ("/select", '{"colour": 1}', "colour", "is unknown: leave it out"),
+        ("/select", '{"experiment": "a b"}', "experiment", f"must match {NAME}"),
+        ("/select", '{"experiment": "shop\\n"}', "experiment", f"must match {NAME}"),
+        ("/select", '{"unit": ""}', "unit", "must have at least 1 character"),
+        ("/select", '{"arms": []}', "arms", "must have at least 1 item"),
+        ("/select", '{"arms": [{}]}', "arms.0.id", "is required"),
+        ("/select", '{"arms": [7]}', "arms.0", "must be a string or an object"),
+        ("/select", '{"top_k": 0}', "top_k", "must be an integer of at least 1"),
+        ("/select", '{"context": {"a": 1, "b.c": null}}', "context.b.c",
+         "must be a boolean, a number, a string or a list"),
+        ("/select", '{"context": {"a": [1, true]}}', "context.a.1", "must be a number"),
+        ("/reward", '{"decision_id": "x", "reward": 1e999}', "reward",
+         "must be a finite number of 64 bits"),
+        ("/reward", '{"decision_id": "x"}', "", "give one of reward, rewards and feedback"),
+        ("/reward", '{"decision_id": "x", "reward": 1, "clicked": "a"}', "",
+         "clicked goes with feedback"),
+        ("/reward", '{"decision_id": "x", "feedback": "no"}', "feedback", 'must be "cascade"'),
+    ],
+)  # fmt: skip
+def test_a_fault_says_what_is_allowed(
+    wire: Wire, path: str, body: str, where: str, message: str
+) -> None:
+    problem = expect_problem(send(wire, "POST", path, body), 422)
+    assert problem["errors"] == [{"path": where, "message": message}]
+    assert problem["detail"] == message
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x` - at `$.arms[0]", "x` - at `$.context[...]", "x` - at `key` in `$.rewards", "`", ""],
+)
+def test_an_unknown_field_may_look_like_the_place_of_a_fault(wire: Wire, name: str) -> None:
+    body = json.dumps({name: 1, "context": [], "arms": 1})
+    expect_problem(send(wire, "POST", "/select", body), 422)
+
+
+@pytest.mark.parametrize("key", ["a\\u0000", "\\u202e", "a" * 5_000, "<script>", ""])
 def test_a_key_is_told_short_and_whole(wire: Wire, key: str) -> None:
     """The path of a fault holds the caller's own key: never so that the answer cannot be sent."""
     body = f'{{"context": {{"persona": "cat", "{key}": 1}}}}'
@@ -200,7 +243,9 @@ def test_no_depth_of_a_body_is_a_fault_of_the_service(wire: Wire, opening: str, 
         if answer.status_code == 200:  # one item, refused for itself
             assert answer.json()["statuses"] in ([400], [422])
         else:
-            expect_problem(answer, 413 if len(body) > BYTES else 422)
+            expect_problem(answer, answer.status_code)
+            allowed = {413} if len(body) > BYTES else {400, 422}
+            assert answer.status_code in allowed
 
 
 def refusals(depth: int, *, closed: bool) -> set[int]:

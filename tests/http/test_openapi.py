@@ -121,7 +121,6 @@ def test_the_document_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with serving() as wire:
         monkeypatch.setattr(wire.app, "openapi", make)
-        first = wire.get("/openapi.json")
-        again = wire.get("/openapi.json", headers={"If-None-Match": first.headers["etag"]})
-    assert (first.status_code, again.status_code) == (200, 304)
+        answers = [wire.get("/openapi.json") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 200]
     assert len(made) == 1

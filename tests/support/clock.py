@@ -125,9 +125,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 @contextmanager
 def unhurried() -> Iterator[None]:
-    """Long work never makes way for other tasks: its slices depend on the speed of the machine."""
-    with mock.patch.object(Pace, "stopwatch", staticmethod(lambda: 0.0)):
+    """Long work never makes way for other tasks: its slices depend on the speed of the machine.
+    Work that Starlette gives to threads is done at once: they cannot wake a virtual loop."""
+    slices = mock.patch.object(Pace, "stopwatch", staticmethod(lambda: 0.0))
+    with slices, mock.patch("anyio.to_thread.run_sync", _run_inline):
         yield
+
+
+async def _run_inline(work: Callable[..., T], *args: Any, **_: Any) -> T:
+    return work(*args)
 
 
 def run_virtual(work: Coroutine[Any, Any, T], clock: VirtualClock | None = None) -> T:

@@ -15,9 +15,7 @@ import service.log.stores.redis
 import service.log.stores.sqlite
 import service.server.serving  # noqa: F401
 from service.http.application import api_routes
-from service.http.web import static_routes
 
 api_routes()
-static_routes()
 gc.collect()
 gc.freeze()

@@ -1,0 +1,327 @@
+"""Bodies and answers of the routes that decide and learn: one definition for decoder and document.
+
+msgspec decodes a body into these structs and stops at the first fault; `read` says where it is.
+`openapi.py` writes their JSON Schema into the document.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+from starlette.exceptions import HTTPException
+
+from service.definition.experiment import NAME
+from service.definition.select_request import Id, InlineArm, SelectRequest, Text, Value, Values
+from service.errors import Fault, Invalid
+from service.http.schemas import Problem
+from service.serving.engine import Answer
+from service.serving.settlement import RewardRequest, Status
+
+T = TypeVar("T")
+
+NO_LINE_END: Final = r"(?!\n)$"
+"""Python's $ alone also matches before a line end."""
+Name = Annotated[str, Meta(pattern=NAME.replace("$", NO_LINE_END))]
+Time = Annotated[datetime, Meta(tz=True)]
+
+
+class SelectBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to choose from, for whom and when."""
+
+    experiment: Annotated[Name | None, Meta(description="May be left out when there is one.")] = (
+        None
+    )
+    policy: Annotated[
+        Name | None,
+        Meta(description="Left out: one is assigned by traffic share, sticky to `unit`."),
+    ] = None
+    unit: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=256)] | None,
+        Meta(description="Who the decision is for; stored only as a keyed hash."),
+    ] = None
+    context: Annotated[
+        Values, Meta(description="Features of the user and the moment, by name.")
+    ] = {}
+    arms: Annotated[
+        Annotated[list[Id | InlineArm], Meta(min_length=1)] | None,
+        Meta(
+            description="Ids of catalogue arms, or arms with features. Left out: all active arms."
+        ),
+    ] = None
+    top_k: Annotated[int, Meta(ge=1, description="How many arms to rank.")] = 1
+    deferred: Annotated[
+        bool,
+        Meta(
+            description="It may never be shown: nothing is learned of it before "
+            "POST /decisions/{id}/activate."
+        ),
+    ] = False
+
+    def question(self, key: str | None = None, caller: str = "") -> SelectRequest:
+        return SelectRequest(
+            self.context, self.experiment, self.policy, self.unit, self.arms, self.top_k, key,
+            self.deferred, caller,
+        )  # fmt: skip
+
+
+class RewardBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of `reward` (one arm shown), `rewards` (by arm) and `feedback` with `clicked`."""
+
+    decision_id: Annotated[str, Meta(min_length=1, max_length=1_024)]
+    reward: float | None = None
+    rewards: Annotated[dict[Id, float], Meta(min_length=1, max_length=100)] | None = None
+    feedback: Annotated[
+        Literal["cascade"] | None,
+        Meta(
+            description="The ranking was looked at from the top down to `clicked`: arms below it "
+            "are not learned from, and a default that was learned of them is taken back."
+        ),
+    ] = None
+    clicked: Id | None = None
+    reward_id: Annotated[
+        Text, Meta(description="Tells contributions apart (aggregation sum, last).")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        given = (self.reward is not None) + (self.rewards is not None) + (self.feedback is not None)
+        if given != 1:
+            raise ValueError("give one of reward, rewards and feedback")
+        if self.clicked is not None and self.feedback is None:
+            raise ValueError("clicked goes with feedback")
+
+    def outcome(self) -> RewardRequest:
+        return RewardRequest(
+            self.decision_id,
+            self.reward,
+            self.rewards,
+            self.feedback is not None,
+            self.clicked,
+            self.reward_id,
+        )
+
+
+FORMS: Final = [
+    {
+        "required": [form],
+        "properties": {
+            form: {"not": {"type": "null"}},
+            **{
+                other: {"type": "null"}
+                for other in ("reward", "rewards", "feedback", "clicked")
+                if other != form and (other, form) != ("clicked", "feedback")
+            },
+        },
+    }
+    for form in ("reward", "rewards", "feedback")
+]
+"""JSON Schema of the checks in `RewardBody.__post_init__`: one of these."""
+
+
+class SelectBatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    requests: Annotated[list[SelectBody], Meta(min_length=1)]
+
+
+class RewardBatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    requests: Annotated[list[RewardBody], Meta(min_length=1)]
+
+
+class Slot(msgspec.Struct):
+    """One place of a ranking."""
+
+    arm: str
+    propensity: Annotated[
+        float, Meta(description="Chance of this arm in this slot, given the policy.")
+    ]
+
+
+class SelectAnswer(msgspec.Struct):
+    id: Annotated[str, Meta(description="Short id, for URLs and logs.")]
+    decision_id: Annotated[str, Meta(description="Sealed token: send it back with the reward.")]
+    arm: str
+    propensity: Annotated[
+        float, Meta(description="Chance with which `arm` was chosen, given the policy.")
+    ]
+    ranking: list[Slot]
+    slate_propensity: Annotated[
+        float | None, Meta(description="Chance of the whole ranking; top_k > 1.")
+    ]
+    experiment: str
+    policy: str
+    model_version: Annotated[
+        str, Meta(description="policy/version@position: names the head exactly.")
+    ]
+    logged: Annotated[
+        bool, Meta(description="false: the log was gone, the decision waits in memory.")
+    ]
+    reward_by: Time
+    accept_until: Time
+
+
+class RewardAnswer(msgspec.Struct):
+    status: Status
+
+
+class SelectItem(msgspec.Struct):
+    status: int
+    answer: SelectAnswer | None = None
+    problem: Problem | None = None
+
+
+class RewardItem(msgspec.Struct):
+    status: int
+    answer: RewardAnswer | None = None
+    problem: Problem | None = None
+
+
+class SelectBatchAnswer(msgspec.Struct):
+    results: list[SelectItem]
+
+
+class RewardBatchAnswer(msgspec.Struct):
+    results: list[RewardItem]
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+JSON: Final = b"application/json"
+
+
+def is_json(content_type: bytes) -> bool:
+    if content_type == JSON:
+        return True
+    kind = content_type.partition(b";")[0].strip().lower()
+    return kind == JSON or (kind.startswith(b"application/") and kind.endswith(b"+json"))
+
+
+def reader(struct: type[T]) -> Callable[[bytes], T]:
+    """Make the function that reads a body of this type. It raises Invalid with the first fault, and
+    HTTPException where the body is not JSON."""
+    decode = msgspec.json.Decoder(struct).decode
+
+    def read(body: bytes) -> T:
+        try:
+            return decode(body)
+        except UNREADABLE as error:
+            _expect_json(body)
+            fault = fault_of(str(error), body)
+            raise Invalid(fault.message, faults=[fault]) from None
+
+    return read
+
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def _expect_json(body: bytes) -> None:
+    """Raise Invalid for an empty body, and HTTPException for one that is not JSON."""
+    if not body:
+        raise Invalid("the body is empty: send a JSON object")
+    try:
+        msgspec.json.decode(body.decode(), type=msgspec.Raw)
+    except msgspec.DecodeError as error:
+        raise HTTPException(400, str(error)) from None
+    except UnicodeDecodeError:
+        raise HTTPException(400, "the body is not UTF-8") from None
+    except RecursionError:
+        raise HTTPException(400, "the body is nested too deep") from None
+
+
+MEMBERS: Final[dict[str, Any]] = {"context": Value, "features": Value, "rewards": float}
+"""Types of members that msgspec does not name in the path of a fault."""
+PLACE: Final = re.compile(r"(.*) - at (?:`key` in )?`\$((?:\.\w+|\[\d+\]|\[\.{3}\])*)`", re.DOTALL)
+STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.{3}\]")
+TYPES: Final = {
+    "str": "a string", "int": "an integer", "float": "a number", "bool": "a boolean",
+    "array": "a list", "object": "an object", "null": "null",
+}  # fmt: skip
+UNITS: Final = {"str": "character", "array": "item", "object": "member"}
+FIELD: Final = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
+LENGTH: Final = re.compile(r"Expected `(str|array|object)` of length ([<>])= (\d+)")
+PATTERN: Final = re.compile(r"Expected `str` matching regex '(.*)'")
+KIND: Final = re.compile(r"Expected `([^`]+)`(?: >= (\d+))?")
+
+
+def fault_of(message: str, body: bytes) -> Fault:
+    """Translate a message of msgspec about a body: a dotted path, and the permitted values."""
+    text, path = message, list[str | int]()
+    if where := PLACE.fullmatch(message):
+        text = where[1]
+        for name, index in STEP.findall(where[2]):
+            path.append(name or (int(index) if index else _faulty_member(body, path)))
+    if field := FIELD.fullmatch(text):
+        text = "is required" if field[1] == "missing required" else "is unknown: leave it out"
+        path.append(field[2])
+    elif length := LENGTH.match(text):
+        bound = "at least" if length[2] == ">" else "at most"
+        plural = "" if length[3] == "1" else "s"
+        text = f"must have {bound} {length[3]} {UNITS[length[1]]}{plural}"
+    elif pattern := PATTERN.match(text):
+        text = "must match " + pattern[1].replace("\\\\", "\\").replace(NO_LINE_END, "$")
+    elif kind := KIND.match(text):
+        *others, last = [TYPES[each] for each in kind[1].split(" | ")]
+        text = f"must be {', '.join(others)}{' or ' * bool(others)}{last}" + (
+            f" of at least {kind[2]}" if kind[2] else ""
+        )
+    elif "of range" in text:
+        text = "must be a finite number of 64 bits"
+    elif text.startswith("Invalid enum value"):
+        text = 'must be "cascade"'
+    return Fault(".".join(map(str, path)), text)
+
+
+def _faulty_member(body: bytes, path: Sequence[str | int]) -> str:
+    """Name the first member of a wrong type in the object at a path, which msgspec calls `...`."""
+    value = msgspec.Raw(body)
+    try:
+        for step in path:
+            inner: Any = dict[str, msgspec.Raw] if isinstance(step, str) else list[msgspec.Raw]
+            value = msgspec.json.decode(value, type=inner)[step]
+        members = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
+        kind = MEMBERS[str(path[-1])]
+    except (*UNREADABLE, LookupError):  # the name of an unknown field that looks like a path
+        return "..."
+    for name, member in members.items():
+        try:
+            msgspec.json.decode(member, type=kind)
+        except UNREADABLE:
+            return name
+    return "..."
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+_encode = msgspec.json.Encoder().encode
+_REWARDED: dict[Status, bytes] = {
+    status: _encode(RewardAnswer(status)) for status in ("accepted", "duplicate", "corrected")
+}
+
+
+def write_answer(answer: Answer) -> bytes:
+    """Encode a SelectAnswer."""
+    decision = answer.decision
+    shown = decision.shown
+    first = shown[0]
+    return _encode(
+        SelectAnswer(
+            decision.id,
+            answer.token,
+            first.arm,
+            first.propensity,
+            [Slot(arm.arm, arm.propensity) for arm in shown],
+            decision.slate if len(shown) > 1 else None,
+            answer.experiment,
+            decision.policy,
+            decision.model_version,
+            answer.logged,
+            datetime.fromtimestamp(decision.reward_by, UTC),
+            datetime.fromtimestamp(decision.accept_until, UTC),
+        )
+    )
+
+
+def write_status(status: Status) -> bytes:
+    """Encode a RewardAnswer."""
+    return _REWARDED[status]
