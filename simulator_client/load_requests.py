@@ -4,7 +4,7 @@ import json
 import random
 import re
 from collections.abc import Mapping
-from math import floor, log10
+from math import floor, inf, log10
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -183,16 +183,27 @@ def _value(feature: Json, rng: random.Random) -> Any:
 
 
 def _around(feature: Json, rng: random.Random) -> float:
-    spread = STANDARD_DEVIATIONS * float(feature.get("scale", 1.0))
-    return float(f"{float(feature.get('center', 0.0)) + rng.uniform(-spread, spread):.8g}")
+    return float(f"{rng.uniform(*_usual(feature)):.8g}")
+
+
+def _usual(feature: Json) -> tuple[float, float]:
+    """Return the ends of the usual values: within two scales of the center, and well within `min`
+    and `max`. A service sends null for what the definition leaves out."""
+    least, most = feature.get("min"), feature.get("max")
+    least, most = -inf if least is None else float(least), inf if most is None else float(most)
+    center = min(max(float(feature.get("center") or 0.0), least), most)
+    spread = STANDARD_DEVIATIONS * float(feature.get("scale") or 1.0)
+    low, high = max(center - spread, least), min(center + spread, most)
+    margin = (high - low) / 50
+    return low + margin, high - margin
 
 
 def _decimals(feature: Json) -> int:
-    """Return how many decimals come before the request's number: it changes the value by less
-    than scale / 100, and a double still tells its digits apart."""
-    scale = float(feature.get("scale", 1.0))
-    largest = abs(float(feature.get("center", 0.0))) + STANDARD_DEVIATIONS * scale
-    room = DIGITS - NUMBER_DIGITS - len(str(int(largest)))
+    """Return how many decimals come before the request's number: it changes the value by less than
+    a hundredth of the usual scale, and a double still tells its digits apart."""
+    low, high = _usual(feature)
+    scale = (high - low) / (2 * STANDARD_DEVIATIONS) or 1.0
+    room = DIGITS - NUMBER_DIGITS - len(str(int(max(abs(low), abs(high)))))
     return max(1, min(room, 2 - floor(log10(scale))))
 
 

@@ -21,8 +21,20 @@ numbers = st.fixed_dictionaries(
         "scale": st.floats(1e-4, 1e4),
     }
 )
+bounds = st.fixed_dictionaries(
+    {
+        "type": st.just("numeric"),
+        "center": st.none(),
+        "scale": st.sampled_from([None, 10.0]),
+        "min": st.sampled_from([None, -50.0, 18.0]),
+        "max": st.sampled_from([None, 18.5, 99.0]),
+        "clip": st.none(),
+    }
+)
+"""As a service returns a definition."""
 features = st.one_of(
     numbers,
+    bounds,
     st.just({"type": "boolean"}),
     st.just({"type": "categorical", "values": ["a", "100%", 'quote " %08d']}),
     st.just({"type": "hashed", "buckets": 8}),
