@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from service.definition.experiment import CROSS, INTERCEPT, Categorical, Hashed, Vector
 from service.definition.features import Array, Schema, SideEncoder, largest_column, width
-from service.definition.scaling import Scaling
+from service.definition.scaling import ENOUGH, Scaling
 
 Index = npt.NDArray[np.intp]
 
@@ -115,11 +115,11 @@ class View:
         """Return a view of the same columns under another scaling."""
         return View(self._schema, self.names, scaling)
 
-    def measured(self, x: Array) -> "View":  # (n, schema.width)
+    def measured(self, x: Array, enough: int = ENOUGH) -> "View":  # (n, schema.width)
         """Return the view under the scaling of these rows; itself where they change nothing."""
         if self.scaling is None or not len(x):
             return self
-        found = self.scaling.measured(x)
+        found = self.scaling.measured(x, enough)
         return self if found is self.scaling else self.with_scaling(found)
 
     def standardised(self, x: Array) -> Array:  # (..., schema.width) -> the same

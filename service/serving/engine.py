@@ -233,7 +233,8 @@ class Engine:
             first.propensity,
         )  # fmt: skip
         self._telemetry.decided(state.name, row.policy, first.propensity, recorded.entropy, recent)
-        self._telemetry.drift.decided(state, lookup.context)
+        if decision.schema_version == state.schema_version:  # the features may have changed since
+            self._telemetry.drift.decided(state, lookup.context)
         return Answer(decision, token, state.name, stored.logged)
 
     def offered(self, name: str | None) -> int:

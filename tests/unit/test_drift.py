@@ -8,6 +8,9 @@ import pytest
 
 from service.definition.experiment import Features, RewardRules
 from service.definition.features import Array, Schema
+from service.definition.select_request import SelectRequest
+from service.http.services import Services
+from service.log.stores.memory import MemoryStore
 from service.observability import drift
 from service.observability.drift import (
     ContextDrift,
@@ -17,8 +20,12 @@ from service.observability.drift import (
     Stride,
     stability,
 )
+from service.serving.scoring import decide
 from service.state.events import Corrected, ExperimentDefined, Rewarded, Settled
 from service.state.fold import State
+from tests.support.clock import run_virtual
+from tests.unit.audited import CAT, define, live, state_of
+from tests.unit.folding import shop
 
 RULES = RewardRules()
 FEATURES = Features.model_validate(
@@ -383,3 +390,20 @@ def test_what_is_gone_is_forgotten(state: State) -> None:
     watch.forget_others({})
     assert watch.context(state) == {}
     assert watch.rewards(state, "linucb") is None
+
+
+def test_a_decision_under_features_that_changed_since_is_answered() -> None:
+    """The features changed while the log committed it. Before, the answer was a 500."""
+
+    async def play(services: Services) -> None:
+        await define(services, shop(p={"kind": "linucb"}))
+        engine, state = services.engine, state_of(services)
+        lookup = engine.look_up(state, SelectRequest(CAT))
+        recorded = engine.record(lookup, *decide(*lookup.choice))
+        wider = shop(p={"kind": "linucb"})
+        wider["features"]["context"]["visits"] = {"type": "numeric", "default": 0.0}
+        await define(services, wider)
+        stored = await services.journal.keep(recorded.row, required=True)
+        assert engine.answer(lookup, recorded, stored, 0.0).decision.id == recorded.decision.id
+
+    run_virtual(live(MemoryStore(), play))

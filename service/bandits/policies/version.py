@@ -20,16 +20,20 @@ NEGLIGIBLE = 1e-12
 """A settlement that decayed to this share of itself is no longer corrected."""
 
 
-WARM_UP = 256
-"""Settlements from which numbers without a declared scale are standardised."""
+WARM_UP, SHORTEST_WARM_UP = 256, 16
+"""Settlements that numbers without a declared scale are standardised by; fewer for wide heads."""
+
+WARM_UP_COST = 2**24
+"""Settlements times squared columns that a head learns again at once: 0.05 s."""
 
 
 class Version:
     """Scores come from its head and its bank of draws; settlements move the head alone.
 
-    view         columns and their scaling, which is measured after 1, 2, 4, ... WARM_UP
+    view         columns and their scaling, which is measured after 1, 2, 4, ... warm_up
                  settlements; the head then learns these again
-    scaled_on    settlements folded, up to WARM_UP: from then on the scaling stays
+    warm_up      settlements after which the scaling stays
+    scaled_on    settlements folded, up to warm_up
     columns      of the rows that the head sees
     trained_to   log position that the encoder was trained to, and the head rebuilt to
     rewards      the policy's rewards at that position: the next training's due count grows from it
@@ -39,7 +43,7 @@ class Version:
     decays       log positions of the decays that still matter
     doubt        factor of the head's squared errors on rows that its net was not fitted to
     memory       settlements that the head can be rebuilt from: the latest under a window or a test
-                 for changes, and the first WARM_UP while the scaling is measured
+                 for changes, and the first warm_up while the scaling is measured
     without      decisions whose settlements are ignored
     """
 
@@ -60,8 +64,14 @@ class Version:
         self.head = make_head(encoder)
         self.memory = memory
         self._remembers = settings.window is not None or settings.change
-        self.scaled_on = WARM_UP if view.scaling is None else 0
         self.columns = encoder.features(view.width)
+        self.warm_up = WARM_UP
+        members = getattr(settings, "members", 1)
+        while self.warm_up * self.columns**2 * members > WARM_UP_COST:
+            if self.warm_up == SHORTEST_WARM_UP:
+                break
+            self.warm_up //= 2
+        self.scaled_on = self.warm_up if view.scaling is None else 0
         self._decay_every = settings.decay_every
         self._share = settings.gamma**settings.decay_every
         self._windowed = settings.window is not None
@@ -115,26 +125,27 @@ class Version:
         self._rescale(fresh)
 
     def _rescale(self, fresh: int) -> None:
-        """Measure the scaling when the count of settlements reaches a power of two, up to WARM_UP,
+        """Measure the scaling when the count of settlements reaches a power of two, up to warm_up,
         and have the head learn them again under it."""
         before = self.scaled_on
-        if before >= WARM_UP:
+        if before >= self.warm_up:
             return
-        self.scaled_on = min(before + fresh, WARM_UP)
+        self.scaled_on = min(before + fresh, self.warm_up)
         if self.scaled_on.bit_length() == before.bit_length():
             return
         memory = self.memory
         assert memory is not None
-        view = self.view.measured(memory.x)
+        view = self.view.measured(memory.x, self.warm_up // 2)
         moved = view is not self.view
         self.use(view, self.scaled_on)
         if moved:
             self.refold(memory, self.begins)
 
-    def use(self, view: View, scaled_on: int = WARM_UP) -> None:
-        """Look through a view whose scaling was measured on so many settlements."""
-        self.view, self.scaled_on = view, scaled_on
-        if scaled_on == WARM_UP and not self._remembers:
+    def use(self, view: View, scaled_on: int | None = None) -> None:
+        """Look through a view whose scaling was measured on so many settlements; None: enough."""
+        self.view = view
+        self.scaled_on = self.warm_up if scaled_on is None else min(scaled_on, self.warm_up)
+        if self.scaled_on == self.warm_up and not self._remembers:
             self.memory = None
 
     def copied_head(self) -> Head | None:
