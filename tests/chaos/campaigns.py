@@ -18,11 +18,13 @@ from tests.chaos.judge import Cut
 from tests.chaos.losses import (
     cut_append_only,
     cut_wal,
+    dump_redis,
     frozen,
     held,
     quiet_tail,
     read_tail,
     remove,
+    restore_redis,
     run_forage,
 )
 from tests.chaos.processes import Process, Replica, trainer
@@ -239,7 +241,7 @@ async def _shared(
 
     works = [campaign.kill, campaign.stop, campaign.kill_trainer, kill_redis, freeze, misbehave]
     if not goal.keep_stores:
-        works += [lose_tail, partial(empty, campaign, redis, folder)]
+        works += [lose_tail, partial(empty, campaign, redis)]
     if shims.clocks:
         works.append(partial(campaign.jump, shims.clocks))
     if net.mode == "namespaces":
@@ -265,12 +267,11 @@ async def _cut(
             return before.after(await read_tail(redis.url))
 
 
-async def empty(campaign: Campaign, host: "RedisHost", folder: Path) -> None:
-    """Redis forgets everything, under the services; a backup is restored."""
+async def empty(campaign: Campaign, host: "RedisHost") -> None:
+    """Redis loses everything under the services; an earlier copy is restored."""
     await asyncio.sleep(campaign.rng.uniform(10.0, 40.0))
-    copy = folder / f"copy-{campaign.result.losses.total()}.db"
     async with campaign.alone:
-        await asyncio.to_thread(run_forage, "backup", "--to", str(copy), "--store", host.url)
+        copy = await asyncio.to_thread(dump_redis, host.url)
         await campaign.load.progress(PROGRESS, PROGRESS_S)
         with campaign.losing("Redis emptied"), held(campaign.replicas):
             with Redis.from_url(host.url) as client:
@@ -281,7 +282,7 @@ async def empty(campaign: Campaign, host: "RedisHost", folder: Path) -> None:
                 for replica in campaign.replicas:
                     replica.kill()
                 client.flushall()
-            await asyncio.to_thread(run_forage, "restore", "--from", str(copy), "--store", host.url)
+            await asyncio.to_thread(restore_redis, host.url, copy)
             campaign.cuts.append(before.after(await read_tail(host.url, SINCE_COPY)))
         await campaign.all_ready()
 

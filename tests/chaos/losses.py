@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from redis import Redis
+
 from service.log.stores import open_store
 from service.log.stores.base import KeptRow, Record
 from service.state.events import Learned, decode_event, outcomes
@@ -109,6 +111,28 @@ def run_forage(*words: str) -> None:
     """A command that has to succeed. Raises CalledProcessError."""
     command = [sys.executable, "-m", "service", *words]
     subprocess.run(command, check=True, capture_output=True, timeout=COMMAND_S)
+
+
+DUMP = """
+local found = {}
+for place, key in ipairs(redis.call('KEYS', '*')) do
+  found[place] = {key, redis.call('DUMP', key), redis.call('PTTL', key)}
+end
+return found
+"""
+
+
+def dump_redis(url: str) -> list[tuple[bytes, bytes, int]]:
+    """Return key, value and milliseconds to live of all keys, as of one instant."""
+    with Redis.from_url(url) as client:
+        return [tuple(each) for each in client.eval(DUMP, 0)]  # type: ignore[union-attr]
+
+
+def restore_redis(url: str, copy: list[tuple[bytes, bytes, int]]) -> None:
+    """Put the keys of a dump into an empty Redis."""
+    with Redis.from_url(url) as client:
+        for key, value, ttl in copy:
+            client.restore(key, max(ttl, 0), value)
 
 
 def remove(file: Path, *suffixes: str) -> None:
