@@ -18,5 +18,9 @@ class Clock:
         host is suspended."""
         return time.clock_gettime(_BOOT)
 
+    def cpu(self) -> float:
+        """Seconds of processor time that the calling thread has used."""
+        return time.thread_time()
+
 
 SYSTEM: Final = Clock()

@@ -9,12 +9,11 @@ from service.log.buffer import LogAnswer, StoredDecision
 from service.log.commit_gate import CommitGate
 from service.observability.telemetry import Telemetry
 from service.serving.arms import are_many
-from service.serving.engine import ASIDE_MS, Answer, Engine
+from service.serving.engine import LONG_S, Answer, Engine
 from service.serving.recorder import Lookup, Recorded
-from service.serving.scoring import decide, decide_batch
 
-TURN_MS = 5.0
-"""Estimated time for the decisions of one turn of the event loop; the rest has the next turn."""
+TURN_S = 0.005
+"""Expected time for the decisions of one turn of the event loop; the rest has the next turn."""
 
 PATIENCE_SECONDS, ENOUGH = 0.002, 16
 """Longest wait of a request for the end of a commit, and the number of requests that ends it."""
@@ -24,13 +23,17 @@ UNDECIDED = StoredDecision(b"", logged=False)
 
 
 class _Waiting:
-    """A request and, once it is decided, its decision and when that was handed to the log."""
+    """A request and, once it is decided, its decision and when that was handed to the log.
 
-    __slots__ = ("decided", "request", "sealed", "stored")
+    long   what was looked up, where the decision takes too long for this turn
+    """
+
+    __slots__ = ("decided", "long", "request", "sealed", "stored")
 
     def __init__(self, request: SelectRequest, stored: LogAnswer) -> None:
         self.request, self.stored = request, stored
         self.decided: tuple[Lookup, Recorded] | None = None
+        self.long: Lookup | None = None
         self.sealed = 0.0
 
 
@@ -64,6 +67,8 @@ class SelectBatcher:
             if waiting.decided is not None:
                 assert isinstance(stored, StoredDecision)
                 return self._engine.answer(*waiting.decided, stored, waiting.sealed)
+            if waiting.long is not None:
+                return await self._engine.decide_apart(waiting.long)
         except Refused as fault:
             if request.key is None or isinstance(fault, Overdue):
                 raise  # else the key may stand for a decision that was made before
@@ -101,7 +106,7 @@ class SelectBatcher:
         for place, waiting in enumerate(taken):
             if waiting.stored.done():  # the caller has gone
                 continue
-            if spent > TURN_MS:
+            if spent > TURN_S:
                 self._waiting = taken[place:]
                 asyncio.get_running_loop().call_soon(self._decide)
                 break
@@ -112,10 +117,11 @@ class SelectBatcher:
             except Exception as fault:
                 _fail(waiting, fault)
                 continue
-            if lookup is None:
+            if lookup is None or lookup.time.seconds > LONG_S:
+                waiting.long = lookup
                 waiting.stored.set_result(UNDECIDED)
                 continue
-            spent += lookup.ms
+            spent += lookup.time.seconds
             same = id(lookup.learner), id(lookup.candidates), lookup.request.top_k == 1
             batches.setdefault(same, []).append((waiting, lookup))
         if known := sum(map(len, batches.values())):
@@ -123,12 +129,12 @@ class SelectBatcher:
         return list(batches.values())
 
     def _look_up(self, request: SelectRequest) -> Lookup | None:
-        """None where the experiment is new to this process, or the decision takes long."""
+        """None where the experiment is new to this process, or finding candidates takes long."""
         state = self._engine.served(request.experiment)
         if state is None:
             return None
         lookup = self._engine.look_up(state, request)
-        return lookup if lookup.ms <= ASIDE_MS and lookup.candidates.ids else None
+        return lookup if lookup.candidates.ids else None
 
     def _decide_batch(self, batch: list[tuple[_Waiting, Lookup]]) -> None:
         """One learner and the same candidates; for one arm each, or for rankings."""
@@ -136,10 +142,9 @@ class SelectBatcher:
         lookups = [lookup for _, lookup in batch]
         first = lookups[0]
         if len(lookups) > 1 and first.request.top_k == 1:
-            contexts, seeds = [each.context for each in lookups], [each.seed for each in lookups]
-            chosen = decide_batch(first.learner, contexts, first.candidates, seeds)
+            chosen = self._engine.decide_batch(lookups)
         else:
-            chosen = [decide(*each.choice) for each in lookups]
+            chosen = [self._engine.decide(each) for each in lookups]
         scored = perf_counter()
         recorded = [
             self._engine.record(each, *one) for each, one in zip(lookups, chosen, strict=True)

@@ -4,6 +4,7 @@ select: features -> scores -> probabilities -> choice -> token, decision row -> 
 """
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 from time import perf_counter
 
@@ -19,21 +20,29 @@ from service.observability.telemetry import Telemetry
 from service.security.entropy import Entropy
 from service.security.token import TokenSealer
 from service.serving import arms
-from service.serving.bounds import CHEAP_MS, Bounds
+from service.serving.decision_times import DecisionTimes
 from service.serving.recorder import Lookup, Recorded, Recorder, new_id, seed_of
 from service.serving.retrieval import Retrieval
-from service.serving.scoring import decide
+from service.serving.scoring import decide, decide_batch
 from service.serving.traffic import Traffic
 from service.settings import Settings
 from service.state.events import Decision, Draft, decode_decision
 from service.state.fold import State
+from service.state.footprint import decision_bytes
+from service.state.learner import Learner
 
 FEW, SEARCHED = 100, 12
 """Catalogues of fewer arms cost nothing to look at; a search compares so many times the arms that
 it is to find."""
 
-ASIDE_MS = 5.0
-"""A decision with a longer estimate is made in another thread, so that no other request waits."""
+LONG_S = 0.005
+"""Decisions that take longer are made in another thread, so that no other request waits."""
+
+CHEAP_S = 0.0005
+"""Decisions that take no longer need little memory as well."""
+
+Choice = tuple[Array, rules.Slate]
+"""Probabilities of the first slot, and the arms that are shown."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -56,8 +65,8 @@ class Engine:
         self._rng = rng or Entropy()
         self._traffic = Traffic(self._rng)
         self._retrieval = Retrieval()
-        self._bounds = Bounds(settings)
-        self._recorder = Recorder(sealer, self._bounds, journal.now)
+        self._times = DecisionTimes(telemetry.clock.cpu)
+        self._recorder = Recorder(sealer, settings.max_decision_bytes, journal.now)
         self.record = self._recorder.record
         self._sealer = sealer
         self._append = telemetry.stages.labels("append")
@@ -116,20 +125,53 @@ class Engine:
 
     async def _decide(self, state: State, request: SelectRequest) -> Answer:
         start = perf_counter()
-        if not arms.are_many(request.arms):
-            lookup = self.look_up(state, request)
-            if not lookup.candidates.ids:
-                lookup = await self._retrieve(lookup)
-            if lookup.ms <= ASIDE_MS:
-                parsed = perf_counter()
-                chosen = decide(*lookup.choice)
-                return await self._log(lookup, self._record(lookup, *chosen, start, parsed))
-        async with self._journal.live[state.name].lock:  # nothing is folded meanwhile
-            lookup = await self._look_up_again(request, state.name)
+        if arms.are_many(request.arms):
+            return await self._decide_apart(request, state.name)
+        lookup = self.look_up(state, request)
+        if not lookup.candidates.ids:
+            lookup = await self._retrieve(lookup)
+        if lookup.time.seconds > LONG_S:
+            return await self.decide_apart(lookup)
+        parsed = perf_counter()
+        chosen = self.decide(lookup)
+        return await self._log(lookup, self._record(lookup, *chosen, start, parsed))
+
+    async def decide_apart(self, lookup: Lookup) -> Answer:
+        """Decide in another thread, log, answer; raises what `select` raises."""
+        return await self._decide_apart(lookup.request, lookup.state.name, lookup)
+
+    async def _decide_apart(
+        self, request: SelectRequest, name: str, lookup: Lookup | None = None
+    ) -> Answer:
+        start = perf_counter()
+        async with self._journal.live[name].lock:  # nothing is folded meanwhile
+            state = self._journal.live[name].state
+            if lookup is None or (lookup.state, lookup.position) != (state, state.position):
+                lookup = await self._look_up_again(request, name)
             parsed = perf_counter()
-            chosen = await asyncio.to_thread(decide, *lookup.choice)
+            if lookup.time.seconds <= LONG_S:  # measured by now
+                chosen = self.decide(lookup)
+            else:
+                chosen = await asyncio.to_thread(self.decide, lookup)
             recorded = self._record(lookup, *chosen, start, parsed)
         return await self._log(lookup, recorded)
+
+    def decide(self, lookup: Lookup) -> Choice:
+        """`scoring.decide`, measured; in any thread."""
+        clock = self._times.clock
+        start = clock()
+        chosen = decide(*lookup.choice)
+        lookup.time.observe(clock() - start)
+        return chosen
+
+    def decide_batch(self, lookups: Sequence[Lookup]) -> list[Choice]:
+        """`scoring.decide_batch`, measured: one arm each, of the same candidates by one policy."""
+        clock, first = self._times.clock, lookups[0]
+        start = clock()
+        contexts, seeds = [each.context for each in lookups], [each.seed for each in lookups]
+        chosen = decide_batch(first.learner, contexts, first.candidates, seeds)
+        first.time.observe((clock() - start) / len(lookups))
+        return chosen
 
     async def _look_up_again(self, request: SelectRequest, name: str) -> Lookup:
         """Under the lock, with any number of arms: the state may have changed before it was
@@ -187,14 +229,12 @@ class Engine:
             most = len(candidates.ids)
         if not 1 <= request.top_k <= min(most, self._settings.max_top_k):
             raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
-        ms = learner.effort_ms(len(candidates.ids), request.top_k)
-        if ms > CHEAP_MS:
-            ms += self._bounds.expect_fitting(
-                learner, candidates, request.top_k, request.arms, len(inline)
-            )
+        time = self._times.of(learner, len(candidates.ids), request.top_k)
+        if time.seconds > CHEAP_S:
+            self._expect_room(learner, len(candidates.ids), request.top_k)
         return Lookup(
-            state, request, learner, assignment, candidates, inline, context,
-            ids[0] if ids else new_id(self._journal.now(state), self._rng), seed, ms, shortlist,
+            state, state.position, request, learner, assignment, candidates, inline, context,
+            ids[0] if ids else new_id(self._journal.now(state), self._rng), seed, time, shortlist,
         )  # fmt: skip
 
     async def _retrieve(self, lookup: Lookup) -> Lookup:
@@ -204,13 +244,24 @@ class Engine:
         found = await self._retrieval.candidates(state, learner, lookup.context, lookup.seed)
         if top_k > len(found.ids):
             raise Invalid("must be from 1 to the number of arms, within limits", path="top_k")
-        self._bounds.expect_fitting(learner, found, top_k)
+        self._expect_room(learner, len(found.ids), top_k)
         return msgspec.structs.replace(
             lookup,
             candidates=found,
-            ms=learner.effort_ms(len(found.ids), top_k),
+            time=self._times.of(learner, len(found.ids), top_k),
             shortlist=self._retrieval.shortlist(state, learner),
         )
+
+    def _expect_room(self, learner: Learner, arms: int, slots: int) -> None:
+        """Raises Invalid for a decision that would take too much memory."""
+        wanted = decision_bytes(learner.active, learner.policy.rule.draws, arms, slots)
+        most = self._settings.max_select_memory_bytes
+        if wanted > most:
+            raise Invalid(
+                f"would take some {wanted:.1e} bytes of memory, and may take {most:.1e}: "
+                "name fewer arms, or rank one",
+                path="arms",
+            )
 
     def answer(
         self, lookup: Lookup, recorded: Recorded, stored: StoredDecision, sealed: float

@@ -9,13 +9,9 @@ from service.log.stores import Store
 from service.security.access import Grant, expect_granted, granted
 from service.serving.attributions import attributions
 from service.serving.chain import ERASED, activation_mark, link_mark, read_link
-from service.serving.engine import ASIDE_MS
 from service.serving.rederive import candidates_of, check_choice, is_imported, is_whole
 from service.state.events import Decision, decode_decision
 from service.state.fold import State
-
-AT_ONCE = 50
-"""Candidates that the event loop explains itself, in a few milliseconds."""
 
 Json = dict[str, object]
 
@@ -94,12 +90,7 @@ def choice_follows(decision: Decision) -> bool:
 
 
 async def _candidates(journal: Journal, state: State, decision: Decision) -> list[Json]:
-    """Candidates with probabilities and attributions: many of them in a thread, so that no other
-    request waits."""
-    learner, count = state.learners.get(decision.policy), len(decision.arms)
-    ms = 0.0 if learner is None else learner.effort_ms(count, len(decision.shown))
-    if count <= AT_ONCE and ms <= ASIDE_MS / 2:
-        return _attributed(state, decision)
+    """Candidates with probabilities and attributions, in a thread: many of them take long."""
     async with journal.live[state.name].lock:  # nothing is folded meanwhile
         return await asyncio.to_thread(_attributed, journal.live[state.name].state, decision)
 

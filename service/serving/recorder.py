@@ -10,9 +10,10 @@ from service.bandits.policies import rules
 from service.bandits.policies.candidates import Candidates
 from service.definition.features import Array
 from service.definition.select_request import InlineArm, SelectRequest
+from service.errors import Invalid
 from service.log.stores.base import DecisionRow
 from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of, text_of
-from service.serving.bounds import Bounds
+from service.serving.decision_times import DecisionTime
 from service.state.events import Decided, Decision, Draft, Shortlist, Shown, encode_decision
 from service.state.fold import State
 from service.state.learner import Learner
@@ -21,11 +22,13 @@ from service.state.learner import Learner
 class Lookup(msgspec.Struct, frozen=True, gc=False):
     """A request and what it names, as the state of its experiment has it.
 
-    ms          the estimated time of deciding it
+    position    of the state
+    time        of decisions like it
     shortlist   how retrieval chose the candidates
     """
 
     state: State
+    position: int
     request: SelectRequest
     learner: Learner
     assignment: float
@@ -34,7 +37,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     context: Array
     id: str
     seed: int
-    ms: float
+    time: DecisionTime
     shortlist: Shortlist | None = None
 
     @property
@@ -58,10 +61,13 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recorder:
-    """now: the log time that a decision gets"""
+    """now: the log time that a decision gets.
 
-    def __init__(self, sealer: TokenSealer, bounds: Bounds, now: Callable[[State], float]) -> None:
-        self._sealer, self._bounds, self._now = sealer, bounds, now
+    most_bytes: of a row whose request names its arms; the owner chose a catalogue's size.
+    """
+
+    def __init__(self, sealer: TokenSealer, most_bytes: int, now: Callable[[State], float]) -> None:
+        self._sealer, self._most_bytes, self._now = sealer, most_bytes, now
 
     def record(self, lookup: Lookup, p: Array, slate: rules.Slate) -> Recorded:
         """Token and row of a decision. Raises Invalid where the row is too long.
@@ -104,8 +110,10 @@ class Recorder:
         waits = reward.default is not None and not request.deferred
         due = reward_by if waits else None
         payload = encode_decision(decision)
-        if request.arms is not None and len(payload) > self._bounds.decision_bytes:
-            raise self._bounds.too_long
+        if request.arms is not None and len(payload) > self._most_bytes:
+            raise Invalid(
+                f"would make a decision of more than {self._most_bytes} bytes", path="arms"
+            )
         row = DecisionRow(state.name, lookup.id, learner.name, payload, due)
         first = slate.propensities[0]
         entropy = 0.0 if first == 1.0 else rules.entropy(p)

@@ -1,14 +1,14 @@
-"""Estimates an experiment's memory from its definition, before it allocates any.
+"""Estimates of memory before it is allocated: of an experiment, and of one decision.
 
-The estimate counts what grows: heads, nets, draws, remembered settlements, the catalogue and its
-encodings. For 17 kinds of definitions between 30 MB and 1 GB it was between half and twice the
+For 17 kinds of definitions between 30 MB and 1 GB the estimate was between half and twice the
 measured peak of a process that learns, decides and takes a snapshot.
 """
 
 from itertools import pairwise
 from math import prod
 
-from service.bandits.posterior import KEPT_DRAWS, KEPT_PLACES, DisjointRidgeHead
+from service.bandits.policies.version import Version
+from service.bandits.posterior import KEPT_DRAWS, DisjointRidgeHead, GradientHead
 from service.definition.experiment import Definition, is_disjoint
 from service.definition.features import Schema, distinct_contexts, width
 from service.definition.policies import (
@@ -28,28 +28,17 @@ from service.state.learner import REMEMBERED
 
 NUMBER = 8
 
-SHARED, DISJOINT, MEMBERS = 8, 6, 5
-"""Peak number of m x m matrices: of a shared head (A, its root, the root with the mean, a
-temporary, the copies of a snapshot), of each arm's own head in stacks that double, and of each
-member of an ensemble."""
+SHARED, DISJOINT, LOGISTIC, MEMBERS, FULL = 8, 6, 10, 5, 8
+"""Peak number of m x m matrices of a head: A, its root, the root with the mean, a temporary and
+those of a snapshot. Of a shared head, of each arm's own head in stacks that double, of a logistic
+head, of each member of an ensemble, and of a full Z, whose m is the number of its rows."""
 
-LOGISTIC = 10
-"""Matrices of a logistic head, with F beside A."""
+RANKED = 4
+"""Copies of the scores of all draws while a slate is ranked."""
 
-FULL = 8
-"""Matrices of a full Z, whose size is the number of distinct rows or of parameters."""
-
-DRAWS = 4
-"""Numbers per column and draw: normals, weights in both precisions, weights of another scale."""
-
-RANKED = 2
-"""Copies of the rows of all parameters at one time."""
-
-VALUE, STRING, ARM = 32, 120, 1_000
-"""Bytes of a number and of a string in the catalogue, and of an arm without either."""
-
-SETTLEMENT = 600
-"""Bytes of a remembered settlement without its row."""
+VALUE, STRING, ARM, SETTLEMENT = 32, 120, 1_000, 600
+"""Bytes of a number and of a string in the catalogue, of an arm without either, and of a remembered
+settlement without its row."""
 
 
 def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, int]:
@@ -64,8 +53,14 @@ def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, in
         columns = 0
         if policy.sees_features:
             columns = View(schema, definition.features_of(policy)).width
-        own = _policy(definition, policy, schema.width, columns, arms, max(arms, heads))
-        found[f"policies.{name}"] = int(own)
+        m, parameters = _widths(policy, columns)
+        numbers = 6.0 * parameters  # of the trained and the untrained net, and of a version to come
+        rows = distinct_contexts(definition) * (arms + 1)
+        numbers += _head(policy, m, parameters, rows, arms, max(arms, heads))
+        numbers += _draws(policy, m, arms) + arms * (3 * columns + m)
+        if kept := policy.window or (REMEMBERED if policy.change else 0):
+            numbers += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
+        found[f"policies.{name}"] = int(NUMBER * numbers)
     return found
 
 
@@ -93,56 +88,57 @@ def expect_room(quota: int, state: State, definition: Definition, arms: int) -> 
     )
 
 
-def _policy(
-    definition: Definition, policy: AnyPolicy, base: int, columns: int, arms: int, heads: int
-) -> float:
-    m, parameters, inner = _widths(policy, columns)
-    numbers = 6.0 * parameters  # of the trained and the untrained net, and of a version on its way
-    numbers += arms * (3 * columns + m + inner) + _matrices(policy, heads) * m * m
-    draws = int(policy.model_dump(include={"draws"}).get("draws", 1))
-    if is_disjoint(policy) or not policy.sees_features:
-        numbers += (min(arms * draws, KEPT_PLACES) + min(arms * draws, KEPT_DRAWS)) / 3
-    else:
-        numbers += DRAWS * m * draws
-    if isinstance(policy, Gradient) and policy.form != "last_layer":
-        numbers += _gradient(definition, policy, parameters, arms)
-    if isinstance(policy, McDropout):
-        numbers += 2 * policy.masks * prod([*policy.hidden, 1][:2])
-    if kept := policy.window or (REMEMBERED if policy.change else 0):
-        numbers += kept * (3 * base + 2 * columns + SETTLEMENT / NUMBER)
-    return NUMBER * numbers
+def decision_bytes(version: Version, draws: int, arms: int, slots: int) -> float:
+    """Of one decision. draws: that its rule ranks arms by."""
+    head = version.head
+    each = 2 * version.view.width + version.columns
+    if version.encoder.masks:
+        each += version.bank.draws
+    if slots > 1:
+        each += RANKED * max(draws, 1)
+    match head:
+        case DisjointRidgeHead():
+            each += 2 * version.columns**2
+        case GradientHead():
+            each += version.encoder.layout.parameters + (arms if draws > 1 else 0)
+    return float(NUMBER * arms * each)
 
 
-def _widths(policy: AnyPolicy, columns: int) -> tuple[int, int, int]:
-    """Columns of the head, parameters of the net, and outputs of both nets' first layers."""
+def _widths(policy: AnyPolicy, columns: int) -> tuple[int, int]:
+    """Columns of the head, and parameters of the net."""
     if not isinstance(policy, Network) or not policy.has_net:
-        return columns, 0, 0
-    layers = [columns, *policy.hidden, policy.embedding]
-    if isinstance(policy, Gradient) and policy.form != "last_layer":
-        layers[-1] = 1
+        return columns, 0
+    gradient = isinstance(policy, Gradient) and policy.form != "last_layer"
+    layers = [columns, *policy.hidden, 1 if gradient else policy.embedding]
     parameters = sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(layers))
-    last = layers[-2] if layers[-1] == 1 else layers[-1]
-    m = last if isinstance(policy, Static) else 2 * last + columns + 1
-    return m, parameters, 2 * layers[1]
+    last = layers[-2] if gradient else layers[-1]
+    return last if isinstance(policy, Static) else 2 * last + columns + 1, parameters
 
 
-def _matrices(policy: AnyPolicy, heads: int) -> int:
-    """Matrices of m x m."""
+def _head(policy: AnyPolicy, m: int, parameters: int, rows: float, arms: int, heads: int) -> float:
+    """Numbers of a head's matrices. rows: that a full Z may tell apart."""
     if is_disjoint(policy):
-        return DISJOINT * heads
+        return float(DISJOINT * heads * m * m)
     match policy:
+        case Gradient(form="full"):
+            return SHARED * m * m + FULL * min(FULL_ROWS, rows) ** 2
+        case Gradient(form="diagonal"):
+            return SHARED * m * m + 2.0 * parameters * (1 + arms)
         case BootstrapEnsemble():
-            return MEMBERS * policy.members + SHARED
+            return float((SHARED + MEMBERS * policy.members) * m * m)
         case NeuralGlmTs():
-            return LOGISTIC
+            return float(LOGISTIC * m * m)
         case Static():
-            return 0
+            return 0.0
         case _:
-            return SHARED
+            return float(SHARED * m * m)
 
 
-def _gradient(definition: Definition, policy: Gradient, parameters: int, arms: int) -> float:
-    """Numbers of a head over all parameters of a net."""
-    if policy.form == "full":
-        return FULL * float(min(FULL_ROWS, distinct_contexts(definition) * (arms + 1))) ** 2
-    return parameters * float(2 + RANKED * arms)
+def _draws(policy: AnyPolicy, m: int, arms: int) -> float:
+    """Numbers of the draws: of each column of a shared head in four forms, or of each arm."""
+    if isinstance(policy, McDropout):  # of each weight of the first two layers
+        return 2.0 * policy.masks * prod([*policy.hidden, 1][:2])
+    draws = int(getattr(policy, "draws", 1))
+    if is_disjoint(policy) or not policy.sees_features:
+        return float(min(arms * draws, KEPT_DRAWS))
+    return 4.0 * m * draws

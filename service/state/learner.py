@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, inf
+from math import ceil
 from random import Random
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from service.bandits.networks import Network, dropout_masks
 from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.change import Detector
-from service.bandits.policies.effort import Prices, prices
 from service.bandits.policies.encoder import Encoder
 from service.bandits.policies.kinds import head_of, policy_of
 from service.bandits.policies.memory import Memory
@@ -103,7 +102,6 @@ class Learner:
 
     def _take(self, settings: AnyPolicy) -> None:
         self.settings, self.policy = settings, policy_of(settings)
-        self._prices: tuple[Version, Prices] | None = None
 
     @property
     def view(self) -> View:
@@ -174,21 +172,6 @@ class Learner:
         )
 
     # -- score ---------------------------------------------------------------------------------
-
-    @property
-    def prices(self) -> Prices:
-        """Costs of a decision under the active version."""
-        if self._prices is None or self._prices[0] is not self.active:
-            self._prices = self.active, prices(self.active, self.policy.rule.draws)
-        return self._prices[1]
-
-    def effort_ms(self, arms: int, slots: int) -> float:
-        """Estimated time of a decision."""
-        if self.policy.slow:
-            return inf
-        head, known = self.active.head, self._prices
-        own = known[1] if known is not None and known[0] is self.active else self.prices
-        return own.ms(arms, slots, 0 if head is None else head.stale)
 
     def score(self, context: Array, candidates: Candidates) -> Scores:
         """Scores of the distinct candidates under the active version."""

@@ -78,6 +78,9 @@ class VirtualClock(SetClock):
         self._passed_s += READING_S
         return self.up_s + self._passed_s
 
+    def cpu(self) -> float:
+        return self.monotonic()
+
     def loop(self) -> "VirtualLoop":
         return VirtualLoop(self)
 

@@ -67,6 +67,6 @@ def test_columns_of_callers_arms_are_not_kept_without_end() -> None:
         bank.columns([f"arm{number}"])[:, 0]
         if number < 300:
             head.draw(np.zeros((1, 0)), [f"arm{number}"], bank)
-    assert len(bank._places) * bank.draws <= KEPT_PLACES
+    assert len(bank._table[1]) * bank.draws <= KEPT_PLACES
     assert len(head._drawn) * bank.draws <= KEPT_DRAWS
     assert np.array_equal(bank.columns(["arm0"])[:, 0], first)

@@ -42,6 +42,8 @@ def run(scenario: Callable[[Services, Gated], Awaitable[None]], store: Gated | N
             for name in ("slow", "quick"):
                 linucb = {"kind": "linucb", "features": ["pet x kind"]}
                 await services.admin.define(name, Definition.model_validate(shop(linucb=linucb)))
+                for _ in range(2):  # decisions of a size that nobody has measured take the lock
+                    await token(services, name)
             async with asyncio.timeout(10):
                 await scenario(services, log)
         finally:

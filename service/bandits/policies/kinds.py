@@ -60,7 +60,6 @@ def policy_of(settings: AnyPolicy) -> Policy:
         draws=draws,
         bank_seed=bank,
         retrieve=settings.retrieve if isinstance(settings, Retrieving) else None,
-        slow=isinstance(settings, Gradient) and settings.form == "full",
     )
 
 

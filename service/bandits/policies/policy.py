@@ -67,7 +67,6 @@ class Policy:
     draws       of the bank
     bank_seed   of the bank; another seed gives other draws
     retrieve    arms a direction that are searched for where a request names none
-    slow        its scores may take long for any number of arms
     """
 
     rule: Rule
@@ -80,7 +79,6 @@ class Policy:
     draws: int
     bank_seed: int
     retrieve: int | None
-    slow: bool
 
     def propensities(
         self, version: Version, contexts: Array, candidates: Candidates

@@ -1,4 +1,4 @@
-"""What every head owes, and the bank of draws.
+"""The Head protocol, and the bank of draws.
 
 A head is what the rewards say, as sums `(A, b, rr, n)`, and what follows from them.
 
@@ -22,6 +22,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -85,11 +86,11 @@ class NameIndex:
 
     def of(self, names: Sequence[str]) -> Index:  # (n,)
         """Cached for the latest names: 10,000 take a millisecond."""
-        latest = self._latest
-        if latest is None or latest[0] is not names or latest[1] != len(self):
+        latest, size = self._latest, len(self)
+        if latest is None or latest[0] is not names or latest[1] != size:
             get = self.by_name.get
             found = np.array([get(name, 0) for name in names], np.intp)
-            latest = self._latest = names, len(self), found
+            latest = self._latest = names, size, found
         return latest[2]
 
 
@@ -98,15 +99,15 @@ class Bank:
 
     A column is a random permutation of the M mid-quantiles of the normal (Latin hypercube:
     McKay, Beckman, Conover 1979), scaled to unit variance, and a pure function of (key, column
-    name): columns can be added without moving the others.
+    name): columns can be added without moving the others. Threads may share a bank.
     """
 
     def __init__(self, draws: int, key: str) -> None:
         self.draws = draws
         self.uniforms = (np.arange(draws) + 0.5) / draws
         self._key = key
-        self._rows = NameIndex()
-        self._places = np.empty((1, draws), np.uint16)
+        self._table = NameIndex(), np.empty((1, draws), np.uint16)
+        self._growth = Lock()
         self._limit = KEPT_PLACES // draws
         self._matrix: Array | None = None
         self._offset: Weights | None = None
@@ -135,46 +136,51 @@ class Bank:
         """Return the draw in which each name has its r-th smallest value."""
         if len(names) >= self._limit:
             return np.array([self._place(name) for name in names])
-        rows = self._rows.of(names)
+        index, places = self._table
+        rows = index.of(names)
         if not rows.all():
-            self._add(names)
-            rows = self._rows.of(names)
-        return self._places[rows]
+            with self._growth:
+                index, places = self._add(names)
+            rows = index.of(names)
+        return places[rows]
 
     def _place(self, name: str) -> Places:  # (M,)
         return self._order(name).argsort().astype(np.uint16)
 
-    def _add(self, names: Sequence[str]) -> None:
-        known = self._rows.by_name
-        new = [name for name in dict.fromkeys(names) if name not in known]
-        if len(self._rows) + len(new) > self._limit:
-            self._rows, known = NameIndex(), {}
-            new = list(dict.fromkeys(names))
-        first = len(self._rows)
-        for name in new:
-            self._rows.add(name)
-        if len(self._rows) > len(self._places):
-            rows = max(len(self._rows), min(2 * len(self._places), self._limit))
-            wide = np.empty((rows, self.draws), np.uint16)
-            wide[:first] = self._places[:first]
-            self._places = wide
+    def _add(self, names: Sequence[str]) -> tuple[NameIndex, Places]:
+        """A name gets its row only once its places are there: others read meanwhile."""
+        index, places = self._table
+        new = [name for name in dict.fromkeys(names) if name not in index.by_name]
+        if len(index) + len(new) > self._limit:
+            index, new = NameIndex(), list(dict.fromkeys(names))
+        first, size = len(index), len(index) + len(new)
+        if size > len(places) or first == 1:
+            wide = np.empty((max(size, min(2 * len(places), self._limit)), self.draws), np.uint16)
+            wide[1:first] = places[1:first]
+            index, places = NameIndex(index.by_name), wide
         for row, name in enumerate(new, start=first):
-            self._places[row] = self._place(name)
+            places[row] = self._place(name)
+        for name in new:
+            index.add(name)
+        self._table = index, places
+        return self._table
 
     def matrix(self, width: int) -> Array:  # (M, width)
         """Columns "0", "1", ..., one for each dimension of a shared head."""
-        if self._matrix is None or self._matrix.shape[1] != width:
+        matrix = self._matrix
+        if matrix is None or matrix.shape[1] != width:
             names = [str(index) for index in range(width)]
-            self._matrix = np.stack([self.quantiles[self._order(name)] for name in names], axis=1)
-            self._offset = None
-        return self._matrix
+            matrix = np.stack([self.quantiles[self._order(name)] for name in names], axis=1)
+            self._matrix = matrix
+        return matrix
 
     def offset_matrix(self, width: int) -> Weights:  # (M, width + 1)
         """The matrix with a column of ones after it, for rows with an offset."""
-        normals = self.matrix(width)
-        if self._offset is None:
-            self._offset = Weights.of(np.hstack([normals, np.ones((self.draws, 1))]))
-        return self._offset
+        normals, offset = self.matrix(width), self._offset
+        if offset is None or offset.exact.shape[1] != width + 1:
+            offset = Weights.of(np.hstack([normals, np.ones((self.draws, 1))]))
+            self._offset = offset
+        return offset
 
 
 @dataclass(frozen=True, slots=True)

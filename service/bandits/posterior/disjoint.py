@@ -98,7 +98,7 @@ class DisjointRidgeHead:
         self._stale.update(self._rows.values())
 
     def _refresh(self) -> None:
-        for row in self._stale:
+        for row in list(self._stale):  # two threads may derive at once
             root = inverse_root(self.A[row])
             half = root @ self.b[row]
             self._root[row], self._mean[row] = root, root.T @ half

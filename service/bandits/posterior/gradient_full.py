@@ -73,17 +73,18 @@ class _Posterior:
 
     def follow(self, rows: Array, weights: Array) -> None:  # (k, F), (k,)
         """Hold these pending rows: the known ones first and unchanged; weights >= 0."""
-        for row in rows[self._size :]:
-            new, size = slice(self._size, self._size + 1), self._size + 1
-            self._pending[new] = row
-            self._projected[new] = self._project(row[None])
-            self._size = size
+        count = len(rows)
+        for index in range(self._size, count):
+            new, size = slice(index, index + 1), index + 1
+            self._pending[new] = rows[index]
+            self._projected[new] = self._project(rows[new])
             own = self._product(self._pending[:size], self._projected[:size], new)[:, 0]
-            self._gram[size - 1, :size] = self._gram[:size, size - 1] = own
-        if not self._size:
+            self._gram[index, :size] = self._gram[:size, index] = own
+        self._size = count
+        if not count:
             return
         self._weight_root = root = np.sqrt(weights)
-        scaled = self._gram[: self._size, : self._size] * np.outer(root, root)
+        scaled = self._gram[:count, :count] * np.outer(root, root)
         scaled[np.diag_indices_from(scaled)] += 1.0
         self._factor = cholesky(scaled, weights * self._layout.squares(rows) / self._ridge)
 
@@ -181,15 +182,15 @@ class Full:
         return self._current().variances(rows)
 
     def _current(self) -> _Posterior:
-        if self._posterior is None:
+        posterior = self._posterior
+        if posterior is None:
             rows = self._seen.rows[: len(self._held)]
             posterior = _Posterior(self._layout, self._ridge, rows, self._held, self._capacity)
-            self._posterior, self._stale = posterior, True
-        if self._stale:
+        if self._stale or posterior is not self._posterior:
             pending = np.array(list(self._pending), np.int64)
-            self._posterior.follow(self._seen.rows[pending], self._weights()[pending])
-            self._stale = False
-        return self._posterior
+            posterior.follow(self._seen.rows[pending], self._weights()[pending])
+            self._posterior, self._stale = posterior, False
+        return posterior
 
     def _weights(self) -> Array:  # (n,)
         """Counts of the rows beyond those that the factor holds; 0 where some were withdrawn."""

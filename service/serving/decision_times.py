@@ -1,0 +1,51 @@
+"""Measured times of decisions: a long decision runs in another thread."""
+
+from collections.abc import Callable
+from math import inf
+from weakref import WeakKeyDictionary
+
+from service.state.learner import Learner
+
+WEIGHT = 0.25
+"""Of the latest measurement in the moving average."""
+
+Size = tuple[int, int, int]
+"""Binary digits of the numbers of arms, of slots, and of matrices to factorise first."""
+
+
+class DecisionTime:
+    """Moving average over decisions of one policy and about one size.
+
+    seconds   of processor time; infinite before the first measurement
+    """
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds = inf
+
+    def observe(self, seconds: float) -> None:
+        if self.seconds == inf:
+            self.seconds = seconds
+        else:
+            self.seconds += WEIGHT * (seconds - self.seconds)
+
+
+class DecisionTimes:
+    """One `DecisionTime` for each policy and power of two of the arms, slots and stale matrices.
+
+    clock   processor time of the calling thread, in seconds
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self._known = WeakKeyDictionary[Learner, dict[Size, DecisionTime]]()
+
+    def of(self, learner: Learner, arms: int, slots: int) -> DecisionTime:
+        head = learner.active.head
+        stale = 0 if head is None else head.stale
+        size = arms.bit_length(), slots.bit_length(), stale.bit_length()
+        try:
+            return self._known[learner][size]
+        except KeyError:
+            return self._known.setdefault(learner, {}).setdefault(size, DecisionTime())
