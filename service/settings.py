@@ -2,11 +2,14 @@
 
 import base64
 import binascii
+import difflib
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+from dotenv import dotenv_values
 from pydantic import (
     BeforeValidator,
     Field,
@@ -18,11 +21,42 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from service.errors import ConfigurationError
 from service.security.addresses import IpNetwork, network_of
 from service.security.hosts import host_of, origin_of
+
+PREFIX = "FORAGE_"
+
+ENV_FILE = "FORAGE_ENV_FILE"
+
+URLS = frozenset({"store", "url", "cors_origins"})
+"""Settings whose values hold `://`."""
+
+SERVICE_LINK = re.compile(
+    r"FORAGE(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_[A-Z]+(_(PROTO|PORT|ADDR))?)"
+)
+"""Variables that Kubernetes sets beside a Service whose name begins with forage."""
+
+
+def is_service_link(setting: str, value: object) -> bool:
+    """Whether Kubernetes set the variable of this setting: FORAGE_PORT=tcp://10.96.0.12:8000."""
+    return setting not in URLS and isinstance(value, str) and "://" in value
+
+
+class _Environment(EnvSettingsSource):
+    """The environment without what Kubernetes sets."""
+
+    def __call__(self) -> dict[str, Any]:
+        found = super().__call__()
+        return {name: value for name, value in found.items() if not is_service_link(name, value)}
 
 
 def commas(read: Callable[[str], object]) -> BeforeValidator:
@@ -182,19 +216,30 @@ class Settings(BaseSettings):
     _options: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, _Environment(settings_cls), dotenv_settings
+
+    @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
         """From options, the environment, and the file that FORAGE_ENV_FILE names: the first that
         has a setting holds. Raises ConfigurationError."""
-        file = os.environ.get("FORAGE_ENV_FILE") or None
+        file = os.environ.get(ENV_FILE) or None
         if file is not None and not os.access(file, os.R_OK):
-            raise ConfigurationError(f"FORAGE_ENV_FILE: {file} cannot be read")
+            raise ConfigurationError(f"{ENV_FILE}: {file} cannot be read")
         try:
             settings = cls(_env_file=file, **options)
         except ValidationError as error:
             from service.definition.faults import faults_of
 
             faults = faults_of(error.errors(), dict.fromkeys(cls.model_fields))
-            lines = [f"FORAGE_{fault.path.upper()}: {fault.message}" for fault in faults]
+            lines = [f"{PREFIX}{fault.path.upper()}: {fault.message}" for fault in faults]
             raise ConfigurationError("\n".join(lines)) from error
         settings._options = dict(options)
         return settings
@@ -202,6 +247,30 @@ class Settings(BaseSettings):
     def read_again(self) -> Self:
         """As they are now, with the same options. Raises ConfigurationError."""
         return self.read(self._options)
+
+    @classmethod
+    def ignored(cls, environment: Mapping[str, str]) -> list[str]:
+        """A warning for each variable, of these and of FORAGE_ENV_FILE, that sets nothing."""
+        known, warnings = {f"{PREFIX}{name.upper()}" for name in cls.model_fields}, list[str]()
+        file = dotenv_values(environment.get(ENV_FILE) or os.devnull)
+        for variable, value in {**file, **environment}.items():
+            name = variable.upper()
+            if not name.startswith(PREFIX) or name == ENV_FILE:
+                continue
+            if name in known:
+                if variable in environment and is_service_link(name[len(PREFIX) :].lower(), value):
+                    warnings.append(
+                        f"{name}={value} is ignored: Kubernetes sets it beside a Service of this "
+                        f"name. enableServiceLinks: false in the pod leaves {name} to you"
+                    )
+            elif not SERVICE_LINK.fullmatch(name):
+                near = difflib.get_close_matches(
+                    name[len(PREFIX) :].lower(), cls.model_fields, 1, 0.7
+                )
+                named = f": did you mean {PREFIX}{near[0].upper()}?" if near else ""
+                hint = named or " (docs/configuration.md)"
+                warnings.append(f"{name} is ignored, it is no setting{hint}")
+        return sorted(warnings)
 
     @field_validator("keys", "key", mode="before")
     @classmethod

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -27,6 +28,8 @@ def read_settings(**options: object) -> Settings:
     given = {name: value for name, value in options.items() if value is not None}
     settings = Settings.read(given)
     log_to_stderr(settings.log_level, settings.log_format, settings.token_keys)
+    for warning in settings.ignored(os.environ):
+        logging.getLogger(__name__).warning("%s", warning)
     return settings
 
 

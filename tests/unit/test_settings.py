@@ -1,0 +1,90 @@
+"""Settings from the environment: variables of others, and misspelt ones."""
+
+from pathlib import Path
+
+import pytest
+
+from service.errors import ConfigurationError
+from service.settings import Settings
+
+KUBERNETES = {
+    "FORAGE_PORT": "tcp://10.96.0.12:8000",
+    "FORAGE_SERVICE_HOST": "10.96.0.12",
+    "FORAGE_SERVICE_PORT": "8000",
+    "FORAGE_SERVICE_PORT_HTTP": "8000",
+    "FORAGE_PORT_8000_TCP": "tcp://10.96.0.12:8000",
+    "FORAGE_PORT_8000_TCP_PROTO": "tcp",
+    "FORAGE_PORT_8000_TCP_PORT": "8000",
+    "FORAGE_PORT_8000_TCP_ADDR": "10.96.0.12",
+    "FORAGE_TRAINER_PORT": "tcp://10.96.0.13:8000",
+    "FORAGE_TRAINER_SERVICE_HOST": "10.96.0.13",
+}
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"FORAGE_{name.upper()}", raising=False)
+    return monkeypatch
+
+
+def test_variables_of_kubernetes_are_not_settings(environment: pytest.MonkeyPatch) -> None:
+    for name, value in KUBERNETES.items():
+        environment.setenv(name, value)
+    assert Settings.read({}).port == 8_000
+    [warning] = Settings.ignored(KUBERNETES)
+    assert warning.startswith("FORAGE_PORT=tcp://10.96.0.12:8000 is ignored")
+    assert "enableServiceLinks" in warning
+
+
+@pytest.mark.parametrize("name", ["HOST", "TRAINER", "LOG_LEVEL", "MAX_ARMS", "TRUSTED_PROXIES"])
+def test_no_setting_takes_a_service_link(environment: pytest.MonkeyPatch, name: str) -> None:
+    environment.setenv(f"FORAGE_{name}", "tcp://10.96.0.12:8000")
+    assert Settings.read({}) == Settings()
+    assert Settings.ignored({f"FORAGE_{name}": "tcp://10.96.0.12:8000"})
+
+
+def test_a_file_of_settings_holds_where_kubernetes_sets_the_variable(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "env"
+    file.write_text("FORAGE_PORT=8080\nFORAGE_STOER=redis://cache\n")
+    environment.setenv("FORAGE_ENV_FILE", str(file))
+    environment.setenv("FORAGE_PORT", "tcp://10.96.0.12:8000")
+    assert Settings.read({}).port == 8_080
+    assert Settings.ignored({"FORAGE_ENV_FILE": str(file)}) == [
+        "FORAGE_STOER is ignored, it is no setting: did you mean FORAGE_STORE?"
+    ]
+
+
+def test_urls_are_settings(environment: pytest.MonkeyPatch) -> None:
+    values = {
+        "FORAGE_STORE": "redis://cache",
+        "FORAGE_URL": "http://forage:8000",
+        "FORAGE_CORS_ORIGINS": "https://shop.example",
+    }
+    for name, value in values.items():
+        environment.setenv(name, value)
+    settings = Settings.read({})
+    assert (settings.store, settings.url) == ("redis://cache", "http://forage:8000")
+    assert settings.cors_origins == ["https://shop.example"]
+    assert Settings.ignored(values) == []
+
+
+def test_other_faults_are_refused(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("FORAGE_PORT", "eighty")
+    with pytest.raises(ConfigurationError, match="FORAGE_PORT"):
+        Settings.read({})
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("FORAGE_MAX_PENDNG", ": did you mean FORAGE_MAX_PENDING?"),
+        ("forage_experiment", ": did you mean FORAGE_EXPERIMENTS?"),
+        ("FORAGE_XYZZY", " (docs/configuration.md)"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_named(variable: str, hint: str) -> None:
+    expected = f"{variable.upper()} is ignored, it is no setting{hint}"
+    assert Settings.ignored({variable: "1", "PATH": "/bin", "FORAGEPORT": "1"}) == [expected]
