@@ -16,6 +16,7 @@ from service.definition.features import Array
 from service.errors import Invalid
 from service.serving.audit_report import Discrepancy, Kind
 from service.serving.scoring import decide
+from service.serving.traffic import chances_of
 from service.state.events import Decision, Learned, Settled, Shown
 from service.state.fold import State
 from service.state.learner import Learner
@@ -184,8 +185,7 @@ def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
 def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tuple[object, object]]:
     """Plain fields, as logged and as derived."""
     rewards = state.definition.reward
-    shares = np.array([each.settings.share for each in state.learners.values()])
-    assigned = learner.settings.share / shares.sum() if shares.any() else 1.0
+    assigned = chances_of(state.learners).get(learner.name, 0.0)
     reward_by = decision.at + rewards.wait_seconds
     version = f"{learner.name}/{learner.active.number}@{state.position}"
     named = decision.assignment == 1.0  # the request named its policy, or there is one alone
@@ -195,7 +195,7 @@ def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tup
         "bank": (decision.bank, learner.policy.bank_seed),
         "reward_by": (decision.reward_by, reward_by),
         "accept_until": (decision.accept_until, reward_by + rewards.accept_seconds),
-        "assignment": (decision.assignment, 1.0 if named else float(assigned)),
+        "assignment": (decision.assignment, 1.0 if named else assigned),
     }
     if (shortlist := decision.shortlist) is not None:
         fields["policy of the shortlist"] = shortlist.policy, learner.name

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from math import log
 from random import Random
 from typing import NamedTuple
 
@@ -16,13 +17,13 @@ from service.state.learner import Learner
 
 
 class _Split(NamedTuple):
-    """Shares of the learners of one revision. chances: the normalised shares."""
+    """The learners of one revision that have a share of the traffic."""
 
     revision: int
     learners: Mapping[str, Learner]
     names: list[str]
     shares: Array
-    chances: list[float]
+    chances: dict[str, float]
 
 
 class Traffic:
@@ -41,20 +42,43 @@ class Traffic:
         split = self._split(state)
         sticky = request.key if request.unit is None else request.unit
         if sticky is None:
-            point = self._rng.random()
+            name = split.names[rules.choose(split.shares, self._rng.random())]
         else:
-            digest = hashlib.blake2b(sticky.encode(), key=state.name.encode()).digest()
-            point = int.from_bytes(digest[:8], "big") / 2**64
-        index = rules.choose(split.shares, point)
-        return state.learners[split.names[index]], split.chances[index]
+            name = winner(state.name, sticky, split.chances)
+        return state.learners[name], split.chances[name]
 
     def _split(self, state: State) -> _Split:
         """Computed anew when the experiment has changed."""
         split = self._splits.get(state.name)
         learners = state.learners
         if split is None or split.revision != state.revision or split.learners is not learners:
-            shares = np.array([learner.settings.share for learner in learners.values()])
-            chances = (shares / shares.sum()).tolist()
-            split = _Split(state.revision, learners, list(learners), shares, chances)
+            chances = chances_of(learners)
+            shares = np.array(list(chances.values()))
+            split = _Split(state.revision, learners, list(chances), shares, chances)
             self._splits[state.name] = split
         return split
+
+
+def chances_of(learners: Mapping[str, Learner]) -> dict[str, float]:
+    """Normalised shares, in the order of the names, of the policies that have one."""
+    shares = {name: learner.settings.share for name, learner in sorted(learners.items())}
+    total = sum(shares.values())
+    return {name: share / total for name, share in shares.items() if share}
+
+
+def winner(experiment: str, sticky: str, chances: Mapping[str, float]) -> str:
+    """The policy of a unit, by weighted rendezvous hashing (Schindelhauer, Schomaker 2005): the
+    least -ln(u) / share wins, u a hash of unit and policy.
+
+    Each policy wins its share of the units. If one share grows relative to the others, units move
+    to its policy alone; a new policy takes its share, and no unit moves between the others.
+    """
+    if len(chances) == 1:
+        return next(iter(chances))
+    key, best, least = experiment.encode(), "", np.inf
+    for name, chance in chances.items():
+        digest = hashlib.blake2b(f"{name}\0{sticky}".encode(), digest_size=8, key=key).digest()
+        time = -log((int.from_bytes(digest, "big") + 0.5) / 2**64) / chance
+        if time < least:
+            best, least = name, time
+    return best

@@ -1,0 +1,69 @@
+"""Units keep their policy: only those move that a change of the shares has to move."""
+
+from itertools import permutations
+
+import pytest
+
+from service.serving.traffic import winner
+
+UNITS = [f"unit {number}" for number in range(4_000)]
+
+
+def policies(**shares: float) -> dict[str, str]:
+    """Policy by unit."""
+    total = sum(shares.values())
+    chances = {name: share / total for name, share in shares.items()}
+    return {unit: winner("shop", unit, chances) for unit in UNITS}
+
+
+def moves(before: dict[str, str], after: dict[str, str]) -> dict[tuple[str, str], float]:
+    """Share of the units that went from one policy to another."""
+    found: dict[tuple[str, str], float] = {}
+    for unit in UNITS:
+        if before[unit] != after[unit]:
+            way = before[unit], after[unit]
+            found[way] = found.get(way, 0.0) + 1 / len(UNITS)
+    return found
+
+
+def test_each_policy_has_its_share() -> None:
+    found = list(policies(a=5.0, b=3.0, c=2.0).values())
+    for name, share in (("a", 0.5), ("b", 0.3), ("c", 0.2)):
+        assert found.count(name) / len(UNITS) == pytest.approx(share, abs=0.03)
+
+
+def test_the_order_of_policies_moves_nobody() -> None:
+    shares = {"lints": 0.5, "linucb": 0.3, "random": 0.2}
+    first = policies(**shares)
+    for order in permutations(shares):
+        assert policies(**{name: shares[name] for name in order}) == first
+
+
+def test_a_larger_share_takes_only_what_it_grows_by() -> None:
+    found = moves(policies(a=50, b=50), policies(a=60, b=40))
+    assert found.keys() == {("b", "a")}
+    assert found["b", "a"] == pytest.approx(0.1, abs=0.015)
+
+
+def test_shares_in_other_units_move_nobody() -> None:
+    assert moves(policies(a=1, b=1, c=2), policies(a=25, b=25, c=50)) == {}
+
+
+def test_a_third_policy_takes_only_its_share() -> None:
+    found = moves(policies(a=40, b=40), policies(a=40, b=40, c=20))
+    assert found.keys() == {("a", "c"), ("b", "c")}
+    assert found["a", "c"] == pytest.approx(0.1, abs=0.015)
+    assert found["b", "c"] == pytest.approx(0.1, abs=0.015)
+
+
+def test_a_policy_without_a_share_gives_back_what_it_had() -> None:
+    found = moves(policies(a=40, b=40, c=20), policies(a=40, b=40))
+    assert found.keys() == {("c", "a"), ("c", "b")}
+
+
+def test_experiments_assign_independently() -> None:
+    both = sum(
+        winner("shop", unit, {"a": 0.5, "b": 0.5}) == winner("other", unit, {"a": 0.5, "b": 0.5})
+        for unit in UNITS
+    )
+    assert both / len(UNITS) == pytest.approx(0.5, abs=0.03)
