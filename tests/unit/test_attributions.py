@@ -39,24 +39,6 @@ def test_of_a_linear_head_the_contributions_add_up_to_the_mean(policy: str) -> N
         assert parts == sorted(parts, key=abs, reverse=True)
 
 
-def test_a_contribution_is_the_columns_times_their_weights() -> None:
-    log = learned(linucb=POLICIES["linucb"])
-    learner = log.state.learners["linucb"]
-    head: Any = learner.active.head
-    rows = learner.view.design(context(log)[None], log.state.candidates.x)
-    for row, found in zip(rows, of(log, "linucb"), strict=True):
-        said = {each["feature"]: each["contribution"] for each in found["moved"]}
-        for name, columns in zip(learner.view.names, learner.view.groups, strict=True):
-            expected = float(row[columns] @ head.posterior.mean[columns])
-            [own] = [value for key, value in said.items() if _is_of(key, name)]
-            assert own == pytest.approx(expected, abs=1e-12)
-
-
-def _is_of(said: str, name: str) -> bool:
-    """`pet=cat x kind=food` is of `pet x kind`."""
-    return [part.partition("=")[0] for part in said.split(" x ")] == name.split(" x ")
-
-
 def test_features_are_named_by_their_values() -> None:
     [food, *_] = of(learned(linucb=POLICIES["linucb"]), "linucb")
     names = {each["feature"] for each in food["moved"]}

@@ -11,11 +11,6 @@ draws = st.integers(2, 600)
 names = st.text(max_size=8)
 
 
-@given(draws, st.text(max_size=8), names)
-def test_a_column_is_a_pure_function_of_key_and_name(m: int, key: str, name: str) -> None:
-    assert np.array_equal(Bank(m, key).columns([name])[:, 0], Bank(m, key).columns([name])[:, 0])
-
-
 @given(draws, names)
 def test_a_column_is_stratified_with_mean_0_and_variance_1(m: int, name: str) -> None:
     """One draw in each of M strata of equal chance: sorted, every column is the same."""
@@ -30,13 +25,6 @@ def test_a_column_added_moves_no_other(columns: list[str], added: str) -> None:
     narrow = Bank(64, "key").columns(columns)
     wide = Bank(64, "key").columns([added, *columns])
     assert np.array_equal(wide[:, 1:], narrow)
-
-
-def test_a_wider_matrix_begins_with_the_narrower() -> None:
-    bank = Bank(64, "key")
-    narrow = bank.matrix(3).copy()
-    assert np.array_equal(bank.matrix(5)[:, :3], narrow)
-    assert np.array_equal(bank.matrix(3), narrow)
 
 
 def test_another_key_and_another_column_order_the_draws_otherwise() -> None:

@@ -5,7 +5,7 @@ from math import log
 import numpy as np
 import pytest
 
-from service.bandits.policies.change import CLIP, FALSE_ALARMS, SHIFT, WARM_UP, Detector
+from service.bandits.policies.change import CLIP, FALSE_ALARMS, SHIFT, Detector
 
 ONE = np.ones(1)
 
@@ -14,14 +14,6 @@ def warm(detector: Detector, x: np.ndarray, count: int = 30) -> None:
     """Residuals +1 and -1 in turn: their scale is 1, and so is the columns'."""
     for position in range(1, count + 1):
         detector.observe(position, x, 1.0 if position % 2 else -1.0)
-
-
-def test_thirty_settlements_are_not_tested_and_set_the_scale() -> None:
-    detector = Detector([], [])
-    warm(detector, np.zeros(0))
-    assert WARM_UP == 30
-    assert detector.arrays()["sums"].tolist() == [[0.0], [0.0]]
-    assert detector.arrays()["counts"].tolist() == [[30.0], [30.0], [30.0]]
 
 
 def test_a_residual_of_one_noise_adds_0_48_and_one_of_minus_one_takes_1_12_away() -> None:
@@ -161,18 +153,3 @@ def test_false_alarms_are_at_most_one_in_100000_settlements(clicks: float | None
     found = sum(len(stationary(seed, 100_000, clicks)) for seed in range(10))
     print(f"clicks {clicks}: {found} false alarms in 1,000,000")  # noqa: T201
     assert found < (22 if clicks != 0.05 else 220)
-
-
-def test_a_restored_detector_goes_on_bit_for_bit() -> None:
-    live, rng = Detector([0, 1], [2]), np.random.default_rng(3)
-    rows = [(rng.standard_normal(3), float(rng.standard_normal())) for _ in range(200)]
-    for position, (x, residual) in enumerate(rows[:100], 1):
-        live.observe(position, x, residual)
-    copy = Detector([0, 1], [2])
-    copy.restore(live.arrays())
-    for position, (x, residual) in enumerate(rows[100:], 101):
-        for detector in (live, copy):
-            detector.observe(position, x, residual)
-    for name, array in live.arrays().items():
-        assert array.tobytes() == copy.arrays()[name].tobytes()
-    assert live.arrays()["sums"].max() > 0

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from service.definition.select_request import SelectRequest
-from service.errors import ConfigurationError, Invalid, NotFound
 from service.evaluation.evaluate import Evaluation, evaluate
 from service.evaluation.report import as_json, table
 from service.evaluation.request import EvaluationRequest, Selection
@@ -20,7 +19,6 @@ from service.evaluation.walk import ABSENT, LoggedDecision, Walk
 from service.http.services import Services
 from service.log.stores.base import Cut
 from service.log.stores.memory import MemoryStore
-from service.maintenance.importing import Visit as Imported
 from service.serving.settlement import RewardRequest
 from service.state.events import decode_decision
 from tests.support.clock import run_virtual
@@ -90,20 +88,6 @@ def log() -> MemoryStore:
 
 
 # -- what is estimated ---------------------------------------------------------------------------
-
-
-def test_a_policy_is_worth_on_a_log_of_its_own_what_the_log_earned() -> None:
-    store = played(visits(80, policy="lints"))
-    [value] = found(store, policies=["lints"]).policies
-    logged = found(store, policies=["lints"]).logged
-    weights = value.weights
-    assert (
-        weights.effective_sample_size,
-        weights.largest_weight,
-        weights.mean_weight,
-        weights.mean_weight_error,
-    ) == (80, 1, 1, 0)
-    assert value.estimates["ips"].value == value.estimates["snips"].value == logged
 
 
 def test_a_policy_that_learned_is_worth_more_than_chance_and_the_truth_lies_within(
@@ -187,34 +171,6 @@ def test_a_net_of_a_definition_is_trained_when_it_would_have_been(log: MemorySto
     assert value.never_ran
     assert value.refused is None
     assert 0.2 < value.estimates["dr"].value < 0.7
-
-
-@pytest.mark.parametrize(
-    ("definition", "said"),
-    [
-        ({"idea": {"kind": "linucb", "alpha": -1.0}}, "policies.idea.alpha"),
-        ({"idea": {"kind": "linucb", "features": ["colour"]}}, "there is no feature 'colour'"),
-        ({"idea": {"kind": "oracle"}}, "policies.idea"),
-        ({"idea": 3}, "policies.idea"),
-    ],
-)
-def test_a_definition_that_is_wrong_is_refused_and_told_where(
-    log: MemoryStore, definition: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        found(log, definitions=definition)
-
-
-def test_a_definition_cannot_take_the_name_of_a_live_policy(log: MemoryStore) -> None:
-    with pytest.raises(Invalid, match="another name"):
-        found(log, definitions={"lints": {"kind": "lints"}})
-
-
-def test_policies_and_experiments_that_are_not_there_are_named(log: MemoryStore) -> None:
-    with pytest.raises(NotFound, match="nobody"):
-        found(log, policies=["nobody"])
-    with pytest.raises(NotFound, match="mall"):
-        run_virtual(evaluate(log, EvaluationRequest("mall")))
 
 
 # -- refusals ------------------------------------------------------------------------------------
@@ -356,40 +312,6 @@ def test_a_log_that_was_trimmed_is_evaluated_from_its_origin_on() -> None:
     assert result.decisions == 60
     assert result.left_out == {EARLIER: 40}
     assert [value.policy for value in result.policies] == ["linucb", "idea"]
-
-
-def imported(probabilities: list[float] | None) -> Play:
-    async def play(services: Services) -> None:
-        rng, arms = Random(3), [f"{kind}{n}" for kind in ("food", "toy", "bed") for n in (1, 2)]
-        history = [
-            Imported(
-                id=str(number),
-                at=1_700_000_000.0 + number,
-                context={"pet": "cat"},
-                arm=(arm := rng.choice(arms)),
-                propensity=1 / 6,
-                arms=arms,
-                probabilities=probabilities,
-                reward=float(arm.startswith("food")),
-            )
-            for number in range(300)
-        ]
-        await services.importer.take(state_of(services), "linucb", history, skip_refused=False)
-
-    return play
-
-
-@pytest.mark.parametrize("probabilities", [[1 / 6] * 6, None])
-def test_an_imported_history_is_evaluated_with_the_propensities_that_came_with_it(
-    probabilities: list[float] | None,
-) -> None:
-    """Food earns 1, all else 0; who knows that shows food."""
-    result = found(played(imported(probabilities)), policies=["linucb", "random"])
-    linucb, random = result.policies
-    assert result.decisions == 300
-    assert result.untold == (0 if probabilities else 300)
-    assert linucb.estimates["snips"].value > 0.9
-    assert random.estimates["ips"].value == pytest.approx(1 / 3, abs=0.1)
 
 
 def test_decisions_are_chosen_by_time_count_and_policy(log: MemoryStore) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy.stats import bootstrap, t
 
 from service.evaluation.estimators import (
-    NAMES,
     Array,
     Logged,
     choose_threshold,
@@ -71,12 +70,6 @@ def test_equal_weights_count_in_full_and_one_weight_counts_once() -> None:
     assert effective_size(np.zeros(3)) == 0.0
 
 
-def test_a_policy_is_worth_on_its_own_log_what_the_log_earned() -> None:
-    reward = [1.0, 0.0, 1.0, 1.0]
-    log = columns(reward, [0.2, 0.9, 0.5, 0.1], [0.2, 0.9, 0.5, 0.1])
-    assert ips(log).value == snips(log).value == 0.75
-
-
 def test_a_guess_that_is_right_leaves_no_error() -> None:
     reward = np.array([1.0, 0.0, 1.0])
     log = Logged(reward, np.full(3, 0.1), np.full(3, 0.9), reward, np.full(3, 0.4))
@@ -129,11 +122,6 @@ def test_the_threshold_keeps_weights_that_show_the_guess_to_be_wrong() -> None:
 # -- intervals ----------------------------------------------------------------------------------
 
 
-def test_the_error_of_a_mean_is_that_of_a_mean() -> None:
-    values = np.array([1.0, 4.0, 2.0, 7.0])
-    assert standard_error(values, np.ones(4)) == pytest.approx(values.std(ddof=1) / 2)
-
-
 def test_an_adjusted_interval_of_equal_weights_is_student_s_and_that_of_agresti_and_coull() -> None:
     """40 clicks of 100: t's is 0.4 +- 1.984 * 0.0492; with 2 and 2 added 42 of 104."""
     values, ones = np.array([1.0] * 40 + [0.0] * 60), np.ones(100)
@@ -163,14 +151,6 @@ def test_the_bootstrap_is_scipy_s_bca() -> None:
     assert found == pytest.approx(tuple(expected), abs=0.02)
 
 
-def test_rows_put_into_blocks_have_the_same_interval() -> None:
-    """20,000 rows in 4,096 blocks: as wide as the normal's, to 10 percent."""
-    rng = np.random.default_rng(5)
-    values = rng.exponential(size=20_000)
-    [(low, high)] = Bootstrap(20_000, rng).intervals([(values, np.ones(20_000))], 0.95)
-    assert (high - low) == pytest.approx(2 * 1.96 * values.std() / sqrt(20_000), rel=0.1)
-
-
 def test_decisions_of_one_user_do_not_count_as_so_many_users() -> None:
     """Each of 50 users 20 times with the same reward: as wide as 50 rows are, not as 1,000."""
     rng = np.random.default_rng(1)
@@ -183,11 +163,6 @@ def test_decisions_of_one_user_do_not_count_as_so_many_users() -> None:
         assert together[name].standard_error > 4 * alone[name].standard_error
         low, high = together[name].interval
         assert high - low > 4 * (alone[name].interval.high - alone[name].interval.low)
-
-
-def test_the_same_log_gives_the_same_numbers() -> None:
-    assert estimate(TWO) == estimate(TWO)
-    assert tuple(estimate(TWO)) == NAMES
 
 
 def test_cross_fitted_guesses_do_not_see_their_own_reward() -> None:

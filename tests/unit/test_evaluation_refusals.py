@@ -10,7 +10,7 @@ import pytest
 from service.definition.select_request import SelectRequest
 from service.evaluation.evaluate import Evaluation, evaluate
 from service.evaluation.report import as_json, table
-from service.evaluation.request import EvaluationRequest, Selection
+from service.evaluation.request import EvaluationRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
@@ -132,16 +132,6 @@ def test_a_policy_that_retrieves_is_not_told_by_a_log_of_the_whole_catalogue() -
     assert result.shortlists == 0
 
 
-def test_where_policies_share_the_traffic_each_tells_of_itself_alone() -> None:
-    store = bought(catalogue(ts=RETRIEVES, random={"kind": "random"}))
-    assert None not in refusals(found(store, least_effective=1.0)).values()
-    for name in ("ts", "random"):
-        own = Selection(logged_by=frozenset([name]))
-        result = found(store, policies=[name], selection=own, least_effective=1.0)
-        assert refusals(result) == {name: None}
-        assert result.policies[0].estimates["ips"].value == pytest.approx(result.logged)
-
-
 def test_arms_that_the_request_names_are_nobodys_shortlist() -> None:
     """All policies choose among them."""
     arms = [f"a{number}" for number in range(30)]
@@ -185,7 +175,7 @@ def imported(shown: float, said: float, *, told: bool = True) -> MemoryStore:
                 propensity=said if arm == "food1" else rest,
                 arms=arms,
                 probabilities=[said, *[rest] * 5] if told else None,
-                reward=float(arm == "food1"),
+                reward=float(arm.startswith("food")),
             )
             for number in range(600)
         ]
@@ -194,12 +184,17 @@ def imported(shown: float, said: float, *, told: bool = True) -> MemoryStore:
     return played(play)
 
 
-@pytest.mark.parametrize("said", [0.2, 0.5, 0.7])
-def test_propensities_that_arms_were_drawn_by_pass(said: float) -> None:
-    result = found(imported(said, said), policies=["linucb", "random"])
+@pytest.mark.parametrize(("said", "told"), [(0.2, True), (0.2, False), (0.5, True), (0.7, True)])
+def test_propensities_that_arms_were_drawn_by_pass(said: float, told: bool) -> None:
+    """Food earns 1, all else 0; a policy that knows that shows food."""
+    result = found(imported(said, said, told=told), policies=["linucb", "random"])
     assert refusals(result) == {"linucb": None, "random": None}
     for value in result.policies:
         assert abs(value.weights.mean_weight - 1) < 5 * value.weights.mean_weight_error
+    assert result.untold == (0 if told else 600)
+    linucb, random = result.policies
+    assert linucb.estimates["snips"].value > 0.9
+    assert random.estimates["ips"].value == pytest.approx(1 / 3, abs=0.1)
 
 
 @pytest.mark.parametrize(("said", "mean", "words"), [(0.1, 5 / 3, "large"), (0.5, 1 / 3, "never")])
@@ -221,7 +216,7 @@ def test_a_mean_weight_other_than_1_is_refused_on_either_side(
 
 
 def test_five_standard_errors_above_1_are_refused() -> None:
-    """`linucb` learns to show food1, which was shown half the time and is said to have been a
+    """`linucb` learns to show food; food1 was shown half the time and is said to have been a
     fifth: IPS would come to more than the largest reward."""
     [value] = found(imported(0.5, 0.2), policies=["linucb"]).policies
     assert value.weights.mean_weight > 1.01 + 5 * value.weights.mean_weight_error > 1.1
@@ -260,23 +255,3 @@ def test_the_value_of_the_first_slot_is_told_under_that_name(slates: MemoryStore
     assert "The first slots of the log earned 0." in said
     assert "slot 1" in said.splitlines()[3]
     assert "60 of 80 decisions (75.0%) showed several arms: all values are of slot 1" in said
-
-
-def test_a_log_without_slates_needs_no_word_of_them() -> None:
-    result = found(played(visits(60, policy="lints")), policies=["lints"])
-    assert refusals(result) == {"lints": None}
-    assert "slot" not in table(result)
-
-
-# -- the direct method ---------------------------------------------------------------------------
-
-
-def test_the_guess_alone_has_no_interval() -> None:
-    result = found(played(visits(80, policy="lints")), policies=["lints"])
-    [value] = result.policies
-    assert value.direct_method is not None
-    told = as_json(result)["policies"][0]
-    assert told["direct_method"] == value.direct_method
-    assert set(told["estimates"]) == {"ips", "snips", "dr", "switch_dr"}
-    lines = [line.split() for line in table(result).splitlines()]
-    assert ["DM", f"{value.direct_method:.4f}", "no", "interval"] in lines

@@ -21,7 +21,7 @@ from service.state.fold import State
 from service.training.settlements import collect
 from tests.support.clock import run_virtual
 from tests.support.training import trainer
-from tests.unit.folding import NET, POLICIES, Log, bits, head_of, replay, shop, store_of
+from tests.unit.folding import NET, Log, bits, replay, shop, store_of
 
 GAMMA = {"gamma": 0.9, "decay_every": 3}
 FORGETFUL: dict[str, dict[str, Any]] = {
@@ -148,14 +148,6 @@ def test_three_settlements_and_a_late_click_by_hand() -> None:
     assert (head.A[1, 1], head.b[1], head.rr, head.n) == (1.625, 0.125, 0.125, 0.625)
 
 
-def test_a_slate_of_five_decays_twice_with_a_decay_of_every_second() -> None:
-    """A row in each of five arms: 5 // 2 = 2 decays at the end of the event, 0.25^2 a row."""
-    log = opened({"kind": "popularity", "gamma": 0.5, "decay_every": 2, "draws": 16})
-    log.settle("p", dict.fromkeys(["food1", "food2", "toy1", "toy2", "bed1"], 1.0))
-    head: Any = log.state.learners["p"].active.head
-    assert head.arrays()["counts"].tolist() == [[1 + 1 / 16, 1]] * 5
-
-
 @pytest.mark.parametrize("kind", FORGETFUL)
 def test_a_decayed_head_is_the_weighted_batch_of_its_log(kind: str) -> None:
     """400 slates, 160 corrections with delays up to all of them; A, b, rr, n to 1e-9."""
@@ -163,22 +155,6 @@ def test_a_decayed_head_is_the_weighted_batch_of_its_log(kind: str) -> None:
     for stop in range(4):
         visits(log, 100, seed=stop)
         expect_batch(log, weighted(log, 3, 0.9**3))
-
-
-@pytest.mark.parametrize("delay", [1, 19, 20, 21, 300, 800])
-def test_a_click_after_hundreds_of_settlements_counts_what_is_left_of_its_default(
-    delay: int,
-) -> None:
-    """gamma 0.99 for every 20: 0.818 each; after 800 settlements 40 decays have left 0.0003."""
-    policy = {"kind": "linucb", "gamma": 0.99, "features": ["pet x kind"]}
-    log = opened(policy)
-    first = log.settle("p", {"toy1": 0.0}, kind=Expired)
-    for _ in range(delay):
-        log.settle("p", {"bed1": 0.0}, {"pet": "dog"})
-    log.correct(first, 1.0)
-    head: Any = log.state.learners["p"].active.head
-    assert head.b[1] == pytest.approx(0.99 ** (20 * ((1 + delay) // 20)), rel=1e-12)
-    expect_batch(log, weighted(log, 20, 0.99**20))
 
 
 def test_what_decayed_to_a_billionth_of_a_thousandth_is_no_longer_corrected() -> None:
@@ -303,21 +279,6 @@ def test_a_window_of_80_holds_81_to_90_and_starts_anew_at_the_91st() -> None:
     assert counts[90:] == [*([80, *range(81, 91)] * 10)][:110]
 
 
-def test_inside_a_window_a_correction_is_exact_and_outside_it_counts_nothing() -> None:
-    log = opened({"kind": "linucb", "window": 4, "features": ["pet x kind"]})
-    shown = [log.settle("p", {"toy1": 0.0}, kind=Expired) for _ in range(6)]
-    before = head_of(log.state, "p")
-    for gone in shown[:2]:
-        log.correct(gone, 1.0)
-    assert head_of(log.state, "p") == before
-    head: Any = log.state.learners["p"].active.head
-    log.correct(shown[2], 1.0)
-    assert (head.A[1, 1], head.b[1], head.rr, head.n) == (5.0, 1.0, 1.0, 4.0)
-    log.settle("p", {"toy1": 0.0})
-    head = log.state.learners["p"].active.head
-    assert (head.A[1, 1], head.b[1]) == (5.0, 0.0)
-
-
 @pytest.mark.parametrize("kind", ["linucb", "neural"])
 def test_a_window_survives_snapshots_and_staged_versions_bit_for_bit(kind: str) -> None:
     log = opened(WINDOWED[kind])
@@ -332,9 +293,3 @@ def test_a_window_survives_snapshots_and_staged_versions_bit_for_bit(kind: str) 
     expect_batch(log, remembered(log))
     assert bits(replay(log.records, restored)) == bits(log.state)
     assert bits(replay(log.records, eager=True)) == bits(log.state)
-
-
-def test_the_shops_forgetful_policies_are_those_of_these_tests() -> None:
-    """So that logs by chance, with their snapshots and replays, meet both."""
-    assert POLICIES["forgetful"]["gamma"] < 1
-    assert POLICIES["windowed"]["window"] < 10

@@ -103,16 +103,6 @@ def test_a_diagonal_by_hand() -> None:
     assert form.spectrum() == pytest.approx((9, 33))
 
 
-def test_n_equal_gradients_shrink_the_variance_of_all_forms_equally() -> None:
-    """J = (1, 1, 1, 1), lambda 0.5: 4 / (0.5 + 4 n)."""
-    one, layout = np.ones((1, 1)), Layout((1, 1, 1))
-    row = factors([(one, 0 * one[0]), (one, 0 * one[0])], one, 1.0)
-    for form in (Diagonal(layout, RIDGE), Full(layout, RIDGE)):
-        for n in range(1, 50):
-            form.observe(row[0])
-            np.testing.assert_allclose(form.variances(row), [4 / (0.5 + 4 * n)], rtol=1e-12)
-
-
 @given(seeds)
 def test_a_diagonal_starts_and_ends_with_the_variance_of_the_full_z(seed: int) -> None:
     """Of one gradient of any shape, never above it in between."""

@@ -48,11 +48,6 @@ def test_a_net_of_one_hidden_unit_by_hand() -> None:
     assert layout.gram(rows, rows).tolist() == [[71, 1], [1, 1]]
 
 
-def test_the_reference_net_has_9601_parameters_and_394_factors() -> None:
-    layout = Layout((9, 128, 64, 1))
-    assert (layout.parameters, layout.width) == (9601, 394)
-
-
 @pytest.mark.process
 @given(widths, seeds, st.floats(0.1, 3), st.booleans())
 def test_the_jacobian_is_that_of_autograd(
@@ -75,13 +70,3 @@ def test_the_kernel_is_the_product_of_jacobians(sizes: list[int], seed: int) -> 
     J = layout.dense(rows)
     np.testing.assert_allclose(layout.gram(rows[:3], rows), J[:3] @ J.T, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(layout.squares(rows), (J * J).sum(axis=1), rtol=1e-11)
-
-
-@pytest.mark.parametrize("rows", [0, 1])
-def test_few_rows_keep_their_shapes(rows: int) -> None:
-    layout = Layout((3, 4, 1))
-    network, x = made(layout.sizes, 0, rows)
-    made_rows = factors(network.layers, x, 1.0)
-    assert layout.dense(made_rows).shape == (rows, 21)
-    assert layout.gram(made_rows, made_rows).shape == (rows, rows)
-    assert layout.squares(made_rows).shape == (rows,)

@@ -14,10 +14,6 @@ def precision_of(size: int, rows: int, seed: int) -> np.ndarray:
     return np.eye(size) + phi.T @ phi
 
 
-def test_the_root_of_diag_4_and_25_is_diag_a_half_and_a_fifth() -> None:
-    assert np.array_equal(inverse_root(np.diag([4.0, 25.0])), np.diag([0.5, 0.2]))
-
-
 @given(st.integers(1, 40), st.integers(0, 60), st.integers(0, 9))
 def test_r_transposed_r_is_the_inverse_and_r_is_lower(size: int, rows: int, seed: int) -> None:
     precision = precision_of(size, rows, seed)
@@ -43,13 +39,6 @@ def test_an_eigenvalue_of_minus_1e_8_is_repaired_by_a_millionth_of_the_mean_diag
     added = np.linalg.inv(root.T @ root) - indefinite
     np.testing.assert_allclose(added, JITTERS[-1] * 2 / 3 * np.eye(3), atol=1e-9)
     assert "lost its definiteness to rounding" in caplog.text
-
-
-def test_a_singular_matrix_is_repaired_and_its_widths_are_finite() -> None:
-    phi = np.random.default_rng(0).standard_normal(6)
-    root = inverse_root(np.outer(phi, phi))
-    assert widths(root, phi[None]) == pytest.approx([1.0], rel=1e-3)
-    assert np.isfinite(root).all()
 
 
 def test_a_sound_matrix_is_left_as_it_is_and_nothing_is_said(
@@ -79,12 +68,6 @@ def test_what_no_jitter_repairs_is_a_typed_error_of_size_2(precision: np.ndarray
     with pytest.raises(NotPositiveDefinite, match="a 2 x 2 precision matrix") as caught:
         inverse_root(precision)
     assert (caught.value.size, caught.value.jitter) == (2, 1e-6)
-
-
-def test_the_spectrum_of_a_rotated_diag_3_and_9_is_3_and_9_over_a_prior_of_1() -> None:
-    turn = np.array([[0.6, -0.8], [0.8, 0.6]])
-    found = spectrum(turn @ np.diag([3.0, 9.0]) @ turn.T, 1.0)
-    assert found == pytest.approx((3.0, 3.0))
 
 
 def test_directions_that_no_reward_came_from_are_not_in_the_spectrum() -> None:

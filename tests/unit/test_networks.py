@@ -57,14 +57,6 @@ def test_cold_features_keep_the_scale_of_their_inputs() -> None:
     assert np.square(features).mean() == pytest.approx(1.0, rel=0.2)
 
 
-@given(sizes)
-def test_arrays_give_the_network_back(widths: list[int]) -> None:
-    network = cold_network(widths, "key")
-    again = Network.from_arrays(network.arrays())
-    x = np.ones((1, widths[0]))
-    assert np.array_equal(again(x), network(x))
-
-
 @pytest.mark.parametrize(
     ("change", "fault"),
     [

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from service.bandits.policies import ranking, rules
-from service.bandits.policies.ranking import HighestGroups
 from service.bandits.policies.rules import TIE, Scores
 from tests.unit.test_rules import scores
 
@@ -140,41 +139,6 @@ def test_a_slates_chance_and_propensities_equal_the_enumeration(
         for slot, (arm, propensity) in enumerate(zip(slate.arms, slate.propensities, strict=True)):
             marginal = sum(p for order, p in exact.items() if order[slot] == arm)
             assert propensity == pytest.approx(marginal, abs=1e-12)
-
-
-@given(scores(), epsilons, st.integers(0, 99))
-def test_the_first_slot_has_the_propensity_of_a_single_choice(
-    table: Scores, epsilon: float, seed: int
-) -> None:
-    slate = ranking.rank(table, len(table.of), epsilon, Random(seed))
-    p = rules.floor(rules.probabilities(table), epsilon)
-    assert slate.propensities[0] == pytest.approx(p[slate.arms[0]], abs=1e-12)
-
-
-@given(scores(), epsilons)
-def test_the_marginals_of_every_slot_sum_to_1_over_arms_and_of_every_arm_over_slots(
-    table: Scores, epsilon: float
-) -> None:
-    arms = len(table.of)
-    highest = HighestGroups.of(table, arms)
-    assume(not highest.sure)  # else every draw has one ranking
-    marginals = np.zeros((arms, arms))
-    for turn in range(arms):  # each arm in each slot, once
-        shown = (np.arange(arms) + turn) % arms
-        share = highest.in_slots(table.arms[:, shown]).mean(axis=0)
-        marginals[np.arange(arms), shown] = (1 - epsilon) * share + epsilon / arms
-    np.testing.assert_allclose(marginals.sum(axis=0), 1.0, atol=1e-12)
-    np.testing.assert_allclose(marginals.sum(axis=1), 1.0, atol=1e-12)
-
-
-@given(scores(), st.data(), st.integers(0, 2**63 - 1))
-def test_a_slate_shows_different_arms_and_follows_from_its_seed(
-    table: Scores, data: st.DataObject, seed: int
-) -> None:
-    size = data.draw(st.integers(1, len(table.of)))
-    slate = ranking.rank(table, size, 0.1, Random(seed))
-    assert len(set(slate.arms)) == size
-    assert slate == ranking.rank(table, size, 0.1, Random(seed))
 
 
 def test_one_ranking_of_three_arms_with_a_floor_of_a_tenth() -> None:

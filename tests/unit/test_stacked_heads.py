@@ -77,16 +77,6 @@ def test_an_arm_of_dear_mistakes_is_not_called_certain_for_the_others_that_never
     assert (noise**2).tolist() == pytest.approx([50 / 104, 100 / 6], rel=1e-6)
 
 
-def test_the_stack_grows_from_4_to_512_rows_and_keeps_every_bit() -> None:
-    head, bits = DisjointRidgeHead(3, 1.0, None), {}
-    rng = np.random.default_rng(1)
-    for number in range(300):
-        head.observe(Observation(f"arm{number}", rng.standard_normal(3), 1.0))
-        bits[number] = head.A[number].tobytes() + head.b[number].tobytes()
-    assert len(head.b) == 512
-    assert all(head.A[n].tobytes() + head.b[n].tobytes() == kept for n, kept in bits.items())
-
-
 def test_an_unseen_arm_is_scored_from_the_prior_and_gets_no_head() -> None:
     head = filled(arms=3, count=9)
     before = digest(head)
@@ -95,40 +85,6 @@ def test_an_unseen_arm_is_scored_from_the_prior_and_gets_no_head() -> None:
     assert head.width(phi, ["new"]) == pytest.approx([5.0 * head.noise])
     assert digest(head) == before
     assert len(head.arrays()["b"]) == 3
-
-
-@pytest.mark.parametrize("arms", [1, 3, 4, 7, 40, 200])
-def test_a_restored_stack_keeps_every_bit_its_noise_too(arms: int) -> None:
-    """The rows a stack has in reserve differ after a restart, and must not show in a sum."""
-    head, copy = filled(arms, 3 * arms), DisjointRidgeHead(3, 1.0, None)
-    copy.restore(head.arrays())
-    assert digest(copy) == digest(head)
-    assert copy.noise == head.noise
-    for more in (head, copy):
-        more.observe(Observation("later", np.ones(3), 0.5))
-        more.revise(Observation("arm0", np.ones(3), 1.0), 0.25)
-    assert digest(copy) == digest(head)
-    assert copy.noise == head.noise
-
-
-def test_a_revised_reward_of_an_arm_equals_having_seen_the_other() -> None:
-    revised, straight = filled(2, 4), filled(2, 4)
-    phi = np.array([1.0, 2.0, 3.0])
-    revised.observe(Observation("arm0", phi, 0.0))
-    revised.revise(Observation("arm0", phi, 1.0), 0.0)
-    straight.observe(Observation("arm0", phi, 1.0))
-    assert digest(revised) == digest(straight)
-
-
-def test_disjoint_draws_are_independent_across_arms_and_have_each_arms_moments() -> None:
-    head = filled(arms=4, count=40)
-    arms = [f"arm{number}" for number in range(4)]
-    phi = np.ones((4, 3))
-    drawn = head.draw(phi, arms, Bank(16_384, "moments"))
-    width = head.width(phi, arms)
-    assert np.abs(drawn.mean(axis=0) - head.mean(phi, arms)).max() < 1e-12
-    np.testing.assert_allclose(drawn.std(axis=0), width, rtol=1e-12)
-    np.testing.assert_allclose(np.corrcoef(drawn.T), np.eye(4), atol=0.03)
 
 
 def test_health_of_a_stack_is_that_of_its_worst_arm() -> None:
@@ -173,17 +129,3 @@ def test_beta_draws_have_the_moments_of_beta_3_2_and_follow_a_new_reward() -> No
     assert drawn.std() == pytest.approx(0.2, abs=1e-4)
     head.observe(Observation("a", NONE, 1.0))
     assert head.draw(np.zeros((1, 0)), ["a"], bank).mean() == pytest.approx(4 / 6, abs=1e-4)
-
-
-@given(st.lists(st.tuples(st.text(min_size=1, max_size=3), st.floats(0, 1)), max_size=20))
-def test_arrays_and_restore_keep_arms_of_any_name(seen: list[tuple[str, float]]) -> None:
-    """A name that ends in NUL is another arm than the one without it."""
-    for make in (BetaHead, lambda: DisjointRidgeHead(1, 1.0, None)):
-        head, copy = make(), make()
-        for arm, reward in seen:
-            head.observe(Observation(arm, np.ones(1), reward))
-        copy.restore(head.arrays())
-        arms = [arm for arm, _ in seen] or ["none"]
-        phi = np.ones((len(arms), 1))
-        assert np.array_equal(copy.mean(phi, arms), head.mean(phi, arms))
-        assert digest(copy) == digest(head)
