@@ -16,7 +16,7 @@ from service.serving.explain import explain
 from service.state.events import AnyEvent, Corrected, Learned, Rewarded, outcomes
 from service.state.fold import State
 from tests.unit.folding import bits, replay
-from tests.unit.test_settlement import PET, b_of, events_of, serving, told
+from tests.unit.test_settlement import PET, events_of, serving, told
 
 
 def state_of(services: Services) -> State:
@@ -181,32 +181,6 @@ def test_a_cascade_that_says_nothing_new_still_closes_what_it_left_unseen() -> N
         await services.settlements.expire(state_of(services), answer.decision)
         assert counts(services) == (1, 1, 1, 10)
         await sound(services)
-
-    serving(scenario)
-
-
-def test_a_late_click_on_the_last_arm_withdraws_nothing() -> None:
-    async def scenario(services: Services) -> None:
-        answer, (*_, third) = await shown(services, expired=True)
-        assert await clicked(services, answer, third) == "corrected"
-        *_, event = await events_of(services)
-        assert isinstance(event, Corrected)
-        assert event.withdrawn == []
-        assert counts(services) == (3, 3, 3, 10)
-        await sound(services)
-
-    serving(scenario)
-
-
-def test_a_head_that_never_held_the_default_takes_nothing_back() -> None:
-    async def scenario(services: Services) -> None:
-        answer, (first, *_) = await shown(services, expired=True)
-        state = state_of(services)
-        await services.admin.reset(state, "linucb")
-        await clicked(services, answer, first)
-        head: Any = state_of(services).learners["linucb"].active.head
-        assert (head.n, b_of(services)) == (0, 0)
-        assert np.array_equal(head.A, np.eye(len(head.A)))
 
     serving(scenario)
 

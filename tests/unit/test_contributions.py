@@ -111,13 +111,6 @@ def test_a_total_that_means_nothing_is_refused(rules: dict[str, Any], message: s
         RewardRules.model_validate(rules)
 
 
-def test_the_total_is_written_out_once() -> None:
-    rules = RewardRules(aggregation="sum", range=(0, 3))
-    assert rules.completed().total == (0, 3)
-    assert rules.completed().completed() == rules.completed()
-    assert RewardRules().completed() == RewardRules()
-
-
 @pytest.mark.parametrize("aggregation", ["sum", "last"])
 def test_a_contribution_costs_the_same_however_many_came_before(aggregation: str) -> None:
     """Each walked the whole chain: the 200th took 200 commits."""

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from service.bandits.posterior import Observation
 from service.serving import arm_index, retrieval
@@ -82,14 +80,6 @@ def built(index: ArmIndex) -> None:
     index.settle()
 
 
-def test_where_all_are_as_good_some_are_found() -> None:
-    """As for a context of zeros: no block of scores is better than another."""
-    state = defined(6_000)
-    policy = learned(state)
-    found = loaded(state, policy).search(np.zeros((policy.view.width, 9)), 5, 0, 1)
-    assert 5 <= len(found) <= 9 * 5
-
-
 @pytest.mark.parametrize("kind", ["lints", "linucb"])
 def test_what_is_found_are_the_best_under_each_direction(kind: str) -> None:
     state = defined(300, kind)
@@ -98,45 +88,6 @@ def test_what_is_found_are_the_best_under_each_direction(kind: str) -> None:
         directions = policy.directions(CONTEXT, DRAWS, seed)
         found = loaded(state, policy).search(directions, 5, 0, seed)
         assert set(found) == best(state, policy, seed, 5)
-
-
-def test_a_file_that_looks_into_every_list_finds_what_a_scan_finds() -> None:
-    state, policy, found = filed()
-    for seed in range(5):
-        directions = policy.directions(CONTEXT, DRAWS, seed)
-        scanned = loaded(state, policy).search(directions, 5, 2, seed)
-        assert found.search(directions, 5, 2, seed) == scanned
-
-
-@settings(deadline=None, max_examples=15)
-@given(
-    st.lists(st.tuples(st.integers(0, 60), st.booleans()), min_size=1, max_size=80),
-    st.sampled_from([10, 20_000]),
-    st.integers(0, 2**32),
-)
-def test_arms_that_change_between_builds_are_found_as_they_are(
-    moves: list[tuple[int, bool]], scanned: int, seed: int
-) -> None:
-    state = defined(40)
-    policy = learned(state)
-    found = loaded(state, policy, scanned)
-    if scanned == 10:
-        built(found)
-    rng = np.random.default_rng(seed)
-    for arm, stays in moves:
-        if not stays and str(arm) not in state.rows:
-            continue
-        put(state, str(arm), rng.standard_normal(3).tolist() if stays else None)
-        found.change({str(arm): state.rows.get(str(arm))})
-        if scanned == 10 and found.stale:
-            built(found)
-    assert len(found) == len(state.rows)
-    directions = policy.directions(CONTEXT, DRAWS, seed)
-    ids = found.search(directions, 5, 3, seed)
-    assert set(ids) <= state.rows.keys()
-    assert len(set(ids)) == len(ids)
-    if scanned > 10:
-        assert best(state, policy, seed, 5) <= set(ids)
 
 
 def test_every_arm_has_a_chance_to_be_drawn() -> None:

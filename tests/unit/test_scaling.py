@@ -9,14 +9,7 @@ from service.bandits.policies.version import WARM_UP, Version
 from service.definition.experiment import Definition
 from service.definition.features import Array, Schema
 from service.definition.scaling import ENOUGH, LIMIT, NORMAL, Scaling
-from service.definition.select_request import SelectRequest
-from service.http.services import Services
-from service.log.stores.memory import MemoryStore
-from service.maintenance.audit import Audit
-from service.serving.settlement import RewardRequest
 from service.state.fold import State
-from tests.support.clock import run_virtual
-from tests.unit.audited import live
 from tests.unit.folding import NET, Log, bits, replay
 from tests.unit.test_forgetting import expect_batch, weighted
 
@@ -252,20 +245,3 @@ def test_a_wide_head_measures_on_fewer_settlements_since_it_learns_them_again_at
         assert (active(log).memory is None) == (number >= 16)
         log.settle("p", {"a": 1.0}, {"image": (5 + rng.standard_normal(2_047)).tolist()})
     assert active(log).scaled_on == active(log).warm_up == 16
-
-
-def test_decisions_are_derived_again_to_the_bit_while_the_scaling_moves() -> None:
-    async def play(services: Services) -> None:
-        content = shop(BARE, "linucb", "net", "disjoint")
-        await services.admin.define("shop", Definition.model_validate(content))
-        rng = np.random.default_rng(3)
-        for age in (1_000 + 300 * rng.standard_normal(150)).tolist():
-            answer = await services.engine.select(SelectRequest({"age": age, "pet": "dog"}))
-            if rng.random() < 0.7:
-                reward = float(rng.integers(2))
-                await services.settlements.reward(RewardRequest(answer.token, reward=reward))
-        report = await Audit(services.store, "shop").run()
-        assert report.clean, report.kept
-        assert report.decisions == 150
-
-    run_virtual(live(MemoryStore(), play))

@@ -4,11 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import structs
 
-from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.encoder import COLD_SHARE
 from service.errors import Damaged, LogGap, UnknownSchema
 from service.serving.attributions import attributions
@@ -127,18 +124,6 @@ def test_masks_turned_while_a_trained_dropout_serves_are_those_after_a_restart(k
     assert bits(type(log.state).restore(log.state.snapshot())) == bits(log.state)
 
 
-def test_a_staged_head_does_not_depend_on_how_far_it_was_when_learning_stopped() -> None:
-    """Caught up before the definition in one process, after it in another."""
-    log = opened(p=NEURAL)
-    rewarded(log, "p", 6)
-    log.stage("p", lag=5)
-    rewarded(log, "p", 2)
-    log.define(shop(p=NEURAL | {"learning": False}))
-    rewarded(log, "p", 2)
-    log.activate("p")
-    assert bits(replay(log.records, eager=True)) == bits(log.state)
-
-
 def test_a_correction_of_a_reward_before_the_window_weighs_nothing() -> None:
     """The version holds what came from position 5 on: rewards 4 to 6 of six."""
     log = opened(p=NEURAL)
@@ -207,19 +192,6 @@ def test_neural_ucbs_head_holds_what_the_net_leaves_of_the_reward() -> None:
     assert np.abs(learner.active.encoder.predict(phi)).min() > 0
 
 
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=8))
-def test_arms_that_a_view_cannot_tell_apart_are_scored_once(kinds: list[int]) -> None:
-    log = opened(linucb=POLICIES["linucb"])
-    x = np.eye(3)[kinds]
-    found = log.state.learners["linucb"].score(
-        np.array([0.0, 1.0, 0.0]), Candidates(tuple(map(str, range(len(kinds)))), x)
-    )
-    assert found.rows.shape == (1, len(set(kinds)))
-    assert len({(kind, index) for kind, index in zip(kinds, found.of, strict=True)}) == len(
-        set(kinds)
-    )
-
-
 # -- artifacts ----------------------------------------------------------------------------------
 
 
@@ -231,12 +203,6 @@ def changed(artifact: bytes, meta: dict[str, Any], arrays: dict[str, Any]) -> by
         {name: value for name, value in part.items() if value is not None} for part in merged
     )
     return pack_artifact(kept_meta, kept_arrays)
-
-
-def test_an_artifact_is_read_back_whole() -> None:
-    log, artifact = staged(UCB)
-    version = read_artifact(log.state.learners["p"], changed(artifact, {}, {}))
-    assert (version.number, version.trained_to, version.rewards, version.begins) == (1, 7, 6, 1)
 
 
 @pytest.mark.parametrize(

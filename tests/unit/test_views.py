@@ -97,12 +97,6 @@ def test_arm_columns_are_those_that_the_view_depends_on(features: list[str]) -> 
         assert same == (column not in view.arm_columns)
 
 
-def test_a_view_of_nothing_has_no_columns_and_a_row_an_arm() -> None:
-    view = View(SCHEMA, [])
-    assert view.design(CONTEXT[None], np.tile(ARM, (4, 1))).shape == (4, 0)
-    assert len(view.arm_columns) == 0
-
-
 def test_a_row_is_expected_to_be_as_long_as_its_numbers_are_many() -> None:
     """A category counts 1 whatever its values; equal vectors crossed by element count once."""
     features = Features.model_validate(

@@ -96,19 +96,6 @@ def test_a_shared_heads_chances_are_those_of_its_table(
     assert chances.sum() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("kind", ["linucb", "lints", "neural_linear_ts", "neural_linucb", "greedy"])
-@pytest.mark.parametrize("size", [1e-30, 1e30])
-def test_numbers_that_float32_does_not_hold_are_left_to_the_table_of_any_kind(
-    kind: str, size: float
-) -> None:
-    more: dict[str, Any] = {"hidden": [16, 8], "embedding": 4} if kind.startswith("neural") else {}
-    policy, whole = learner(kind, **more), catalogue(600, 0, 1)
-    candidates = Candidates(whole.ids, size * whole.x)
-    for context in (np.ones(4), np.full(4, 1e9)):
-        expected = by_table(policy, context, candidates)
-        np.testing.assert_array_equal(policy.propensities(context[None], candidates)[0], expected)
-
-
 def test_a_policy_of_chance_gives_every_arm_the_same() -> None:
     """Arms that are alike, or not."""
     chances = learner("random").propensities(np.ones((1, 4)), catalogue(30, 1, 1))[0]
