@@ -1,5 +1,7 @@
 """Drift: three figures against references that move on by themselves."""
 
+from collections.abc import Iterable
+from dataclasses import astuple
 from random import Random
 from typing import Any
 
@@ -13,6 +15,7 @@ from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.observability import drift
 from service.observability.drift import (
+    Calibration,
     ContextDrift,
     Drift,
     PredictionDrift,
@@ -21,11 +24,11 @@ from service.observability.drift import (
     stability,
 )
 from service.serving.scoring import decide
-from service.state.events import Corrected, ExperimentDefined, Rewarded, Settled
+from service.state.events import Corrected, Rewarded, Settled
 from service.state.fold import State
 from tests.support.clock import run_virtual
 from tests.unit.audited import CAT, define, live, state_of
-from tests.unit.folding import shop
+from tests.unit.folding import Log, shop
 
 RULES = RewardRules()
 FEATURES = Features.model_validate(
@@ -126,9 +129,9 @@ def test_at_most_so_many_features_are_watched() -> None:
 # -- sampling ----------------------------------------------------------------------------------
 
 
-def taken(stride: Stride, gaps: list[float]) -> list[int]:
+def taken(gaps: list[float]) -> list[int]:
     """Which of a stream are samples."""
-    now, left, found = 0.0, 1, []
+    stride, now, left, found = Stride(Random(1), 0.0), 0.0, 1, []
     for index, gap in enumerate(gaps):
         now += gap
         left -= 1
@@ -138,19 +141,25 @@ def taken(stride: Stride, gaps: list[float]) -> list[int]:
     return found
 
 
-def test_of_a_fast_stream_a_few_a_second_are() -> None:
-    found = taken(Stride(Random(1), 0.0), [0.001] * 300_000)
+def test_of_a_fast_stream_a_few_a_second_are_samples() -> None:
+    found = taken([0.001] * 300_000)
     late = [index for index in found if index >= 200_000]  # of the last 100 seconds
     assert 150 < len(late) < 1_000
     assert abs(np.mean([index % 2 for index in late]) - 0.5) < 0.15  # in step with nothing
 
 
-def test_a_stream_that_slows_down_is_sampled_densely_again() -> None:
-    found = taken(Stride(Random(1), 0.0), [0.001] * 100_000 + [1.0] * 3_000)
+def test_of_a_stream_that_slows_down_all_are_samples_again() -> None:
+    found = taken([0.001] * 100_000 + [1.0] * 3_000)
     assert sum(index > 102_000 for index in found) == 1_000 - 1
 
 
 # -- rewards -----------------------------------------------------------------------------------
+
+
+def moved(watch: RewardDrift, rewards: Iterable[float]) -> float | None:
+    for reward in rewards:
+        watch.move(float(reward), None)
+    return watch.shift(RULES)
 
 
 def test_rewards_that_stay_as_they_are_do_not_shift() -> None:
@@ -158,29 +167,23 @@ def test_rewards_that_stay_as_they_are_do_not_shift() -> None:
     worst = 0.0
     for seed in range(20):
         rng, watch = np.random.default_rng(seed), RewardDrift()
-        for index, reward in enumerate(rng.random(20_000) < 0.3):
-            watch.move(float(reward), None)
-            if index % 50 == 0 and (shift := watch.shift(RULES)) is not None:
-                worst = max(worst, abs(shift))
+        for some in (rng.random(20_000) < 0.3).reshape(-1, 50):
+            worst = max(worst, abs(moved(watch, some) or 0.0))
     assert 3 < worst < 6
 
 
 @pytest.mark.parametrize(("poison", "sign"), [(0.0, -1), (1.0, 1)])
 def test_two_hundred_false_rewards_are_a_shift(poison: float, sign: int) -> None:
-    rng, watch = np.random.default_rng(1), RewardDrift()
-    for reward in rng.random(5_000) < 0.3:
-        watch.move(float(reward), None)
-    for _ in range(200):
-        watch.move(poison, None)
-    shift = watch.shift(RULES)
-    assert shift is not None
-    assert sign * shift > 6
+    watch = RewardDrift()
+    moved(watch, np.random.default_rng(1).random(5_000) < 0.3)
+    assert sign * (moved(watch, [poison] * 200) or 0.0) > 6
 
 
-def test_the_first_click_of_many_is_no_shift() -> None:
-    watch = RewardDrift(count=50_000)
-    watch.move(1.0, None)
-    assert 0 < (watch.shift(RULES) or 0) < 3
+def test_a_shift_is_reported_from_a_thousand_rewards_on_and_the_first_click_is_none() -> None:
+    watch = RewardDrift()
+    assert moved(watch, [1.0] * 999) is None
+    assert moved(watch, [1.0]) == 0.0
+    assert 0 < (moved(RewardDrift(count=50_000), [1.0]) or 0.0) < 3
 
 
 def test_a_correction_moves_the_means_by_what_it_changed() -> None:
@@ -189,44 +192,38 @@ def test_a_correction_moves_the_means_by_what_it_changed() -> None:
         told.move(1.0, None)
         corrected.move(0.0, None)
         corrected.move(1.0, 0.0)
-    assert (told.long, told.recent, told.squares) == (1, 1, 1)
-    assert (corrected.long, corrected.recent, corrected.squares) == (1, 1, 1)
+    for watch in (told, corrected):
+        assert (watch.long, watch.recent, watch.squares) == (1, 1, 1)
     RewardDrift().move(1.0, 0.0)  # of a reward before all that is watched: nothing to move
 
 
 # -- predictions -------------------------------------------------------------------------------
 
 
-def predicted(foretold: Array, came: Array) -> PredictionDrift:
+def predicted(mean: float, reward: float, count: int = 500) -> PredictionDrift:
     watch = PredictionDrift(Random(1))
-    for index, (mean, reward) in enumerate(zip(foretold, came, strict=True)):
-        watch.take(str(index), "arm", float(mean), float(reward))
+    for index in range(count):
+        watch.take(str(index), "arm", mean, reward)
     return watch
 
 
 def test_the_error_is_the_distance_of_the_means_as_a_share_of_the_range() -> None:
-    """0.5 is foretold and 0.2 comes: 0.3 off, of a range from -1 to 1 a share of 0.15."""
-    watch = predicted(np.full(500, 0.5), np.full(500, 0.2))
-    found = watch.figures(RewardRules(range=(-1.0, 1.0)))
+    """0.5 is predicted and 0.2 comes: 0.3 off, of a range from -1 to 1 a share of 0.15."""
+    found = predicted(0.5, 0.2).figures(RewardRules(range=(-1.0, 1.0)))
+    expected = Calibration(0.15, 2.5, 150 / np.sqrt(500 * 0.3**2))
     assert found is not None
-    assert found.error == pytest.approx(0.15)
-    assert found.ratio == pytest.approx(2.5)
-    assert found.bias == pytest.approx(150 / np.sqrt(500 * 0.3**2))
+    assert astuple(found) == pytest.approx(astuple(expected))
 
 
-def test_nothing_is_told_of_predictions_before_the_window_is_full() -> None:
-    assert predicted(np.ones(499), np.ones(499)).figures(RULES) is None
-    none = predicted(np.ones(500), np.zeros(500)).figures(RULES)
-    assert none is not None
-    assert none.ratio is None
+def test_predictions_are_judged_once_the_window_is_full() -> None:
+    assert predicted(1.0, 1.0, 499).figures(RULES) is None
+    assert predicted(1.0, 0.0).figures(RULES).ratio is None  # type: ignore[union-attr]
 
 
-def test_what_has_left_the_window_is_not_revised() -> None:
-    watch = predicted(np.ones(501), np.ones(501))
+def test_a_reward_that_has_left_the_window_is_not_revised() -> None:
+    watch = predicted(1.0, 1.0, 501)
     watch.revise("0", "arm", 0.0)  # its place was taken by the last one
-    found = watch.figures(RULES)
-    assert found is not None
-    assert found.error == 0
+    assert watch.figures(RULES) == Calibration(0.0, 1.0, 0.0)
 
 
 # -- of a state --------------------------------------------------------------------------------
@@ -234,15 +231,15 @@ def test_what_has_left_the_window_is_not_revised() -> None:
 
 @pytest.fixture
 def state() -> State:
-    found = State("shop")
-    definition = {
-        "features": FEATURES.model_dump(mode="json"),
-        "arms": {"a": {}, "b": {}},
-        "policies": {"linucb": {"kind": "linucb"}, "random": {"kind": "random"}},
-    }
-    event = ExperimentDefined(at=0.0, revision=1, schema_version=1, definition=definition)
-    found.apply(1, event)
-    return found
+    log = Log()
+    log.define(
+        {
+            "features": FEATURES.model_dump(mode="json"),
+            "arms": {"a": {}},
+            "policies": {"linucb": {"kind": "linucb"}, "random": {"kind": "random"}},
+        }
+    )
+    return log.state
 
 
 def rewarded(policy: str, reward: float, decision: str = "d") -> Rewarded:
@@ -250,73 +247,61 @@ def rewarded(policy: str, reward: float, decision: str = "d") -> Rewarded:
     return Rewarded(at=0.0, decision=decision, policy=policy, schema_version=1, settled=settled)
 
 
-def test_a_prediction_is_of_before_the_reward_was_learned(state: State) -> None:
-    """The prior's mean is 0, whatever comes."""
+def watching(state: State, policy: str = "linucb", reward: float = 1.0) -> Drift:
     watch = Drift(Random(1), samples=10)
     for number in range(10):
-        watch.learned(state, rewarded("linucb", 1.0, str(number)))
-    found = watch.predictions(state, "linucb")
+        watch.learned(state, rewarded(policy, reward, str(number)))
+    return watch
+
+
+def test_a_prediction_is_of_before_the_reward_was_learned(state: State) -> None:
+    """The prior's mean is 0, whatever comes."""
+    found = watching(state).predictions(state, "linucb")
     assert found is not None
     assert (found.error, found.ratio) == (1.0, 0.0)
 
 
-def test_a_policy_without_a_head_foretells_nothing(state: State) -> None:
-    watch = Drift(Random(1), samples=10)
-    for number in range(20):
-        watch.learned(state, rewarded("random", 1.0, str(number)))
+def test_a_policy_without_a_head_predicts_nothing(state: State) -> None:
+    watch = watching(state, "random")
     assert watch.predictions(state, "random") is None
     assert watch.rewards(state, "random") is not None
 
 
-def test_a_head_that_starts_anew_begins_a_new_window(state: State) -> None:
-    watch = Drift(Random(1), samples=10)
-    for number in range(10):
-        watch.learned(state, rewarded("linucb", 1.0, str(number)))
-    state.learners["linucb"].born += 1
-    watch.learned(state, rewarded("linucb", 1.0))
-    assert watch.predictions(state, "linucb") is None
-
-
 def test_corrections_reach_rewards_and_predictions(state: State) -> None:
-    watch = Drift(Random(1), samples=10)
+    watch = watching(state, reward=0.0)
     for number in range(10):
-        watch.learned(state, rewarded("linucb", 0.0, str(number)))
         event = rewarded("linucb", 1.0, str(number))
         watch.learned(
             state,
             Corrected(
-                at=0.0,
-                decision=event.decision,
-                policy="linucb",
-                schema_version=1,
-                settled=event.settled,
-                was=[0.0],
-                since=[1],
+                at=0.0, decision=event.decision, policy="linucb", schema_version=1,
+                settled=event.settled, was=[0.0], since=[1],
             ),
-        )
+        )  # fmt: skip
     found, rewards = watch.predictions(state, "linucb"), watch.rewards(state, "linucb")
     assert found is not None
-    assert found.error == 1.0
     assert rewards is not None
-    assert rewards.count == 10
+    assert (found.error, rewards.count) == (1.0, 10)
 
 
-def test_features_that_are_defined_anew_begin_a_new_reference(state: State) -> None:
-    watch = Drift(Random(1), samples=10)
+def test_new_features_and_a_new_head_begin_a_new_reference(state: State) -> None:
+    watch = watching(state)
     for x in contexts(1, 100):
         watch.decided(state, x)
     assert watch.context(state)
     state.schema = Schema(FEATURES)
+    state.learners["linucb"].born += 1
     assert watch.context(state) == {}
     watch.decided(state, contexts(2, 1)[0])
+    watch.learned(state, rewarded("linucb", 1.0))
     assert watch.context(state) == {}
+    assert watch.predictions(state, "linucb") is None
 
 
-def test_what_is_gone_is_forgotten(state: State) -> None:
-    watch = Drift(Random(1), samples=10)
+def test_a_deleted_experiment_is_forgotten(state: State) -> None:
+    watch = watching(state)
     for x in contexts(1, 100):
         watch.decided(state, x)
-    watch.learned(state, rewarded("linucb", 1.0))
     watch.forget_others({})
     assert watch.context(state) == {}
     assert watch.rewards(state, "linucb") is None

@@ -1,6 +1,7 @@
 """Hostile rewards and the accuracy of a head: the most that one key may cost."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class Shop:
     """Two arms and an age around 0: the wild one is liked above it, the calm one below."""
 
     def __init__(self, policy: str, age: dict[str, Any]) -> None:
-        self.log, self.rng, self.asked = Log(), np.random.default_rng(7), 0
+        self.log, self.rng, self.seeds = Log(), np.random.default_rng(7), Random(7)
         self.log.define(
             {
                 "features": {
@@ -39,9 +40,11 @@ class Shop:
         )
 
     def ask(self, age: float, reward: Callable[[str], float]) -> None:
-        state, self.asked = self.log.state, self.asked + 1
+        state = self.log.state
         context = state.schema.encode_context({"age": age})
-        _, slate = decide(state.learners["p"], context, state.candidates, 1, self.asked << 40)
+        _, slate = decide(
+            state.learners["p"], context, state.candidates, 1, self.seeds.getrandbits(63)
+        )
         arm = state.candidates.ids[slate.arms[0]]
         self.log.settle("p", {arm: reward(arm)}, {"age": age})
 
