@@ -67,13 +67,6 @@ def test_no_gradient_comes_from_the_latest_fifth_of_the_rewards() -> None:
     assert np.array_equal(predicted(fitted(shuffled, epochs=1)), predicted(fitted(epochs=1)))
 
 
-def test_noise_stops_it_early_and_leaves_it_no_worse_than_the_mean() -> None:
-    noise = np.random.default_rng(2).standard_normal(400)
-    found = fitted(noise, patience=4, epochs=60)
-    assert found.passes < 60
-    assert found.validation_loss < 1.2
-
-
 def test_each_column_is_fitted_to_its_own_rewards() -> None:
     """Arm 0 pays the exclusive or, arm 1 its opposite, arm 2 always 0.5."""
     column = np.arange(400) % 3
@@ -93,12 +86,6 @@ def test_a_descent_that_diverges_leaves_finite_weights() -> None:
     found = fitted(learning_rate=1e8)
     assert all(np.isfinite(array).all() for array in found.network.arrays().values())
     assert np.isfinite(predicted(found)).all()
-
-
-def test_one_reward_is_enough_to_fit() -> None:
-    training = Training(epochs=2)
-    found = fit(ROWS[:1], ONE_COLUMN[:1], REWARDS[:1], Plan([3, 4, 2], training), seed=0)
-    assert found.network.width == 2
 
 
 def test_a_row_of_a_million_that_counts_for_little_leaves_the_net_as_good() -> None:

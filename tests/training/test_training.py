@@ -77,13 +77,6 @@ def test_a_history_is_the_policys_own_up_to_the_count() -> None:
     assert history.memory.positions == [2, 3, 4, 7, 8]
 
 
-def test_a_history_of_all_policies_where_it_learns_from_all() -> None:
-    log = trainable(learns_from="all")
-    rewarded(log, 2)
-    rewarded(log, 2, "other")
-    assert collected(log, 4).memory.positions == [2, 3, 4, 5]
-
-
 def test_corrections_are_merged_into_a_history_and_count_no_reward() -> None:
     log = trainable()
     late = log.settle("p", {"toy1": 0.0}, kind=Expired)
@@ -133,15 +126,6 @@ def test_a_head_started_anew_is_trained_on_what_came_after_it() -> None:
     history = collected(log, 4)
     assert history.begins == 5
     assert history.memory.positions == [7, 8, 9, 10]
-
-
-def test_a_policy_that_learned_from_all_and_now_from_its_own_can_be_trained_again() -> None:
-    log = trainable(learns_from="all")
-    rewarded(log, 12, "other")
-    log.define(shop(p=TRAINED, other={"kind": "random"}))
-    rewarded(log, 4)
-    learner = log.state.learners["p"]
-    assert len(collected(log, due_count(learner)).memory) == 4
 
 
 def test_a_log_that_ends_too_early_is_said_and_tried_again() -> None:

@@ -98,11 +98,3 @@ def test_with_400_members_and_600_rewards_the_spread_is_the_ridge_posteriors_wid
     np.testing.assert_allclose(many.width(rows, "a" * 8), ridge.width(rows, "a" * 8), rtol=0.12)
     off = np.abs(many.mean(rows, "a" * 8) - ridge.mean(rows, "a" * 8))
     assert (off < 4 * ridge.width(rows, "a" * 8) / np.sqrt(400)).all()
-
-
-def test_another_key_is_another_prior_and_the_same_weights() -> None:
-    one, other = (EnsembleHead(2, 1.0, 1.0, 5, key) for key in ("one", "other"))
-    for head in (one, other):
-        head.observe(Observation("a", np.ones(2), 1.0, "d"))
-    assert np.array_equal(one.b, other.b)
-    assert not np.array_equal(one.draw(np.eye(2), "ab", BANK), other.draw(np.eye(2), "ab", BANK))

@@ -22,7 +22,6 @@ from service.evaluation.estimators import (
     switch,
 )
 from service.evaluation.intervals import Bootstrap, Interval, adjusted, standard_error
-from tests.statistics.logs import cross_fitted
 
 
 def columns(
@@ -163,15 +162,6 @@ def test_decisions_of_one_user_do_not_count_as_so_many_users() -> None:
         assert together[name].standard_error > 4 * alone[name].standard_error
         low, high = together[name].interval
         assert high - low > 4 * (alone[name].interval.high - alone[name].interval.low)
-
-
-def test_cross_fitted_guesses_do_not_see_their_own_reward() -> None:
-    """Rewards without a pattern: guesses that saw them would go with them."""
-    rng = np.random.default_rng(2)
-    rows, reward = rng.standard_normal((200, 60)), rng.standard_normal(200)
-    shown, every = cross_fitted(rows, reward, rows[:, None], ridge=1e-6)
-    assert every[:, 0] == pytest.approx(shown)
-    assert np.corrcoef(shown, reward)[0, 1] < 0.1
 
 
 def test_an_interval_of_what_weights_overrate_is_cut_to_the_range_and_not_turned_round() -> None:

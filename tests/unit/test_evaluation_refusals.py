@@ -3,7 +3,6 @@
 from random import Random
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -13,13 +12,12 @@ from service.evaluation.report import as_json, table
 from service.evaluation.request import EvaluationRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.maintenance.audit import Audit
 from service.maintenance.importing import Visit as Imported
 from service.serving.retrieval import DRAWS
 from service.serving.settlement import RewardRequest
-from service.state.events import Shortlist, encode_decision
+from service.state.events import Shortlist
 from tests.support.clock import run_virtual
-from tests.unit.audited import Changed, decisions_of, define, live, state_of
+from tests.unit.audited import decisions_of, define, live, state_of
 from tests.unit.test_evaluation import played, visits
 
 ARMS, DECISIONS = 800, 300
@@ -141,19 +139,6 @@ def test_arms_that_the_request_names_are_nobodys_shortlist() -> None:
     result = found(store, least_effective=1.0)
     assert refusals(result) == dict.fromkeys(policies)
     assert result.shortlists == 0
-
-
-@pytest.mark.parametrize(("field", "value"), [("policy", "random"), ("catalogue", 801)])
-def test_the_audit_tells_of_a_shortlist_that_was_changed(
-    retrieved: MemoryStore, field: str, value: Any
-) -> None:
-    [first, *_] = decisions_of(retrieved)
-    assert run_virtual(Audit(retrieved, "shop").run()).clean
-    assert first.shortlist is not None
-    changed = msgspec.structs.replace(first.shortlist, **{field: value})
-    row = encode_decision(msgspec.structs.replace(first, shortlist=changed))
-    findings = run_virtual(Audit(Changed(retrieved, {first.id: row}), "shop").run())
-    assert not findings.clean
 
 
 # -- weights -------------------------------------------------------------------------------------

@@ -269,16 +269,6 @@ def test_a_windowed_head_is_a_fresh_one_over_its_memory(kind: str) -> None:
     assert len(weighted(log)) > 100
 
 
-def test_a_window_of_80_holds_81_to_90_and_starts_anew_at_the_91st() -> None:
-    log = opened({"kind": "linucb", "window": 80})
-    counts = []
-    for _ in range(200):
-        log.settle("p", {"toy1": 1.0})
-        counts.append(log.state.learners["p"].active.head.health().effective_count)  # type: ignore[union-attr]
-    assert counts[:90] == list(range(1, 91))
-    assert counts[90:] == [*([80, *range(81, 91)] * 10)][:110]
-
-
 @pytest.mark.parametrize("kind", ["linucb", "neural"])
 def test_a_window_survives_snapshots_and_staged_versions_bit_for_bit(kind: str) -> None:
     log = opened(WINDOWED[kind])

@@ -150,11 +150,3 @@ def test_one_ranking_of_three_arms_with_a_floor_of_a_tenth() -> None:
     assert found[0, 1].propensities == pytest.approx([0.9 + 0.1 / 3] * 2)
     assert found[2, 0].chance == pytest.approx(0.1 / 6)
     assert found[2, 0].propensities == pytest.approx([0.1 / 3] * 2)
-
-
-def test_three_tied_arms_are_shown_in_all_six_orders_equally() -> None:
-    """3,000 slates: each order within 4 standard errors (4 x 20.4) of 500."""
-    table = Scores(np.zeros((1, 1)), np.zeros(3, np.intp))
-    counts = Counter(tuple(s.arms) for s in slates(table, 3, 0.0, seeds=3_000))
-    assert len(counts) == 6
-    assert all(abs(count - 500) < 82 for count in counts.values())

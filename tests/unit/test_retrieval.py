@@ -223,15 +223,6 @@ def test_arms_that_change_during_a_build_are_scanned_after_it(
         changed(state, found, 60, rng)
 
 
-def test_an_index_is_rebuilt_once_many_arms_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arm_index, "CHANGED", 300)
-    _, _, found = filed()
-    for number in range(301):
-        assert not found.stale
-        found.change({str(number): np.array([1.0, 0.0, 0.0, 0.0])})
-    assert found.stale
-
-
 def test_without_faiss_every_arm_is_compared(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
