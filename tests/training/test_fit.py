@@ -86,14 +86,3 @@ def test_a_descent_that_diverges_leaves_finite_weights() -> None:
     found = fitted(learning_rate=1e8)
     assert all(np.isfinite(array).all() for array in found.network.arrays().values())
     assert np.isfinite(predicted(found)).all()
-
-
-def test_a_row_of_a_million_that_counts_for_little_leaves_the_net_as_good() -> None:
-    """Unweighted it would be all that the loss and the scale of the features are made of."""
-    rows, rewards, weights = ROWS.copy(), REWARDS.copy(), np.ones(len(ROWS))
-    rows[::50, 0], rewards[::50], weights[::50] = 1e6, 0.0, 1e-12
-    training = Training.model_validate({"learning_rate": 1e-2})
-    plan = Plan([3, 16, 4], training)
-    found = fit(rows, ONE_COLUMN, rewards, plan, seed=3, weights=weights)
-    assert np.square(found.network(ROWS)).sum(axis=1).mean() == pytest.approx(1.0, rel=0.1)
-    assert np.abs(predicted(found)[:, 0] - REWARDS).max() < 0.25

@@ -1,14 +1,14 @@
 """The trainer's part of the fold: what it reads of the log, and the artifact it hands over."""
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 
 from service.bandits.posterior import Head
-from service.bandits.posterior.gradient import FORMS
+from service.bandits.posterior.gradient import Form
 from service.errors import StoreUnavailable
 from service.state.artifacts import read_artifact
 from service.state.events import Expired
@@ -147,7 +147,7 @@ def test_a_log_that_ends_too_early_is_said_and_tried_again() -> None:
         {"learns_from": "all"},
         {"kind": "neural_linucb", "draws": None},
         {"kind": "neural_linucb", "disjoint": True, "draws": None},
-        *({"kind": "neural_ucb", "form": form, "draws": None} for form in FORMS),
+        *({"kind": "neural_ucb", "form": form, "draws": None} for form in get_args(Form)),
         {"kind": "neural_glm_ts"},
         {"kind": "bootstrap_ensemble", "draws": None},
         {"kind": "mc_dropout", "draws": None},

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,22 +26,17 @@ from service.evaluation.intervals import Bootstrap, Interval, adjusted, standard
 
 
 def columns(
-    reward: list[float],
-    behaviour: list[float],
-    target: list[float],
-    guess: list[float] | None = None,
-    target_guess: list[float] | None = None,
-    group: list[int] | None = None,
+    reward: Any,
+    behaviour: Any,
+    target: Any,
+    guess: Any = 0.0,
+    target_guess: Any = 0.0,
+    group: Any = None,
 ) -> Logged:
-    zeros = [0.0] * len(reward)
-    return Logged(
-        np.array(reward),
-        np.array(behaviour),
-        np.array(target),
-        np.array(guess or zeros),
-        np.array(target_guess or zeros),
-        None if group is None else np.array(group),
-    )
+    """A single number is that of every row."""
+    given = behaviour, target, guess, target_guess
+    rows = [np.broadcast_to(np.asarray(each, float), np.shape(reward)) for each in given]
+    return Logged(np.array(reward), *rows, group)
 
 
 TWO = columns([1.0, 0.0], [0.5, 0.25], [0.25, 0.5], [0.5, 0.5], [0.4, 0.6])
@@ -102,8 +98,7 @@ def test_the_threshold_leaves_out_a_weight_that_costs_more_than_it_tells() -> No
     """One row of 1,000 has the weight 50: it alone would move the estimate by 0.025."""
     reward = np.tile([0.0, 1.0], 500)
     weight = np.where(np.arange(1_000) == 0, 50.0, 0.95)
-    half = [0.5] * 1_000
-    log = columns(reward.tolist(), half, (weight * 0.5).tolist(), half, half)
+    log = columns(reward, 0.5, weight * 0.5, 0.5, 0.5)
     assert choose_threshold(log) < 50.0
     assert abs(switch(log, choose_threshold(log)).value - 0.5) < 0.02
 
@@ -112,8 +107,7 @@ def test_the_threshold_keeps_weights_that_show_the_guess_to_be_wrong() -> None:
     """A guess of 0 for what earns 1: without the upper half of the weights it would stand."""
     rng = np.random.default_rng(0)
     weight = rng.choice([0.2, 1.8], 2_000)
-    ones = [1.0] * 2_000
-    log = columns(ones, [0.5] * 2_000, (weight * 0.5).tolist())
+    log = columns(np.ones(2_000), 0.5, weight * 0.5)
     assert choose_threshold(log) >= 1.8
     assert switch(log, choose_threshold(log)).value == pytest.approx(1.0, abs=0.05)
 
@@ -134,7 +128,7 @@ def test_an_adjusted_interval_of_equal_weights_is_student_s_and_that_of_agresti_
 
 def test_a_log_without_a_click_does_not_say_that_there_are_none() -> None:
     """0 of 100: a bootstrap has the interval [0, 0]; here the upper end is near 0.05."""
-    log = columns([0.0] * 100, [0.5] * 100, [0.5] * 100)
+    log = columns([0.0] * 100, 0.5, 0.5)
     found = estimate(log)["snips"]
     assert found.bootstrap == Interval(0.0, 0.0)
     assert 0.03 < found.interval.high < 0.06
@@ -154,9 +148,8 @@ def test_decisions_of_one_user_do_not_count_as_so_many_users() -> None:
     """Each of 50 users 20 times with the same reward: as wide as 50 rows are, not as 1,000."""
     rng = np.random.default_rng(1)
     reward: Array = np.repeat((rng.random(50) < 0.5).astype(float), 20)
-    group = np.repeat(np.arange(50), 20).tolist()
-    alone = estimate(columns(reward.tolist(), [0.5] * 1_000, [0.5] * 1_000))
-    together = estimate(columns(reward.tolist(), [0.5] * 1_000, [0.5] * 1_000, group=group))
+    alone = estimate(columns(reward, 0.5, 0.5))
+    together = estimate(columns(reward, 0.5, 0.5, group=np.repeat(np.arange(50), 20)))
     for name in ("ips", "snips"):
         assert together[name].value == alone[name].value
         assert together[name].standard_error > 4 * alone[name].standard_error
@@ -166,7 +159,7 @@ def test_decisions_of_one_user_do_not_count_as_so_many_users() -> None:
 
 def test_an_interval_of_what_weights_overrate_is_cut_to_the_range_and_not_turned_round() -> None:
     """Weights of 1.2 and rewards of 1 alone: IPS is 1.2, and both its ends lie above 1."""
-    overrated = estimate(columns([1.0] * 50, [0.5] * 50, [0.6] * 50))["ips"]
+    overrated = estimate(columns([1.0] * 50, 0.5, 0.6))["ips"]
     assert overrated.value == pytest.approx(1.2)
     assert overrated.interval.low > 1
     assert overrated.interval.within(0.0, 1.0) == Interval(1.0, 1.0)
