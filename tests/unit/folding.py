@@ -272,6 +272,13 @@ class Log:
         )
 
 
+def opened(policy: dict[str, Any]) -> Log:
+    """A log of one policy `p`."""
+    log = Log()
+    log.define(shop(p=policy))
+    return log
+
+
 def catch_up(state: State, learner: Learner, records: list[Any]) -> None:
     while (staged := learner.staged) and staged.folded_to < state.position:
         if staged.gone is None:

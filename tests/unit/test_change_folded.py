@@ -12,7 +12,7 @@ from service.state.fold import State, changes_due
 from service.training.settlements import collect
 from tests.support.clock import run_virtual
 from tests.support.training import trainer
-from tests.unit.folding import NET, Log, bits, head_of, replay, shop, store_of
+from tests.unit.folding import NET, Log, bits, head_of, opened, replay, shop, store_of
 
 CROSSED = {"kind": "lints", "draws": 16, "change": True, "features": ["pet x kind"]}
 KINDS: dict[str, dict[str, Any]] = {
@@ -26,12 +26,6 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 AGE, CAT, DOG = range(3)
 """Columns of x."""
-
-
-def opened(policy: dict[str, Any]) -> Log:
-    log = Log()
-    log.define(shop(p=policy))
-    return log
 
 
 def visits(log: Log, count: int, clicks: dict[str, float], seed: int = 0) -> list[str]:

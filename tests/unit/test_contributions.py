@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from service.definition.experiment import Definition, RewardRules
+from service.definition.experiment import RewardRules
 from service.definition.select_request import SelectRequest
 from service.errors import Exhausted, NotLoggable
 from service.http.services import Services
@@ -15,10 +15,9 @@ from service.log.stores.base import Append, CommitResult, Entry, Mark
 from service.log.stores.memory import MemoryStore
 from service.serving.chain import MOST_LINKS
 from service.serving.settlement import RewardRequest
-from service.settings import Settings
 from service.state.events import Rewarded, Settled, decode_decision, encode_event
 from tests.support.clock import run_virtual
-from tests.support.service import virtual_services
+from tests.unit.audited import define, live, state_of
 from tests.unit.folding import shop
 
 LINUCB = {"kind": "linucb", "features": ["pet x kind"]}
@@ -43,18 +42,13 @@ class Counting(MemoryStore):
 def serving(
     scenario: Callable[[Services, Counting], Awaitable[None]], reward: Mapping[str, Any]
 ) -> None:
-    async def run() -> None:
-        store, settings = Counting(), Settings(store="memory://")
-        services = virtual_services(settings, store)
-        await services.journal.open()
-        definition = Definition.model_validate(shop(linucb=LINUCB) | {"reward": reward})
-        try:
-            await services.admin.define("shop", definition)
-            await scenario(services, store)
-        finally:
-            await services.journal.close()
+    store = Counting()
 
-    run_virtual(run())
+    async def play(services: Services) -> None:
+        await define(services, shop(linucb=LINUCB) | {"reward": reward})
+        await scenario(services, store)
+
+    run_virtual(live(store, play))
 
 
 async def decide(services: Services) -> str:
@@ -62,9 +56,7 @@ async def decide(services: Services) -> str:
 
 
 def learned(services: Services) -> float:
-    state = services.journal.state("shop")
-    assert state is not None
-    return state.reward_sums["linucb"].total
+    return state_of(services).reward_sums["linucb"].total
 
 
 def test_one_decision_teaches_no_more_than_its_total() -> None:
@@ -154,8 +146,7 @@ def test_a_default_that_is_applied_twice_at_once_is_learned_once() -> None:
         await services.settlements.reward(RewardRequest(answer.token, rewards={first: 1.0}))
         row = await store.decision("shop", answer.decision.id)
         assert row is not None
-        state = services.journal.state("shop")
-        assert state is not None
+        state = state_of(services)
         expire = services.settlements.expire
         await asyncio.gather(*(expire(state, decode_decision(row)) for _ in range(3)))
         assert state.learners["linucb"].rewards == 2

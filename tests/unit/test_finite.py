@@ -5,14 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.definition.experiment import Definition
 from service.errors import Invalid, NoFiniteScores
+from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving import scoring
 from service.serving.scoring import decide
-from service.settings import Settings
 from tests.support.clock import run_virtual
-from tests.support.service import virtual_services
+from tests.unit.audited import define, live
 from tests.unit.folding import Log, shop
 
 
@@ -21,17 +20,12 @@ from tests.unit.folding import Log, shop
 def test_a_setting_that_overflows_is_refused(setting: str, value: float) -> None:
     definition = shop(p={"kind": "linucb", setting: value})
 
-    async def define() -> None:
-        services = virtual_services(Settings(store="memory://"), MemoryStore())
-        await services.journal.open()
-        try:
-            with pytest.raises(Invalid) as refused:
-                await services.admin.define("shop", Definition.model_validate(definition))
-            assert [fault.path for fault in refused.value.faults] == [f"policies.p.{setting}"]
-        finally:
-            await services.journal.close()
+    async def play(services: Services) -> None:
+        with pytest.raises(Invalid) as refused:
+            await define(services, definition)
+        assert [fault.path for fault in refused.value.faults] == [f"policies.p.{setting}"]
 
-    run_virtual(define())
+    run_virtual(live(MemoryStore(), play))
 
 
 @pytest.mark.parametrize("kind", ["linucb", "lints"])

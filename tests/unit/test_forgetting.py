@@ -21,7 +21,7 @@ from service.state.fold import State
 from service.training.settlements import collect
 from tests.support.clock import run_virtual
 from tests.support.training import trainer
-from tests.unit.folding import NET, Log, bits, replay, shop, store_of
+from tests.unit.folding import NET, Log, bits, opened, replay, store_of
 
 GAMMA = {"gamma": 0.9, "decay_every": 3}
 FORGETFUL: dict[str, dict[str, Any]] = {
@@ -108,12 +108,6 @@ def expect_sums(
 
 def expect_scalars(scalars: tuple[float, float], weights: np.ndarray, rewards: np.ndarray) -> None:
     assert scalars == pytest.approx((weights @ rewards**2, weights.sum()), rel=1e-9, abs=1e-9)
-
-
-def opened(policy: dict[str, Any]) -> Log:
-    log = Log()
-    log.define(shop(p=policy))
-    return log
 
 
 def visits(log: Log, count: int, seed: int = 0) -> None:

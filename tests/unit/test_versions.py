@@ -12,15 +12,9 @@ from service.serving.attributions import attributions
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
 from service.state.events import VersionActivated, VersionStaged
-from tests.unit.folding import POLICIES, Log, bits, catch_up, head_of, replay, shop
+from tests.unit.folding import POLICIES, Log, bits, catch_up, head_of, opened, replay, shop
 
 NEURAL, UCB, DISJOINT = POLICIES["neural"], POLICIES["neural_ucb"], POLICIES["neural_disjoint"]
-
-
-def opened(**policies: dict) -> Log:
-    log = Log()
-    log.define(shop(**policies))
-    return log
 
 
 def rewarded(log: Log, policy: str, count: int) -> None:
@@ -34,7 +28,7 @@ def artifact_of(log: Log) -> bytes:
 
 
 def staged(policy: dict, rewards: int = 6) -> tuple[Log, bytes]:
-    log = opened(p=policy)
+    log = opened(policy)
     rewarded(log, "p", rewards)
     log.stage("p")
     return log, artifact_of(log)
@@ -44,7 +38,7 @@ def staged(policy: dict, rewards: int = 6) -> tuple[Log, bytes]:
 @pytest.mark.parametrize("lag", [0, 3, 5])
 def test_a_version_staged_late_serves_the_head_of_all_rewards(policy: dict, lag: int) -> None:
     """6 rewards, the artifact up to `lag` events ago, 4 more while it is staged: 10 in the head."""
-    log = opened(p=policy)
+    log = opened(policy)
     rewarded(log, "p", 6)
     log.stage("p", lag)
     cold = head_of(log.state, "p")
@@ -61,7 +55,7 @@ def test_a_version_staged_late_serves_the_head_of_all_rewards(policy: dict, lag:
 
 
 def test_a_version_activated_before_it_has_caught_up_is_a_gap() -> None:
-    log = opened(p=NEURAL)
+    log = opened(NEURAL)
     rewarded(log, "p", 6)
     log.stage("p", lag=4)
     event = VersionActivated(at=0.0, policy="p", born=1, version=1)
@@ -71,7 +65,7 @@ def test_a_version_activated_before_it_has_caught_up_is_a_gap() -> None:
 
 def test_a_version_that_catches_up_passes_over_rewards_of_older_features() -> None:
     """One logged before the features changed, settled after: the live head does not fold it."""
-    log = opened(p=NEURAL)
+    log = opened(NEURAL)
     rewarded(log, "p", 1)
     definition = shop(p=NEURAL)
     definition["features"]["context"]["member"] = {"type": "boolean", "default": False}
@@ -128,7 +122,7 @@ def test_draws_that_change_around_an_activation_are_those_after_a_restart(
 
 def test_a_correction_of_a_reward_before_the_window_weighs_nothing() -> None:
     """The version holds what came from position 5 on: rewards 4 to 6 of six."""
-    log = opened(p=NEURAL)
+    log = opened(NEURAL)
     rewarded(log, "p", 6)
     learner = log.state.learners["p"]
     log.stage("p")
