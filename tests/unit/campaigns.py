@@ -24,10 +24,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from service.definition.experiment import Definition
 from service.serving.scoring import decide
-from service.state.events import AnyEvent, ExperimentDefined, Rewarded, Settled
 from service.state.fold import State
+from tests.unit.folding import Log
 
 Array = npt.NDArray[np.float64]
 Generator = np.random.Generator
@@ -101,33 +100,22 @@ class Victim:
 
     def __init__(self, policy: str, world: str, *, small: bool, seed: int) -> None:
         self.world, self.rng = World(world, seed), np.random.default_rng(seed + 1)
-        self.policy, self.state = policy, State("shop")
-        definition = Definition.model_validate(
+        self.policy, self.log = policy, Log()
+        self.log.define(
             {
                 "features": FEATURES,
                 "arms": {arm: {"item": arm} for arm in ARMS},
                 "policies": {policy: POLICIES[policy]},
-                "reward": {"range": [0, 1]},
             }
-        ).completed()
-        defined = definition.model_dump(mode="json")
-        self._fold(ExperimentDefined(at=0.0, revision=1, schema_version=1, definition=defined))
+        )
         self._teach(small)
         self._snapshot = self.state.snapshot()
         self._prepare_test()
         self._after_honest = self._accuracy_after_repair()
 
-    def _fold(self, event: AnyEvent) -> None:
-        self.state.apply(self.state.position + 1, event)
-
-    def _learn(self, context: Mapping[str, Any], arm: str, reward: float) -> None:
-        state = self.state
-        row = [*state.schema.encode_context(context).tolist(), *state.rows[arm].tolist()]
-        event = Rewarded(
-            at=0.0, decision=f"{state.position}", policy=self.policy, schema_version=1,
-            settled=[Settled(arm, reward, row)],
-        )  # fmt: skip
-        self._fold(event)
+    @property
+    def state(self) -> State:
+        return self.log.state
 
     def _ask(self, context: Mapping[str, Any], reward: Callable[[str], float], seed: int) -> None:
         """Let the policy pick an arm, and reward it."""
@@ -135,7 +123,7 @@ class Victim:
         learner, candidates = self.state.learners[self.policy], self.state.candidates
         _, slate = decide(learner, encoded, candidates, 1, seed)
         arm = candidates.ids[slate.arms[0]]
-        self._learn(context, arm, reward(arm))
+        self.log.settle(self.policy, {arm: reward(arm)}, dict(context))
 
     def _teach(self, small: bool) -> None:
         """Learn honest rewards of arms that were shown by chance."""
@@ -144,7 +132,8 @@ class Victim:
         if small:
             arms[self.rng.choice(HONEST, SMALL, replace=False)] = len(ARMS) - 1
         for number, (context, arm) in enumerate(zip(contexts, arms.tolist(), strict=True)):
-            self._learn(context, ARMS[arm], float(self.rng.random() < chances[number, arm]))
+            reward = float(self.rng.random() < chances[number, arm])
+            self.log.settle(self.policy, {ARMS[arm]: reward}, context)
 
     def _prepare_test(self) -> None:
         contexts, chances = self.world.contexts(HELD_OUT, self.rng)
@@ -162,7 +151,8 @@ class Victim:
 
     def suffer(self, campaign: Campaign) -> float:
         """Return the accuracy that a campaign costs the unharmed head."""
-        self.state = State.restore(self._snapshot)
+        self.log.state = State.restore(self._snapshot)
+        del self.log.records[self.state.position :]
         for number, lie in enumerate(campaign):
             self._ask(lie.context, lambda arm, lie=lie: lie.reward, number)
         return self.before - self.accuracy()
