@@ -207,25 +207,11 @@ class View:
         arms: Array,  # (n, arm.width)
     ) -> Array:  # (n, width)
         """Rows of what the policy sees, one an arm; a single context serves all arms."""
-        schema, context, arms = self._schema, self._context(context), self._arms(arms)
-        columns = {name: context[:, own] for name, own in schema.context.columns.items()}
-        columns |= {name: arms[:, own] for name, own in schema.arm.columns.items()}
-        rows = np.empty((len(arms), self.width))
-        for term, group in zip(self._terms, self.groups, strict=True):
-            value = columns[term.parts[0]] if term.parts else ONE_ROW
-            for part in term.parts[1:]:
-                if term.elementwise:
-                    value = value * columns[part]
-                else:
-                    outer = value[:, :, None] * columns[part][:, None, :]
-                    value = outer.reshape(len(outer), -1)
-            rows[:, group] = value
-        return rows
+        contexts = np.broadcast_to(context, (len(arms), context.shape[1]))
+        return self.rows(np.hstack([contexts, arms]))
 
     def rows(self, x: Array) -> Array:  # (n, schema.width) -> (n, width)
         """The same from base vectors, as events hold them."""
-        if len(x) == 1:  # one settlement: to the last bit, and faster
-            values = np.concatenate((ONE_ROW, self.standardised(x)), axis=1)
-            return _products(values, self._factors, self.width)
-        split = self._schema.context.width
-        return self.design(x[:, :split], x[:, split:])
+        ones = ONE_ROW if len(x) == 1 else np.ones((len(x), 1))
+        values = np.concatenate((ones, self.standardised(x)), axis=1)
+        return _products(values, self._factors, self.width)

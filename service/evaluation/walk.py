@@ -7,12 +7,12 @@ frozen, what it would have earned as it stood before the first of the decisions.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from service.bandits.policies.candidates import Candidates
 from service.definition.features import Array
 from service.errors import Invalid, LogGap, NotFound
 from service.evaluation.rows import EARLIER, UNREADABLE, Chosen
@@ -176,7 +176,11 @@ class Walk:
         except (KeyError, Invalid):
             self.left_out[FEATURES] += 1
             return None
-        chances = _Chances(context, candidates)
+
+        @cache
+        def chances(learner: Learner) -> Array:  # (K,)
+            return decide(learner, context, candidates, 1, 0)[0]
+
         first = decision.shown[0]
         shown = decision.arms.index(first.arm)
         behaviour = self._behaviour(state, decision, chances)
@@ -192,13 +196,15 @@ class Walk:
             shown,
             behaviour,
             propensity,
-            {name: chances.of(learner) for name, learner in targets.items()},
+            {name: chances(learner) for name, learner in targets.items()},
             guesses(state, context, candidates),
             decision.shortlist is not None,
             chosen_otherwise(state, decision, targets),
         )
 
-    def _behaviour(self, state: State, decision: Decision, chances: "_Chances") -> Array | None:
+    def _behaviour(
+        self, state: State, decision: Decision, chances: Callable[[Learner], Array]
+    ) -> Array | None:
         """The chance of each arm to be shown, over the draw of the arm and, where chance assigned
         the policy, over that draw, too: sum_j share_j p_j (the balance heuristic; Agarwal et al.
         2017 for many loggers). The draw of the arm alone, where another policy would have had other
@@ -212,21 +218,8 @@ class Walk:
         total = sum(each.settings.share for each in shared.values())
         if decision.policy not in shared or chosen_otherwise(state, decision, shared):
             return own
-        mixed = [each.settings.share / total * chances.of(each) for each in shared.values()]
+        mixed = [each.settings.share / total * chances(each) for each in shared.values()]
         return np.asarray(sum(mixed))
-
-
-class _Chances:
-    """Of each candidate under each policy, computed once."""
-
-    def __init__(self, context: Array, candidates: Candidates) -> None:
-        self._context, self._candidates = context, candidates
-        self._known: dict[Learner, Array] = {}
-
-    def of(self, learner: Learner) -> Array:  # (K,)
-        if learner not in self._known:
-            self._known[learner], _ = decide(learner, self._context, self._candidates, 1, 0)
-        return self._known[learner]
 
 
 # -- shortlists ------------------------------------------------------------------------------------

@@ -130,21 +130,13 @@ def cholesky(matrix: Array, scale: Array | None = None) -> Array:  # (n, n), (n,
     and a share of 1e-12 moves a draw by a millionth of its width. Raises NotPositiveDefinite.
     """
     mean = float(np.trace(matrix)) / len(matrix)
-    for jitter in JITTERS if np.isfinite(mean) else ():
+    shifts: list[float | Array] = [0.0]
+    shifts += [jitter * mean + np.finfo(float).tiny for jitter in JITTERS[1:]]
+    if scale is not None:
+        shifts += [jitter * scale for jitter in JITTERS[1:]]
+    for shift in shifts:
         shifted = matrix.copy(order="F")
-        if jitter:
-            shifted[np.diag_indices_from(shifted)] += jitter * mean + np.finfo(float).tiny
-        factor, failed = lapack.dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
-        if not failed:
-            return np.asarray(factor)
-    return _factor_scaled(matrix, np.zeros(len(matrix)) if scale is None else scale)
-
-
-def _factor_scaled(matrix: Array, scale: Array) -> Array:  # (n, n), (n,) -> (n, n) lower
-    """Raises NotPositiveDefinite."""
-    for jitter in JITTERS[1:]:
-        shifted = matrix.copy(order="F")
-        shifted[np.diag_indices_from(shifted)] += jitter * scale
+        shifted[np.diag_indices_from(shifted)] += shift
         factor, failed = lapack.dpotrf(shifted, lower=1, clean=1, overwrite_a=1)
         if not failed and np.isfinite(factor[-1, -1]):  # LAPACK lets a NaN pass, to the last entry
             return np.asarray(factor)
