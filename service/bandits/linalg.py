@@ -26,7 +26,7 @@ def inverse_root(precision: Array) -> Array:  # (m, m) -> (m, m) lower
     product with R, and one `trtri` a change of the head costs less than a solve a request.
     Raises NotPositiveDefinite if even the largest of JITTERS does not help.
     """
-    # LAPACK lets a NaN pass; the sum tells of it in half the time, but may overflow by itself.
+    # LAPACK lets a NaN pass; the sum finds it in half the time, but may overflow by itself.
     if not isfinite(precision.sum()) and not np.isfinite(precision).all():
         raise NotPositiveDefinite(len(precision), JITTERS[-1])
     for jitter in JITTERS:

@@ -146,34 +146,32 @@ def effective_size(weight: Array) -> float:
     return float(weight.sum()) ** 2 / squares if squares else 0.0
 
 
-def terms_of(log: Logged) -> dict[str, Terms]:
-    """Of every estimator in NAMES."""
-    return {
+def estimate(
+    log: Logged, confidence: float = 0.95, seed: int = 0, resamples: int = RESAMPLES
+) -> dict[str, Estimate]:
+    """Every estimator of NAMES with its intervals. The same log and seed give the same numbers."""
+    found = {
         "ips": ips(log),
         "snips": snips(log),
         "dr": doubly_robust(log),
         "switch_dr": switch(log, choose_threshold(log)),
     }
-
-
-def estimate(
-    log: Logged, confidence: float = 0.95, seed: int = 0, resamples: int = RESAMPLES
-) -> dict[str, Estimate]:
-    """Every estimator of NAMES with its intervals. The same log and seed give the same numbers."""
-    found = terms_of(log)
     pairs = [grouped(log.group, terms.top, terms.bottom) for terms in found.values()]
     [weight] = grouped(log.group, log.weight)
     rewards = _rewards_seen(log)
     bootstrap = Bootstrap(len(weight), np.random.default_rng(seed), resamples)
     resampled = bootstrap.intervals([(top, bottom) for top, bottom in pairs], confidence)
-    estimates = {}
-    for (name, terms), (top, bottom), second in zip(found.items(), pairs, resampled, strict=True):
-        estimates[name] = Estimate(
+    estimates = {
+        name: Estimate(
             terms.value,
             standard_error(top, bottom),
             adjusted(top, bottom, weight, rewards, confidence),
             second,
         )
+        for (name, terms), (top, bottom), second in zip(
+            found.items(), pairs, resampled, strict=True
+        )
+    }
     # What was left out for its variance has a bias that no resampling shows, so its intervals hold
     # those of the estimate without it, too.
     switched, unbiased = estimates["switch_dr"], estimates["dr"]

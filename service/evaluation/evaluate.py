@@ -12,7 +12,7 @@ from service.evaluation.intervals import Interval, adjusted, grouped
 from service.evaluation.refusals import WeightSummary, refusal, summarize
 from service.evaluation.request import EvaluationRequest
 from service.evaluation.rows import choose
-from service.evaluation.targets import GUESS, Added, with_policies
+from service.evaluation.targets import GUESS, ExtraPolicies, with_policies
 from service.evaluation.walk import Walk
 from service.log.follower import Follower
 from service.log.reading import SILENT, Progress, Say, reading, single_experiment
@@ -96,7 +96,9 @@ async def evaluate(
         selection = replace(selection, newest=max(len(chosen) // 2, 1))
     chosen = await choose(store, name, selection, progress)
     own = request.own or selection.logged_by is not None
-    walk = Walk(store, name, policies, Added(request.definitions), freeze=request.freeze, own=own)
+    walk = Walk(
+        store, name, policies, ExtraPolicies(request.definitions), freeze=request.freeze, own=own
+    )
     columns = Columns(policies)
     async for logged in walk.decisions(chosen, progress):
         columns.add(logged, float(chosen.rewards[logged.index]))

@@ -32,7 +32,7 @@ from service.state.events import (
 
 
 @dataclass
-class Chosen:
+class SelectedDecisions:
     """Decisions to evaluate, in the order of the positions that they were made at.
 
     numbers, positions   of their rows, and of the state that made each
@@ -103,7 +103,7 @@ EARLIER = "made before the log's origin, of which the events were trimmed"
 
 async def choose(
     store: Store, experiment: str, selection: Selection, progress: Progress = SILENT
-) -> Chosen:
+) -> SelectedDecisions:
     """Read the log twice and choose what to evaluate.
 
     Decisions count up to the first that still waits for its reward: after it there would be clicks
@@ -111,7 +111,7 @@ async def choose(
     """
     rewards = Rewards()
     await rewards.read(store, experiment, progress)
-    kept = _Kept(rewards, selection)
+    kept = _RowSelection(rewards, selection)
     async for page in row_pages(store, experiment):
         for row in page:
             kept.take(row)
@@ -119,7 +119,7 @@ async def choose(
     return kept.chosen()
 
 
-class _Kept:
+class _RowSelection:
     """What the choice needs of the rows that were read."""
 
     def __init__(self, rewards: Rewards, selection: Selection) -> None:
@@ -168,7 +168,7 @@ class _Kept:
         self._positions.append(settled[1] - 1 if imported and settled else version.position)
         self._values.append(value)
 
-    def chosen(self) -> Chosen:
+    def chosen(self) -> SelectedDecisions:
         cut = min((at for by, at in self._waits if by > self._end), default=np.inf)
         numbers, positions = np.array(self._numbers, np.int64), np.array(self._positions, np.int64)
         values, closed = np.array(self._values), np.array(self._times) < cut
@@ -180,7 +180,7 @@ class _Kept:
             rows = rows[-self._selection.newest :]
         rows = rows[np.argsort(positions[rows], kind="stable")]
         erased = self._rewards.erased
-        return Chosen(numbers[rows], positions[rows], values[rows], +self._left, erased)
+        return SelectedDecisions(numbers[rows], positions[rows], values[rows], +self._left, erased)
 
 
 def _is_selected(decision: Decision, selection: Selection) -> bool:

@@ -96,7 +96,7 @@ def regression(definition: DefinitionJson) -> PolicyFields:
 
 
 @dataclass
-class Added:
+class ExtraPolicies:
     """The policies added to the fold of a log. fault: why they were not, where they do not fit."""
 
     policies: Mapping[str, PolicyFields]

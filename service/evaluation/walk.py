@@ -15,8 +15,8 @@ import numpy as np
 
 from service.definition.features import Array
 from service.errors import Invalid, LogGap, NotFound
-from service.evaluation.rows import EARLIER, UNREADABLE, Chosen
-from service.evaluation.targets import Added, frozen, guesses
+from service.evaluation.rows import EARLIER, UNREADABLE, SelectedDecisions
+from service.evaluation.targets import ExtraPolicies, frozen, guesses
 from service.log.follower import Follower
 from service.log.live import Live
 from service.log.reading import SILENT, Progress
@@ -44,7 +44,7 @@ SURE = 1.0
 @dataclass(frozen=True, slots=True)
 class LoggedDecision:
     """
-    index       in the order of `Chosen`
+    index       in the order of `SelectedDecisions`
     shown       which of the arms was shown (first)
     behaviour   (K,) the chance that the log shows each with; None where only that of the shown arm
                 is known
@@ -81,7 +81,7 @@ class Walk:
         store: Store,
         experiment: str,
         policies: Sequence[str],
-        added: Added,
+        added: ExtraPolicies,
         *,
         freeze: bool = False,
         own: bool = False,
@@ -97,7 +97,7 @@ class Walk:
         self.range = 0.0, 1.0
 
     async def decisions(
-        self, chosen: Chosen, progress: Progress = SILENT
+        self, chosen: SelectedDecisions, progress: Progress = SILENT
     ) -> AsyncIterator[LoggedDecision]:
         """Each that can be evaluated, in log order. Raises StoreError where the log cannot be
         folded, NotFound where it never held one of the policies."""

@@ -1,4 +1,4 @@
-"""A policy's settlements, read from the log: what nets are trained on and heads learned anew."""
+"""A policy's settlements, read from the log: what nets are trained on and heads rebuilt from."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

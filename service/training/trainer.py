@@ -128,7 +128,7 @@ def plan(learner: Learner) -> Plan:
 
 
 async def train(store: Store, state: State, learner: Learner) -> bytes | None:
-    """The artifact of the next version: a fitted net, and the head folded anew in its features.
+    """The artifact of the next version: a fitted net, and the head rebuilt in its features.
     None: all that it would learn from was erased."""
     history = await collect(store, state, learner, due_count(learner))
     memory, number = history.memory, learner.next_version[1]

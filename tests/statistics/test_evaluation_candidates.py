@@ -18,7 +18,7 @@ from service.evaluation.estimators import NAMES, Estimate, estimate
 from service.evaluation.refusals import refusal, summarize
 from service.evaluation.request import EvaluationRequest, Selection
 from service.evaluation.rows import choose
-from service.evaluation.targets import Added
+from service.evaluation.targets import ExtraPolicies
 from service.evaluation.walk import Walk
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
@@ -99,7 +99,11 @@ async def evaluated(course: Course, store: MemoryStore) -> tuple[dict[str, Estim
     """Estimates, and what the target would have earned in the mean."""
     target, names = course.target, [course.target, *course.refused]
     chosen = await choose(store, "shop", Selection())
-    walk, columns, truth = Walk(store, "shop", names, Added(course.ideas)), Columns(names), 0.0
+    walk, columns, truth = (
+        Walk(store, "shop", names, ExtraPolicies(course.ideas)),
+        Columns(names),
+        0.0,
+    )
     async for visit in walk.decisions(chosen):
         columns.add(visit, float(chosen.rewards[visit.index]))
         truth += float(visit.targets[target] @ [course.chance(arm) for arm in visit.arms])

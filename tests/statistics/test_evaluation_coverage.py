@@ -16,7 +16,7 @@ from service.evaluation.columns import Columns
 from service.evaluation.estimators import Estimate, estimate
 from service.evaluation.request import Selection
 from service.evaluation.rows import choose
-from service.evaluation.targets import Added
+from service.evaluation.targets import ExtraPolicies
 from service.evaluation.walk import Walk
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
@@ -130,7 +130,7 @@ async def evaluated(store: MemoryStore) -> dict[str, tuple[dict[str, Estimate], 
     """Estimates and truth by policy."""
     names = [*POLICIES, *IDEA]
     chosen = await choose(store, "shop", Selection())
-    walk, columns = Walk(store, "shop", names, Added(IDEA)), Columns(names)
+    walk, columns = Walk(store, "shop", names, ExtraPolicies(IDEA)), Columns(names)
     truth = dict.fromkeys(names, 0.0)
     async for visit in walk.decisions(chosen):
         columns.add(visit, float(chosen.rewards[visit.index]))

@@ -1,9 +1,8 @@
 """The trainer's part of the fold: what it reads of the log, and the artifact it hands over."""
 
 import asyncio
-from typing import Any, get_args
+from typing import get_args
 
-import numpy as np
 import pytest
 import torch
 
@@ -202,19 +201,3 @@ def expect_counts(trained: Head | None, active: Head | None, more: dict) -> None
         assert counts == pytest.approx((held[16], held[20]))
     else:
         assert counts == ((5, 5) if "window" in more else (16, 20))
-
-
-def test_a_rebuilt_head_equals_a_fold_of_every_reward_with_its_latest_value() -> None:
-    """A of the head is ridge I + sum phi phi^T over 4 rewards, b holds the corrected one; phi has 2
-    trained columns, 2 cold, 6 raw and the constant."""
-    log = trainable()
-    rewarded(log, 3)
-    log.correct(log.settled[0], 0.25)
-    rewarded(log, 1)
-    learner = log.state.learners["p"]
-    version = read_artifact(learner, asyncio.run(train(store_of(log), log.state, learner)))
-    shown = [one.event.settled[0] for one in log.settled]
-    phi = version.encoder(learner.view.rows(np.array([one.x for one in shown])))
-    head: Any = version.head
-    np.testing.assert_allclose(head.A, np.eye(11) + phi.T @ phi, atol=1e-12)
-    np.testing.assert_allclose(head.b, phi.T @ [one.reward for one in shown], atol=1e-12)

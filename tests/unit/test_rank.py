@@ -74,7 +74,7 @@ def test_a_slate_has_the_bits_of_the_whole_table(
     """By either way of counting."""
     size = data.draw(st.integers(1, len(table.of)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "AT_ONCE", at_once)
+        patch.setattr(ranking, "DIRECT_COMPARISONS", at_once)
         found = ranking.rank(table, size, epsilon, Random(seed))
     assert found == slot_by_slot(table, size, epsilon, Random(seed))
 

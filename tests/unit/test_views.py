@@ -97,22 +97,17 @@ def test_arm_columns_are_those_that_the_view_depends_on(features: list[str]) -> 
         assert same == (column not in view.arm_columns)
 
 
-def test_a_row_is_expected_to_be_as_long_as_its_numbers_are_many() -> None:
+@pytest.mark.parametrize(
+    ("names", "square"),
+    [
+        (["user x item"], 2),
+        (["intercept", "pet", "age"], 3),
+        (["pet x item"], 2),
+        (["user", "tags"], 5),
+    ],
+)
+def test_a_row_is_expected_to_be_as_long_as_its_numbers_are_many(
+    names: list[str], square: int
+) -> None:
     """A category counts 1 whatever its values; equal vectors crossed by element count once."""
-    features = Features.model_validate(
-        {
-            "context": {
-                "pet": {"type": "categorical", "values": ["cat", "dog"]},
-                "user": {"type": "vector", "size": 32},
-            },
-            "arm": {"item": {"type": "vector", "size": 32}, "price": {"type": "numeric"}},
-        }
-    )
-    schema = Schema(features)
-    for names, square in (
-        (["user x item"], 32),
-        (["intercept", "pet", "price"], 3),
-        (["pet x item"], 32),
-        (["user", "item"], 64),
-    ):
-        assert View(schema, names).expected_square == square
+    assert View(SCHEMA, names).expected_square == square

@@ -102,21 +102,6 @@ def test_a_policy_of_chance_gives_every_arm_the_same() -> None:
     np.testing.assert_allclose(chances, 1 / 30, rtol=1e-15)
 
 
-@pytest.mark.parametrize("kind", ["lints", "neural_linear_ts", "neural_glm_ts"])
-@pytest.mark.parametrize("levels", [0, 1])
-def test_shares_do_not_depend_on_how_many_draws_are_scored_at_a_time(
-    kind: str, levels: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """512 draws at a time, or 3."""
-    policy, candidates = learner(kind), catalogue(300, levels, 1)
-    for size in (1.0, 1e30):
-        context = np.array([size, 1.0, -2.0, 0.5])
-        whole = policy.propensities(context[None], candidates)
-        with monkeypatch.context() as patch:
-            patch.setattr(win_probabilities, "CELLS", 1_000)
-            np.testing.assert_array_equal(policy.propensities(context[None], candidates), whole)
-
-
 def test_scores_a_billionth_apart_are_told_apart_in_every_draw() -> None:
     """Half of the rows lead by 1e-9 of the score, far below float32: they share all wins. In two
     contexts."""

@@ -24,7 +24,7 @@ REACH = 4
 """Tolerances of a tie: a shown arm may be one below the last place, and tie with arms one below it;
 rounding does not add up to the others."""
 
-AT_ONCE = 2**16
+DIRECT_COMPARISONS = 2**16
 """Scores up to which comparing all at once is faster than a binary search: one draw of 50 arms in 5
 groups, 10 slots: 0.6 ms instead of 0.9."""
 
@@ -154,7 +154,7 @@ class HighestGroups:
 
     def _before(self, holds: Comparison, own: Array) -> Index:  # (M, n) -> (M, n)
         """Count the arms of each draw for which a comparison holds: the highest ones, or none."""
-        if own.size * self.values.shape[1] <= AT_ONCE:
+        if own.size * self.values.shape[1] <= DIRECT_COMPARISONS:
             held = holds(self.values[:, None, :], own[:, :, None])
             return np.take_along_axis(self.ends, held.sum(axis=2), axis=1)
         low, high = np.zeros(own.shape, np.intp), np.full(own.shape, self.values.shape[1])

@@ -81,7 +81,7 @@ class LogisticHead(GaussianHead):
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         """Sigma and n exactly, unless the row is too long; beta, where a step took the observation
-        in, as if it had been foretold exactly."""
+        in, as if it had been predicted exactly."""
         phi = row.phi
         if not removable(phi, self._ridge, left):
             return
@@ -97,7 +97,7 @@ class LogisticHead(GaussianHead):
     def _change(self, phi: Array, was: float, reward: float | None, left: float) -> None:
         """An observation that a step took in had another reward; None: it never was. Its gradient
         (p - r) phi is linear in r: what the observation says of F stays, and beta moves as by one
-        that was foretold, p = r, and came out higher by as much."""
+        that was predicted, p = r, and came out higher by as much."""
         self._derived = None
         toward, away = solution(self.F, np.array([phi, self.g]).T).T
         self._clicks += left * ((reward or 0.0) - was)

@@ -140,7 +140,7 @@ def solution(precision: Array, right: Array) -> Array:  # (m, m), (m,) or (m, k)
     Raises NotPositiveDefinite where that does not help, or A is not finite.
     """
     _, solved, failed = lapack.dposv(precision.T, right, lower=0)
-    # LAPACK lets a NaN pass; the sum tells of it in half the time, but may overflow by itself.
+    # LAPACK lets a NaN pass; the sum finds it in half the time, but may overflow by itself.
     if failed or not isfinite(precision.sum()):
         root = inverse_root(precision)
         return np.asarray(root.T @ (root @ right))
