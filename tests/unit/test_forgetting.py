@@ -261,19 +261,3 @@ def test_a_windowed_head_is_a_fresh_one_over_its_memory(kind: str) -> None:
         assert len(held) == len(every) if len(every) <= 18 else 14 <= len(held) <= 18
         expect_batch(log, held)
     assert len(weighted(log)) > 100
-
-
-@pytest.mark.parametrize("kind", ["linucb", "neural"])
-def test_a_window_survives_snapshots_and_staged_versions_bit_for_bit(kind: str) -> None:
-    log = opened(WINDOWED[kind])
-    visits(log, 30)
-    restored = State.restore(log.state.snapshot())
-    if kind == "neural":
-        log.stage("p", lag=12)
-    visits(log, 15, seed=1)
-    if kind == "neural":
-        log.activate("p")
-    visits(log, 5, seed=2)
-    expect_batch(log, remembered(log))
-    assert bits(replay(log.records, restored)) == bits(log.state)
-    assert bits(replay(log.records, eager=True)) == bits(log.state)
