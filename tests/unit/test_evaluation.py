@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from service.definition.select_request import SelectRequest
+from service.errors import ConfigurationError, Invalid, NotFound
 from service.evaluation.evaluate import Evaluation, evaluate
 from service.evaluation.report import as_json, table
 from service.evaluation.request import EvaluationRequest, Selection
@@ -121,6 +122,11 @@ def test_the_assigned_policy_s_own_propensity_can_be_asked_for(log: MemoryStore)
         assert visit.propensity == visit.decision.shown[0].propensity
 
 
+def test_of_a_policy_that_was_named_in_the_request_its_own_propensity_holds() -> None:
+    for visit in walked(played(visits(20, policy="linucb")), "random"):
+        assert visit.propensity == visit.decision.shown[0].propensity
+
+
 def test_no_policy_has_seen_the_reward_that_it_is_judged_by() -> None:
     """In the same log with another last reward, no chance of any policy is another."""
 
@@ -169,6 +175,27 @@ def test_a_net_of_a_definition_is_trained_when_it_would_have_been(log: MemorySto
 
 
 # -- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "said"),
+    [
+        ({"policies": ["nobody"]}, NotFound, "nobody"),
+        ({"definitions": {"lints": {"kind": "lints"}}}, Invalid, "another name"),
+        ({"definitions": {"idea": {"kind": "linucb", "alpha": -1.0}}}, ConfigurationError, "alpha"),
+        (
+            {"definitions": {"idea": {"kind": "linucb", "features": ["colour"]}}},
+            ConfigurationError,
+            "there is no feature 'colour'",
+        ),
+        ({"definitions": {"idea": 3}}, ConfigurationError, "policies.idea"),
+    ],
+)
+def test_a_policy_that_cannot_be_evaluated_is_refused_in_words(
+    log: MemoryStore, asked: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        found(log, **asked)
 
 
 def test_where_the_log_could_not_show_an_arm_there_is_no_estimate_and_it_is_named() -> None:

@@ -9,7 +9,7 @@ import pytest
 from service.definition.select_request import SelectRequest
 from service.evaluation.evaluate import Evaluation, evaluate
 from service.evaluation.report import as_json, table
-from service.evaluation.request import EvaluationRequest
+from service.evaluation.request import EvaluationRequest, Selection
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.maintenance.importing import Visit as Imported
@@ -128,6 +128,16 @@ def test_a_policy_that_retrieves_is_not_told_by_a_log_of_the_whole_catalogue() -
     assert "from the whole catalogue" in str(refused["ts"])
     assert refused["random"] is None
     assert result.shortlists == 0
+
+
+def test_where_policies_share_the_traffic_each_tells_of_itself_alone() -> None:
+    store = bought(catalogue(ts=RETRIEVES, random={"kind": "random"}))
+    assert None not in refusals(found(store, least_effective=1.0)).values()
+    for name in ("ts", "random"):
+        own = Selection(logged_by=frozenset([name]))
+        result = found(store, policies=[name], selection=own, least_effective=1.0)
+        assert refusals(result) == {name: None}
+        assert result.policies[0].estimates["ips"].value == pytest.approx(result.logged)
 
 
 def test_arms_that_the_request_names_are_nobodys_shortlist() -> None:

@@ -171,6 +171,7 @@ def expect_as_a_scan(found: ArmIndex, state: State, policy: Learner) -> None:
 
 def test_an_index_follows_changes_and_is_then_as_good_as_a_scan() -> None:
     (state, policy, found), rng = filed(), np.random.default_rng(1)
+    expect_as_a_scan(found, state, policy)
     for _ in range(5):
         changed(state, found, 60, rng)
         expect_as_a_scan(found, state, policy)
