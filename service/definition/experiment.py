@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -145,6 +146,16 @@ class Vector(Numbers):
 Feature = Annotated[Numeric | Boolean | Categorical | Hashed | Vector, Field(discriminator="type")]
 
 
+def parts_of(name: str) -> list[str]:
+    """Features that are multiplied, in order: a product is the same however it is written."""
+    return sorted(part for part in name.split(CROSS) if part != INTERCEPT)
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of features and crosses in the order of their columns."""
+    return tuple(sorted(names, key=lambda name: (len(parts := parts_of(name)), parts)))
+
+
 class Features(Model):
     """The feature schema. crosses: 'a x b'; equal-length vectors by element, others outer."""
 
@@ -171,9 +182,18 @@ class Features(Model):
             if len(parts) < 2 or len(set(parts)) < len(parts):
                 raise ValueError(f"cross {cross!r}: write two or more feature names as 'a x b'")
             self.expect_known(parts, f"cross {cross!r}")
-        if len(set(self.crosses)) < len(self.crosses):
+        if len(self._crossed) < len(self.crosses):
             raise ValueError("a cross is given twice")
         return self
+
+    @property
+    def _crossed(self) -> set[tuple[str, ...]]:
+        return {tuple(parts_of(cross)) for cross in self.crosses}
+
+    def same_as(self, other: "Features") -> bool:
+        """Whether both are the same, in whatever order they are written."""
+        mine, others = (self.context, self.arm), (other.context, other.arm)
+        return mine == others and self._crossed == other._crossed
 
     def expect_known(self, names: list[str], where: str) -> None:
         for name in names:
@@ -276,10 +296,10 @@ class Definition(Model):
         names = self.features_of(policy)
         if not names:
             raise ValueError("there is no feature for it to see")
-        if len(set(names)) < len(names):
+        if len({tuple(parts_of(name)) for name in names}) < len(names):
             raise ValueError("features: a name is given twice")
         for name in names:
-            parts = [part for part in name.split(CROSS) if part != INTERCEPT]
+            parts = parts_of(name)
             self.features.expect_known(parts, f"feature {name!r}")
             if is_disjoint(policy) and any(part in self.features.arm for part in parts):
                 raise ValueError(f"feature {name!r}: a disjoint policy sees the context only")

@@ -33,6 +33,9 @@ class Scaling:
     values. A number of the context with a declared scale keeps its unit and is clipped to LIMIT
     deviations around its median, unless the definition bounds it.
 
+    A column that was added while the policy learned is 0 until it is measured: its spread is
+    infinite until then. So is one that was not known yet, NaN, in a row from before.
+
     standardised   columns without a declared scale
     bounded        columns that keep their unit and get bounds
     split          columns of the context, which come first
@@ -71,9 +74,20 @@ class Scaling:
             schema.context.width,
         )
 
+    @property
+    def columns(self) -> list[int]:
+        """Columns of which something is measured, in the order of `values`."""
+        return [*self.standardised.tolist(), *self.bounded.tolist()]
+
+    @property
+    def unmeasured(self) -> Array:  # (2, measured columns)
+        """Return `values` of columns that were added late and are not measured yet."""
+        low = np.where(np.arange(len(self.columns)) < len(self.standardised), 0.0, -np.inf)
+        return np.stack([low, np.full(len(low), np.inf)])
+
     def concerns(self, columns: Index) -> bool:
         """Whether anything is measured of these columns."""
-        return bool(np.isin(columns, [*self.standardised, *self.bounded]).any())
+        return bool(np.isin(columns, self.columns).any())
 
     def measured(self, x: Array, enough: int = ENOUGH) -> "Scaling":  # (n, schema.width), n > 0
         """Measure centers, spreads and bounds on settled rows."""
@@ -90,6 +104,11 @@ class Scaling:
             found = replace(found, low=low, high=high)
         return found
 
+    def completed(self, x: Array) -> "Scaling":  # (n, schema.width), n > 0
+        """Measure the columns that are not measured yet, and these alone."""
+        new, old = self.measured(x, 1).values, self.values
+        return self.with_values(np.where(np.isfinite(old).all(axis=0), old, new))
+
     @property
     def values(self) -> Array:  # (2, measured columns)
         """Return all that was measured, for snapshots: centers and spreads of the standardised
@@ -101,7 +120,7 @@ class Scaling:
     def with_values(self, values: Array) -> "Scaling":
         """Raises ValueError where they are not those of a scaling of these columns."""
         count = len(self.standardised)
-        if values.shape != (2, count + len(self.bounded)) or not np.isfinite(values).all():
+        if values.shape != (2, count + len(self.bounded)) or np.isnan(values).any():
             raise ValueError("the scaling does not fit the columns")
         if (values[1, :count] <= 0).any() or (values[0, count:] >= values[1, count:]).any():
             raise ValueError("the scaling has a spread or a range of 0 or less")
@@ -112,7 +131,9 @@ class Scaling:
         return replace(self, center=center, spread=spread, low=low, high=high)
 
     def __call__(self, x: Array) -> Array:  # (..., schema.width) -> the same
-        return self._scaled(x, slice(None))
+        found = self._scaled(x, slice(None))
+        np.nan_to_num(found, copy=False)
+        return found
 
     def context(self, x: Array) -> Array:  # (..., context.width) -> the same
         return self._scaled(x, slice(None, self.split))
@@ -128,11 +149,16 @@ class Scaling:
 
 
 def _usual(values: Array) -> tuple[Array, Array]:  # (n, k) -> (k,), (k,)
-    """Return median and deviation of each column; a column of one value has the deviation 1."""
-    center, deviation = np.median(values, axis=0), np.ones(values.shape[1])
-    for column, distances in enumerate(np.abs(values - center).T):
-        if (differ := distances[distances > 0]).size:
-            deviation[column] = NORMAL * np.median(differ)
+    """Return median and deviation of each column; a column of one value has the deviation 1. NaN:
+    not known."""
+    center, deviation = np.zeros(values.shape[1]), np.ones(values.shape[1])
+    for column, own in enumerate(values.T):
+        known = own[~np.isnan(own)]
+        if known.size:
+            center[column] = np.median(known)
+            distances = np.abs(known - center[column])
+            if (differ := distances[distances > 0]).size:
+                deviation[column] = NORMAL * np.median(differ)
     return center, deviation
 
 

@@ -8,7 +8,15 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from service.definition.experiment import CROSS, INTERCEPT, Categorical, Hashed, Vector
+from service.definition.experiment import (
+    CROSS,
+    INTERCEPT,
+    Categorical,
+    Hashed,
+    Vector,
+    in_order,
+    parts_of,
+)
 from service.definition.features import Array, Schema, SideEncoder, largest_column, width
 from service.definition.scaling import ENOUGH, Scaling
 
@@ -30,7 +38,7 @@ class _Term:
     def __init__(self, name: str, schema: Schema) -> None:
         known = schema.features.context | schema.features.arm
         self.name = name
-        self.parts = [part for part in name.split(CROSS) if part != INTERCEPT]
+        self.parts = parts_of(name)
         self.features = [known[part] for part in self.parts]
         self.widths = [width(feature) for feature in self.features]
         self.elementwise = (
@@ -65,7 +73,8 @@ def _products(values: Array, factors: Sequence[Index], width: int) -> Array:  # 
 
 
 class View:
-    """The columns that one policy sees of a base vector: features, crosses, a constant.
+    """The columns that one policy sees of a base vector: features, crosses, a constant. Their order
+    does not depend on the order in which they are named.
 
     scaling           standardises the base vector first; None: it stays as it is
     groups            columns of each name, in order
@@ -76,9 +85,9 @@ class View:
     def __init__(
         self, schema: Schema, names: Sequence[str], scaling: Scaling | None = None
     ) -> None:
-        self._schema, self.scaling = schema, scaling
-        self.names = tuple(names)
-        self._terms = [_Term(name, schema) for name in names]
+        self.schema, self.scaling = schema, scaling
+        self.names = in_order(names)
+        self._terms = [_Term(name, schema) for name in self.names]
         stops = list(accumulate((term.width for term in self._terms), initial=0))
         self.groups = [slice(start, stop) for start, stop in pairwise(stops)]
         self.width = stops[-1]
@@ -113,7 +122,7 @@ class View:
 
     def with_scaling(self, scaling: Scaling) -> "View":
         """Return a view of the same columns under another scaling."""
-        return View(self._schema, self.names, scaling)
+        return View(self.schema, self.names, scaling)
 
     def measured(self, x: Array, enough: int = ENOUGH) -> "View":  # (n, schema.width)
         """Return the view under the scaling of these rows; itself where they change nothing."""
@@ -121,6 +130,11 @@ class View:
             return self
         found = self.scaling.measured(x, enough)
         return self if found is self.scaling else self.with_scaling(found)
+
+    def completed(self, x: Array) -> "View":  # (n, schema.width)
+        """Return the view in which the columns that were added later are measured as well."""
+        assert self.scaling is not None
+        return self.with_scaling(self.scaling.completed(x))
 
     def standardised(self, x: Array) -> Array:  # (..., schema.width) -> the same
         """Return base vectors as the columns of the view are made from them."""
@@ -156,21 +170,26 @@ class View:
 
     @cached_property
     def _context_factors(self) -> list[Index]:
-        return self._factor_table(self._schema.context.columns)
+        return self._factor_table(self.schema.context.columns)
 
     @cached_property
     def _arm_factors(self) -> list[Index]:
-        return self._factor_table(self._schema.arm.columns)
+        return self._factor_table(self.schema.arm.columns)
 
     @cached_property
     def _factors(self) -> list[Index]:
         """Of columns of [1 | context | arm]."""
-        split = self._schema.context.width
+        split = self.schema.context.width
         arm = {
             name: slice(split + columns.start, split + columns.stop)
-            for name, columns in self._schema.arm.columns.items()
+            for name, columns in self.schema.arm.columns.items()
         }
-        return self._factor_table(self._schema.context.columns | arm)
+        return self._factor_table(self.schema.context.columns | arm)
+
+    @property
+    def factors(self) -> Index:  # (f, width)
+        """Columns of [1 | context | arm] whose product each column is."""
+        return np.array(self._factors, np.intp).reshape(len(self._factors), self.width)
 
     @property
     def arm_factors(self) -> Index:  # (f, width)
@@ -190,10 +209,10 @@ class View:
 
     def column_name(self, column: int) -> str:
         """The meaning of a column, for people: `persona=dog x category=toys`."""
-        split = self._schema.context.width
+        split = self.schema.context.width
         found = [int(row[column]) - 1 for row in self._context_factors if row[column]]
         found += [split + int(row[column]) - 1 for row in self._arm_factors if row[column]]
-        return CROSS.join(map(self._schema.column_name, found)) or INTERCEPT
+        return CROSS.join(map(self.schema.column_name, found)) or INTERCEPT
 
     @property
     def expected_square(self) -> float:

@@ -133,7 +133,7 @@ class ExtraPolicies:
         world, a net whose training fell due."""
         for event in changes_due(state, at):
             if event.policy in self.policies:
-                state.learners[event.policy].change(position, event)
+                state.learners[event.policy].change(position, event, event.columns)
         for name in self.policies:
             learner = state.learners.get(name)
             if learner is not None and learner.training_due and learner.settings.learning:

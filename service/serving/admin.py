@@ -60,8 +60,8 @@ class Admin:
     ) -> tuple[State, bool]:
         """Define an experiment, first or anew; the state, and whether it was the first time.
 
-        Other features start a new schema version and with it new heads; other settings of a head
-        start that head from the prior (`fold.HEADLESS` lists those that do not).
+        Other features start a new schema version. Policies keep what they learned of the columns
+        that stay, unless a setting of the head or an input of a net changed (`succession`).
         Raises Invalid, PreconditionFailed, or Conflict where another definition came between.
         """
         state = await self._journal.discover(name)
@@ -70,7 +70,7 @@ class Admin:
         self.check(definition)
         self._check_revision(state, if_match)
         expect_room(self._memory_bytes, state, definition, len(definition.arms))
-        same = not created and state.definition.features == definition.features
+        same = not created and state.definition.features.same_as(definition.features)
         version = state.schema_version + (not same)
         event = _defined(state, definition, version, self._journal.now(state))
         await asyncio.to_thread(_expect_foldable, name, event)

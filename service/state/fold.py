@@ -8,9 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
 import numpy as np
+from msgspec import structs
 
+from service.bandits.linalg import Index
 from service.bandits.policies.candidates import Candidates, Selections
 from service.bandits.posterior.base import Stored, part
+from service.definition.columns import base_meanings, places, taken, unknown, view_meanings
 from service.definition.experiment import Definition
 from service.definition.features import Array, Schema
 from service.errors import Damaged, FoldedBeforeSkipped, Invalid, LogGap
@@ -38,12 +41,10 @@ from service.state.events import (
 from service.state.learner import Learner, Staged
 from service.state.reward_statistics import ArmRewardSums, RewardSums
 from service.state.snapshot import Snapshot
+from service.state.succession import obstacle, succeed
 
-HEADLESS = {
-    "share", "epsilon", "learning", "alpha", "draws", "bank", "scale", "retrieve", "rule", "masks",
-    "training",
-}  # fmt: skip
-"""Policy settings that do not touch the head: changing another starts the head from the prior."""
+EARLIER = 16
+"""Earlier schemas of which rewards are still learned."""
 
 
 class State:
@@ -55,6 +56,7 @@ class State:
     selections   named subsets of a catalogue that is too large to use as a whole
     skips        positions of events that were passed over
     log_time     the largest `at` of an event, unix seconds
+    earlier      where each base column was in earlier schemas, by their version; -1: nowhere
     epoch        times that the log has lost its last events
     checksums    of the log before and after the last event, as the snapshot has them
     """
@@ -68,6 +70,7 @@ class State:
         self.deleted = True
         self.definition: Definition
         self.schema: Schema
+        self.earlier: dict[int, Index] = {}
         self.arms: dict[str, Features] = {}
         self.learners: dict[str, Learner] = {}
         self.reward_sums: dict[str, RewardSums] = {}
@@ -121,10 +124,11 @@ class State:
             pass
         elif isinstance(event, Tombstone):
             raise _erased(self.name, position)
-        elif isinstance(event, Learned) and event.schema_version == self.schema_version:
-            staged.version.fold(position, event.decision, learner.outcomes(event))
+        elif isinstance(event, Learned) and self.knows(event.schema_version):
+            outcomes = learner.outcomes(self.present(event))
+            staged.version.fold(position, event.decision, outcomes)
         elif is_change_of(event, learner):
-            staged.version.drop(event.columns, event.since, position)
+            staged.version.drop(self.present_columns(event), event.since, position)
         elif isinstance(event, Erased):
             staged.version.forget(event.decisions)
         staged.folded_to = position
@@ -159,7 +163,7 @@ class State:
             if isinstance(event, Erased):
                 learner.forget(position, event.decisions)
             elif is_change_of(event, learner):
-                learner.change(position, event)
+                learner.change(position, event, self.present_columns(event))
 
     def _skip(self, position: int, skipped: int) -> None:
         """Skip the event at this position (`replay.read_event`), or check that an earlier one was
@@ -194,13 +198,21 @@ class State:
         definition = Definition.model_validate(event.definition)
         same_features = event.schema_version == self.schema_version and not self.deleted
         schema = self.schema if same_features else Schema(definition.features)
+        if self.deleted:
+            self.earlier = {}
+        elif not same_features:
+            self._remember_columns(schema)
         learners = {}
         for name, settings in definition.policies.items():
             fresh = Learner(self.name, name, settings, definition, schema, event.revision, position)
-            kept = self.learners.get(name) if same_features else None
-            if kept and kept.view.names == fresh.view.names and _same_head(kept, fresh):
+            kept = self.learners.get(name)
+            if kept is None or obstacle(kept, fresh):
+                pass
+            elif same_features and view_meanings(kept.view) == view_meanings(fresh.view):
                 kept.configure(settings, position)
                 fresh = kept
+            else:
+                succeed(kept, fresh, position)
             learners[name] = fresh
         self.definition, self.schema, self.learners = definition, schema, learners
         self.revision, self.schema_version = event.revision, event.schema_version
@@ -213,6 +225,36 @@ class State:
         self.deleted = False
         self.arms = {arm: dict(features) for arm, features in definition.arms.items()}
         self._encode_catalogue()
+
+    def _remember_columns(self, schema: Schema) -> None:
+        """Where the columns of a new schema were in the present one, and in earlier ones."""
+        index = places(base_meanings(self.schema), base_meanings(schema))
+        known = {self.schema_version: np.arange(self.schema.width), **self.earlier}
+        self.earlier = {
+            version: taken(own, index, -1) for version, own in list(known.items())[:EARLIER]
+        }
+
+    def knows(self, schema_version: int) -> bool:
+        """Whether base vectors of this schema can be read."""
+        return schema_version == self.schema_version or schema_version in self.earlier
+
+    def present(self, event: Learned) -> Learned:
+        """The event with base vectors of the present schema."""
+        if event.schema_version == self.schema_version:
+            return event
+        index, blank = self.earlier[event.schema_version], unknown(self.schema)
+        settled = [
+            structs.replace(one, x=taken(np.array(one.x), index, blank).tolist())
+            for one in event.settled
+        ]
+        return structs.replace(event, schema_version=self.schema_version, settled=settled)
+
+    def present_columns(self, event: ChangeDetected) -> list[int]:
+        """Base columns of the present schema that the event names."""
+        if event.schema_version == self.schema_version:
+            return event.columns
+        index = self.earlier.get(event.schema_version, np.arange(0))
+        return np.flatnonzero(np.isin(index, event.columns)).tolist()
 
     def _reset(self, position: int, event: PolicyReset) -> None:
         self.revision, name = event.revision, event.policy
@@ -236,8 +278,9 @@ class State:
         return self._candidates
 
     def _settle(self, position: int, event: Learned) -> None:
-        if event.schema_version != self.schema_version:
+        if not self.knows(event.schema_version):
             return
+        event = self.present(event)
         tally, by_arm = self.reward_sums.get(event.policy), self.arm_reward_sums.get(event.policy)
         for outcome in outcomes(event):
             if tally is not None and by_arm is not None:
@@ -282,6 +325,7 @@ class State:
             arrays |= {f"{index}.{key}": array for key, array in own.items()}
         for index, by_arm in enumerate(self.arm_reward_sums.values()):
             arrays |= {f"arms.{index}.{key}": array for key, array in by_arm.arrays().items()}
+        arrays |= {f"earlier.{version}": index for version, index in self.earlier.items()}
         meta = {
             "name": self.name,
             "position": self.position,
@@ -324,6 +368,8 @@ class State:
         state.reward_sums = {name: RewardSums(**tally) for name, tally in meta["tallies"].items()}
         state.position, state.revision = meta["position"], meta["revision"]
         state.schema_version = meta["schema_version"]
+        earlier = part(arrays, "earlier.")
+        state.earlier = {int(version): index.copy() for version, index in earlier.items()}
         state.skips, state.log_time = list(meta["skips"]), meta["log_time"]
         state.epoch, state.checksums = meta["epoch"], meta["checksums"]
         return state
@@ -341,7 +387,7 @@ def is_change_of(event: AnyEvent, learner: Learner) -> TypeGuard[ChangeDetected]
     return (
         isinstance(event, ChangeDetected)
         and event.policy == learner.name
-        and event.born == learner.born
+        and event.born in learner.births
     )
 
 
@@ -365,7 +411,3 @@ def changes_due(state: State, at: float) -> list[ChangeDetected]:
                 )
             )
     return due
-
-
-def _same_head(kept: Learner, fresh: Learner) -> bool:
-    return kept.settings.model_dump(exclude=HEADLESS) == fresh.settings.model_dump(exclude=HEADLESS)

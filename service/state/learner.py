@@ -51,8 +51,9 @@ class Staged:
 class Learner:
     """One policy of one experiment: settings, versions and counts. The fold alone changes it.
 
-    born          revision of the experiment at which its head started from the prior
-    born_at       log position of that revision
+    births        revisions of the experiment: at the first its head started from the prior, at each
+                  later one its columns changed
+    born_at       log position of the first
     changes       number of detected changes of the world
     retrain       rewards at which a training falls due because of the last change
     """
@@ -67,7 +68,7 @@ class Learner:
         born: int,
         begins: int = 0,
     ) -> None:
-        self.name, self.born, self.born_at = name, born, begins
+        self.name, self.births, self.born_at = name, [born], begins
         self._take(settings)
         self.schema = schema
         self._experiment = experiment
@@ -88,7 +89,7 @@ class Learner:
         return Detector(view.context_columns.tolist(), arm_columns.tolist())
 
     def configure(self, settings: AnyPolicy, position: int) -> None:
-        """Change settings that leave the head as it is (`fold.HEADLESS`).
+        """Change settings that leave the head as it is (`succession.HEADLESS`).
 
         A head that learns again missed the rewards while it was frozen: it takes corrections only
         of those from this position on.
@@ -102,6 +103,11 @@ class Learner:
 
     def _take(self, settings: AnyPolicy) -> None:
         self.settings, self.policy = settings, policy_of(settings)
+
+    @property
+    def born(self) -> int:
+        """The revision since which its columns are as they are: versions and changes name it."""
+        return self.births[-1]
 
     @property
     def view(self) -> View:
@@ -234,11 +240,14 @@ class Learner:
                 residual = settled.reward - float(mean[0])
                 detector.observe(position, self.view.standardised(x), residual)
 
-    def change(self, position: int, event: ChangeDetected) -> None:
-        """Forget what a change of the world made stale, and have the net trained anew soon."""
+    def change(self, position: int, event: ChangeDetected, columns: list[int]) -> None:
+        """Forget what a change of the world made stale, and have the net trained anew soon.
+
+        columns: those that the event names, in the present schema
+        """
         self.changes = event.number
         for version in self._versions(position):
-            version.drop(event.columns, event.since, position)
+            version.drop(columns, event.since, position)
         if self.detector:
             self.detector.reset(position)
         if self.policy.training is not None:
@@ -315,6 +324,7 @@ class Learner:
             arrays |= {f"detector.{k}": array for k, array in self.detector.arrays().items()}
         return {
             **meta,
+            "births": self.births,
             "rewards": self.rewards,
             "born_at": self.born_at,
             "changes": self.changes,
@@ -324,7 +334,7 @@ class Learner:
 
     def load(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
         """The inverse of `dump`, bit for bit."""
-        self.born, self.born_at = int(meta["born"]), int(meta["born_at"])
+        self.births, self.born_at = list(meta["births"]), int(meta["born_at"])
         self.rewards, self.changes = int(meta["rewards"]), int(meta["changes"])
         self.retrain, self.history = meta["retrain"], list(meta["history"])
         self.active = self.restored(meta, arrays)

@@ -58,7 +58,7 @@ async def collect(
     training: TrainingSet | None = None
     gone = learner.active.without if without is None else frozenset(without)
     async for position, event in replay(store, state.name):
-        if isinstance(event, BIRTHS) and event.revision == learner.born:
+        if isinstance(event, BIRTHS) and event.revision == learner.births[0]:
             training = TrainingSet(Memory(state.schema.width, learner.settings.window), position)
         elif training is not None:
             _take(training, position, event, state, learner, gone)
@@ -81,14 +81,15 @@ def _take(
 ) -> None:
     """What an event says of a policy's settlements."""
     if isinstance(event, ChangeDetected) and is_change_of(event, learner):
-        training.memory.drop(event.columns, event.since)
+        training.memory.drop(state.present_columns(event), event.since)
         training.begins = max(training.begins, event.since)
     elif isinstance(event, Erased):
         training.memory.forget(event.decisions)
-    elif not isinstance(event, Learned | Tombstone) or event.schema_version != state.schema_version:
+    elif not isinstance(event, Learned | Tombstone) or not state.knows(event.schema_version):
         pass
     elif isinstance(event, Learned):
-        _remember(training, position, event, learner.outcomes(event), event.decision in without)
+        found = learner.outcomes(state.present(event))
+        _remember(training, position, event, found, event.decision in without)
     elif learner.learns_from(event.policy):
         unseen = event.inline if learner.settings.per_arm else 0
         training.rewards += event.rewards - unseen

@@ -149,18 +149,18 @@ def taught(wire: Wire) -> Json:
     return wire.select(policy="linucb")
 
 
-def test_other_features_start_new_heads_and_old_rewards_do_not_reach_them(wire: Wire) -> None:
+def test_other_features_keep_what_was_learned_of_columns_that_stay(wire: Wire) -> None:
     decision = taught(wire)
     features = wire.definition()["features"]
     features["context"]["age"]["scale"] = 20.0
     answer = wire.redefine(features=features)
     assert (answer["revision"], answer["schema_version"]) == (2, 2)
-    assert wire.policy("linucb")["head"]["effective_count"] == 0
+    assert wire.policy("linucb")["head"]["effective_count"] == 1
     assert wire.reward(decision, 1.0) == "accepted"
-    assert wire.policy("linucb")["head"]["effective_count"] == 0
+    assert wire.policy("linucb")["head"]["effective_count"] == 2
     assert wire.get(f"/decisions/{decision['id']}").json()["schema_version"] == 1
     wire.reward(wire.select(policy="linucb"), 1.0)
-    assert wire.policy("linucb")["head"]["effective_count"] == 1
+    assert wire.policy("linucb")["head"]["effective_count"] == 3
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.state.events import AnyEvent, ExperimentDefined, VersionActivated, VersionStaged
-from service.state.fold import HEADLESS, State
+from service.state.fold import State
+from service.state.succession import HEADLESS
 
 
 @dataclass

@@ -106,7 +106,7 @@ class Log:
     def define(self, definition: dict[str, Any]) -> None:
         """As `Admin.define`: other features are another schema version."""
         state, parsed = self.state, Definition.model_validate(definition)
-        same = not state.deleted and state.definition.features == parsed.features
+        same = not state.deleted and state.definition.features.same_as(parsed.features)
         self.write(
             ExperimentDefined(
                 at=0.0,
@@ -218,17 +218,21 @@ class Log:
         begins = 1 + next(
             index
             for index, (event, _) in enumerate(self.records)
-            if isinstance(event, ExperimentDefined | PolicyReset) and event.revision == learner.born
+            if isinstance(event, ExperimentDefined | PolicyReset)
+            and event.revision == learner.births[0]
         )
         version = learner.version(number, encoder)
         events = [shown.event for shown in self.settled]
-        present = [one for one in events if one.schema_version == self.state.schema_version]
+        present = [
+            self.state.present(one) for one in events if self.state.knows(one.schema_version)
+        ]
         rows = [settled.x for event in present for settled in event.settled]
         version.use(learner.view.measured(np.array(rows)))
         version.trained_to, version.rewards, version.begins = watermark, learner.rewards, begins
         for position, (event, _) in enumerate(self.records[begins:watermark], begins + 1):
-            if isinstance(event, Learned) and event.schema_version == self.state.schema_version:
-                version.fold(position, event.decision, learner.outcomes(event))
+            if isinstance(event, Learned) and self.state.knows(event.schema_version):
+                outcomes = learner.outcomes(self.state.present(event))
+                version.fold(position, event.decision, outcomes)
             elif is_change_of(event, learner):
                 version.drop(event.columns, event.since, position)
         self.hand_over(policy, pack_artifact(*learner.describe(version)))

@@ -118,10 +118,10 @@ def test_corrections_of_dropped_rows_weigh_nothing_and_of_kept_ones_all() -> Non
     assert head_of(log.state, "p") == before
     log.correct(cat, 1.0)
     ridge: Any = head(log)
-    assert ridge.b.tolist() == [0, 1, 0, 0, 0, 0]
+    assert ridge.b.tolist() == [0, 0, 1, 0, 0, 0]
     late = log.settle("p", {"toy1": 0.0}, {"pet": "dog"}, kind=Expired)
     log.correct(late, 1.0)
-    assert ridge.b.tolist() == [0, 1, 0, 0, 1, 0]
+    assert ridge.b.tolist() == [0, 0, 1, 1, 0, 0]
     assert ridge.n == 2
 
 

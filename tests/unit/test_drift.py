@@ -290,7 +290,7 @@ def test_new_features_and_a_new_head_begin_a_new_reference(state: State) -> None
         watch.decided(state, x)
     assert watch.context(state)
     state.schema = Schema(FEATURES)
-    state.learners["linucb"].born += 1
+    state.learners["linucb"].births.append(2)
     assert watch.context(state) == {}
     watch.decided(state, contexts(2, 1)[0])
     watch.learned(state, rewarded("linucb", 1.0))

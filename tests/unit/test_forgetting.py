@@ -134,12 +134,12 @@ def test_three_settlements_and_a_late_click_by_hand() -> None:
     for reward in (1.0, 0.0, 0.0):
         log.settle("p", {"toy1": reward})
     head: Any = log.state.learners["p"].active.head
-    assert np.diag(head.A).tolist() == [1, 2.5, 1, 1, 1, 1]
-    assert (head.b[1], head.rr, head.n) == (0.25, 0.25, 1.5)
+    assert np.diag(head.A).tolist() == [1, 1, 2.5, 1, 1, 1]
+    assert (head.b[2], head.rr, head.n) == (0.25, 0.25, 1.5)
     log.correct(log.settled[1], 1.0)
-    assert (head.A[1, 1], head.b[1], head.rr, head.n) == (2.5, 0.5, 0.5, 1.5)
+    assert (head.A[2, 2], head.b[2], head.rr, head.n) == (2.5, 0.5, 0.5, 1.5)
     log.settle("p", {"toy1": 0.0})
-    assert (head.A[1, 1], head.b[1], head.rr, head.n) == (1.625, 0.125, 0.125, 0.625)
+    assert (head.A[2, 2], head.b[2], head.rr, head.n) == (1.625, 0.125, 0.125, 0.625)
 
 
 @pytest.mark.parametrize("kind", FORGETFUL)
@@ -163,7 +163,7 @@ def test_what_decayed_to_a_billionth_of_a_thousandth_is_no_longer_corrected() ->
             log.settle("p", {"bed1": 0.0}, {"pet": "dog"})
         log.correct(first, 1.0)
         head: Any = log.state.learners["p"].active.head
-        assert head.b[1] == pytest.approx(weight, rel=1e-12)
+        assert head.b[2] == pytest.approx(weight, rel=1e-12)
         assert len(log.state.learners["p"].active.decays) <= 39
 
 

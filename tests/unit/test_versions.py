@@ -63,8 +63,8 @@ def test_a_version_activated_before_it_has_caught_up_is_a_gap() -> None:
         log.state.apply(len(log.records) + 1, event)
 
 
-def test_a_version_that_catches_up_passes_over_rewards_of_older_features() -> None:
-    """One logged before the features changed, settled after: the live head does not fold it."""
+def test_a_version_that_catches_up_learns_rewards_of_older_features() -> None:
+    """One decided before the features changed and settled after: the live head learns it, too."""
     log = opened(NEURAL)
     rewarded(log, "p", 1)
     definition = shop(p=NEURAL)
@@ -72,11 +72,14 @@ def test_a_version_that_catches_up_passes_over_rewards_of_older_features() -> No
     log.define(definition)
     rewarded(log, "p", 3)
     log.write(structs.replace(log.settled[0].event, decision="late"))
+    live = log.state.learners["p"].active.head
+    assert live is not None
+    assert live.health().effective_count == 4
     log.stage("p", lag=2)
     log.activate("p")
     head = log.state.learners["p"].active.head
     assert head is not None
-    assert head.health().effective_count == 3
+    assert head.health().effective_count == 4
 
 
 def test_a_staged_version_without_its_artifact_is_damaged() -> None:

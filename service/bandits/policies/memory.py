@@ -94,7 +94,8 @@ class Memory:
     def drop(self, columns: list[int], since: int) -> None:
         """Forget what was settled before position `since` where one of the columns of x is not 0;
         no columns: all of it."""
-        touched = (self.x[:, columns] != 0).any(axis=1) if columns else np.ones(len(self), bool)
+        known = np.nan_to_num(self.x[:, columns])
+        touched = (known != 0).any(axis=1) if columns else np.ones(len(self), bool)
         self.keep(~(touched & (np.array(self.positions) < since)))
 
     def forget(self, keys: Collection[str]) -> None:

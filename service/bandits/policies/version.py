@@ -34,6 +34,8 @@ class Version:
                  settlements; the head then learns these again
     warm_up      settlements after which the scaling stays
     scaled_on    settlements folded, up to warm_up
+    late         columns were added since: what warm_up settlements say of their scaling holds from
+                 then on, and the head does not learn these again
     columns      of the rows that the head sees
     trained_to   log position that the encoder was trained to, and the head rebuilt to
     rewards      the policy's rewards at that position: the next training's due count grows from it
@@ -72,6 +74,7 @@ class Version:
                 break
             self.warm_up //= 2
         self.scaled_on = self.warm_up if view.scaling is None else 0
+        self.late = False
         self._decay_every = settings.decay_every
         self._share = settings.gamma**settings.decay_every
         self._windowed = settings.window is not None
@@ -135,6 +138,11 @@ class Version:
             return
         memory = self.memory
         assert memory is not None
+        if self.late:
+            if self.scaled_on == self.warm_up:
+                self.late = False
+                self.use(self.view.completed(memory.x[-self.warm_up :]))
+            return
         view = self.view.measured(memory.x, self.warm_up // 2)
         moved = view is not self.view
         self.use(view, self.scaled_on)
@@ -246,6 +254,7 @@ class Version:
             "decays": self.decays,
             "doubt": self.doubt,
             "scaled_on": self.scaled_on,
+            "late": self.late,
             "without": len(self.without),
             "outputs": list(encoder.outputs),
             "gradient_scale": encoder.gradient_scale,
@@ -270,6 +279,7 @@ class Version:
         if view.scaling is not None:
             view = view.with_scaling(view.scaling.with_values(arrays["scaling"]))
         self.use(view, int(meta["scaled_on"]))
+        self.late = bool(meta["late"])
         if self.head is not None and (own := part(arrays, "head.")):
             self.head.restore(own)
         if self.memory is not None and (own := part(arrays, "memory.")):

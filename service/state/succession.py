@@ -1,0 +1,93 @@
+"""What a policy keeps when its experiment is defined anew: what it learned of columns that stay.
+
+A linear head follows its columns exactly. Without a column, A and b are what they were had it never
+been there; a new column was 0 so far, so A gains a row and a column of the prior. A net starts anew
+where its inputs change.
+"""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from service.bandits.linalg import Index
+from service.bandits.policies.version import WARM_UP
+from service.bandits.posterior.base import Stored
+from service.definition.columns import base_meanings, places, taken, unknown, view_meanings
+from service.definition.features import Array
+from service.definition.scaling import Scaling
+from service.state.learner import Learner
+
+HEADLESS = {
+    "share", "epsilon", "learning", "alpha", "draws", "bank", "scale", "retrieve", "rule", "masks",
+    "training",
+}  # fmt: skip
+"""Policy settings that do not touch the head: changing another starts the head from the prior."""
+
+Meanings = Sequence[Hashable]
+
+
+def obstacle(kept: Learner, fresh: Learner) -> str:
+    """Why a policy cannot go on from what it learned under the definition before; '' if it can."""
+    old, new = (each.settings.model_dump(exclude={*HEADLESS, "features"}) for each in (kept, fresh))
+    changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    if changed:
+        return f"it learned with another {', '.join(changed)}"
+    before, after = view_meanings(kept.view), view_meanings(fresh.view)
+    if fresh.policy.net is not None and before != after:
+        return "its net has other inputs"
+    if after and (places(before, after) < 0).all():
+        return "it saw none of its columns before"
+    return ""
+
+
+def succeed(kept: Learner, fresh: Learner, position: int) -> None:
+    """Give a policy what it learned under the definition before.
+
+    kept, fresh   before and after, with no `obstacle` between them
+    position      of the new definition
+    """
+    meta, arrays = kept.dump()
+    old, new = base_meanings(kept.schema), base_meanings(fresh.schema)
+    if "head.A" in arrays and fresh.policy.net is None:
+        columns = places(view_meanings(kept.view), view_meanings(fresh.view))
+        ridge = float(fresh.settings.model_dump()["ridge"])
+        arrays["head.A"] = _precision(arrays["head.A"], columns, ridge)
+        arrays["head.b"] = taken(arrays["head.b"], columns)
+    for name, array in arrays.items():
+        if name == "memory.x":
+            arrays[name] = taken(array, places(old, new), unknown(fresh.schema))
+        elif name.startswith("detector."):
+            strata = [_strata(each, own) for each, own in ((kept, old), (fresh, new))]
+            arrays[name] = taken(array, places(*strata))
+    scaling, wanted = kept.view.scaling, fresh.view.scaling
+    if wanted is None:
+        meta["scaled_on"] = WARM_UP
+    else:
+        arrays["scaling"] = values = _values(scaling, wanted, old, new)
+        whole = kept.active.scaled_on >= kept.active.warm_up
+        if whole and not np.isfinite(values).all():
+            meta |= {"scaled_on": 0, "late": True}
+    fresh.load({**meta, "births": [*kept.births, fresh.born]}, arrays)
+    if fresh.settings.learning and not kept.settings.learning:
+        fresh.active.begins = position
+
+
+def _precision(a: Stored, columns: Index, ridge: float) -> Stored:  # (..., m, m) -> (..., k, k)
+    found = taken(np.swapaxes(taken(a, columns), -1, -2), columns)
+    new = np.flatnonzero(columns < 0)
+    found[..., new, new] = ridge
+    return np.swapaxes(found, -1, -2)
+
+
+def _strata(learner: Learner, meanings: Meanings) -> Meanings:
+    """What the sums of a detector are of: all visits, then a column each."""
+    assert learner.detector is not None
+    return [None, *(meanings[column] for column in learner.detector.columns)]
+
+
+def _values(kept: Scaling | None, fresh: Scaling, old: Meanings, new: Meanings) -> Array:
+    """Values of a scaling: measured ones of columns that stay; new columns are not measured."""
+    measured = [] if kept is None else [old[column] for column in kept.columns]
+    index = places(measured, [new[column] for column in fresh.columns])
+    values = np.empty((2, 0)) if kept is None else kept.values
+    return taken(values, index, fresh.unmeasured)
