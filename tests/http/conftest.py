@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.clock import VirtualClock
+from tests.support.keys import Keys, standard
 from tests.support.service import Wire, serving
 
 
@@ -17,4 +18,17 @@ def clock() -> VirtualClock:
 @pytest.fixture
 def wire(clock: VirtualClock) -> Iterator[Wire]:
     with serving(clock=clock) as wire:
+        yield wire
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    """A key of each kind; no test changes them."""
+    return standard(tmp_path_factory.mktemp("keys") / "keys.json")
+
+
+@pytest.fixture
+def guarded(keys: Keys) -> Iterator[Wire]:
+    """The service with these keys."""
+    with serving(keys=keys.path) as wire:
         yield wire

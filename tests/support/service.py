@@ -173,6 +173,37 @@ class Wire:
         status: str = answer.json()["status"]
         return status
 
+    def refuse(self, status: int, decision: Json, reward: float | None = 1.0, **more: Any) -> Json:
+        """Send a reward that is refused, and return the problem."""
+        body = {"decision_id": decision["decision_id"], **more}
+        sent = self.post("/reward", body if reward is None else {**body, "reward": reward})
+        return expect_problem(sent, status)
+
+    def explain(self, decision: Json) -> Json:
+        """Return what /decisions tells of a decision."""
+        answer = self.get(f"/decisions/{decision['id']}")
+        assert answer.status_code == 200, answer.text
+        told: Json = answer.json()
+        return told
+
+    def learned(self, decision: Json) -> dict[str, float]:
+        """Return the learned reward of each arm of a decision."""
+        return {arm["arm"]: arm["reward"] for arm in self.explain(decision)["learned"]}
+
+    def teach(self, count: int = 1, policy: str = "linucb") -> list[Json]:
+        """Reward decisions of a policy with 1."""
+        decisions = [self.select(policy=policy) for _ in range(count)]
+        assert {self.reward(decision, 1.0) for decision in decisions} <= {"accepted"}
+        return decisions
+
+    def rewards(self, policy: str = "linucb") -> int:
+        """Count the settled rewards of a policy."""
+        count: int = self.policy(policy)["rewards"]
+        return count
+
+    def trim(self) -> int:
+        return self.run(self.services.retention.trim_all())
+
     def policy(self, name: str, experiment: str = "shop") -> Json:
         status: Json = self.get(f"/experiments/{experiment}/policies/{name}").json()
         return status

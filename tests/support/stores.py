@@ -1,14 +1,16 @@
-"""What tests of stores share: a store by the life of one event loop, entries, and a full view."""
+"""Helpers of tests of stores: the life of one event loop, entries, a full view, faulty stores."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 from hypothesis import strategies as st
 
+from service.errors import StoreUnavailable
 from service.log.stores import Store, open_store
-from service.log.stores.base import Append, DecisionRow, Entry
+from service.log.stores.base import Append, CommitResult, DecisionRow, Entry, Record
+from service.log.stores.memory import MemoryStore
 
 Scenario = Callable[[Store], Awaitable[None]]
 
@@ -93,3 +95,57 @@ async def view(store: Store, experiment: str) -> dict[str, object]:
         "due": [await store.due(experiment, float(now), 100) for now in range(4)],
         "counts": (await store.describe(experiment)).counts,
     }
+
+
+class SharedStore(MemoryStore):
+    """Several processes append to it, as to Redis."""
+
+    shared = True
+
+
+class Disk(MemoryStore):
+    """A store that fails.
+
+    full      commits fail
+    gone      reads fail as well
+    commits   that succeed before the disk is full
+    """
+
+    full = gone = False
+    commits = 1_000_000
+
+    def _expect(self, works: bool) -> None:
+        if not works:
+            raise StoreUnavailable("/secret/place: database or disk is full")
+
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
+        self.commits -= 1
+        self._expect(not self.full and not self.gone and self.commits >= 0)
+        return await super().commit(entries)
+
+    async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
+        self._expect(not self.gone)
+        return await super().read(experiment, after, limit)
+
+    async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
+        self._expect(not self.gone)
+        return await super().due(experiment, now, limit)
+
+
+class SlowDisk(MemoryStore):
+    """Commits wait until `free` is set; those that waited fail where `fails`."""
+
+    fails = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free, self.begun = asyncio.Event(), asyncio.Event()
+        self.free.set()
+
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
+        stuck = not self.free.is_set()
+        self.begun.set()
+        await self.free.wait()
+        if stuck and self.fails:
+            raise StoreUnavailable("no reply")
+        return await super().commit(entries)
