@@ -1,4 +1,4 @@
-"""Something fails that nobody foresaw: no request waits for ever, and the service says so."""
+"""Bugs of a store or of the fold: every request is answered, and the service says so."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.state.fold import State
-from tests.support.service import expect_problem, serving
+from tests.support.service import Wire, expect_problem, serving
 
 
 class Buggy(MemoryStore):
@@ -16,7 +16,7 @@ class Buggy(MemoryStore):
 
     async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         if self.bug:
-            raise ValueError("nobody thought of this")
+            raise ValueError("a bug")
         return await super().commit(entries)
 
 
@@ -26,8 +26,7 @@ def test_a_store_with_a_bug_costs_no_answer() -> None:
         decision = wire.select()
         store.bug = True
         assert wire.select()["logged"] is False
-        reward = {"decision_id": decision["decision_id"], "reward": 1.0}
-        expect_problem(wire.post("/reward", reward), 503)
+        wire.refuse(503, decision)
         assert wire.get("/readyz").status_code == 503
         store.bug = False
         wire.until(lambda: wire.get("/readyz").status_code == 200)
@@ -43,17 +42,15 @@ def test_an_event_that_a_bug_keeps_from_being_folded_is_folded_once_the_bug_is_m
         decision = wire.select(policy="linucb")
         with monkeypatch.context() as broken:
             broken.delattr(State, "_settle")
-            reward = {"decision_id": decision["decision_id"], "reward": 1.0}
-            expect_problem(wire.post("/reward", reward), 503)
+            wire.refuse(503, decision)
         assert wire.get("/readyz").status_code == 200
         expect_problem(wire.get("/policies"), 503)
     with serving(store=store) as wire:
         assert wire.reward(decision, 1.0) == "duplicate"
-        assert wire.policy("linucb")["rewards"] == 1
+        assert wire.rewards() == 1
 
 
-def test_names_of_no_experiment_are_not_kept() -> None:
-    with serving() as wire:
-        for name in range(20):
-            expect_problem(wire.get(f"/experiments/none-{name}"), 404)
-        assert list(wire.services.journal.live) == ["shop"]
+def test_names_of_no_experiment_are_not_kept(wire: Wire) -> None:
+    for name in range(20):
+        expect_problem(wire.get(f"/experiments/none-{name}"), 404)
+    assert list(wire.services.journal.live) == ["shop"]
