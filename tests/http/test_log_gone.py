@@ -1,40 +1,15 @@
-"""The log cannot be written: decisions go on, rewards wait, and it is said."""
+"""The log cannot be written: decisions go on, rewards wait, and the service says so."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
-from service.errors import StoreUnavailable
-from service.log.stores.base import CommitResult, Entry, Record
-from service.log.stores.memory import MemoryStore
 from tests.http.test_decisions import EMBEDDED, PHOTO
 from tests.support.clock import VirtualClock
-from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.service import Wire, expect_problem, serving
+from tests.support.stores import Disk
 
 CAT = {"persona": "cat"}
-
-
-class Disk(MemoryStore):
-    """full: nothing is written. gone: nothing is read either. commits: until it is full."""
-
-    full = gone = False
-    commits = 1_000_000
-
-    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
-        self.commits -= 1
-        if self.full or self.gone or self.commits < 0:
-            raise StoreUnavailable("/secret/place: database or disk is full")
-        return await super().commit(entries)
-
-    async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
-        if self.gone:
-            raise StoreUnavailable("/secret/place: disk I/O error")
-        return await super().read(experiment, after, limit)
-
-    async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
-        if self.gone:
-            raise StoreUnavailable("/secret/place: disk I/O error")
-        return await super().due(experiment, now, limit)
 
 
 @pytest.fixture
@@ -54,73 +29,61 @@ def returns(wire: Wire, disk: Disk) -> None:
     wire.until(lambda: not wire.services.journal.degraded)
 
 
-def reward(wire: Wire, decision: Json) -> Json:
-    body = {"decision_id": decision["decision_id"], "reward": 1.0}
-    return expect_problem(wire.post("/reward", body), 503)
-
-
-def test_decisions_are_answered_from_memory_and_say_so(wire: Wire, disk: Disk) -> None:
-    disk.full = True
-    for _ in range(2):
-        assert wire.select()["logged"] is False
-    metrics = wire.metrics()
-    assert metrics["forage_unlogged_decisions_total"] == 2
-    assert metrics["forage_lost_decisions_total"] == 0
-    assert metrics["forage_degraded"] == 1
-
-
-def test_what_waited_is_written_when_the_log_returns(wire: Wire, disk: Disk) -> None:
+def test_decisions_are_answered_from_memory_and_written_later(wire: Wire, disk: Disk) -> None:
     disk.full = True
     waiting = [wire.select(policy="linucb") for _ in range(3)]
+    assert [decision["logged"] for decision in waiting] == [False] * 3
     expect_problem(wire.get(f"/decisions/{waiting[0]['id']}"), 404)
+    metrics = wire.metrics()
+    assert metrics["forage_unlogged_decisions_total"] == 3
+    assert metrics["forage_lost_decisions_total"] == 0
+    assert metrics["forage_degraded"] == 1
+    lost = [wire.select() for _ in range(2)]  # the buffer has no room
+    assert wire.metrics()["forage_lost_decisions_total"] == 2
     returns(wire, disk)
     for decision in waiting:
-        assert wire.get(f"/decisions/{decision['id']}").status_code == 200
+        assert wire.explain(decision)["policy"] == "linucb"
         assert wire.reward(decision, 1.0) == "accepted"
+    for decision in lost:
+        expect_problem(wire.get(f"/decisions/{decision['id']}"), 404)
     assert wire.policy("linucb")["decisions"] == 3
     assert wire.select()["logged"] is True
     assert wire.metrics()["forage_degraded"] == 0
 
 
-def test_what_waited_is_written_when_the_service_ends(disk: Disk) -> None:
+def test_waiting_decisions_are_written_or_counted_when_the_service_ends(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
     with serving(disk) as wire:
         disk.full = True
         decision = wire.select()
         disk.full = False
     with serving(disk) as wire:
-        assert wire.get(f"/decisions/{decision['id']}").status_code == 200
-
-
-def test_what_the_buffer_has_no_room_for_is_lost_and_counted(wire: Wire, disk: Disk) -> None:
-    disk.full = True
-    decisions = [wire.select() for _ in range(5)]
-    assert wire.metrics()["forage_lost_decisions_total"] == 2
-    returns(wire, disk)
-    found = [wire.get(f"/decisions/{decision['id']}").status_code for decision in decisions]
-    assert found == [200, 200, 200, 404, 404]
+        assert wire.explain(decision)["id"] == decision["id"]
+        disk.full = True
+        assert [wire.select()["logged"] for _ in range(3)] == [False] * 3
+    assert "3 answered decisions are lost" in caplog.text
 
 
 def test_a_reward_is_not_acknowledged_and_can_be_sent_again(wire: Wire, disk: Disk) -> None:
     decision = wire.select(policy="linucb")
     disk.full = True
     for _ in range(2):
-        problem = reward(wire, decision)
+        problem = wire.refuse(503, decision)
         assert problem["type"].endswith("/log-unavailable")
         assert "secret" not in str(problem)
-    assert wire.policy("linucb")["rewards"] == 0
+    assert wire.rewards() == 0
     wire.select()
     returns(wire, disk)
-    assert wire.reward(decision, 1.0) == "accepted"
-    assert wire.reward(decision, 1.0) == "duplicate"
-    assert wire.policy("linucb")["rewards"] == 1
+    assert [wire.reward(decision, 1.0) for _ in range(2)] == ["accepted", "duplicate"]
+    assert wire.rewards() == 1
 
 
 def test_the_service_is_alive_and_not_ready(wire: Wire, disk: Disk) -> None:
     healthy = wire.get("/healthz").json()
     assert (healthy["status"], healthy["store"]) == ("ok", "memory")
     assert "process" in healthy["durability"]
-    ready = wire.get("/readyz")
-    assert (ready.status_code, ready.json()) == (200, {"ready": True, "positions": {"shop": 1}})
+    assert wire.get("/readyz").json() == {"ready": True, "positions": {"shop": 1}}
     disk.full = True
     wire.select()
     degraded = wire.get("/healthz")  # alive: a restart would mend nothing
@@ -151,25 +114,23 @@ def test_nothing_that_is_served_changes(wire: Wire, disk: Disk) -> None:
 
 def test_many_arms_are_one_commit_so_that_all_or_none_are_taken(wire: Wire, disk: Disk) -> None:
     disk.commits = 1
-    arms = {f"arm-{number}": {"category": "toy"} for number in range(50)}
+    arms, more = ({f"{n}-{number}": {"category": "toy"} for number in range(50)} for n in "ab")
     assert wire.post("/arms", {"arms": arms}).status_code == 200
     assert list(wire.definition()["arms"])[3:] == list(arms)
-    more = {f"more-{number}": {"category": "toy"} for number in range(50)}
     expect_problem(wire.post("/arms", {"arms": more}), 503)
     assert len(wire.definition()["arms"]) == 53
 
 
 def test_a_batch_is_answered_item_by_item(wire: Wire, disk: Disk) -> None:
-    decision = wire.select()
+    item = {"decision_id": wire.select()["decision_id"], "reward": 1.0}
     disk.full = True
     selected = wire.post("/select/batch", {"requests": [{"context": CAT}] * 2}).json()
     assert [each["answer"]["logged"] for each in selected["results"]] == [False, False]
-    item = {"decision_id": decision["decision_id"], "reward": 1.0}
     rewarded = wire.post("/reward/batch", {"requests": [item] * 2}).json()
     assert [each["status"] for each in rewarded["results"]] == [503, 503]
 
 
-def test_what_can_only_be_told_by_the_log_is_unavailable(wire: Wire, disk: Disk) -> None:
+def test_answers_that_only_the_log_has_are_unavailable(wire: Wire, disk: Disk) -> None:
     disk.gone = True
     expect_problem(wire.get("/experiments/unheard"), 503)
     expect_problem(wire.get("/experiments/unheard/arms"), 503)
@@ -186,9 +147,9 @@ def test_default_rewards_wait_for_the_log(
         disk.gone = True
         clock.skip(60)
         wire.until(lambda: "default rewards wait for the log" in caplog.text)
-        assert wire.policy("linucb")["rewards"] == 0
+        assert wire.rewards() == 0
         disk.gone = False
-        wire.until(lambda: wire.policy("linucb")["rewards"] == 1)
+        wire.until(lambda: wire.rewards() == 1)
         assert wire.reward(decision, 1.0) == "corrected"
 
 

@@ -1,116 +1,91 @@
-"""The log is slow: a decision does not wait for it for long, and its row comes all the same."""
+"""The log is slow: a decision waits for it briefly, and its row is written later."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
-from service.errors import StoreUnavailable
-from service.log.stores.base import CommitResult, Entry
-from service.log.stores.memory import MemoryStore
-from tests.support.service import Wire, serving
+from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.stores import SlowDisk
 
-WAIT_S = 0.1
-
-
-class Slow(MemoryStore):
-    """While not `free`, commits begin and do not end. Freed, they end, or fail where `fails`."""
-
-    fails = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.free, self.begun = asyncio.Event(), asyncio.Event()
-        self.free.set()
-
-    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
-        stuck = not self.free.is_set()
-        self.begun.set()
-        await self.free.wait()
-        if stuck and self.fails:
-            raise StoreUnavailable("no reply")
-        return await super().commit(entries)
+BODY = {"context": {"persona": "cat"}, "policy": "linucb"}
 
 
 @pytest.fixture
-def disk() -> Slow:
-    return Slow()
+def disk() -> SlowDisk:
+    return SlowDisk()
 
 
 @pytest.fixture
-def wire(disk: Slow) -> Iterator[Wire]:
-    with serving(disk, select_log_seconds=WAIT_S, buffer_decisions=5) as wire:
+def wire(disk: SlowDisk) -> Iterator[Wire]:
+    with serving(disk, select_log_seconds=0.1, buffer_decisions=5) as wire:
         yield wire
         disk.fails = False
         disk.free.set()
 
 
-def test_a_decision_is_answered_and_its_row_comes_later(wire: Wire, disk: Slow) -> None:
+def until_logged(wire: Wire, *decisions: Json) -> None:
+    paths = [f"/decisions/{decision['id']}" for decision in decisions]
+    wire.until(lambda: all(wire.get(path).status_code == 200 for path in paths))
+
+
+def test_only_the_first_decision_waits_and_the_rows_come_later(
+    wire: Wire, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk.free.clear()
     decision = wire.select(policy="linucb")
     assert decision["logged"] is False
     assert wire.metrics()["forage_degraded"] == 0
+    buffer = wire.services.journal._writer._buffer
+    monkeypatch.setattr(buffer, "set_deadline", lambda pending: pytest.fail("waits"))
+    more = [wire.select(policy="linucb") for _ in range(7)]
+    assert not any(each["logged"] for each in more)
+    assert wire.metrics()["forage_lost_decisions_total"] == 3  # beyond the buffer
+    monkeypatch.undo()
     disk.free.set()
-    wire.until(lambda: wire.get(f"/decisions/{decision['id']}").status_code == 200)
-    assert wire.policy("linucb")["decisions"] == 1
+    until_logged(wire, decision, *more[:4])
+    for lost in more[4:]:
+        expect_problem(wire.get(f"/decisions/{lost['id']}"), 404)
+    assert wire.policy("linucb")["decisions"] == 5
     assert wire.select()["logged"] is True
     assert wire.services.journal.buffered == 0
 
 
-def test_only_the_first_waits(wire: Wire, disk: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk.free.clear()
-    assert wire.select()["logged"] is False
-    buffer = wire.services.journal._writer._buffer
-    monkeypatch.setattr(buffer, "set_deadline", lambda pending: pytest.fail("waits"))
-    assert not any(wire.select()["logged"] for _ in range(20))
-
-
-def test_what_waited_is_written_once_where_the_commit_fails(wire: Wire, disk: Slow) -> None:
+def test_waiting_rows_are_written_once_where_the_commit_fails(wire: Wire, disk: SlowDisk) -> None:
     disk.fails = True
     disk.free.clear()
     decisions = [wire.select(policy="linucb") for _ in range(3)]
     disk.free.set()
-    for decision in decisions:
-        path = f"/decisions/{decision['id']}"
-        wire.until(lambda: wire.get(path).status_code == 200)  # noqa: B023
+    until_logged(wire, *decisions)
     wire.until(lambda: not wire.services.journal.degraded)
-    for decision in decisions:
-        assert wire.reward(decision, 1.0) == "accepted"
+    assert {wire.reward(decision, 1.0) for decision in decisions} == {"accepted"}
     assert wire.policy("linucb")["decisions"] == 3
     assert wire.metrics()["forage_lost_decisions_total"] == 0
 
 
-def test_what_is_asked_beyond_the_buffer_is_lost_and_counted(wire: Wire, disk: Slow) -> None:
-    disk.free.clear()
-    decisions = [wire.select() for _ in range(8)]
-    assert wire.metrics()["forage_lost_decisions_total"] == 3
-    disk.free.set()
-    wire.until(lambda: wire.get(f"/decisions/{decisions[4]['id']}").status_code == 200)
-    found = [wire.get(f"/decisions/{decision['id']}").status_code for decision in decisions]
-    assert found == [200] * 5 + [404] * 3
+def test_a_key_holds_meanwhile(wire: Wire, disk: SlowDisk) -> None:
+    def asked() -> Json:
+        decision: Json = wire.post("/select", BODY, headers={"Idempotency-Key": "k"}).json()
+        return decision
 
-
-def test_a_key_holds_meanwhile(wire: Wire, disk: Slow) -> None:
     disk.free.clear()
-    body, headers = {"context": {"persona": "cat"}}, {"Idempotency-Key": "k"}
-    first, again = (wire.post("/select", body, headers=headers).json() for _ in range(2))
+    first, again = asked(), asked()
     assert (first["id"], first["arm"]) == (again["id"], again["arm"])
     disk.free.set()
-    wire.until(lambda: wire.get(f"/decisions/{first['id']}").status_code == 200)
-    later = wire.post("/select", body, headers=headers).json()
+    until_logged(wire, first)
+    later = asked()
     assert (later["id"], later["arm"], later["logged"]) == (first["id"], first["arm"], True)
 
 
-def test_the_row_of_a_request_that_went_away_is_not_lost(
-    wire: Wire, disk: Slow, caplog: pytest.LogCaptureFixture
+def test_the_row_of_a_cancelled_request_is_not_lost(
+    wire: Wire, disk: SlowDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk.fails = True
     disk.free.clear()
     disk.begun.clear()
 
     async def ask_and_go() -> None:
-        body = {"context": {"persona": "cat"}, "policy": "linucb"}
-        asking = asyncio.create_task(wire.client.post("/select", json=body))
+        asking = asyncio.create_task(wire.client.post("/select", json=BODY))
         await disk.begun.wait()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
@@ -121,13 +96,12 @@ def test_the_row_of_a_request_that_went_away_is_not_lost(
     assert not [record for record in caplog.records if "never retrieved" in record.message]
 
 
-def test_a_reward_waits_for_the_log(wire: Wire, disk: Slow) -> None:
-    decision = wire.select(policy="linucb")
+def test_a_reward_waits_for_the_log(wire: Wire, disk: SlowDisk) -> None:
+    body = {"decision_id": wire.select(policy="linucb")["decision_id"], "reward": 1.0}
     disk.free.clear()
     disk.begun.clear()
 
     async def reward_and_free() -> str:
-        body = {"decision_id": decision["decision_id"], "reward": 1.0}
         waiting = asyncio.create_task(wire.client.post("/reward", json=body))
         await disk.begun.wait()
         assert not waiting.done()

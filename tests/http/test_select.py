@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from service.definition.select_request import SelectRequest
+from service.errors import Overdue
 from service.security.token import LIMIT
 from tests.support.service import Wire, expect_problem, paths, serving
 
@@ -30,35 +32,18 @@ def test_an_answer_says_what_was_chosen_how_likely_and_until_when(wire: Wire) ->
     assert datetime.fromisoformat(answer["accept_until"]) - reward_by == timedelta(seconds=3600)
 
 
-def test_a_cold_head_ties_and_ties_share_equally(wire: Wire) -> None:
-    assert wire.select(policy="linucb")["propensity"] == pytest.approx(1 / 3)
-
-
-def test_ids_and_tokens_are_new_each_time(wire: Wire) -> None:
-    answers = [wire.select() for _ in range(20)]
-    assert len({answer["id"] for answer in answers}) == 20
-    assert len({answer["decision_id"] for answer in answers}) == 20
-
-
-def test_the_model_version_moves_with_the_log(wire: Wire) -> None:
-    first = wire.select(policy="linucb")
-    wire.reward(first, 1.0)
-    assert wire.select(policy="linucb")["model_version"] == "linucb/0@2"
-
-
 def test_a_reward_is_in_the_next_answer(wire: Wire) -> None:
-    """alpha 0 is greedy: the one arm that was rewarded ties with nothing but its equals."""
+    """alpha 0 is greedy: a cold head ties, and a rewarded arm ties with nothing but its equals."""
     wire.redefine(policies={"greedy": {"kind": "linucb", "alpha": 0.0}})
+    first = wire.select()
+    assert (first["propensity"], first["model_version"]) == (pytest.approx(1 / 3), "greedy/0@2")
     wire.reward(wire.select(arms=["kibble"]), 1.0)
-    assert wire.select()["arm"] == "kibble"
-    assert wire.select()["propensity"] == 1.0
+    second = wire.select()
+    assert (second["arm"], second["propensity"]) == ("kibble", 1.0)
+    assert second["model_version"] == "greedy/0@3"
 
 
 # -- which policy ------------------------------------------------------------------------------
-
-
-def test_a_named_policy_answers_even_without_a_share_of_the_traffic(wire: Wire) -> None:
-    assert wire.select(policy="named_only")["policy"] == "named_only"
 
 
 def test_traffic_without_a_unit_is_shared_as_configured(wire: Wire) -> None:
@@ -94,13 +79,15 @@ def test_a_unit_is_nowhere_in_the_log(wire: Wire) -> None:
 
 
 def test_only_arms_that_are_named_are_shown(wire: Wire) -> None:
-    shown = {wire.select(arms=["mouse", "ball"], policy="named_only")["arm"] for _ in range(40)}
-    assert shown == {"mouse", "ball"}  # either is missing once in 2^39 runs
-
-
-def test_one_arm_is_certain(wire: Wire) -> None:
+    asked = [wire.select(arms=["mouse", "ball"], policy="named_only") for _ in range(40)]
+    assert {answer["arm"] for answer in asked} == {"mouse", "ball"}  # fails once in 2^39 runs
+    assert {answer["policy"] for answer in asked} == {"named_only"}  # which has no share
+    assert len({answer["id"] for answer in asked}) == 40
+    assert len({answer["decision_id"] for answer in asked}) == 40
     answer = wire.select(arms=["mouse"])
     assert (answer["arm"], answer["propensity"]) == ("mouse", 1.0)
+    mixed = wire.select(arms=["mouse", {"id": "treat", "features": {"category": "food"}}], top_k=2)
+    assert {slot["arm"] for slot in mixed["ranking"]} == {"mouse", "treat"}
 
 
 @pytest.mark.parametrize("policy", ["linucb", "lints", "named_only"])
@@ -111,21 +98,11 @@ def test_an_arm_outside_the_catalogue_can_be_shown_and_rewarded(wire: Wire, poli
     assert "treat" not in [arm["id"] for arm in wire.get("/arms").json()["arms"]]
 
 
-def test_arms_of_both_sorts_mix(wire: Wire) -> None:
-    answer = wire.select(arms=["mouse", TREAT], top_k=2)
-    assert {slot["arm"] for slot in answer["ranking"]} == {"mouse", "treat"}
-
-
 def test_an_arm_outside_the_catalogue_gets_no_head_of_its_own(wire: Wire) -> None:
     disjoint = {"kind": "linucb", "disjoint": True, "features": ["persona"]}
     wire.redefine(policies={"disjoint": disjoint})
     wire.reward(wire.select(arms=[TREAT]), 1.0)
     assert wire.policy("disjoint")["head"]["effective_count"] == 0
-
-
-def test_features_without_a_default_are_all_an_inline_arm_needs(wire: Wire) -> None:
-    arm = {"id": "treat", "features": {"category": "food"}}
-    assert wire.select(arms=[arm])["arm"] == "treat"
 
 
 def test_an_experiment_without_arms_is_asked_with_arms_of_its_own(wire: Wire) -> None:
@@ -144,11 +121,8 @@ def test_a_slate_ranks_different_arms_and_says_its_chance(wire: Wire, policy: st
     assert len({slot["arm"] for slot in answer["ranking"]}) == 3
     assert answer["ranking"][0] == {"arm": answer["arm"], "propensity": answer["propensity"]}
     assert 0 < answer["slate_propensity"] <= 1
-
-
-def test_a_uniform_pair_of_three_has_a_chance_of_one_in_six(wire: Wire) -> None:
-    answer = wire.select(top_k=2, policy="named_only")
-    assert answer["slate_propensity"] == pytest.approx(1 / 6)
+    pair = wire.select(top_k=2, policy="named_only")  # uniform over three arms
+    assert pair["slate_propensity"] == pytest.approx(1 / 6)
 
 
 def test_top_k_is_bounded_by_the_arms_and_by_a_setting(wire: Wire) -> None:
@@ -170,3 +144,31 @@ def test_epsilon_greedy_gives_the_best_arm_all_but_what_it_explores_with(wire: W
     p = {each["arm"]: each["probability"] for each in told}
     assert p == pytest.approx({"kibble": 0.8, "mouse": 0.1, "ball": 0.1}, abs=1e-12)
     assert decision["propensity"] == p[decision["arm"]]
+
+
+# -- deadlines ---------------------------------------------------------------------------------
+
+
+def header(timeout_ms: str) -> dict[str, str]:
+    return {"X-Envoy-Expected-Rq-Timeout-Ms": timeout_ms}
+
+
+def test_a_request_whose_caller_has_stopped_waiting_is_not_begun(wire: Wire) -> None:
+    question = {"context": CAT, "policy": "linucb"}
+    reward = {"decision_id": wire.select(policy="linucb")["decision_id"], "reward": 1.0}
+    for path, body in (("/select", question), ("/reward", reward)):
+        for asked, sent in ((path, body), (f"{path}/batch", {"requests": [body]})):
+            problem = expect_problem(wire.post(asked, sent, headers=header("0")), 504)
+            assert problem["type"].endswith("/overdue")
+    for key in (None, "k"):
+        late = SelectRequest(CAT, policy="linucb", key=key, deadline=0.0)
+        with pytest.raises(Overdue):
+            wire.run(wire.services.batcher.select(late))
+    assert (wire.policy("linucb")["decisions"], wire.rewards()) == (1, 0)
+    assert wire.post("/reward", reward, headers=header("60000")).status_code == 200
+
+
+@pytest.mark.parametrize("timeout_ms", ["60000", "soon", "", "-1", "9" * 30])
+def test_a_request_in_time_or_without_a_deadline_is_answered(wire: Wire, timeout_ms: str) -> None:
+    answer = wire.post("/select", {"context": CAT}, headers=header(timeout_ms))
+    assert answer.status_code == 200

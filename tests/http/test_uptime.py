@@ -1,7 +1,6 @@
 """Nothing depends on how long the host has been up, on whose clock the service counts seconds."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -11,19 +10,16 @@ import pytest
 
 from service.log.presence import Presence
 from service.log.reading import Progress
-from service.log.stores.base import CommitResult, Entry
-from service.log.stores.memory import MemoryStore
 from service.observability.drift import Drift
 from tests.support.clock import VirtualClock
 from tests.support.keys import Keys
 from tests.support.service import Wire, serving
+from tests.support.stores import SharedStore, SlowDisk
 
 T = TypeVar("T")
 
-
 UPTIMES_S = (0.0, 3.0, 1e9)
 """Of hosts that were started just now, a moment ago or decades ago."""
-
 LONG_S = 60.0
 """No test here takes as long."""
 
@@ -31,23 +27,6 @@ LONG_S = 60.0
 @pytest.fixture(params=UPTIMES_S, ids="up-{:.0f}-s".format)
 def clock(request: pytest.FixtureRequest) -> VirtualClock:
     return VirtualClock(request.param)
-
-
-class Shared(MemoryStore):
-    shared = True
-
-
-class Stuck(MemoryStore):
-    """A commit ends once it is let."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.free = asyncio.Event()
-        self.free.set()
-
-    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
-        await self.free.wait()
-        return await super().commit(entries)
 
 
 def of(wire: Wire, read: Callable[[], T]) -> T:
@@ -60,33 +39,22 @@ def of(wire: Wire, read: Callable[[], T]) -> T:
 
 
 def test_a_replica_is_ready_and_leads_from_its_first_beat_on(clock: VirtualClock) -> None:
-    with serving(Shared(), clock=clock) as wire:
-        journal = wire.services.journal
+    with serving(SharedStore(), clock=clock) as wire:
+        journal, unheard = wire.services.journal, Presence(wire.services.store)
         assert wire.get("/readyz").status_code == 200
         assert of(wire, lambda: journal.presence.leads)
+        assert not of(wire, lambda: unheard.leads)
         lag_seconds = of(wire, lambda: journal.lag_seconds)
         assert lag_seconds is not None
         assert 0 <= lag_seconds < LONG_S
-        decision = wire.select()
-        assert decision["logged"]
-        assert wire.reward(decision, 1.0) == "accepted"
-
-
-def test_a_process_that_has_not_said_that_it_lives_does_not_lead(clock: VirtualClock) -> None:
-    with serving(Shared(), clock=clock) as wire:
-        unheard = Presence(wire.services.store)
-        assert not of(wire, lambda: unheard.leads)
-
-
-def test_latencies_are_those_of_the_requests(wire: Wire) -> None:
-    wire.reward(wire.select(), 1.0)
-    seconds = {name: value for name, value in wire.metrics().items() if "_seconds_sum" in name}
-    assert len(seconds) > 3
-    assert all(0 <= value < LONG_S for value in seconds.values()), seconds
+        wire.teach()
+        seconds = {name: value for name, value in wire.metrics().items() if "_seconds_sum" in name}
+        assert len(seconds) > 3
+        assert all(0 <= value < LONG_S for value in seconds.values()), seconds
 
 
 def test_a_decision_waits_for_a_log_that_is_stuck_only_so_long(clock: VirtualClock) -> None:
-    store = Stuck()
+    store = SlowDisk()
     with serving(store, select_log_seconds=0.05, clock=clock) as wire:
         assert wire.select()["logged"]
         store.free.clear()
@@ -94,25 +62,18 @@ def test_a_decision_waits_for_a_log_that_is_stuck_only_so_long(clock: VirtualClo
         store.free.set()
 
 
-def test_keys_that_change_are_read_again(
+def test_changed_keys_are_read_again_and_rates_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: VirtualClock
 ) -> None:
     monkeypatch.setattr("service.security.access.LOOK_SECONDS", 0.05)
     keys = Keys(tmp_path / "keys.json")
-    keys.add("ops", "admin")
-    with serving(keys=keys.path, clock=clock) as wire:
-        assert wire.get("/experiments", headers=keys.headers("ops")).status_code == 200
-        keys.add("new", "admin")
-        seen = keys.headers("new")
-        wire.until(lambda: wire.get("/experiments", headers=seen).status_code == 200)
-
-
-def test_a_rate_lets_as_many_pass(tmp_path: Path, clock: VirtualClock) -> None:
-    keys = Keys(tmp_path / "keys.json")
     keys.add("slow", "admin", rate="2/hour")
     with serving(keys=keys.path, clock=clock) as wire:
         asked = [wire.get("/experiments", headers=keys.headers("slow")) for _ in range(3)]
-    assert [answer.status_code for answer in asked] == [200, 200, 429]
+        assert [answer.status_code for answer in asked] == [200, 200, 429]
+        keys.add("new", "admin")
+        seen = keys.headers("new")
+        wire.until(lambda: wire.get("/experiments", headers=seen).status_code == 200)
 
 
 def test_of_the_first_contexts_each_is_a_sample(wire: Wire) -> None:
@@ -123,7 +84,7 @@ def test_of_the_first_contexts_each_is_a_sample(wire: Wire) -> None:
     assert drift._contexts["shop"].count == 10
 
 
-def test_how_far_work_is_gets_said_at_once_and_then_now_and_then(clock: VirtualClock) -> None:
+def test_progress_is_told_at_once_and_then_now_and_then(clock: VirtualClock) -> None:
     said: list[str] = []
     progress = Progress(said.append, clock)
     for line in ("first", "second"):
