@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from service.log.stores.memory import MemoryStore
-from tests.http.test_log_gone import Disk
 from tests.support.clock import VirtualClock
 from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.stores import Disk
 
 WAIT_S, ACCEPT_S = 60.0, 600.0
 RULES = {"range": [0, 1], "wait_seconds": WAIT_S, "accept_seconds": ACCEPT_S}
@@ -32,50 +32,38 @@ def activate(wire: Wire, decision: Json) -> str:
     return status
 
 
-def rewards(wire: Wire) -> int:
-    count: int = wire.policy("linucb")["rewards"]
-    return count
-
-
 def test_a_deferred_decision_never_expires_until_it_is_activated(brief: Wire) -> None:
     shown, hidden = brief.select(policy="linucb"), deferred(brief)
     brief.pass_by(2 * WAIT_S)
-    assert rewards(brief) == 1
+    assert brief.rewards() == 1
+    assert [brief.explain(one)["activated"] for one in (hidden, shown)] == [False, None]
     assert activate(brief, hidden) == "activated"
     brief.pass_by(0)
-    assert rewards(brief) == 2
-    learned = brief.get(f"/decisions/{hidden['id']}").json()["learned"]
-    assert [one["default"] for one in learned] == [True]
+    assert brief.rewards() == 2
+    told = brief.explain(hidden)
+    assert told["activated"] is True
+    assert [one["default"] for one in told["learned"]] == [True]
     assert brief.reward(shown, 1.0) == brief.reward(hidden, 1.0) == "corrected"
 
 
 def test_a_reward_is_refused_before_the_activation_and_taken_after_it(wire: Wire) -> None:
-    decision = deferred(wire)
-    body = {"decision_id": decision["decision_id"], "reward": 1.0}
-    problem = expect_problem(wire.post("/reward", body), 409)
-    assert "activate" in problem["detail"]
-    assert rewards(wire) == 0
-    assert activate(wire, decision) == "activated"
+    decision, slate = deferred(wire), deferred(wire, top_k=2)
+    assert "activate" in wire.refuse(409, decision)["detail"]
+    assert wire.rewards() == 0
+    assert activate(wire, decision) == activate(wire, slate) == "activated"
     assert wire.reward(decision, 1.0) == "accepted"
-    assert rewards(wire) == 1
+    assert wire.rewards() == 1
+    assert wire.reward(slate, feedback="cascade", clicked=slate["arm"]) == "accepted"
 
 
 def test_an_activation_happens_once(brief: Wire) -> None:
     decision = deferred(brief)
     assert [activate(brief, decision) for _ in range(3)] == ["activated", *["duplicate"] * 2]
     brief.pass_by(WAIT_S)
-    assert rewards(brief) == 1
+    assert brief.rewards() == 1
     assert activate(brief, decision) == "duplicate"
     brief.pass_by(WAIT_S)
-    assert rewards(brief) == 1
-
-
-def test_it_is_said_whether_a_decision_was_activated(wire: Wire) -> None:
-    decision, plain = deferred(wire), wire.select()
-    said = [wire.get(f"/decisions/{one['id']}").json()["activated"] for one in (decision, plain)]
-    activate(wire, decision)
-    said.append(wire.get(f"/decisions/{decision['id']}").json()["activated"])
-    assert said == [False, None, True]
+    assert brief.rewards() == 1
 
 
 def test_what_cannot_be_activated_is_refused(clock: VirtualClock, wire: Wire) -> None:
@@ -105,14 +93,8 @@ def test_without_a_default_reward_an_activated_decision_waits_for_its_own(wire: 
     decision = deferred(wire)
     activate(wire, decision)
     wire.pass_by(WAIT_S)
-    assert rewards(wire) == 0
+    assert wire.rewards() == 0
     assert wire.reward(decision, 1.0) == "accepted"
-
-
-def test_slates_are_deferred_as_a_whole(wire: Wire) -> None:
-    decision = deferred(wire, top_k=2)
-    activate(wire, decision)
-    assert wire.reward(decision, feedback="cascade", clicked=decision["arm"]) == "accepted"
 
 
 def test_a_key_with_and_without_deferral_is_another_request(wire: Wire) -> None:
@@ -157,4 +139,4 @@ def test_a_process_that_has_not_met_the_experiment_activates_with_its_default(br
     assert answer.json() == {"status": "activated"}
     assert journal.live["shop"] is not known
     brief.pass_by(WAIT_S)
-    assert rewards(brief) == 1
+    assert brief.rewards() == 1
