@@ -1,7 +1,6 @@
 """DELETE /units/{unit}: all that the log holds of a unit goes, what was learned together stays."""
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ import httpx
 import pytest
 
 from service.errors import StoreUnavailable
-from service.log.stores import Store, open_store
-from service.log.stores.base import CommitResult, Entry, Erasure
+from service.log.stores import open_store
+from service.log.stores.base import Erasure
 from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
@@ -19,6 +18,7 @@ from service.state.events import Erased, Tombstone, decode_event
 from tests.support.clock import VirtualClock
 from tests.support.redis_server import redis_server
 from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.stores import Disk, SlowDisk
 
 WINDOWED = {"kind": "linucb", "window": 100}
 
@@ -37,37 +37,49 @@ def erase(wire: Wire, unit: str, **query: str) -> Json:
     return found
 
 
-def digest_of(wire: Wire, policy: str = "linucb") -> str:
-    found: str = wire.policy(policy)["head"]["digest"]
+def expect_gone(wire: Wire, *decisions: Json) -> None:
+    for decision in decisions:
+        expect_problem(wire.get(f"/decisions/{decision['id']}"), 404)
+
+
+def digest_of(wire: Wire) -> str:
+    found: str = wire.policy("linucb")["head"]["digest"]
     return found
 
 
-def events_now(wire: Wire) -> list[Any]:
+def events(wire: Wire) -> list[Any]:
     records = wire.run(wire.services.store.read("shop", 0, 1_000))
     return [decode_event(record.payload) for record in records]
 
 
-def events(store: Store) -> list[Any]:
-    return [decode_event(record.payload) for record in asyncio.run(store.read("shop", 0, 1_000))]
-
-
-def test_the_units_decisions_go_and_the_heads_sums_stay() -> None:
-    store = MemoryStore()
-    with serving(store) as wire:
-        own = [visit(wire, "ann"), visit(wire, "ann", reward=None)]
-        others = [visit(wire, "ben", reward=None), visit(wire, None)]
-        before = digest_of(wire)
-        assert erase(wire, "ann") == {"shop": {"decisions": 2, "events": 1}}
-        assert digest_of(wire) == before
-        for decision in own:
-            expect_problem(wire.get(f"/decisions/{decision['id']}"), 404)
-        for decision in others:
-            assert wire.get(f"/decisions/{decision['id']}").status_code == 200
-        assert wire.reward(others[0], 1.0) == "accepted"
-        assert wire.metrics()['forage_erased_decisions_total{experiment="shop"}'] == 2
-    stones = [event for event in events(store) if isinstance(event, Tombstone)]
+def test_the_units_decisions_go_and_the_heads_sums_stay(wire: Wire) -> None:
+    own = [visit(wire, "ann"), visit(wire, "ann", reward=None)]
+    others = [visit(wire, "ben", reward=None), visit(wire, None)]
+    before = digest_of(wire)
+    assert erase(wire, "ann") == {"shop": {"decisions": 2, "events": 1}}
+    assert digest_of(wire) == before
+    expect_gone(wire, *own)
+    for decision in others:
+        assert wire.explain(decision)["id"] == decision["id"]
+    assert wire.reward(others[0], 1.0) == "accepted"
+    assert wire.metrics()['forage_erased_decisions_total{experiment="shop"}'] == 2
+    stones = [event for event in events(wire) if isinstance(event, Tombstone)]
     assert [(stone.policy, stone.rewards) for stone in stones] == [("linucb", 1)]
-    assert [e.decisions for e in events(store) if isinstance(e, Erased)] == [[d["id"] for d in own]]
+    [erased] = [event.decisions for event in events(wire) if isinstance(event, Erased)]
+    assert erased == [decision["id"] for decision in own]
+
+
+def test_erasing_again_or_an_unknown_unit_changes_nothing(wire: Wire) -> None:
+    visit(wire, "ann")
+    # a typo in `experiment` would erase from all of them
+    problem = expect_problem(wire.delete("/units/ann", params={"experimnt": "other"}), 422)
+    assert problem["errors"][0]["path"] == "experimnt"
+    expect_problem(wire.delete("/units/ann", params={"experiment": "none"}), 404)
+    assert erase(wire, "ann")["shop"]["decisions"] == 1
+    position = wire.get("/readyz").json()["positions"]
+    assert erase(wire, "ann") == {"shop": {"decisions": 0, "events": 0}}
+    assert erase(wire, "nobody", experiment="shop") == {"shop": {"decisions": 0, "events": 0}}
+    assert wire.get("/readyz").json()["positions"] == position
 
 
 OLD, NEW = b"the old secret" * 2, b"the new secret" * 2
@@ -87,53 +99,35 @@ def test_an_erasure_under_an_unknown_secret_is_refused_until_the_secret_is_given
         assert "1 decisions have units" in problem["detail"]
         assert "1 others were erased" in problem["detail"]
         assert "FORAGE_TOKEN_KEYS" in problem["detail"]
-        expect_problem(wire.get(f"/decisions/{new['id']}"), 404)
-        assert wire.get(f"/decisions/{old['id']}").status_code == 200
+        expect_gone(wire, new)
+        assert wire.explain(old)["id"] == old["id"]
     with serving(store, token_keys=[NEW, OLD]) as wire:
         assert erase(wire, "ann")["shop"] == {"decisions": 1, "events": 1}
     with serving(store, token_keys=[NEW]) as wire:  # nothing is left under the older secret
         assert erase(wire, "ann")["shop"] == {"decisions": 0, "events": 0}
 
 
-def test_a_parameter_that_is_not_known_is_refused() -> None:
-    """A typo in `experiment` would erase from all of them."""
-    with serving() as wire:
-        visit(wire, "ann")
-        problem = expect_problem(wire.delete("/units/ann", params={"experimnt": "other"}), 422)
-        assert problem["errors"][0]["path"] == "experimnt"
-        assert erase(wire, "ann")["shop"]["decisions"] == 1
-
-
-def test_nothing_can_be_settled_of_what_was_erased(clock: VirtualClock) -> None:
+def test_an_erased_decision_is_never_settled(clock: VirtualClock) -> None:
     """Neither again, nor otherwise, nor for the first time; and nothing expires."""
     with serving(clock=clock) as wire:
         wire.redefine(reward={"wait_seconds": 60, "accept_seconds": 600})
-        rewarded = visit(wire, "ann")
-        waiting = visit(wire, "ann", reward=None)
+        rewarded, waiting = visit(wire, "ann"), visit(wire, "ann", reward=None)
         slate = wire.select(unit="ann", policy="linucb", top_k=2)
         wire.reward(slate, rewards={slate["ranking"][1]["arm"]: 1.0})
         assert erase(wire, "ann")["shop"]["decisions"] == 3
         wire.pass_by(60)
         for decision in (rewarded, waiting):
             for reward in (1.0, 0.0):
-                body = {"decision_id": decision["decision_id"], "reward": reward}
-                expect_problem(wire.post("/reward", body), 410)
+                wire.refuse(410, decision, reward)
         for place in slate["ranking"]:
-            body = {"decision_id": slate["decision_id"], "rewards": {place["arm"]: 1.0}}
-            expect_problem(wire.post("/reward", body), 410)
-        assert wire.policy("linucb")["rewards"] == 2
-
-
-def test_a_sum_cannot_be_added_to_after_the_erasure() -> None:
-    with serving() as wire:
+            wire.refuse(410, slate, None, rewards={place["arm"]: 1.0})
+        assert wire.rewards() == 2
         wire.redefine(reward={"aggregation": "sum", "range": [0, 1]})
-        decision = visit(wire, "ann", reward=None)
-        for number in range(3):
-            wire.reward(decision, 0.25, reward_id=f"order-{number}")
+        total = visit(wire, "ann", reward=None)
+        wire.reward(total, 0.25, reward_id="order-0")
         erase(wire, "ann")
-        for number in range(5):
-            body = {"decision_id": decision["decision_id"], "reward": 0.25}
-            expect_problem(wire.post("/reward", {**body, "reward_id": f"order-{number}"}), 410)
+        for number in range(2):
+            wire.refuse(410, total, 0.25, reward_id=f"order-{number}")
 
 
 def test_a_start_from_the_origin_is_the_state_that_was() -> None:
@@ -147,79 +141,46 @@ def test_a_start_from_the_origin_is_the_state_that_was() -> None:
     with serving(store) as wire:
         assert digest_of(wire) == before
         assert wire.get("/readyz").json()["positions"] == position
-        assert wire.policy("linucb")["rewards"] == 5
-    asyncio.run(_lose_newest(store))
-    with serving(store) as wire:  # the origin and what came after
+        assert wire.rewards() == 5
+    kept = store._experiments["shop"]
+    assert kept.origin is not None
+    kept.snapshots = {at: one for at, one in kept.snapshots.items() if at <= kept.origin.position}
+    with serving(store) as wire:  # the origin and the events after it
         assert digest_of(wire) == before
 
 
-async def _lose_newest(store: MemoryStore) -> None:
-    snapshots = store._experiments["shop"].snapshots
-    origin = store._experiments["shop"].origin
-    assert origin is not None
-    for position in [at for at in snapshots if at > origin.position]:
-        del snapshots[position]
+def test_memories_of_windows_forget_the_unit(wire: Wire) -> None:
+    """A head over the last settlements holds each of them."""
+    wire.redefine(policies={"linucb": WINDOWED})
+    ann, ben = visit(wire, "ann"), visit(wire, "ben")
+    memory = wire.services.journal.states["shop"].learners["linucb"].active.memory
+    assert memory is not None
+    assert memory.keys == [ann["id"], ben["id"]]
+    erase(wire, "ann")
+    assert memory.keys == [ben["id"]]
 
 
-def test_memories_of_windows_forget_the_unit() -> None:
-    """A head over the last settlements holds each of them: the unit's leave, and a head that is
-    built anew does not know them."""
-    with serving() as wire:
-        wire.redefine(policies={"linucb": WINDOWED})
-        ann, ben = visit(wire, "ann"), visit(wire, "ben")
-        memory = wire.services.journal.states["shop"].learners["linucb"].active.memory
-        assert memory is not None
-        assert memory.keys == [ann["id"], ben["id"]]
-        erase(wire, "ann")
-        assert memory.keys == [ben["id"]]
-
-
-def test_erasing_again_or_an_unknown_unit_changes_nothing() -> None:
-    with serving() as wire:
-        visit(wire, "ann")
-        erase(wire, "ann")
-        position = wire.get("/readyz").json()["positions"]
-        assert erase(wire, "ann") == {"shop": {"decisions": 0, "events": 0}}
-        assert erase(wire, "nobody", experiment="shop") == {"shop": {"decisions": 0, "events": 0}}
-        assert wire.get("/readyz").json()["positions"] == position
-        expect_problem(wire.delete("/units/ann", params={"experiment": "none"}), 404)
-
-
-def test_a_deleted_experiments_log_is_searched_too() -> None:
-    with serving() as wire:
-        visit(wire, "ann")
-        wire.delete("/experiments/shop")
-        assert erase(wire, "ann") == {"shop": {"decisions": 1, "events": 1}}
+def test_a_deleted_experiments_log_is_searched_too(wire: Wire) -> None:
+    visit(wire, "ann")
+    wire.delete("/experiments/shop")
+    assert erase(wire, "ann") == {"shop": {"decisions": 1, "events": 1}}
 
 
 def test_decisions_that_wait_in_memory_go_too() -> None:
-    """And nothing can be settled of them: their tokens hold all that a reward needs."""
-    with serving() as wire:
-        wire.services.journal._writer.degraded = True
+    """Nor can they be settled: their tokens hold all that a reward needs."""
+    disk = Disk()
+    with serving(disk) as wire:
+        disk.full = True
         waiting = wire.select(unit="ann", policy="linucb")
-        wire.services.journal._writer.degraded = False
+        disk.full = False
         assert not waiting["logged"]
+        wire.until(lambda: not wire.services.journal.degraded)
         erase(wire, "ann")
-        assert wire.services.journal.buffered == 0
-        body = {"decision_id": waiting["decision_id"], "reward": 1.0}
-        expect_problem(wire.post("/reward", body), 410)
-
-
-class Slow(MemoryStore):
-    """A commit ends once it is let."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.free = asyncio.Event()
-        self.free.set()
-
-    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
-        await self.free.wait()
-        return await super().commit(entries)
+        wire.refuse(410, waiting)
 
 
 def test_decisions_on_their_way_into_a_slow_log_go_too() -> None:
-    store = Slow()
+    store = SlowDisk()
     with serving(store, select_log_seconds=0.05) as wire:
         store.free.clear()
         waiting = wire.select(unit="ann", policy="linucb")
@@ -233,7 +194,7 @@ def test_decisions_on_their_way_into_a_slow_log_go_too() -> None:
             return await erasing
 
         assert wire.run(erase_and_let()).json()["erased"]["shop"]["decisions"] == 1
-        expect_problem(wire.get(f"/decisions/{waiting['id']}"), 404)
+        expect_gone(wire, waiting)
 
 
 class Broken(MemoryStore):
@@ -268,32 +229,22 @@ def test_what_is_half_erased_gets_no_default_and_does_not_hold_up_the_others(
         clock.skip(60)
         for _ in range(2):
             wire.run(wire.services.settlements.expire_due())
-            assert wire.policy("linucb")["rewards"] == 1
+            assert wire.rewards() == 1
 
 
 def test_a_damaged_row_of_the_unit_goes_too() -> None:
-    """It cannot be read, and holds the unit's hash: whose it is, is seen in its bytes."""
+    """It cannot be read, but its bytes hold the unit's hash."""
     store = MemoryStore()
     with serving(store) as wire:
         damaged, whole = visit(wire, "ann"), visit(wire, "ann")
         rows = store._experiments["shop"].decisions
         rows[damaged["id"]] = rows[damaged["id"]].replace(b'"linucb"', b'"linux!"')
         assert erase(wire, "ann") == {"shop": {"decisions": 2, "events": 2}}
-        for decision in (damaged, whole):
-            expect_problem(wire.get(f"/decisions/{decision['id']}"), 404)
-
-
-def test_a_decision_that_is_half_erased_is_still_explained() -> None:
-    store = Broken()
-    with serving(store) as wire:
-        decision = visit(wire, "ann")
-        store.broken = True
-        expect_problem(wire.delete("/units/ann"), 503)
-        assert wire.get(f"/decisions/{decision['id']}").json()["learned"] == []
+        expect_gone(wire, damaged, whole)
 
 
 def test_files_that_could_not_be_cleaned_are_by_the_next_one() -> None:
-    """Though it finds no decision any more."""
+    """Even though it finds no decision any more."""
     store = Broken()
     with serving(store) as wire:
         visit(wire, "ann")
@@ -311,12 +262,13 @@ def test_an_erasure_that_broke_off_is_done_by_the_next_one(parts: int) -> None:
         decision = visit(wire, "ann")
         store.broken, store.whole = True, parts
         expect_problem(wire.delete("/units/ann"), 503)
-        body = {"decision_id": decision["decision_id"], "reward": 0.0, "reward_id": "another"}
-        expect_problem(wire.post("/reward", body), 410)
+        if not parts:
+            assert wire.explain(decision)["learned"] == []
+        wire.refuse(410, decision, 0.0, reward_id="another")
         store.broken = False
         assert erase(wire, "ann") == {"shop": {"decisions": 1, "events": 1 - parts}}
-        assert [type(event) for event in events_now(wire)].count(Tombstone) == 1
-        expect_problem(wire.get(f"/decisions/{decision['id']}"), 404)
+        assert [type(event) for event in events(wire)].count(Tombstone) == 1
+        expect_gone(wire, decision)
 
 
 def fill(wire: Wire, policy: str) -> list[bytes]:

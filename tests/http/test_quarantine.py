@@ -25,13 +25,6 @@ CURSED = 0.123
 """A reward that `cursed` heads cannot fold."""
 
 
-class Kept(MemoryStore):
-    """What is in it stays when a service closes it."""
-
-    async def close(self) -> None:
-        pass
-
-
 @contextmanager
 def cursed() -> Iterator[None]:
     """Heads that raise at one reward, after a part of the state has moved."""
@@ -62,12 +55,7 @@ def add_unreadable(store: MemoryStore, experiment: str = "shop") -> int:
 
 
 def second(wire: Wire) -> None:
-    answer = wire.put("/experiments/other", wire.definition())
-    assert answer.status_code == 201
-
-
-def decide(wire: Wire, experiment: str) -> Json:
-    return wire.select(experiment=experiment, policy="linucb")
+    assert wire.put("/experiments/other", wire.definition()).status_code == 201
 
 
 def digests(store: MemoryStore, name: str = "shop") -> dict[str, str]:
@@ -87,12 +75,18 @@ def stopped(wire: Wire) -> Json:
     return dict(found)
 
 
+def skip(wire: Wire) -> None:
+    position = stopped(wire)["position"]
+    answer = wire.post("/experiments/shop/skips", {"position": position})
+    assert answer.json() == {"served": True}
+
+
 def test_an_unreadable_event_stops_its_experiment_alone() -> None:
     """As a log that holds two rewards of 1e308 does: the landed service did not start."""
-    store = Kept()
+    store = MemoryStore()
     with serving(store) as wire:
         second(wire)
-        decision = decide(wire, "shop")
+        decision = wire.select(experiment="shop", policy="linucb")
     position = add_unreadable(store)
     with serving(store) as wire:
         for answer in (
@@ -105,7 +99,9 @@ def test_an_unreadable_event_stops_its_experiment_alone() -> None:
             problem = expect_problem(answer, 503)
             assert problem["type"].endswith("/quarantined")
             assert f"position {position} cannot be folded" in problem["detail"]
-        assert wire.reward(decide(wire, "other"), 1.0) == "accepted"
+        assert wire.reward(wire.select(experiment="other", policy="linucb"), 1.0) == "accepted"
+        unnamed = expect_problem(wire.post("/select", {"context": {"persona": "cat"}}), 422)
+        assert unnamed["errors"][0]["path"] == "experiment"  # it does not fall to the other
         assert wire.get("/readyz").status_code == 200
         assert wire.get("/healthz").json()["quarantined"] == 1
         assert stopped(wire)["name"] == "shop"
@@ -114,18 +110,8 @@ def test_an_unreadable_event_stops_its_experiment_alone() -> None:
         assert samples['forage_quarantined{experiment="other"}'] == 0
 
 
-def test_a_request_that_names_no_experiment_does_not_fall_to_the_other() -> None:
-    store = Kept()
-    with serving(store) as wire:
-        second(wire)
-    add_unreadable(store)
-    with serving(store) as wire:
-        answer = wire.post("/select", {"context": {"persona": "cat"}})
-        assert expect_problem(answer, 422)["errors"][0]["path"] == "experiment"
-
-
 def test_a_skipped_event_changes_nothing_and_the_experiment_is_served_again() -> None:
-    store, whole = Kept(), Kept()
+    store, whole = MemoryStore(), MemoryStore()
     for log, broken in ((store, True), (whole, False)):
         with serving(log) as wire:
             for _ in range(3):
@@ -134,6 +120,7 @@ def test_a_skipped_event_changes_nothing_and_the_experiment_is_served_again() ->
             position = add_unreadable(log)
     expected = digests(whole)
     with serving(store) as wire:
+        expect_problem(wire.post("/experiments/nobody/skips", {"position": 1}), 404)
         wrong = wire.post("/experiments/shop/skips", {"position": position - 1})
         assert "position" in expect_problem(wrong, 409)["detail"]
         answer = wire.post("/experiments/shop/skips", {"position": position})
@@ -144,12 +131,12 @@ def test_a_skipped_event_changes_nothing_and_the_experiment_is_served_again() ->
         assert wire.reward(wire.select(policy="lints", arms=["ball"]), 1.0) == "accepted"
     assert digests(store)["linucb"] == expected["linucb"]
     with serving(store) as wire:  # from a snapshot that was taken after it
-        assert wire.reward(decide(wire, "shop"), 1.0) == "accepted"
+        assert wire.reward(wire.select(experiment="shop", policy="linucb"), 1.0) == "accepted"
 
 
 def test_a_reader_does_not_spin_while_an_experiment_is_quarantined() -> None:
     """The log is ahead of the experiment for as long as nobody skips the event."""
-    store, asked = Kept(), 0
+    store, asked = MemoryStore(), 0
     with serving(store):
         pass
     add_unreadable(store)
@@ -169,7 +156,7 @@ def test_a_reader_does_not_spin_while_an_experiment_is_quarantined() -> None:
     run_virtual(follow())
 
 
-class Slow(Kept):
+class Slow(MemoryStore):
     """Others have their turn while it is read."""
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
@@ -180,7 +167,7 @@ class Slow(Kept):
 def test_nothing_is_decided_by_a_state_that_is_still_folded_anew() -> None:
     store = Slow()
     with serving(store) as wire:
-        wire.reward(decide(wire, "shop"), 1.0)
+        wire.reward(wire.select(experiment="shop", policy="linucb"), 1.0)
     position = add_unreadable(store)
 
     async def lift() -> set[int]:
@@ -200,44 +187,41 @@ def test_nothing_is_decided_by_a_state_that_is_still_folded_anew() -> None:
     assert run_virtual(lift()) == {position + 1}
 
 
-def test_there_is_nothing_to_skip_of_an_experiment_that_nobody_defined(wire: Wire) -> None:
-    expect_problem(wire.post("/experiments/nobody/skips", {"position": 1}), 404)
-
-
 def test_a_reward_that_a_head_cannot_fold_is_not_acknowledged_and_stops_its_experiment() -> None:
-    store = Kept()
+    store = MemoryStore()
     with cursed():
         with serving(store) as wire:
             second(wire)
-            body = {"decision_id": decide(wire, "shop")["decision_id"], "reward": CURSED}
-            assert "cursed" in expect_problem(wire.post("/reward", body), 503)["detail"]
-            expect_problem(wire.post("/reward", body), 503)
+            decision = wire.select(experiment="shop", policy="linucb")
+            assert "cursed" in wire.refuse(503, decision, CURSED)["detail"]
+            wire.refuse(503, decision, CURSED)
             assert not wire.services.journal.degraded
-            assert wire.reward(decide(wire, "other"), CURSED / 2) == "accepted"
+            assert (
+                wire.reward(wire.select(experiment="other", policy="linucb"), CURSED / 2)
+                == "accepted"
+            )
         with serving(store) as wire:
-            position = stopped(wire)["position"]
-            assert wire.post("/experiments/shop/skips", {"position": position}).json()["served"]
-            assert wire.reward(decide(wire, "shop"), 1.0) == "accepted"
-            assert wire.post("/reward", body).json() == {"status": "duplicate"}
+            skip(wire)
+            assert wire.reward(wire.select(experiment="shop", policy="linucb"), 1.0) == "accepted"
+            assert wire.reward(decision, CURSED) == "duplicate"
 
 
 def test_nothing_further_is_learned_of_an_arm_whose_reward_was_skipped() -> None:
     """A correction says what was learned before it, and of this arm nothing was."""
-    store = Kept()
+    store = MemoryStore()
     with cursed(), serving(store) as wire:
         rules = {"range": [0, 1], "aggregation": "last", "default": None}
         wire.redefine(reward=rules)
-        body = {"decision_id": decide(wire, "shop")["decision_id"], "reward": CURSED}
-        expect_problem(wire.post("/reward", body), 503)
-        wire.post("/experiments/shop/skips", {"position": stopped(wire)["position"]})
-        answer = wire.post("/reward", {**body, "reward": 1.0, "reward_id": "more"})
-        assert "taken out" in expect_problem(answer, 410)["detail"]
+        decision = wire.select(policy="linucb")
+        wire.refuse(503, decision, CURSED)
+        skip(wire)
+        assert "taken out" in wire.refuse(410, decision, 1.0, reward_id="more")["detail"]
 
 
 def test_a_replica_that_had_folded_the_event_folds_the_log_anew() -> None:
-    store = Kept()
+    store = MemoryStore()
     with serving(store) as wire:
-        wire.reward(decide(wire, "shop"), 1.0)
+        wire.reward(wire.select(experiment="shop", policy="linucb"), 1.0)
         before = wire.policy("linucb")["head"]["digest"]
 
     async def replica() -> tuple[str, str]:
@@ -252,9 +236,8 @@ def test_a_replica_that_had_folded_the_event_folds_the_log_anew() -> None:
 
     def stop_and_skip(store: MemoryStore) -> None:
         with serving(store) as wire:
-            body = {"decision_id": decide(wire, "shop")["decision_id"], "reward": CURSED}
-            expect_problem(wire.post("/reward", body), 503)
-            wire.post("/experiments/shop/skips", {"position": stopped(wire)["position"]})
+            wire.refuse(503, wire.select(policy="linucb"), CURSED)
+            skip(wire)
 
     found, skips = asyncio.run(replica())
     assert found == before
@@ -263,11 +246,13 @@ def test_a_replica_that_had_folded_the_event_folds_the_log_anew() -> None:
 
 def test_a_snapshot_that_holds_a_skipped_event_is_passed_over() -> None:
     """It was taken by a replica that could fold the event, before another one skipped it."""
-    store = Kept()
+    store = MemoryStore()
     with serving(store) as wire:
-        wire.reward(decide(wire, "shop"), 1.0)
+        wire.reward(wire.select(experiment="shop", policy="linucb"), 1.0)
         before = digests(store)
-        wire.reward(decide(wire, "shop"), 0.5)  # the snapshot at the end holds this one
+        wire.reward(
+            wire.select(experiment="shop", policy="linucb"), 0.5
+        )  # the snapshot at the end holds this one
     event = Skipped(at=1.0, position=3, reason="for this test")
     run_virtual(store.commit([Append("shop", encode_event(event), {"skip/0": "3"})]))
     assert digests(store) == before
@@ -285,9 +270,9 @@ def test_huge_rewards_of_one_tenant_leave_the_log_and_the_other_tenant_whole(
         assert problem["errors"][0]["path"] == "reward.range"
         body["reward"]["range"] = [0, 1e12]
         assert wire.put("/experiments/huge", body).status_code == 201
-        decision = decide(wire, "huge")
+        decision = wire.select(experiment="huge", policy="linucb")
         for number in range(3):
             content: dict[str, Any] = {"decision_id": decision["decision_id"], "reward": 1e12}
             wire.post("/reward", {**content, "reward_id": str(number)})
-        assert wire.reward(decide(wire, "shop"), 1.0) == "accepted"
+        assert wire.reward(wire.select(experiment="shop", policy="linucb"), 1.0) == "accepted"
         assert wire.policy("linucb", "huge")["mean_reward"] == 1e12

@@ -10,21 +10,10 @@ import pytest
 from service.log.stores.base import Record
 from service.log.stores.memory import MemoryStore
 from tests.support.clock import VirtualClock, run_virtual
-from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.service import Wire, expect_problem, serving
 
 DAY_S = 86_400.0
 SHORT = {"wait_seconds": 60.0, "accept_seconds": 600.0}
-
-
-def teach(wire: Wire, visits: int, policy: str = "linucb") -> list[Json]:
-    decisions = [wire.select(policy=policy) for _ in range(visits)]
-    for decision in decisions:
-        wire.reward(decision, 1.0)
-    return decisions
-
-
-def trim(wire: Wire) -> int:
-    return wire.run(wire.services.retention.trim_all())
 
 
 def kept(store: MemoryStore) -> tuple[list[int], int]:
@@ -43,23 +32,20 @@ def digest_of(wire: Wire) -> Any:
     return wire.policy("linucb")["head"]["digest"]
 
 
-def test_without_a_retention_nothing_goes(clock: VirtualClock) -> None:
-    store = MemoryStore()
-    with serving(store, clock=clock) as wire:
-        teach(wire, 5)
-        clock.skip(1e9)
-        assert trim(wire) == 0
-        assert kept(store)[1] == 5
-
-
 def test_a_reward_counts_once_as_long_as_it_is_accepted(clock: VirtualClock) -> None:
+    store = MemoryStore()
+    with serving(store, clock=clock) as wire:  # without a retention
+        wire.teach(5)
+        clock.skip(1e9)
+        assert wire.trim() == 0
+        assert kept(store)[1] == 5
     with serving(MemoryStore(), retention_days=0.001, clock=clock) as wire:
         wire.redefine(reward=SHORT)
-        [decision] = teach(wire, 1)
+        [decision] = wire.teach()
         for _ in range(2):
             clock.skip(300.0)
-            teach(wire, 1)  # brings the log's time on
-            trim(wire)
+            wire.teach()  # brings the log's time on
+            wire.trim()
             assert wire.reward(decision, 1.0) == "duplicate"
 
 
@@ -68,15 +54,15 @@ def test_what_is_old_goes_up_to_the_older_of_two_snapshots(clock: VirtualClock) 
     store = MemoryStore()
     with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
-        old = teach(wire, 10)
+        old = wire.teach(10)
         first = snapshot(wire)
-        teach(wire, 10)
+        wire.teach(10)
         clock.skip(DAY_S + 3_600.0)
-        assert trim(wire) > 0
+        assert wire.trim() > 0
         assert kept(store) == (list(range(1, 23)), 0)  # one snapshot alone: no event may go
         second = wire.services.journal.live["shop"].snapshot_position  # which was taken for that
         assert second == 22
-        trim(wire)
+        wire.trim()
         assert kept(store) == (list(range(first + 1, second + 1)), 0)
         before = digest_of(wire)
         expect_problem(wire.get(f"/decisions/{old[0]['id']}"), 404)
@@ -87,19 +73,19 @@ def test_what_is_old_goes_up_to_the_older_of_two_snapshots(clock: VirtualClock) 
     store._experiments["shop"].snapshots.clear()
     with serving(store, clock=clock) as wire:  # the origin, and what came after it
         assert digest_of(wire) == before
-        teach(wire, 1)
+        wire.teach()
 
 
 def test_open_decisions_and_those_after_them_stay(clock: VirtualClock) -> None:
     store = MemoryStore()
     with serving(store, retention_days=0.001, clock=clock) as wire:
-        teach(wire, 3)
+        wire.teach(3)
         wire.redefine(reward={**SHORT, "accept_seconds": 30 * DAY_S})
         still_open = wire.select(policy="linucb")
         wire.redefine(reward=SHORT)
-        teach(wire, 3)
+        wire.teach(3)
         clock.skip(8 * DAY_S)
-        trim(wire)
+        wire.trim()
         assert kept(store)[1] == 4
         assert wire.reward(still_open, 1.0) == "accepted"
 
@@ -112,10 +98,10 @@ def test_a_decision_whose_default_reward_is_due_stays_until_it_is_settled(
         wire.redefine(reward=SHORT)
         wire.select(policy="linucb")
         clock.skip(DAY_S)
-        trim(wire)
+        wire.trim()
         assert kept(store)[1] == 1
         wire.run(wire.services.settlements.expire_due())
-        trim(wire)
+        wire.trim()
         assert kept(store)[1] == 0
 
 
@@ -125,17 +111,17 @@ def test_a_reader_is_waited_for(clock: VirtualClock) -> None:
         wire.redefine(reward=SHORT)
         path = "/experiments/shop/readers/archive"
         assert wire.put(path, {"position": 4, "row": 3}).status_code == 204
-        teach(wire, 5)
+        wire.teach(5)
         snapshot(wire)
-        teach(wire, 5)
+        wire.teach(5)
         snapshot(wire)
         clock.skip(2 * DAY_S)
-        trim(wire)
+        wire.trim()
         assert kept(store) == (list(range(5, 13)), 7)
         found = wire.get("/experiments/shop/readers").json()
         assert found == {"readers": {"archive": {"position": 4, "row": 3}}}
         assert wire.delete(path).status_code == 204
-        trim(wire)
+        wire.trim()
         assert kept(store) == (list(range(8, 13)), 0)
 
 
@@ -145,13 +131,13 @@ def test_a_reader_that_comes_late_is_waited_for_from_then_on(clock: VirtualClock
     with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         wire.select(policy="linucb")
-        teach(wire, 5)
+        wire.teach(5)
         clock.skip(2 * DAY_S)
-        trim(wire)
+        wire.trim()
         assert kept(store)[1] == 6  # the first is due
         wire.put("/experiments/shop/readers/archive", {"position": 0, "row": 0})
         wire.run(wire.services.settlements.expire_due())
-        trim(wire)
+        wire.trim()
         assert kept(store)[1] == 6
 
 
@@ -161,10 +147,10 @@ def test_a_log_that_was_trimmed_to_its_end_is_looked_at_after_a_start(clock: Vir
     store = MemoryStore()
     with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
-        teach(wire, 3)
+        wire.teach(3)
         wire.run(wire.services.journal.save_origin(wire.services.journal.live["shop"]))
         clock.skip(2 * DAY_S)
-        trim(wire)
+        wire.trim()
         assert kept(store) == ([], 0)
         before = digest_of(wire)
     with serving(store, retention_days=1.0, clock=clock) as wire:
@@ -184,31 +170,21 @@ async def _yielding(store: MemoryStore, work: Awaitable[int]) -> int:
         return await work
 
 
-def test_rows_that_can_never_settle_do_not_hold_trimming_up(clock: VirtualClock) -> None:
-    """Their default was taken back."""
+def test_rows_that_are_damaged_or_never_settle_do_not_hold_trimming_up(
+    clock: VirtualClock,
+) -> None:
     store = MemoryStore()
     with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
-        for _ in range(2):
+        for _ in range(3):
             wire.select(policy="linucb")
-        wire.redefine(reward={**SHORT, "default": None})
-        teach(wire, 2)
-        clock.skip(2 * DAY_S)
-        trim(wire)
-        assert kept(store)[1] == 0
-
-
-def test_a_damaged_row_does_not_hold_trimming_up(clock: VirtualClock) -> None:
-    store = MemoryStore()
-    with serving(store, retention_days=1.0, clock=clock) as wire:
-        wire.redefine(reward=SHORT)
-        wire.select(policy="linucb")
         rows = store._experiments["shop"].decisions
         first = next(iter(rows))
         rows[first] = rows[first].replace(b"linucb", b"linux!", 1)
-        teach(wire, 2)
+        wire.redefine(reward={**SHORT, "default": None})  # the default of the others is gone
+        wire.teach(2)
         clock.skip(2 * DAY_S)
-        trim(wire)
+        wire.trim()
         assert kept(store)[1] == 0
 
 
@@ -226,14 +202,14 @@ def test_what_a_training_reads_stays(clock: VirtualClock) -> None:
     net = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "share": 0.0}
     with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
-        teach(wire, 4)
+        wire.teach(4)
         wire.redefine(policies={"linucb": {"kind": "linucb"}, "net": net})
         born = wire.get("/readyz").json()["positions"]["shop"]
         for _ in range(2):
-            teach(wire, 4)
+            wire.teach(4)
             snapshot(wire)
         clock.skip(2 * DAY_S)
-        trim(wire)
+        wire.trim()
         positions, rows = kept(store)
         assert (positions[0], rows) == (born, 0)
 
@@ -244,13 +220,13 @@ def test_a_snapshot_that_cannot_be_read_does_not_become_the_origin(
     store = MemoryStore()
     with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
-        teach(wire, 3)
+        wire.teach(3)
         first = snapshot(wire)
-        teach(wire, 3)
+        wire.teach(3)
         snapshot(wire)
         kept_ones = store._experiments["shop"].snapshots
         kept_ones[first] = type(kept_ones[first])(first, b"damaged")
         clock.skip(2 * DAY_S)
-        trim(wire)
+        wire.trim()
         assert kept(store) == (list(range(1, 9)), 0)
         assert "events are not trimmed: the checksum does not match" in caplog.text
