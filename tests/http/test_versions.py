@@ -14,11 +14,15 @@ import pytest
 
 from service.bandits.networks import Network
 from service.bandits.policies.encoder import Encoder
+from service.errors import StoreUnavailable
+from service.log.stores.base import Record
+from service.log.stores.memory import MemoryStore
+from service.log.writer import RETRY_SECONDS
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact
 from service.state.events import VersionActivated, VersionStaged, decode_event
 from service.state.learner import Learner
-from tests.support.service import Json, Wire, expect_problem, paths, serving
+from tests.support.service import Wire, expect_problem, paths, serving
 
 NET = {"kind": "neural_ucb", "hidden": [3], "embedding": 2, "training": {"first": 4, "growth": 2}}
 
@@ -28,11 +32,6 @@ def wire() -> Iterator[Wire]:
     with serving() as wire:
         wire.redefine(policies={"net": NET, "linucb": {"kind": "linucb"}})
         yield wire
-
-
-def teach(wire: Wire, rewards: int = 4) -> None:
-    for _ in range(rewards):
-        wire.reward(wire.select(policy="net"), 1.0)
 
 
 def artifact(wire: Wire, *, number: int = 1, outputs: int = 1, **meta: Any) -> bytes:
@@ -59,18 +58,21 @@ def activated(wire: Wire, policy: str = "net") -> None:
 
 
 def test_a_version_serves_from_the_position_it_was_activated_at(wire: Wire) -> None:
-    teach(wire)
+    wire.teach(4, "net")
     before = wire.policy("net")
     assert (before["version"], before["training_due"], before["training_due_at"]) == (0, True, 4)
     assert before["trained_to"] is None
     watermark = wire.get("/experiments/shop").json()["position"]
-    answer = hand_over(wire, artifact(wire))
+    content, open_decision = artifact(wire), wire.select(policy="net")
+    wire.teach(2, "net")  # after the watermark
+    answer = hand_over(wire, content)
     assert (answer.status_code, answer.json()) == (202, {"version": 1})
     activated(wire)
 
     after = wire.policy("net")
     position = wire.get("/experiments/shop").json()["position"]
-    assert (after["version"], after["staged"]) == (1, None)
+    assert (after["version"], after["staged"], after["rewards"]) == (1, None, 6)
+    assert after["head"]["effective_count"] == 2
     assert after["trained_to"] == watermark
     assert (after["training_due"], after["training_due_at"]) == (False, 8)
     [switch] = after["versions"]
@@ -78,53 +80,21 @@ def test_a_version_serves_from_the_position_it_was_activated_at(wire: Wire) -> N
     assert switch["position"] == position
     decision = wire.select(policy="net")
     assert decision["model_version"] == f"net/1@{position}"
-    assert wire.reward(decision, 1.0) == "accepted"
+    assert wire.reward(decision, 1.0) == wire.reward(open_decision, 1.0) == "accepted"
+    assert wire.policy("net")["head"]["effective_count"] == 4
 
-
-def test_the_log_tells_what_was_staged_and_when_it_was_activated(wire: Wire) -> None:
-    teach(wire)
-    content = artifact(wire)
-    hand_over(wire, content)
-    activated(wire)
-    records = wire.run(wire.services.store.read("shop", 0, 100))
-    *_, staged, switch = [decode_event(record.payload) for record in records]
-    assert isinstance(staged, VersionStaged)
-    assert isinstance(switch, VersionActivated)
-    assert (staged.policy, staged.version, staged.size) == ("net", 1, len(content))
-    assert (switch.policy, switch.version) == ("net", 1)
-
-
-def test_decisions_of_the_version_before_can_still_be_rewarded(wire: Wire) -> None:
-    teach(wire)
-    decision = wire.select(policy="net")
-    hand_over(wire, artifact(wire))
-    activated(wire)
-    assert wire.reward(decision, 1.0) == "accepted"
-    assert wire.policy("net")["head"]["effective_count"] == 1
-
-
-def test_rewards_after_the_watermark_are_in_the_head_that_takes_over(wire: Wire) -> None:
-    teach(wire)
-    content = artifact(wire)
-    teach(wire, 3)
-    hand_over(wire, content)
-    activated(wire)
-    status = wire.policy("net")
-    assert (status["version"], status["rewards"]) == (1, 7)
-    assert status["head"]["effective_count"] == 3
-
-
-def test_the_same_version_twice_is_stale(wire: Wire) -> None:
-    teach(wire)
-    content = artifact(wire)
-    assert hand_over(wire, content).status_code == 202
-    activated(wire)
-    expect_problem(hand_over(wire, content), 409)
+    expect_problem(hand_over(wire, content), 409)  # it is stale by now
     assert wire.policy("net")["version"] == 1
+    records = wire.run(wire.services.store.read("shop", 0, 100))
+    events = [decode_event(record.payload) for record in records]
+    [staged] = [event for event in events if isinstance(event, VersionStaged)]
+    [switched] = [event for event in events if isinstance(event, VersionActivated)]
+    assert (staged.policy, staged.version, staged.size) == ("net", 1, len(content))
+    assert (switched.policy, switched.version) == ("net", 1)
 
 
 def test_of_two_trainers_at_once_one_hands_its_version_over(wire: Wire) -> None:
-    teach(wire)
+    wire.teach(4, "net")
     path = "/experiments/shop/policies/net/versions"
     contents = [artifact(wire), artifact(wire, version_rewards=3)]
 
@@ -137,51 +107,38 @@ def test_of_two_trainers_at_once_one_hands_its_version_over(wire: Wire) -> None:
     assert wire.policy("net")["version"] == 1
 
 
-def test_a_version_out_of_turn_is_refused(wire: Wire) -> None:
-    teach(wire)
-    expect_problem(hand_over(wire, artifact(wire, number=3)), 409)
-
-
-def test_a_version_trained_for_a_head_that_was_replaced_is_refused(wire: Wire) -> None:
-    teach(wire)
+def test_a_version_of_another_head_or_out_of_turn_is_refused(wire: Wire) -> None:
+    wire.teach(4, "net")
     content = artifact(wire)
+    meta, arrays = codec.unpack(content, SNAPSHOT_SCHEMA)
+    del meta["born"]
+    for stale in (artifact(wire, number=3), pack_artifact(meta, arrays)):
+        expect_problem(hand_over(wire, stale), 409)
+    expect_problem(hand_over(wire, content, policy="best"), 404)
+    answer = wire.post("/experiments/none/policies/net/versions", content=content)
+    expect_problem(answer, 404)
     wire.redefine(policies={"net": {**NET, "ridge": 2.0}, "linucb": {"kind": "linucb"}})
     expect_problem(hand_over(wire, content), 409)
 
 
-@pytest.mark.parametrize("watermark", [0, -1, 10_000])
-def test_a_watermark_outside_the_log_is_refused(wire: Wire, watermark: int) -> None:
-    teach(wire)
-    answer = hand_over(wire, artifact(wire, trained_to=watermark))
-    assert paths(expect_problem(answer, 422)) == ["artifact"]
+MISFITS: list[dict[str, Any]] = [
+    {},
+    {"net.weight0": np.ones((2, 2)), "net.bias0": np.ones(2)},
+    {"head.A": np.ones((2, 2)), "head.b": np.ones(2), "head.scalars": np.ones(2)},
+]
 
 
-def broken(content: bytes) -> list[bytes]:
-    flipped = content[:200] + bytes([content[200] ^ 1]) + content[201:]
-    return [b"", b"garbage", content[:-1], flipped, content + b"\0"]
-
-
-def test_what_is_no_artifact_is_refused(wire: Wire) -> None:
-    teach(wire)
-    for content in broken(artifact(wire)):
+def test_what_is_no_artifact_of_the_policy_is_refused(wire: Wire) -> None:
+    wire.teach(4, "net")
+    whole = artifact(wire)
+    flipped = whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]
+    for content in (
+        *(b"", b"garbage", whole[:-1], flipped, whole + b"\0"),
+        *(pack_artifact({"version": 1, "trained_to": 2}, arrays) for arrays in MISFITS),
+        *(artifact(wire, trained_to=watermark) for watermark in (0, -1, 10_000)),
+    ):
         assert paths(expect_problem(hand_over(wire, content), 422)) == ["artifact"]
     assert (wire.policy("net")["version"], wire.policy("net")["staged"]) == (0, None)
-
-
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        {},
-        {"net.weight0": np.ones((2, 2)), "net.bias0": np.ones(2)},
-        {"head.A": np.ones((2, 2)), "head.b": np.ones(2), "head.scalars": np.ones(2)},
-    ],
-)
-def test_an_artifact_that_does_not_fit_the_policy_is_refused(
-    wire: Wire, arrays: dict[str, Any]
-) -> None:
-    teach(wire)
-    content = pack_artifact({"version": 1, "trained_to": 2}, arrays)
-    assert paths(expect_problem(hand_over(wire, content), 422)) == ["artifact"]
 
 
 def sealed(content: bytes) -> bytes:
@@ -193,7 +150,7 @@ def sealed(content: bytes) -> bytes:
 @pytest.mark.no_cover  # what measures coverage allocates as well
 def test_an_artifact_is_judged_by_what_it_holds_uncompressed(wire: Wire) -> None:
     """50 MB of zeros in 50 kB, beside a version that fits."""
-    teach(wire)
+    wire.teach(4, "net")
     meta, arrays = codec.unpack(artifact(wire), SNAPSHOT_SCHEMA)
     text = np.frombuffer(codec.text_of(SNAPSHOT_SCHEMA, meta), np.uint8)
     body = io.BytesIO()
@@ -211,25 +168,19 @@ def test_an_artifact_is_judged_by_what_it_holds_uncompressed(wire: Wire) -> None
     assert peak < 10e6
 
 
-def test_an_array_that_says_it_is_larger_than_it_is_is_not_made(wire: Wire) -> None:
-    teach(wire)
-    member, body = io.BytesIO(), io.BytesIO()
+def test_no_array_is_made_by_its_own_word_and_no_long_directory_is_read(wire: Wire) -> None:
+    wire.teach(4, "net")
+    member, large, many = io.BytesIO(), io.BytesIO(), io.BytesIO()
     header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
     np.lib.format.write_array_header_1_0(member, header)
-    with zipfile.ZipFile(body, "w") as file:
+    with zipfile.ZipFile(large, "w") as file:
         file.writestr("meta.npy", member.getvalue())
-    problem = expect_problem(hand_over(wire, sealed(body.getvalue())), 422)
-    assert "says that it is larger than it is" in problem["detail"]
-
-
-def test_a_directory_of_very_many_members_is_not_read(wire: Wire) -> None:
-    teach(wire)
-    body = io.BytesIO()
-    with zipfile.ZipFile(body, "w") as file:
+    with zipfile.ZipFile(many, "w") as file:
         for number in range(25_000):
             file.writestr(str(number), b"")
-    problem = expect_problem(hand_over(wire, sealed(body.getvalue())), 422)
-    assert "directory" in problem["detail"]
+    for body, said in ((large, "says that it is larger than it is"), (many, "directory")):
+        problem = expect_problem(hand_over(wire, sealed(body.getvalue())), 422)
+        assert said in problem["detail"]
 
 
 @pytest.mark.parametrize("place", ["net.weight0", "net.weight1", "output.weight", "head.b"])
@@ -241,7 +192,7 @@ def test_what_would_break_every_later_fold_is_not_staged(
     wire: Wire, place: str, size: float
 ) -> None:
     """Told by rows as the log has them: one of zeros makes nothing of such weights."""
-    teach(wire)
+    wire.teach(4, "net")
     meta, arrays = codec.unpack(artifact(wire), SNAPSHOT_SCHEMA)
     arrays[place] = np.full_like(arrays[place], size)
     problem = expect_problem(hand_over(wire, pack_artifact(meta, arrays)), 422)
@@ -252,62 +203,71 @@ def test_what_would_break_every_later_fold_is_not_staged(
 
 def test_rows_that_somebody_sent_to_prevent_it_do_not_keep_a_version_out(wire: Wire) -> None:
     """A third of the settlements are of features a million times too large."""
-    teach(wire, 8)
+    wire.teach(8, "net")
     for _ in range(4):
         odd = wire.select(policy="net", context={"persona": "cat", "age": 9e9})
         wire.reward(odd, 1.0)
     assert hand_over(wire, artifact(wire)).status_code == 202
 
 
-def test_an_artifact_that_does_not_say_what_head_it_is_for_is_refused(wire: Wire) -> None:
-    teach(wire)
-    meta, arrays = codec.unpack(artifact(wire), SNAPSHOT_SCHEMA)
-    del meta["born"]
-    expect_problem(hand_over(wire, pack_artifact(meta, arrays)), 409)
-
-
 def test_a_policy_without_a_net_takes_no_version(wire: Wire) -> None:
-    """Not even one that is whole and would fit: it would put another head in place of what the
-    rewards made."""
-    wire.reward(wire.select(policy="linucb"), 1.0)
+    """A fitting version would put another head in place of what the rewards made."""
+    wire.teach()
     learner = wire.services.journal.states["shop"].learners["linucb"]
     version = learner.version(1, Encoder())
     version.trained_to = 1
-    fits = pack_artifact(*learner.describe(version))
-    for content in (fits, artifact(wire)):
+    for content in (pack_artifact(*learner.describe(version)), artifact(wire)):
         answer = hand_over(wire, content, policy="linucb")
         assert paths(expect_problem(answer, 422)) == ["policy"]
-    activated(wire, "linucb")
     status = wire.policy("linucb")
     assert (status["version"], status["head"]["effective_count"]) == (0, 1)
-
-
-def test_an_unknown_policy_or_experiment_takes_no_version(wire: Wire) -> None:
-    teach(wire)
-    expect_problem(hand_over(wire, artifact(wire), policy="best"), 404)
-    answer = wire.post("/experiments/none/policies/net/versions", content=b"x")
-    expect_problem(answer, 404)
 
 
 def test_an_artifact_has_a_bound_of_its_own() -> None:
     with serving(max_body_bytes=2_000, max_artifact_bytes=10_000) as wire:
         wire.redefine(policies={"net": NET})
-        teach(wire)
+        wire.teach(4, "net")
         expect_problem(hand_over(wire, b"x" * 10_001), 413)
         assert 2_000 < len(content := artifact(wire)) < 10_000
         assert hand_over(wire, content).status_code == 202
 
 
-def trained(wire: Wire) -> Json:
-    teach(wire)
+def test_settings_that_keep_the_head_keep_its_version(wire: Wire) -> None:
+    wire.teach(4, "net")
     hand_over(wire, artifact(wire))
     activated(wire)
-    return wire.policy("net")
-
-
-def test_settings_that_keep_the_head_keep_its_version(wire: Wire) -> None:
-    before = trained(wire)
+    before = wire.policy("net")["versions"]
     wire.redefine(policies={"net": {**NET, "alpha": 0.5}})
-    assert wire.policy("net")["versions"] == before["versions"]
+    assert wire.policy("net")["versions"] == before != []
     wire.redefine(policies={"net": {**NET, "hidden": [4]}})
     assert wire.policy("net")["version"] == 0
+
+
+class Patchy(MemoryStore):
+    """failures: so many reads fail after the arrival of an artifact."""
+
+    failures = after_an_artifact = 0
+
+    async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
+        await super().put_blob(experiment, key, payload)
+        self.failures = self.after_an_artifact
+
+    async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("connection reset")
+        return await super().read(experiment, after, limit)
+
+
+def test_a_version_that_could_not_catch_up_is_brought_up_again() -> None:
+    store = Patchy()
+    with serving(store) as wire:
+        wire.redefine(policies={"net": NET})
+        wire.teach(4, "net")
+        content = artifact(wire)
+        wire.teach(1, "net")
+        store.after_an_artifact = 2
+        assert hand_over(wire, content).status_code == 202
+        wire.sleep(3 * RETRY_SECONDS)
+        activated(wire)
+        assert wire.policy("net")["version"] == 1

@@ -13,7 +13,7 @@ from service.log.live import End
 from service.log.losses import Losses
 from service.log.witness import LINE, OFF, Witness, witness_of
 from service.maintenance.audit import audit_store
-from tests.http.test_log_that_lost_events import LOSSES, learned, teach
+from tests.http.test_log_that_lost_events import LOSSES
 from tests.support.service import Wire, serving
 
 
@@ -29,6 +29,10 @@ def losses(wire: Wire) -> float:
     return wire.metrics()[LOSSES]
 
 
+def until_said(wire: Wire, epoch: int = 1) -> None:
+    wire.until(lambda: wire.services.journal.live["shop"].state.epoch == epoch)
+
+
 @contextmanager
 def back_in_time(folder: Path) -> Iterator[None]:
     """After the block the files of the store are what they were before it."""
@@ -37,61 +41,49 @@ def back_in_time(folder: Path) -> Iterator[None]:
     (folder / "before").replace(folder / "shop.db")
 
 
+def lose(folder: Path, rewards: int, witness: Path | None = None) -> None:
+    """Serve so many rewards that the store then does not have."""
+    with back_in_time(folder), shop(folder, witness) as wire:
+        wire.teach(rewards)
+
+
 def test_a_store_that_ends_before_what_its_host_has_seen_is_said_to_have_lost_events(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is served, and the log tells of the loss, once; the audit knows what it means."""
     with shop(tmp_path) as wire:
-        teach(wire, 3)
-    with back_in_time(tmp_path), shop(tmp_path) as wire:
-        teach(wire, 4)
-        assert losses(wire) == 0
+        wire.teach(3)
+    lose(tmp_path, 4)
+    with pytest.MonkeyPatch.context() as patch:  # a process dies before the log tells of it
+        patch.setattr(Losses, "lost", lambda *_: None)
+        with shop(tmp_path) as wire:
+            assert losses(wire) == 1
     with shop(tmp_path) as wire, caplog.at_level(logging.ERROR):
         assert "the log has lost events after position 4, up to 8" in caplog.text
-        wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
+        until_said(wire)
         assert losses(wire) == 1
-        assert learned(wire) == 3
-        teach(wire, 2)
-        assert learned(wire) == 5
+        assert wire.rewards() == 3
+        wire.teach(2)
     with shop(tmp_path) as wire:
         assert losses(wire) == 0
-        assert learned(wire) == 5
+        assert wire.rewards() == 5
         [report] = wire.run(audit_store(wire.services.settings.store))
-        assert report.clean
-        assert report.losses == 1
-        assert report.orphaned == 0
+        assert (report.clean, report.losses, report.orphaned) == (True, 1, 0)
 
 
 def test_a_store_with_fewer_decisions_than_its_host_has_seen_has_lost_rows(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with shop(tmp_path) as wire:
-        teach(wire, 1)
+        wire.teach()
     with back_in_time(tmp_path), shop(tmp_path) as wire:
         for _ in range(3):
             wire.select(policy="linucb")
     with shop(tmp_path) as wire:
         assert "up to 2 or beyond, and 3 decision rows or more" in caplog.text
-        wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
+        until_said(wire)
     with shop(tmp_path) as wire:
         assert losses(wire) == 0
-
-
-def test_what_was_seen_is_kept_until_the_log_tells_of_the_loss(tmp_path: Path) -> None:
-    """A process that dies before that leaves it to the next."""
-    with shop(tmp_path) as wire:
-        teach(wire, 1)
-    with back_in_time(tmp_path), shop(tmp_path) as wire:
-        teach(wire, 3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Losses, "lost", lambda *_: None)
-        with shop(tmp_path) as wire:
-            assert losses(wire) == 1
-            teach(wire, 1)
-        [path] = (tmp_path / "witness").iterdir()
-        assert seen(path)["shop"].position == 5
-    with shop(tmp_path) as wire:
-        wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
 
 
 def test_a_log_with_other_events_than_its_host_has_seen_has_lost_those(
@@ -99,19 +91,18 @@ def test_a_log_with_other_events_than_its_host_has_seen_has_lost_those(
 ) -> None:
     """Another host has served it meanwhile: it is as long as before."""
     with shop(tmp_path) as wire:
-        teach(wire, 3)
-    with back_in_time(tmp_path), shop(tmp_path) as wire:
-        teach(wire, 2)
+        wire.teach(3)
+    lose(tmp_path, 2)
     with shop(tmp_path, tmp_path / "elsewhere") as wire:
-        teach(wire, 4)
+        wire.teach(4)
     with shop(tmp_path) as wire:
         assert "the log has lost events" in caplog.text
-        wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
+        until_said(wire)
 
 
 def test_an_empty_store_is_refused_where_its_host_has_seen_events(tmp_path: Path) -> None:
     with shop(tmp_path) as wire:
-        teach(wire, 2)
+        wire.teach(2)
     for file in tmp_path.glob("shop.db*"):
         file.unlink()
     seen_before = pytest.raises(StoreError, match="has seen it hold shop: restore a backup")
@@ -121,7 +112,7 @@ def test_an_empty_store_is_refused_where_its_host_has_seen_events(tmp_path: Path
     for file in (witness, *tmp_path.glob("shop.db*")):
         file.unlink()
     with shop(tmp_path) as wire:
-        assert learned(wire) == 0
+        assert wire.rewards() == 0
 
 
 @pytest.mark.parametrize("epochs", [0, 1])
@@ -131,27 +122,25 @@ def test_the_token_of_a_decision_beyond_the_end_of_the_log_proves_a_loss(
     """Also after an earlier loss. Its reward is learned; nothing is said twice."""
     for _ in range(epochs):
         with shop(tmp_path) as wire:
-            teach(wire, 1)
-        with back_in_time(tmp_path), shop(tmp_path) as wire:
-            teach(wire, 1)
+            wire.teach()
+        lose(tmp_path, 1)
         with shop(tmp_path) as wire:
-            wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
+            until_said(wire)
     with shop(tmp_path, OFF) as wire:
-        teach(wire, 1)
+        wire.teach()
     with back_in_time(tmp_path), shop(tmp_path, OFF) as wire:
-        teach(wire, 3)
+        wire.teach(3)
         open_decisions = [wire.select(policy="linucb") for _ in range(3)]
     with shop(tmp_path, OFF) as wire:
-        before = learned(wire)
+        before = wire.rewards()
         assert losses(wire) == 0
         for number, decision in enumerate(open_decisions, 1):
             wire.reward(decision, 1.0)
             assert losses(wire) == 1
-            assert learned(wire) == before + number
+            assert wire.rewards() == before + number
         assert caplog.text.count("the log has lost events") == epochs + 1
-        state = wire.services.journal.live["shop"].state
-        wire.until(lambda: state.epoch == epochs + 1)
-        teach(wire, 1)
+        until_said(wire, epochs + 1)
+        wire.teach()
 
 
 # -- the file --------------------------------------------------------------------------------------
@@ -169,15 +158,14 @@ def test_two_processes_of_a_host_share_the_file_and_a_torn_line_is_passed_over(
     tmp_path: Path,
 ) -> None:
     with shop(tmp_path) as wire:
-        teach(wire, 1)
+        wire.teach()
         [path] = (tmp_path / "witness").iterdir()
-        known = seen(path)["shop"]
-        assert known.position == 2
+        assert seen(path)["shop"].position == 2
         other = Witness(path)
         other.open()
         other._add("books")
         other.close()
-        teach(wire, 1)
+        wire.teach()
         assert seen(path)["shop"].position == 3
         assert seen(path)["books"].position == 0
     with path.open("r+b") as file:
@@ -193,7 +181,7 @@ def test_a_witness_that_cannot_be_written_keeps_nobody_from_serving(
 ) -> None:
     (tmp_path / "witness").touch()  # a file, where the folder is to be
     with shop(tmp_path) as wire:
-        teach(wire, 1)
+        wire.teach()
         assert "there is no witness of the log outside of the store" in caplog.text
 
 

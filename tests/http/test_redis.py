@@ -1,4 +1,4 @@
-"""A real Redis whose append-only file is cut, under two replicas."""
+"""A service on a real Redis: its append-only file is cut, its settings change."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from service.errors import StoreError
+from service.log import journal
+from service.log.stores.redis import RedisStore
+from service.log.stores.redis_connection import Patience
 from service.log.stores.redis_scripts import EXPERIMENTS, key_of
 from service.maintenance.audit import audit_store
 from service.state.events import ArmRemoved, encode_event
-from tests.http.test_log_that_lost_events import LOSSES, learned, teach
+from tests.http.test_log_that_lost_events import LOSSES
 from tests.support.redis_server import RedisServer, redis_server
 from tests.support.service import UNTIL_S, Wire, serving
 
@@ -23,6 +26,9 @@ pytestmark = pytest.mark.process
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
     with redis_server(tmp_path) as server:
         yield server
+
+
+# -- lost events -----------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -59,24 +65,24 @@ def until(true: Callable[[Wire], bool], *wires: Wire) -> None:
 def test_replicas_that_were_restarted_and_quiet_learn_again_what_redis_lost(
     redis: RedisServer, tmp_path: Path
 ) -> None:
-    """Those that are gone left their snapshots in Redis; those that are there have taught some."""
+    """The replicas before left their snapshots in Redis; those of now have taught some."""
     with replica(redis) as first:
-        teach(first, 5)
+        first.teach(5)
     with replica(redis) as first, replica(redis) as second:
         kept = size(tmp_path)
-        teach(first, 2)
-        teach(second, 3)
-        assert learned(second) == 10
+        first.teach(2)
+        second.teach(3)
+        assert second.rewards() == 10
         cut(redis, tmp_path, kept)
         until(says_a_loss, first, second)
-        until(lambda wire: learned(wire) == 10, first, second)
-        teach(first, 1)
-        until(lambda wire: learned(wire) == 11, first, second)
+        until(lambda wire: wire.rewards() == 10, first, second)
+        first.teach()
+        until(lambda wire: wire.rewards() == 11, first, second)
         lives = [wire.services.journal.live["shop"] for wire in (first, second)]
         assert [live.state.epoch for live in lives] == [1, 1]
         assert [live.untold for live in lives] == [None, None]  # one of them alone has told of it
     with replica(redis) as third:
-        assert learned(third) == 11
+        assert third.rewards() == 11
         [report] = third.run(audit_store(redis.url))
         assert report.losses == 1
         assert 0 < report.orphaned < 5  # at positions that are lost
@@ -89,17 +95,17 @@ def test_a_tail_that_redis_lost_while_nobody_was_there_is_said_by_the_witness(
     """Snapshot and tail are gone together, and the token of a lost decision is honoured."""
     witness = tmp_path / "witness"
     with replica(redis, witness=witness) as wire:
-        teach(wire, 3)
+        wire.teach(3)
         kept = size(tmp_path)
-        teach(wire, 2)
+        wire.teach(2)
         decision = wire.select(policy="linucb")
     cut(redis, tmp_path, kept)
     with replica(redis, witness=witness) as wire:
         wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
         assert wire.metrics()[LOSSES] == 1
-        assert learned(wire) == 3
+        assert wire.rewards() == 3
         wire.reward(decision, 1.0)
-        assert learned(wire) == 4
+        assert wire.rewards() == 4
     redis.command("FLUSHALL")
     redis.command("SADD", EXPERIMENTS, "shop")
     late = encode_event(ArmRemoved(at=0.0, arm="ball"))  # of a process that went on
@@ -107,3 +113,44 @@ def test_a_tail_that_redis_lost_while_nobody_was_there_is_said_by_the_witness(
     seen_before = pytest.raises(StoreError, match="has seen it hold shop: restore a backup")
     with seen_before, replica(redis, witness=witness):
         pass
+
+
+# -- settings that change --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wire(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    monkeypatch.setattr(journal, "REVIEW_SECONDS", 0.02)
+    store = RedisStore(redis.url, patience=Patience(connect_s=30.0, reply_s=30.0))
+    with serving(store) as wire:
+        yield wire
+
+
+def test_durability_says_what_holds_now(
+    wire: Wire, redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def durability() -> str:
+        found: str = wire.get("/healthz").json()["durability"]
+        return found
+
+    assert "survives kill -9 and power loss" in durability()
+    redis.command("CONFIG", "SET", "appendonly", "no")
+    wire.until(lambda: "is lost when Redis stops" in durability())
+    said = "the store was set otherwise: An acknowledged write is lost when"
+    wire.until(lambda: said in caplog.text)
+    assert wire.metrics()["forage_durability_changes_total"] == 1
+    redis.command("CONFIG", "SET", "appendonly", "yes")
+    wire.until(lambda: "survives kill -9 and power loss" in durability())
+
+
+def test_a_redis_that_may_evict_is_not_written_until_it_may_not(
+    wire: Wire, redis: RedisServer
+) -> None:
+    redis.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    wire.until(lambda: wire.get("/healthz").json()["status"] == "degraded")
+    assert wire.select()["logged"] is False
+    wire.sleep(2.5 * journal.RETRY_SECONDS)
+    assert wire.get("/readyz").status_code == 503
+    redis.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    wire.until(lambda: wire.get("/readyz").status_code == 200)
+    assert wire.select()["logged"] is True
