@@ -38,8 +38,14 @@ def test_the_content_of_a_file_can_be_put_with_its_name(wire: Wire) -> None:
     assert "name" not in wire.get("/experiments/toys").json()["definition"]
 
 
-def test_all_experiments_are_listed(wire: Wire) -> None:
-    put(wire, "coins", COINS)
+def test_a_new_experiment_is_created_listed_and_serves_at_once(wire: Wire) -> None:
+    expect_problem(put(wire, "coins", COINS, '"1"'), 412)  # it has no revision yet
+    expect_problem(wire.get("/experiments/coins"), 404)
+    answer = put(wire, "coins", COINS)
+    assert answer.status_code == 201
+    assert answer.headers["etag"] == '"1"'
+    assert answer.json() == wire.get("/experiments/coins").json()
+    assert wire.select(experiment="coins", context={})["propensity"] == 0.5
     listed = {each["name"]: each for each in wire.get("/experiments").json()["experiments"]}
     assert listed["shop"]["policies"] == ["linucb", "lints", "named_only"]
     assert listed["coins"] == {
@@ -47,40 +53,21 @@ def test_all_experiments_are_listed(wire: Wire) -> None:
     }  # fmt: skip
 
 
-def test_a_new_experiment_is_created_and_serves_at_once(wire: Wire) -> None:
-    answer = put(wire, "coins", COINS)
-    assert answer.status_code == 201
-    assert answer.headers["etag"] == '"1"'
-    assert answer.json() == wire.get("/experiments/coins").json()
-    assert wire.select(experiment="coins", context={})["propensity"] == 0.5
-
-
-def test_what_was_got_can_be_put_back(wire: Wire) -> None:
-    before = wire.definition()
-    wire.reward(wire.select(policy="linucb"), 1.0)
-    answer = put(wire, "shop", before)
-    assert answer.status_code == 200
-    assert answer.json()["revision"] == 2
-    assert answer.json()["definition"] == before
-    assert wire.policy("linucb")["head"]["effective_count"] == 1
-
-
 # -- If-Match --------------------------------------------------------------------------------------
 
 
 def test_if_match_changes_the_revision_that_it_names_and_no_other(wire: Wire) -> None:
     definition = wire.definition()
-    assert put(wire, "shop", definition, '"1"').headers["etag"] == '"2"'
+    wire.teach()
+    answer = put(wire, "shop", definition, '"1"')
+    assert answer.headers["etag"] == '"2"'
+    assert answer.json()["definition"] == definition
+    assert wire.policy("linucb")["head"]["effective_count"] == 1  # what was got can be put back
     expect_problem(put(wire, "shop", definition, '"1"'), 412)
     assert wire.get("/experiments/shop").json()["revision"] == 2
     assert put(wire, "shop", definition, "*").json()["revision"] == 3
     expect_problem(wire.delete("/experiments/shop", headers={"If-Match": '"2"'}), 412)
     assert wire.delete("/experiments/shop", headers={"If-Match": '"3"'}).status_code == 204
-
-
-def test_if_match_names_no_revision_of_what_does_not_exist(wire: Wire) -> None:
-    expect_problem(put(wire, "coins", COINS, '"1"'), 412)
-    expect_problem(wire.get("/experiments/coins"), 404)
 
 
 @pytest.mark.parametrize("match", ["latest", '"', "", "-1", '"1", "2"', 'W/"1"', "1" * 5_000, "²"])
@@ -95,31 +82,22 @@ def test_if_match_is_a_revision(wire: Wire, match: str) -> None:
 
 def test_a_deleted_experiment_is_gone_and_can_be_defined_again(wire: Wire) -> None:
     definition, decision = wire.definition(), wire.select(policy="linucb")
-    wire.reward(wire.select(policy="linucb"), 1.0)
+    wire.teach()
     assert wire.delete("/experiments/shop").status_code == 204
     for path in ("/experiments/shop", "/experiments/shop/arms", f"/decisions/{decision['id']}"):
         expect_problem(wire.get(path), 404)
     expect_problem(wire.delete("/experiments/shop"), 404)
-    named = wire.post("/select", {"experiment": "shop", "context": CAT})
-    assert paths(expect_problem(named, 404)) == ["experiment"]
-    unnamed = wire.post("/select", {"context": CAT})
-    assert paths(expect_problem(unnamed, 422)) == ["experiment"]
-    late = {"decision_id": decision["decision_id"], "reward": 1.0}
-    expect_problem(wire.post("/reward", late), 410)
+    for body, status in (({"experiment": "shop"}, 404), ({}, 422)):
+        answer = wire.post("/select", {"context": CAT, **body})
+        assert paths(expect_problem(answer, status)) == ["experiment"]
+    wire.refuse(410, decision)
 
     again = put(wire, "shop", definition)
     assert again.status_code == 201
     assert again.json()["revision"] > 1
+    wire.reward(decision, 1.0)  # it does not reach the new heads
     assert wire.policy("linucb")["head"]["effective_count"] == 0
-    assert wire.reward(wire.select(policy="linucb"), 1.0) == "accepted"
-
-
-def test_a_reward_from_before_a_deletion_does_not_reach_the_new_heads(wire: Wire) -> None:
-    definition, decision = wire.definition(), wire.select(policy="linucb")
-    wire.delete("/experiments/shop")
-    put(wire, "shop", definition)
-    wire.reward(decision, 1.0)
-    assert wire.policy("linucb")["head"]["effective_count"] == 0
+    wire.teach()
 
 
 # -- several ---------------------------------------------------------------------------------------
@@ -145,7 +123,7 @@ def test_with_two_experiments_every_request_names_one(wire: Wire) -> None:
 
 def taught(wire: Wire) -> Json:
     """An open decision, after a reward for another."""
-    wire.reward(wire.select(policy="linucb"), 1.0)
+    wire.teach()
     return wire.select(policy="linucb")
 
 
@@ -175,14 +153,10 @@ def test_settings_that_do_not_touch_the_head_leave_it(wire: Wire, setting: Json,
     assert wire.policy("linucb")["head"]["effective_count"] == kept
 
 
-def test_a_reward_for_a_policy_that_was_removed_is_accepted(wire: Wire) -> None:
+def test_a_removed_policy_takes_rewards_and_a_frozen_head_learns_nothing(wire: Wire) -> None:
     decision = taught(wire)
-    wire.redefine(policies={"other": {"kind": "random"}})
-    assert wire.reward(decision, 1.0) == "accepted"
-
-
-def test_a_frozen_head_logs_rewards_and_learns_nothing(wire: Wire) -> None:
     wire.redefine(policies={"frozen": {"kind": "linucb", "learning": False}})
-    wire.reward(wire.select(), 1.0)
+    assert wire.reward(decision, 1.0) == "accepted"
+    wire.teach(1, "frozen")
     status = wire.policy("frozen")
     assert (status["rewards"], status["head"]["effective_count"]) == (1, 0)

@@ -6,6 +6,7 @@ import pytest
 
 from service.maintenance.importing import decision_id
 from tests.support.service import Json, Wire, expect_problem, paths, serving
+from tests.support.stores import Disk
 
 AT = "2024-05-01T12:00:00Z"
 
@@ -36,56 +37,51 @@ def statuses(results: list[Json]) -> list[Any]:
     return [each["answer"] or each["status"] for each in results]
 
 
+def explain(wire: Wire, number: int) -> Json:
+    return wire.explain({"id": decision_id(f"visit-{number}")})
+
+
 @pytest.mark.parametrize("path", ["/import", "/experiments/shop/import"])
 def test_a_visit_is_imported_once(wire: Wire, path: str) -> None:
-    before = wire.policy("linucb")
     assert statuses(take(wire, visit(), visit(1), path=path)) == ["imported"] * 2
     assert statuses(take(wire, visit(1), visit(), path=path)) == ["duplicate"] * 2
+    same = [visit(at=at) for at in ("2024-05-01T14:00:00+02:00", 1714564800)]
+    assert statuses(take(wire, *same, path=path)) == ["duplicate"] * 2
     after = wire.policy("linucb")
-    assert (before["rewards"], after["rewards"], after["decisions"]) == (0, 2, 2)
-    assert after["mean_reward"] == 0.0
+    assert (after["rewards"], after["decisions"], after["mean_reward"]) == (2, 2, 0.0)
+    [other] = take(wire, visit(), policy="lints", path=path)
+    assert other["status"] == 409
+    assert wire.rewards("lints") == 0
 
 
 def test_an_imported_decision_is_told(wire: Wire) -> None:
-    take(wire, visit(reward=1))
-    told = wire.get(f"/decisions/{decision_id('visit-0')}").json()
+    rope = {"id": "rope", "features": {"category": "toy"}}
+    take(
+        wire,
+        visit(reward=1),
+        visit(1, probabilities=[0.5, 0.5]),
+        visit(2, arms=["ball", rope], arm="rope"),
+    )
+    told, known, outside = (explain(wire, number) for number in range(3))
     assert (told["at"], told["model_version"]) == (AT, "imported/0@0")
     assert told["ranking"] == [{"arm": "ball", "propensity": 0.5}]
     assert told["learned"] == [{"arm": "ball", "reward": 1.0, "default": False}]
     assert not told["choice_follows"]
-    assert [(each["arm"], each["probability"]) for each in told["candidates"]] == [
-        ("mouse", None),
-        ("ball", 0.5),
-    ]
+    chances = {each["arm"]: each["probability"] for each in told["candidates"]}
+    assert chances == {"mouse": None, "ball": 0.5}
     assert all(each["width"] > 0 for each in told["candidates"])
-
-
-def test_chances_of_all_arms_are_kept_where_they_are_known(wire: Wire) -> None:
-    take(wire, visit(probabilities=[0.5, 0.5]))
-    told = wire.get(f"/decisions/{decision_id('visit-0')}").json()
-    assert [each["probability"] for each in told["candidates"]] == [0.5, 0.5]
-
-
-def test_times_are_with_a_zone_or_unix_seconds(wire: Wire) -> None:
-    same = [visit(at=at) for at in (AT, "2024-05-01T14:00:00+02:00", 1714564800)]
-    assert statuses(take(wire, *same)) == ["imported", "duplicate", "duplicate"]
+    assert [each["probability"] for each in known["candidates"]] == [0.5, 0.5]
+    assert outside["ranking"][0]["arm"] == "rope"
 
 
 def test_what_is_left_out_has_defaults(wire: Wire) -> None:
     """No arms: the shown one alone. No reward: nothing is learned, and no default reward is due."""
     assert statuses(take(wire, visit(arms=None, reward=None, unit="u"))) == ["imported"]
-    told = wire.get(f"/decisions/{decision_id('visit-0')}").json()
+    told = explain(wire, 0)
     assert [each["arm"] for each in told["candidates"]] == ["ball"]
     assert told["learned"] == []
-    assert wire.policy("linucb")["rewards"] == 0
+    assert wire.rewards() == 0
     assert wire.run(wire.services.settlements.expire_due()) == 0
-
-
-def test_arms_outside_the_catalogue_bring_their_features(wire: Wire) -> None:
-    rope = {"id": "rope", "features": {"category": "toy"}}
-    assert statuses(take(wire, visit(arms=["ball", rope], arm="rope"))) == ["imported"]
-    told = wire.get(f"/decisions/{decision_id('visit-0')}").json()
-    assert told["ranking"][0]["arm"] == "rope"
 
 
 REFUSED: list[tuple[Json, str]] = [
@@ -111,7 +107,7 @@ def test_a_wrong_visit_is_refused_for_itself(wire: Wire, changes: Json, path: st
     assert paths(stopped[1]["problem"]) == [path]
     skipped = take(wire, visit(0), wrong, visit(2), skip_refused=True)
     assert statuses(skipped) == ["duplicate", 422, "imported"]
-    assert wire.policy("linucb")["rewards"] == 2
+    assert wire.rewards() == 2
 
 
 @pytest.mark.parametrize(
@@ -130,13 +126,6 @@ def test_another_content_under_the_same_id_is_a_conflict(
     take(wire, visit())
     [result] = take(wire, visit(**changes))
     assert (result["status"], paths(result["problem"])) == (409, [path])
-
-
-def test_a_visit_is_of_one_policy(wire: Wire) -> None:
-    take(wire, visit())
-    [result] = take(wire, visit(), policy="lints")
-    assert result["status"] == 409
-    assert wire.policy("lints")["rewards"] == 0
 
 
 @pytest.mark.parametrize(
@@ -162,25 +151,22 @@ def test_a_visit_of_a_wrong_form_refuses_the_request_and_takes_nothing(
     assert wire.policy("linucb")["decisions"] == 0
 
 
-def test_an_unknown_policy_or_experiment_is_404(wire: Wire) -> None:
+def test_an_unknown_policy_or_experiment_and_a_long_batch_are_refused(wire: Wire) -> None:
     body = {"policy": "nobody", "visits": [visit()]}
     assert paths(expect_problem(wire.post("/import", body), 404)) == ["policy"]
     elsewhere = wire.post("/experiments/zoo/import", body)
     assert paths(expect_problem(elsewhere, 404)) == ["experiment"]
+    with serving(max_batch=2) as small:
+        many = {"policy": "linucb", "visits": [visit(n) for n in range(3)]}
+        assert paths(expect_problem(small.post("/import", many), 422)) == ["visits"]
 
 
-def test_more_than_max_batch_is_refused() -> None:
-    with serving(max_batch=2) as wire:
-        body = {"policy": "linucb", "visits": [visit(n) for n in range(3)]}
-        assert paths(expect_problem(wire.post("/import", body), 422)) == ["visits"]
-
-
-def test_a_log_that_is_gone_takes_none(wire: Wire) -> None:
-    wire.services.journal._writer.degraded = True
-    body = {"policy": "linucb", "visits": [visit()]}
-    try:
-        expect_problem(wire.post("/import", body), 503)
-    finally:
-        wire.services.journal._writer.degraded = False
-    assert statuses(take(wire, visit())) in (["imported"], ["duplicate"])
-    assert wire.policy("linucb")["rewards"] == 1
+def test_a_log_that_is_gone_takes_none() -> None:
+    disk = Disk()
+    with serving(disk) as wire:
+        disk.full = True
+        expect_problem(wire.post("/import", {"policy": "linucb", "visits": [visit()]}), 503)
+        disk.full = False
+        wire.until(lambda: not wire.services.journal.degraded)
+        assert statuses(take(wire, visit())) in (["imported"], ["duplicate"])
+        assert wire.rewards() == 1
