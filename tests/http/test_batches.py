@@ -64,27 +64,18 @@ def test_a_full_batch_of_rewards_fits_into_a_body(wire: Wire) -> None:
     assert all(result["answer"] == {"status": "accepted"} for result in settled)
 
 
-def test_a_batch_over_the_limit_is_refused_whole() -> None:
+def test_a_batch_of_a_wrong_form_or_length_is_refused_whole() -> None:
     with serving(max_batch=2) as wire:
         assert len(results(wire, "/select/batch", [{"context": CAT}] * 2)) == 2
-        over = wire.post("/select/batch", {"requests": [{"context": CAT}] * 3})
-        assert paths(expect_problem(over, 422)) == ["requests"]
         decision = wire.select()
-        body = {"decision_id": decision["decision_id"], "reward": 1.0}
-        over = wire.post("/reward/batch", {"requests": [body] * 3})
-        assert paths(expect_problem(over, 422)) == ["requests"]
+        good = {"decision_id": decision["decision_id"], "reward": 1.0}
+        for path, requests, fault in (
+            ("/select/batch", [{"context": CAT}] * 3, "requests"),
+            ("/reward/batch", [good] * 3, "requests"),
+            ("/select/batch", [], "requests"),
+            ("/reward/batch", [], "requests"),
+            ("/reward/batch", [good, {**good, "reward": "much"}], "requests.1.reward"),
+        ):
+            answer = wire.post(path, {"requests": requests})
+            assert paths(expect_problem(answer, 422)) == [fault]
         assert wire.reward(decision, 1.0) == "accepted"
-
-
-def test_an_empty_batch_is_refused(wire: Wire) -> None:
-    for path in ("/select/batch", "/reward/batch"):
-        assert paths(expect_problem(wire.post(path, {"requests": []}), 422)) == ["requests"]
-
-
-def test_an_item_that_is_no_request_refuses_the_batch_and_says_where(wire: Wire) -> None:
-    """What cannot be read is told before anything is done."""
-    decision = wire.select()
-    good = {"decision_id": decision["decision_id"], "reward": 1.0}
-    answer = wire.post("/reward/batch", {"requests": [good, {**good, "reward": "much"}]})
-    assert paths(expect_problem(answer, 422)) == ["requests.1.reward"]
-    assert wire.reward(decision, 1.0) == "accepted"

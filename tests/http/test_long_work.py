@@ -123,30 +123,20 @@ def test_a_decision_on_many_arms_is_explained_in_another_thread(
     assert sum(each["probability"] for each in answer["candidates"]) == pytest.approx(1.0)
 
 
-def test_a_decision_that_would_fill_the_log_is_refused(wire: Wire) -> None:
-    """9,000 ids of 57 characters, each twice in the row: 1.5 MB, of a body of 0.9 MB."""
-    question = {"context": {"persona": "cat"}, "arms": inline(9_000, "x" * 53)}
-    assert paths(expect_problem(wire.post("/select", question), 422)) == ["arms"]
+def test_a_decision_that_would_take_too_much_is_refused(wire: Wire) -> None:
+    def refused(wire: Wire, count: int, name: str = "", **question: Any) -> None:
+        body = {"context": {"persona": "cat"}, "arms": inline(count, name), **question}
+        assert paths(expect_problem(wire.post("/select", body), 422)) == ["arms"]
+
+    refused(wire, 9_000, "x" * 53)  # each id twice: 1.5 MB, of a body of 0.9 MB
     assert wire.policy("lints")["decisions"] == wire.policy("linucb")["decisions"] == 0
-
-
-def test_a_row_is_as_long_as_it_may_be() -> None:
-    with serving(max_decision_bytes=2_000) as wire:
-        assert wire.select(arms=inline(5))
-        problem = expect_problem(
-            wire.post("/select", {"context": {"persona": "cat"}, "arms": inline(60)}), 422
-        )
-        assert paths(problem) == ["arms"]
-        wire.select()  # the catalogue is its owner's
-
-
-def test_a_ranking_that_would_take_too_much_memory_is_refused() -> None:
-    """64 draws of 3,000 arms: 6 MB with what ranks them."""
-    with serving(max_select_memory_bytes=4_000_000) as wire:
-        question = {"context": {"persona": "cat"}, "policy": "lints", "arms": inline(3_000)}
-        assert wire.post("/select", question).status_code == 200
-        problem = expect_problem(wire.post("/select", {**question, "top_k": 2}), 422)
-        assert paths(problem) == ["arms"]
+    with serving(max_decision_bytes=2_000) as short:
+        assert short.select(arms=inline(5))
+        refused(short, 60)
+        short.select()  # the catalogue is its owner's
+    with serving(max_select_memory_bytes=4_000_000) as small:
+        small.select(policy="lints", arms=inline(3_000))
+        refused(small, 3_000, policy="lints", top_k=2)  # 64 draws: 6 MB with what ranks them
 
 
 def test_the_health_of_a_wide_head_is_looked_at_in_a_thread_and_leaves_the_head_alone(

@@ -47,13 +47,10 @@ def test_the_audit_derives_such_decisions_again(wire: Wire) -> None:
     assert found.clean
 
 
-def test_named_arms_are_decided_on_as_ever(wire: Wire) -> None:
+def test_named_arms_need_no_search_and_disjoint_heads_are_refused(wire: Wire) -> None:
     opened(wire)
-    assert wire.select(arms=["arm7"])["arm"] == "arm7"
-    assert wire.select(arms=["arm7"])["propensity"] == 1.0
-
-
-def test_disjoint_heads_are_refused(wire: Wire) -> None:
+    answer = wire.select(arms=["arm7"])
+    assert (answer["arm"], answer["propensity"]) == ("arm7", 1.0)
     policies = {"p": {"kind": "lints", "retrieve": 3, "disjoint": True}}
-    answer = wire.put("/experiments/shop", json={**wire.definition(), "policies": policies})
-    expect_problem(answer, 422)
+    refused = wire.put("/experiments/shop", json={**wire.definition(), "policies": policies})
+    expect_problem(refused, 422)

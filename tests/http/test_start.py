@@ -12,12 +12,7 @@ from service.log.stores.memory import MemoryStore
 from service.settings import Settings
 from tests.support.clock import run_virtual
 from tests.support.service import SHOP, serving
-
-
-class Shared(MemoryStore):
-    """As a store that several processes append to."""
-
-    shared = True
+from tests.support.stores import SharedStore
 
 
 def test_nothing_given_the_zooplus_example_is_served() -> None:
@@ -48,15 +43,18 @@ def test_what_the_log_holds_goes_before_a_file_of_the_same_name(
 
 def test_what_was_acknowledged_is_there_after_a_restart() -> None:
     store = MemoryStore()
+    key = {"Idempotency-Key": "k"}
     with serving(store) as wire:
-        decision = wire.select(policy="linucb")
-        wire.reward(decision, 1.0)
-        open_decision = wire.select(policy="linucb")
+        [decision] = wire.teach()
+        body = {"context": {"persona": "cat"}, "policy": "linucb"}
+        open_decision = wire.post("/select", body, headers=key).json()
         head = wire.policy("linucb")["head"]
     with serving(store) as wire:
         assert wire.policy("linucb")["head"] == head
         assert wire.policy("linucb")["decisions"] == 2
         assert wire.reward(decision, 1.0) == "duplicate"
+        again = wire.post("/select", body, headers=key).json()
+        assert (again["id"], again["arm"]) == (open_decision["id"], open_decision["arm"])
         assert wire.reward(open_decision, 1.0) == "accepted"
 
 
@@ -80,7 +78,7 @@ def test_a_fault_in_an_experiment_file_is_told_with_file_and_path(
 
 
 def test_two_services_that_start_on_one_log_define_once() -> None:
-    store = Shared()
+    store = SharedStore()
     settings = Settings(store="memory://", experiments=[SHOP])
 
     async def start_both() -> None:
