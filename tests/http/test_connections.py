@@ -6,7 +6,6 @@ import pytest
 
 from service.errors import ConfigurationError
 from service.http.protocol import DEFAULT_CONNECTIONS, LINGER_SECONDS, SECONDS, connection_limit
-from service.log.commit_gate import SOME
 from service.settings import Settings
 from tests.support.plug import Plug, head
 from tests.support.service import Wire, expect_problem, serving
@@ -149,28 +148,6 @@ def test_a_stopping_service_answers_requests_under_way(wire: Wire, plug: Plug) -
     answer = plug.receive()
     assert (answer.status_code, answer.headers["connection"]) == (200, "close")
     assert plug.transport.closed
-
-
-def test_no_request_waits_for_others_where_every_connection_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """After the first answers the log pauses, for further requests. None can come."""
-    monkeypatch.setattr("service.log.writer.APART_SECONDS", 60.0)
-    with serving() as wire:
-        plugs = [Plug(wire) for _ in range(SOME)]
-        gone = Plug(wire)
-
-        async def leave() -> None:
-            gone.protocol.connection_lost(None)
-
-        async def ask_all() -> None:
-            for plug in plugs:
-                plug.protocol.data_received(SELECT)
-
-        wire.run(leave())
-        for _ in range(3):
-            wire.run(ask_all())
-            assert all(plug.receive().json()["logged"] for plug in plugs)  # it was waited for
 
 
 # -- time ------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def test_the_health_of_a_wide_head_is_looked_at_in_a_thread_and_leaves_the_head_
     """A head keeps what it derives: what a thread derived while a reward was folded would be kept
     in place of what holds now."""
     monkeypatch.setattr("service.serving.overview.WIDE", 1)
-    wire.reward(wire.select(policy="linucb"), 1.0)
+    wire.teach()
     state = wire.services.journal.state("shop")
     assert state is not None
     live, looked_at = state.learners["linucb"].active.head, list[tuple[object, bool]]()

@@ -20,21 +20,18 @@ from service.serving.scoring import decide
 from service.state.events import SCHEMA, Decision, Shown, encode_decision
 from service.state.learner import Learner
 
-FEATURES = Features.model_validate(
-    {
-        "context": {
-            "persona": {"type": "categorical", "values": ["a", "b", "c"], "default": "b"},
-            "hour": {"type": "numeric", "center": 12.5, "scale": 3.7, "default": 1.0},
-            "new": {"type": "boolean"},
-            "city": {"type": "hashed", "buckets": 4, "default": ""},
-        },
-        "arm": {
-            "kind": {"type": "categorical", "values": ["x", "y"]},
-            "image": {"type": "vector", "size": 3},
-        },
-        "crosses": ["persona x kind", "image x hour", "persona x kind x hour"],
-    }
-)
+CONTEXT = {
+    "persona": {"type": "categorical", "values": ["a", "b", "c"], "default": "b"},
+    "hour": {"type": "numeric", "center": 12.5, "scale": 3.7, "default": 1.0},
+    "new": {"type": "boolean"},
+    "city": {"type": "hashed", "buckets": 4, "default": ""},
+}
+ARM = {
+    "kind": {"type": "categorical", "values": ["x", "y"]},
+    "image": {"type": "vector", "size": 3},
+}
+CROSSES = ["persona x kind", "image x hour", "persona x kind x hour"]
+FEATURES = Features.model_validate({"context": CONTEXT, "arm": ARM, "crosses": CROSSES})
 NAMES = ["intercept", *FEATURES.context, *FEATURES.arm, *FEATURES.crosses]
 
 

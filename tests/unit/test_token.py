@@ -43,12 +43,8 @@ def test_what_is_sealed_opens_to_itself(sealed: Ticket) -> None:
     token = TokenSealer([SECRET]).seal(sealed)
     assert TokenSealer([SECRET]).open(token) == sealed
     assert set(token) <= set(ALPHABET)
-
-
-@given(st.lists(finite, max_size=9))
-def test_features_come_back_bit_for_bit(x: list[float]) -> None:
-    shown = ShownArm("a", 1.0, np.array(x, dtype=float).tobytes(), False)
-    assert np.array(shown.features()).tobytes() == np.array(x).tobytes()
+    for shown in sealed.shown:
+        assert np.array(shown.features()).tobytes() == shown.x
 
 
 @pytest.mark.parametrize("length", [22, 23, 24])
@@ -92,22 +88,10 @@ def test_a_foreign_secret_is_refused_though_it_knows_the_layout() -> None:
         own.open(base64.urlsafe_b64encode(bytes(raw)).rstrip(b"=").decode())
 
 
-def test_a_rotated_secret_opens_what_it_sealed_and_a_dropped_one_does_not() -> None:
-    token = TokenSealer([SECRET]).seal(ticket())
-    assert TokenSealer([OTHER, SECRET]).open(token) == ticket()
-    assert TokenSealer([SECRET]).open(TokenSealer([SECRET, OTHER]).seal(ticket())) == ticket()
-    with pytest.raises(Invalid):
-        TokenSealer([OTHER]).open(token)
-
-
 def test_two_processes_and_two_seals_never_repeat_a_header() -> None:
     first, second = TokenSealer([SECRET]), TokenSealer([SECRET])
     tokens = [sealer.seal(ticket()) for sealer in (first, second) for _ in range(100)]
     assert len({token[:HEADER_CHARACTERS] for token in tokens}) == 200
-
-
-def test_9_features_of_a_shop_take_a_token_within_the_limit() -> None:
-    assert len(TokenSealer([SECRET]).seal(ticket(floats=9))) < 320 < LIMIT == 1_024
 
 
 def test_up_to_79_features_fit_the_limit_and_the_longest_names_without_them() -> None:
@@ -116,6 +100,7 @@ def test_up_to_79_features_fit_the_limit_and_the_longest_names_without_them() ->
     lengths = [len(sealer.seal(ticket(floats=n))) for n in range(120)]
     fitting = sum(length <= LIMIT for length in lengths)
     assert fitting - 1 == 79
+    assert lengths[9] < 320 < LIMIT == 1_024  # a shop
     name = "n" * 64
     bare = Ticket("a" * 22, name, name, f"{name}/123456@123456789", 1, [], 1e9, 2e9)
     assert len(sealer.seal(bare)) < 520
@@ -133,10 +118,7 @@ def test_a_unit_is_hashed_under_the_first_secret_to_28_characters() -> None:
     assert len(sealer.unit_hash("user-1")) == 28
     assert sealer.unit_hash("user-1") != sealer.unit_hash("user-2")
     assert sealer.unit_hash("user-1") != TokenSealer([OTHER]).unit_hash("user-1")
-
-
-def test_a_hash_of_a_unit_tells_whether_its_secret_is_known() -> None:
-    hashed = TokenSealer([SECRET]).unit_hash("user-1")
-    assert hashed in TokenSealer([OTHER, SECRET]).unit_hashes("user-1")
-    assert TokenSealer([OTHER, SECRET]).knows_secret_of(hashed)
-    assert not TokenSealer([OTHER]).knows_secret_of(hashed)
+    hashed = TokenSealer([OTHER]).unit_hash("user-1")
+    assert hashed in sealer.unit_hashes("user-1")
+    assert sealer.knows_secret_of(hashed)
+    assert not TokenSealer([SECRET]).knows_secret_of(hashed)
