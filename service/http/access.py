@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from starlette.types import Scope
 
-from service.http.admission import BASE_COST, expect_short
+from service.errors import ForeignOrigin, Misdirected, TooLarge
 from service.http.problems import MEDIA_TYPE
 from service.http.scope import PROBES, declared_length, headers_of
 from service.security.access import Access, Caller
@@ -18,6 +18,9 @@ FREE: Final = "free"
 """Needs no key: probes, descriptions, pages and scripts, which do not name experiments."""
 
 Needed = KeyScope | Literal["free"]
+
+BASE_COST: Final = 1
+"""The cost of every request before its body is read."""
 
 
 class Row(NamedTuple):
@@ -84,13 +87,24 @@ class Authentication:
         if not self._hosts.serves(headers_of(scope).get(b"host", ())):
             if method in SAFE and scope["path"] in PROBES:
                 return Caller(self._access.nobody)
-            raise self._access.misdirected()
+            detail = "list the host that requests name in FORAGE_ALLOWED_HOSTS"
+            raise self._access.count("host", Misdirected(detail))
         caller = self._by_key(scope, method) if self._access.required else None
         if method in SAFE or (caller is not None and caller.grant.origins):
             return caller  # a key that lists origins was held against them
-        if is_foreign(self._hosts, scope):
-            raise self._access.foreign_page()
+        if self._is_foreign(scope):
+            detail = "this page is of another origin: list it in FORAGE_CORS_ORIGINS"
+            raise self._access.count("origin", ForeignOrigin(detail))
         return caller
+
+    def _is_foreign(self, scope: Scope) -> bool:
+        """Whether a page of another origin sent the request."""
+        headers = headers_of(scope)
+        origins, sites = headers.get(b"origin", ()), headers.get(b"sec-fetch-site")
+        if not origins and sites is None:
+            return False
+        site, hosts = sites[-1] if sites else None, headers.get(b"host", ())
+        return self._hosts.is_foreign(origins, hosts, scope.get("scheme", "http"), site)
 
     def _by_key(self, scope: Scope, method: str) -> Caller:
         needed = needs(method, scope["path"])
@@ -106,19 +120,11 @@ class Authentication:
         peer: tuple[str, int] | None = scope.get("client")
         grant = self._access.admit(headers, needed)
         caller = Caller(grant, self._addresses.of(peer[0] if peer else None, headers))
-        expect_short(caller, length)
+        most = grant.profile.body_bytes
+        if length > most:
+            raise TooLarge(f"at most {most} bytes with this key")
         self._access.charge(caller, BASE_COST)
         return caller
-
-
-def is_foreign(hosts: Hosts, scope: Scope) -> bool:
-    """Whether a page of another origin sent the request."""
-    headers = headers_of(scope)
-    origins, sites = headers.get(b"origin", ()), headers.get(b"sec-fetch-site")
-    if not origins and sites is None:
-        return False
-    site = None if sites is None else sites[-1]
-    return hosts.is_foreign(origins, headers.get(b"host", ()), scope.get("scheme", "http"), site)
 
 
 DECLARED: Final = {

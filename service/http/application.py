@@ -1,8 +1,11 @@
 """create_app: the HTTP application over the parts of a process. The only composition of routes."""
 
+from collections.abc import Sequence
 from functools import cache
+from typing import Final
 
 from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -10,7 +13,6 @@ from service import __version__
 from service.http import (
     beacon,
     console,
-    cors,
     evaluations,
     experiments,
     imports,
@@ -22,6 +24,7 @@ from service.http import (
 )
 from service.http.access import Authentication
 from service.http.decisions import DecisionRoutes
+from service.http.dependencies import get_only_state, get_state
 from service.http.middleware import RequestMiddleware
 from service.http.services import Services
 
@@ -29,6 +32,10 @@ DESCRIPTION = """Ask `POST /select` which arm to show, tell `POST /reward` what 
 
 Every answer of /select says with which probability its arm was chosen, and by which version of
 which policy. Errors are `application/problem+json` in one shape."""
+
+
+PREFLIGHT_SECONDS: Final = 7_200
+"""How long a browser remembers a preflight; no browser keeps it longer."""
 
 
 class Application(FastAPI):
@@ -51,7 +58,25 @@ class Application(FastAPI):
             services.gate,
             services.settings,
         )
-        return cors.allowing(services.settings.cors_origins, app)
+        return _allow_origins(services.settings.cors_origins, app)
+
+
+def _allow_origins(origins: Sequence[str], app: ASGIApp) -> ASGIApp:
+    """Let pages of these origins ask, and read refusals as well.
+
+    There are no credentials: a key goes in a header, so no answer depends on a cookie that another
+    site could have the browser send.
+    """
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-Match"],
+        expose_headers=["Retry-After", "ETag"],
+        max_age=PREFLIGHT_SECONDS,
+    )
 
 
 @cache
@@ -67,8 +92,9 @@ def api_routes() -> tuple[BaseRoute, ...]:
         evaluations.router,
     ):
         api.include_router(router)
-    for prefix, router in (*experiments.SCOPED, *imports.SCOPED):
-        api.include_router(router, prefix=prefix)
+    for prefix, state in (("/experiments/{experiment}", get_state), ("", get_only_state)):
+        for resources in (experiments.resources, imports.resources):
+            api.include_router(resources(state), prefix=prefix)
     return tuple(api.routes)
 
 

@@ -16,15 +16,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.definition.select_request import SelectRequest
+from service.definition.select_request import InlineArm, SelectRequest
 from service.errors import Invalid, Overdue, Refused, StoreUnavailable
 from service.http import bodies
-from service.http.admission import BASE_COST, admit_batch, admit_one_of_batch, admit_question
+from service.http.access import BASE_COST
 from service.http.problems import answer_to, problem_of
 from service.http.scope import CALLER, headers_of
 from service.http.services import Services
 from service.http.writing import encode_in_slices
 from service.security.access import Caller, Grant
+from service.security.profile import cost
 
 KEY_CHARACTERS: Final = 256
 TIMEOUT: Final = b"x-envoy-expected-rq-timeout-ms"
@@ -140,7 +141,7 @@ class DecisionRoutes:
         question = body.question(_idempotency_key(request), request.caller_name)
         if request.deadline < inf:
             question = structs.replace(question, deadline=request.deadline)
-        question = admit_question(self._services, request.caller, question, BASE_COST)
+        question = self._admit(request.caller, question)
         return bodies.write_answer(await self._services.batcher.select(question))
 
     async def _reward(self, request: Request) -> bytes:
@@ -153,10 +154,10 @@ class DecisionRoutes:
         requests = READ_SELECT_BATCH(request.body).requests
         self._expect_batch(len(requests))
         questions = [each.question(caller=request.caller_name) for each in requests]
-        admit_batch(self._services, request.caller, questions)
+        self._admit_batch(request.caller, questions)
 
         async def one(question: SelectRequest) -> bytes:
-            question = admit_one_of_batch(self._services, request.caller, question)
+            question = self._admit(request.caller, question, in_batch=True)
             return bodies.write_answer(await self._services.batcher.select(question))
 
         return await _each(questions, one)
@@ -164,7 +165,7 @@ class DecisionRoutes:
     async def _reward_batch(self, request: Request) -> bytes:
         requests = READ_REWARD_BATCH(request.body).requests
         self._expect_batch(len(requests))
-        admit_batch(self._services, request.caller, [None] * len(requests))
+        self._admit_batch(request.caller, [None] * len(requests))
 
         async def one(body: bodies.RewardBody) -> bytes:
             return bodies.write_status(
@@ -172,6 +173,42 @@ class DecisionRoutes:
             )
 
         return await _each(requests, one)
+
+    def _admit(
+        self, caller: Caller | None, question: SelectRequest, *, in_batch: bool = False
+    ) -> SelectRequest:
+        """Hold one question against the key and its rates; with a key, the result names the
+        experiment. Raises Forbidden, TooManyRequests, and Invalid where the name is needed.
+
+        caller     None where keys are off
+        in_batch   address and key were charged with the batch
+        """
+        if caller is None:
+            return question
+        access = self._services.access
+        access.expect_allowed(caller, question)
+        whole = self._cost(question)
+        access.charge(caller, whole, whole if in_batch else BASE_COST, question.unit)
+        name = self._services.engine.resolve(question.experiment)
+        caller.grant.expect(name)
+        return question if question.experiment else structs.replace(question, experiment=name)
+
+    def _admit_batch(
+        self, caller: Caller | None, questions: Sequence[SelectRequest | None]
+    ) -> None:
+        """Charge a batch of questions, or of rewards (None). Raises Forbidden, TooManyRequests."""
+        if caller is not None:
+            self._services.access.expect_batch(caller, len(questions))
+            whole = sum(BASE_COST if each is None else self._cost(each) for each in questions)
+            self._services.access.charge(caller, whole, BASE_COST)
+
+    def _cost(self, question: SelectRequest) -> int:
+        """The cost by the named arms, or else those of the catalogue."""
+        arms = question.arms
+        if arms is None:
+            return cost(self._services.engine.offered(question.experiment), question.top_k)
+        inline = sum(isinstance(arm, InlineArm) for arm in arms)
+        return cost(len(arms), question.top_k, inline)
 
     def _expect_batch(self, length: int) -> None:
         most = self._services.settings.max_batch

@@ -4,7 +4,7 @@ Arms and policies have a short form without /experiments/{experiment} for a serv
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -17,8 +17,6 @@ from service.http.dependencies import (
     IfMatch,
     ServicesDep,
     StateDep,
-    get_only_state,
-    get_state,
     revision_of,
 )
 from service.http.openapi import problems
@@ -213,10 +211,3 @@ async def post_version(
     """For the trainer: hand over a trained version. It is staged, catches up with the log and then
     serves."""
     return VersionAnswer(version=await services.admin.stage(state, policy, await request.body()))
-
-
-SCOPED: Final = (
-    ("/experiments/{experiment}", resources(get_state)),
-    ("", resources(get_only_state)),
-)
-"""Prefixes and their routes."""

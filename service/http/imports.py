@@ -1,7 +1,7 @@
 """The route that imports visits of other systems into the log."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Depends
 from pydantic import AwareDatetime, BaseModel, Field
@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 from service.definition.experiment import ArmId, Name, Number, Values
 from service.definition.select_request import InlineArm
 from service.errors import Invalid, Refused
-from service.http.dependencies import ServicesDep, get_only_state, get_state
+from service.http.dependencies import ServicesDep
 from service.http.openapi import problems
 from service.http.problems import problem_of
 from service.http.schemas import Body, Problem
@@ -111,10 +111,3 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         return ImportAnswer(results=[ImportItem.of(each) for each in results])
 
     return routes
-
-
-SCOPED: Final = (
-    ("/experiments/{experiment}", resources(get_state)),
-    ("", resources(get_only_state)),
-)
-"""Prefixes and their routes."""

@@ -30,11 +30,6 @@ PENDING: Final = {
 repeat it is lost, where a decision has a fallback."""
 
 
-def method_of(scope: Scope) -> str:
-    method: str = scope["method"]
-    return method if method in METHODS else "other"
-
-
 class _Exchange:
     """One request and its answer.
 
@@ -128,7 +123,8 @@ class RequestMiddleware:
 
     def _count(self, scope: Scope, status: int, start: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
-        self._telemetry.requests.labels(route, method_of(scope), str(status)).inc()
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        self._telemetry.requests.labels(route, method, str(status)).inc()
         probe = route in PROBES  # asked every second, and refused for a reason
         level = logging.WARNING if status >= 500 and not probe else logging.DEBUG
         if logger.isEnabledFor(level):

@@ -85,13 +85,20 @@ TIMEOUT: Final = {
 }
 
 
+def _reference(kind: type) -> Json:
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+
+
 def _content(struct: type[msgspec.Struct]) -> Json:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{struct.__name__}"}}}
+    return {"application/json": {"schema": _reference(struct)}}
 
 
 def _described(operation: Operation) -> Json:
     responses: dict[int | str, Json] = {
-        200: {"description": "Successful Response", "content": _content(operation.answer)}
+        200: {
+            "description": "Successful Response",
+            "content": _content(operation.answer),
+        }
     }
     responses |= problems(*operation.statuses)
     name = operation.path.strip("/").replace("/", "_")
@@ -101,7 +108,10 @@ def _described(operation: Operation) -> Json:
         "description": operation.description,
         "operationId": name,
         "parameters": [*([KEY] if operation.repeatable else []), TIMEOUT],
-        "requestBody": {"required": True, "content": _content(operation.body)},
+        "requestBody": {
+            "required": True,
+            "content": _content(operation.body),
+        },
         "responses": {str(status): response for status, response in responses.items()},
     }
 
@@ -110,16 +120,13 @@ def _schemas() -> Json:
     """Of the bodies and answers that msgspec reads and writes."""
     structs = [each for operation in OPERATIONS for each in (operation.body, operation.answer)]
     _, found = msgspec.json.schema_components(
-        structs, ref_template="#/components/schemas/{name}", schema_hook=_refer
+        structs,
+        ref_template="#/components/schemas/{name}",
+        schema_hook=_reference,  # of the pydantic model of a problem
     )
     found["SelectBody"]["examples"] = [{"context": {"persona": "new_puppy_parent"}}]
     found["RewardBody"]["oneOf"] = bodies.FORMS
     return found
-
-
-def _refer(kind: type) -> Json:
-    """Refer to the pydantic model of a problem."""
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
 def document(app: FastAPI, required: bool) -> dict[str, Any]:

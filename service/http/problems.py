@@ -117,13 +117,6 @@ def bug(fault: Exception) -> Response:
     )
 
 
-def cut_off() -> Response:
-    """The answer to a client that left: nobody reads it, but it counts as no fault of ours."""
-    return respond(
-        problem(400, "cut-off", "The body is not whole", "the connection ended within it")
-    )
-
-
 def answer_to(fault: Exception) -> Response:
     if isinstance(fault, Refused | StoreUnavailable):
         return refusal(fault)
@@ -135,7 +128,9 @@ def answer_to(fault: Exception) -> Response:
         answer.headers.update(fault.headers or {})
         return answer
     if isinstance(fault, ClientDisconnect):
-        return cut_off()
+        # nobody reads it, but it counts as no fault of ours
+        whole = problem(400, "cut-off", "The body is not whole", "the connection ended within it")
+        return respond(whole)
     return bug(fault)
 
 

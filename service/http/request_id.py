@@ -30,13 +30,8 @@ def new() -> str:
 
 
 def of(scope: Scope) -> str:
-    given = headers_of(scope).get(NAME)
-    return new() if given is None else sane(given[-1])
-
-
-def sane(given: bytes) -> str:
-    """The id that a caller gave, or one of ours in its place."""
-    text = given.decode("latin-1")
+    """The id that the caller gave, or one of ours in its place."""
+    text = headers_of(scope).get(NAME, [b""])[-1].decode("latin-1")
     return text if SANE.fullmatch(text) else new()
 
 

@@ -18,8 +18,6 @@ from service.definition.select_request import SelectRequest
 from service.errors import (
     ConfigurationError,
     Forbidden,
-    ForeignOrigin,
-    Misdirected,
     Refused,
     TooManyRequests,
     Unauthorized,
@@ -133,26 +131,21 @@ class Access:
         text, origins = self._credential(headers)
         grant = self._ring.find(text)
         if grant is None:
-            raise self._counted("wrong", Unauthorized("this is no key of this service"))
+            raise self.count("wrong", Unauthorized("this is no key of this service"))
         if grant.revoked:
-            raise self._counted("revoked", Unauthorized("this key was revoked"))
+            raise self.count("revoked", Unauthorized("this key was revoked"))
         if grant.until <= self._clock.time():
-            raise self._counted("expired", Unauthorized("this key has expired"))
+            raise self.count("expired", Unauthorized("this key has expired"))
         if grant.origins and (len(origins) != 1 or origins[0] not in grant.origins):
-            raise self._counted("origin", Forbidden("this key is for pages of other origins"))
+            raise self.count("origin", Forbidden("this key is for pages of other origins"))
         if scope not in grant.scopes:
-            raise self._counted("scope", Forbidden(f"this key has no scope {scope!r}"))
+            raise self.count("scope", Forbidden(f"this key has no scope {scope!r}"))
         return grant
 
-    def foreign_page(self) -> ForeignOrigin:
-        """The refusal of a page of another origin."""
-        detail = "this page is of another origin: list it in FORAGE_CORS_ORIGINS"
-        return self._counted("origin", ForeignOrigin(detail))
-
-    def misdirected(self) -> Misdirected:
-        """The refusal of a host that is not this service's."""
-        detail = "list the host that requests name in FORAGE_ALLOWED_HOSTS"
-        return self._counted("host", Misdirected(detail))
+    def count(self, reason: str, refusal: Refusal) -> Refusal:
+        """Count a refusal, and return it."""
+        self._refused[reason].inc()
+        return refusal
 
     def charge(self, caller: Caller, cost: int, before: int = 0, unit: str | None = None) -> None:
         """Count the cost of a request against the rates of its unit, its address and its key: in
@@ -177,15 +170,14 @@ class Access:
         most = caller.grant.profile.batch
         if length > most:
             detail = f"this key sends at most {most} in a batch"
-            raise self._counted("profile", Forbidden(detail, path="requests"))
+            raise self.count("profile", Forbidden(detail, path="requests"))
 
     def expect_allowed(self, caller: Caller, question: SelectRequest) -> None:
         """Raises Forbidden where the request exceeds the profile of the key."""
         try:
             caller.grant.profile.expect(question)
-        except Forbidden:
-            self._refused["profile"].inc()
-            raise
+        except Forbidden as refusal:
+            raise self.count("profile", refusal) from None
 
     def lend(self, name: str, scope: KeyScope) -> str:
         """A key that only this process accepts, for a process that it starts."""
@@ -208,14 +200,10 @@ class Access:
                 origins.append(value)
         if not any(keys):
             detail = "send a key as `Authorization: Bearer fk_...`"
-            raise self._counted("missing", Unauthorized(detail))
+            raise self.count("missing", Unauthorized(detail))
         if len(keys) > 1:
-            raise self._counted("wrong", Unauthorized("several keys were sent: send one"))
+            raise self.count("wrong", Unauthorized("several keys were sent: send one"))
         return keys[0], origins
-
-    def _counted(self, reason: str, refusal: Refusal) -> Refusal:
-        self._refused[reason].inc()
-        return refusal
 
     def _hit(
         self, kind: str, grant: Grant, rate: RateLimitItem, who: str, rest: int, whole: int
@@ -228,7 +216,7 @@ class Access:
         if whole > rate.amount:
             detail = f"so many at once never pass: {detail}"
         reason = "rate" if kind == "key" else f"rate_{kind}"
-        raise self._counted(reason, TooManyRequests(detail, seconds))
+        raise self.count(reason, TooManyRequests(detail, seconds))
 
     def look(self) -> None:
         """Read the file again where it has changed; a broken one changes nothing."""

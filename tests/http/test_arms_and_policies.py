@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from service.state.events import decode_decision
 from tests.support.service import Wire, expect_problem, paths
 
 TOY = {"category": "toy"}
@@ -165,3 +166,29 @@ def test_a_reset_policy_forgets_and_learns_again(wire: Wire) -> None:
     assert wire.get("/experiments/shop").headers["etag"] == '"2"'
     assert wire.reward(open_decision, 1.0) == "accepted"
     assert wire.policy("linucb")["rewards"] == 1
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_arms_named_again_are_what_they_are_now(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    monkeypatch.setattr("service.serving.arms.LARGE", 1 if large else 20_000)
+
+    def features() -> list[list[float]]:
+        answer = wire.select(arms=["mouse", "kibble"], policy="linucb", top_k=2)
+        row = wire.run(wire.services.store.decision("shop", answer["id"]))
+        assert row is not None
+        return [shown.x for shown in sorted(decode_decision(row).shown, key=lambda one: one.arm)]
+
+    kibble, mouse = features()
+    assert features() == [kibble, mouse]
+    wire.put("/arms/mouse", {"features": {"category": "food", "brand": "squeak"}})
+    changed = features()
+    assert changed[0] == kibble
+    assert changed[1] != mouse
+    wire.delete("/arms/mouse")
+    named = wire.post("/select", {"context": {"persona": "cat"}, "arms": ["mouse", "kibble"]})
+    assert paths(expect_problem(named, 422)) == ["arms.0"]
+    for _ in range(2):
+        outside = [{"id": "bone", "features": TOY}, "kibble"]
+        assert wire.select(arms=outside)["arm"] in ("bone", "kibble")

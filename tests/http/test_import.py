@@ -165,6 +165,7 @@ def test_a_log_that_is_gone_takes_none() -> None:
     disk = Disk()
     with serving(disk) as wire:
         disk.full = True
+        assert not wire.select()["logged"]
         expect_problem(wire.post("/import", {"policy": "linucb", "visits": [visit()]}), 503)
         disk.full = False
         wire.until(lambda: not wire.services.journal.degraded)

@@ -77,13 +77,14 @@ def test_a_page_may_not_ask_for_all_that_a_secret_key_can(
 
 def test_a_key_may_be_given_more_or_less_than_its_kind(wire: Wire, keys: Keys) -> None:
     keys.change("page", profile={"policies": "named", "top_k": 1})
-    keys.change("secret", profile={"arms": "catalogue"})
+    keys.change("secret", profile={"arms": "catalogue", "most_arms": 1})
     page, secret = Visitor(wire, keys), Visitor(wire, keys, "secret")
     assert page.status(policy="linucb") == 200
     assert page.status(top_k=2) == 403
     assert page.status(arms=[INLINE]) == 403
     assert secret.status(policy="linucb", arms=["ball"]) == 200
     assert secret.status(arms=[INLINE]) == 403
+    assert secret.status(arms=["ball", "mouse"]) == 403
 
 
 def test_in_a_batch_each_request_is_looked_at_by_itself(wire: Wire, keys: Keys) -> None:
