@@ -80,8 +80,13 @@ def test_a_file_that_breaks_leaves_the_keys_of_before(
     assert stale() == "0.0"
 
 
-def test_a_service_does_not_start_on_a_broken_file(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
+def test_a_service_starts_on_a_whole_file_and_warns_where_others_may_write_it(
+    keys: Keys, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys.path.chmod(0o666)
+    with serving(keys=keys.path):
+        assert "others may write it" in caplog.text
+    path = tmp_path / "none.json"
     for fault in ("forage keys add", "is not JSON"):
         with pytest.raises(ConfigurationError, match=fault), serving(keys=path):
             pass
@@ -94,13 +99,6 @@ def test_a_key_expires_at_its_time(wire: Wire, keys: Keys) -> None:
     for seconds, expected in ((59.0, 200), (1.0, 401), (1.0, 401)):
         wire.clock.skip(seconds)
         assert status(wire, keys, "brief") == expected
-
-
-def test_a_file_that_others_may_write_is_told(keys: Keys, caplog: pytest.LogCaptureFixture) -> None:
-    keys.path.chmod(0o666)
-    with serving(keys=keys.path):
-        pass
-    assert "others may write it" in caplog.text
 
 
 def test_a_key_that_is_lent_lives_in_this_process_alone(wire: Wire, keys: Keys) -> None:

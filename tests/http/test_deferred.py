@@ -66,11 +66,14 @@ def test_an_activation_happens_once(brief: Wire) -> None:
     assert brief.rewards() == 1
 
 
-def test_what_cannot_be_activated_is_refused(clock: VirtualClock, wire: Wire) -> None:
+def test_refused_activations_and_keys(clock: VirtualClock, wire: Wire) -> None:
     expect_problem(wire.post(f"/decisions/{wire.select()['id']}/activate"), 409)
     expect_problem(wire.post("/decisions/nothing/activate"), 404)
     decision = deferred(wire)
     expect_problem(wire.post(f"/decisions/{decision['id']}/activate?experiment=other"), 404)
+    headers, body = {"Idempotency-Key": "k"}, {"context": {"persona": "cat"}}
+    assert wire.post("/select", {**body, "deferred": True}, headers=headers).status_code == 200
+    expect_problem(wire.post("/select", body, headers=headers), 409)
     wire.redefine(reward=RULES)
     late = deferred(wire)
     clock.skip(WAIT_S + ACCEPT_S)
@@ -95,12 +98,6 @@ def test_without_a_default_reward_an_activated_decision_waits_for_its_own(wire: 
     wire.pass_by(WAIT_S)
     assert wire.rewards() == 0
     assert wire.reward(decision, 1.0) == "accepted"
-
-
-def test_a_key_with_and_without_deferral_is_another_request(wire: Wire) -> None:
-    headers, body = {"Idempotency-Key": "k"}, {"context": {"persona": "cat"}}
-    assert wire.post("/select", {**body, "deferred": True}, headers=headers).status_code == 200
-    expect_problem(wire.post("/select", body, headers=headers), 409)
 
 
 def test_an_activation_outlives_a_restart() -> None:

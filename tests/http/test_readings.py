@@ -63,27 +63,22 @@ def test_shares_are_of_the_traffic_that_names_no_policy(wire: Wire) -> None:
     assert shares == [0.25, 0.75, 0.0]  # 1, 3 and 0
 
 
-def test_snapshots_fall_behind_until_one_is_taken() -> None:
-    with serving(snapshot_every_events=100) as wire:
-        lag = 'forage_snapshot_lag_ratio{experiment="shop"}'
-        assert wire.metrics()[lag] == 0.01  # the definition
-        wire.run(wire.services.journal.snapshot(wire.services.journal.live["shop"]))
-        assert wire.metrics()[lag] == 0
-
-
 def test_snapshots_of_a_large_catalogue_are_as_far_apart_as_half_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("service.log.observers.LARGE", 20)
     with serving(snapshot_every_events=10) as wire:
-        journal = wire.services.journal
+        journal, name = wire.services.journal, 'forage_snapshot_lag_ratio{experiment="shop"}'
+        assert wire.metrics()[name] == 0.1  # the definition
+        wire.run(journal.snapshot(journal.live["shop"]))
+        assert wire.metrics()[name] == 0
         saved = [journal.live["shop"].snapshot_position]
         arms = {f"new-{number}": {"category": "food"} for number in range(100)}
         for arm, features in arms.items():
             wire.put(f"/arms/{arm}", {"features": features})
             if (position := journal.live["shop"].snapshot_position) != saved[-1]:
                 saved.append(position)
-        lag = wire.metrics()['forage_snapshot_lag_ratio{experiment="shop"}']
+        lag = wire.metrics()[name]
     gaps = [later - earlier for earlier, later in pairwise(saved)]
     assert gaps[0] == 10
     assert gaps == sorted(gaps)
