@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from service.definition.experiment import ArmId, Name
 from service.errors import Invalid, NotFound
@@ -24,6 +24,7 @@ from service.http.schemas import (
     Arm,
     ArmList,
     ArmsBody,
+    DefinedAnswer,
     ExperimentAnswer,
     ExperimentBody,
     ExperimentList,
@@ -84,7 +85,7 @@ async def get_experiment(state: StateDep, response: Response) -> ExperimentAnswe
 @router.put(
     "/experiments/{experiment}",
     responses={
-        201: {"model": ExperimentAnswer, "description": "Defined for the first time."},
+        201: {"model": DefinedAnswer, "description": "Defined for the first time."},
         **problems(400, 409, 412, 503),
     },
 )
@@ -94,13 +95,26 @@ async def put_experiment(
     services: ServicesDep,
     response: Response,
     if_match: IfMatch = None,
-) -> ExperimentAnswer:
+    dry_run: Annotated[
+        bool, Query(description="Change nothing: answer as the definition would be.")
+    ] = False,
+) -> DefinedAnswer:
     """Define an experiment, first or anew. The content is that of an experiment file."""
     if body.name not in (None, experiment):
         raise Invalid("is another name than that of the path", path="name")
-    state, created = await services.admin.define(experiment, body, revision_of(if_match))
-    response.status_code = 201 if created else 200
-    return _answer(state, response)
+    if dry_run:
+        plan = await services.admin.plan(experiment, body, revision_of(if_match))
+        return DefinedAnswer(
+            name=experiment,
+            revision=plan.event.revision,
+            schema_version=plan.event.schema_version,
+            position=plan.state.position,
+            definition=plan.definition,
+            restarted=plan.restarts,
+        )
+    state, plan = await services.admin.define(experiment, body, revision_of(if_match))
+    response.status_code = 201 if plan.created else 200
+    return DefinedAnswer(**vars(_answer(state, response)), restarted=plan.restarts)
 
 
 @router.delete(

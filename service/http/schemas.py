@@ -72,6 +72,13 @@ class ExperimentAnswer(BaseModel):
     definition: Definition
 
 
+class DefinedAnswer(ExperimentAnswer):
+    restarted: dict[str, str] = Field(
+        description="Policies that start from the prior, and why. Others keep what they learned of "
+        "the columns that stay."
+    )
+
+
 class ExperimentSummary(BaseModel):
     name: str
     revision: int

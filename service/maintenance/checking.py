@@ -12,13 +12,15 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Literal, TypeGuard, Union, get_args, get_origin
 
+import httpx
 from pydantic import BaseModel, ValidationError
 
-from service.definition.experiment import NAME, Definition
+from service.definition.experiment import NAME, Definition, load_definition
 from service.definition.faults import faults_of, path_of
 from service.definition.lint import lint
-from service.errors import Invalid
+from service.errors import ConfigurationError, Invalid
 from service.serving.admin import Admin
+from service.settings import Settings
 
 Keys = tuple[str | int, ...]
 Level = Literal["fault", "warning"]
@@ -78,6 +80,30 @@ def check_file(path: Path) -> Checked:
         line = path.read_bytes().count(b"\n", 0, error.start) + 1
         return _unreadable(str(path), f"not UTF-8 (at line {line})")
     return check(text, str(path), path.stem)
+
+
+def restarts(path: Path, settings: Settings) -> list[FileFinding]:
+    """Ask a service which policies a file would start from the prior. Raises ConfigurationError
+    where it does not answer."""
+    name, definition = load_definition(path)
+    try:
+        answer = httpx.put(
+            f"{settings.url}/experiments/{name}",
+            params={"dry_run": "true"},
+            json=definition.model_dump(mode="json"),
+            headers=settings.key_headers,
+            timeout=60,
+            trust_env=False,
+        )
+        content = answer.json()
+    except (httpx.HTTPError, ValueError) as fault:
+        raise ConfigurationError(f"{settings.url} does not answer as Forage: {fault}") from fault
+    if answer.status_code != 200:
+        raise ConfigurationError(f"{settings.url}: {content.get('detail', answer.status_code)}")
+    return [
+        FileFinding("warning", f"policies.{policy}", f"starts from the prior: {reason}")
+        for policy, reason in content["restarted"].items()
+    ]
 
 
 def _unreadable(file: str, message: str) -> Checked:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from service.state.events import (
 from service.state.fold import State
 from service.state.footprint import expect_room, footprint_of
 from service.state.learner import Learner
+from service.state.succession import obstacle
 
 LEAST_ARTIFACT_BYTES = 4 * 2**20
 """An uncompressed version may hold this much, or what its policy is estimated to take."""
@@ -47,6 +49,21 @@ SETTINGS = {
 far from overflow."""
 
 
+class Plan(NamedTuple):
+    """A definition that is checked and not logged yet.
+
+    state      of the experiment as it is
+    created    it is defined for the first time
+    restarts   policies that would start from the prior, and why
+    """
+
+    state: State
+    created: bool
+    event: ExperimentDefined
+    definition: Definition
+    restarts: dict[str, str]
+
+
 class Admin:
     """memory_bytes: estimated memory that an experiment may take."""
 
@@ -57,12 +74,19 @@ class Admin:
 
     async def define(
         self, name: str, definition: Definition, if_match: int | None = None
-    ) -> tuple[State, bool]:
-        """Define an experiment, first or anew; the state, and whether it was the first time.
+    ) -> tuple[State, Plan]:
+        """Define an experiment, first or anew. Raises as `plan`, or Conflict where another
+        definition came between."""
+        plan = await self.plan(name, definition, if_match)
+        await self._append_revision(plan.state, plan.event)
+        return await self._journal.discover(name), plan
+
+    async def plan(self, name: str, definition: Definition, if_match: int | None = None) -> Plan:
+        """What a definition would do.
 
         Other features start a new schema version. Policies keep what they learned of the columns
         that stay, unless a setting of the head or an input of a net changed (`succession`).
-        Raises Invalid, PreconditionFailed, or Conflict where another definition came between.
+        Raises Invalid, or PreconditionFailed.
         """
         state = await self._journal.discover(name)
         created = state.deleted
@@ -73,9 +97,13 @@ class Admin:
         same = not created and state.definition.features.same_as(definition.features)
         version = state.schema_version + (not same)
         event = _defined(state, definition, version, self._journal.now(state))
-        await asyncio.to_thread(_expect_foldable, name, event)
-        await self._append_revision(state, event)
-        return await self._journal.discover(name), created
+        fresh = await asyncio.to_thread(_folded, name, event)
+        restarts = {
+            policy: reason
+            for policy, learner in fresh.learners.items()
+            if (kept := state.learners.get(policy)) and (reason := obstacle(kept, learner))
+        }
+        return Plan(state, created, event, definition, restarts)
 
     async def share(
         self, state: State, policy: str, share: float, if_match: int | None = None
@@ -248,13 +276,15 @@ def _expect_moderate(definition: Definition) -> None:
             raise Invalid(f"must lie between {low:g} and {high:g}", path=path)
 
 
-def _expect_foldable(name: str, event: ExperimentDefined) -> None:
-    """Raises Invalid where an empty state cannot fold the definition, whatever the cause is: no
-    replica could serve it."""
+def _folded(name: str, event: ExperimentDefined) -> State:
+    """An empty state with this definition. Raises Invalid where it cannot be folded, whatever the
+    cause is: no replica could serve it."""
+    state = State(name)
     try:
-        State(name).apply(1, event)
+        state.apply(1, event)
     except Exception as fault:
         raise Invalid(f"cannot be served: {fault}", path="policies") from fault
+    return state
 
 
 def _judged(

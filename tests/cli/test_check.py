@@ -7,6 +7,7 @@ import pytest
 
 from service.cli.program import main
 from service.maintenance.checking import Checked, check
+from tests.cli.forage import forage, serving
 
 GOOD = """\
 name = "shop"
@@ -207,3 +208,22 @@ def test_what_cannot_be_read_is_said(
     status, told = run(str(path), capsys=capsys)
     assert status == 1
     assert ("not UTF-8" if content else "No such file") in told
+
+
+@pytest.mark.process
+def test_a_service_says_which_policies_would_start_anew(tmp_path: Path) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text(GOOD)
+    with serving(tmp_path, "--experiment", str(file)) as running:
+        same = forage("check", "shop.toml", "--url", running.url, folder=tmp_path)
+        assert (same.returncode, "starts from the prior" in same.stdout) == (0, False)
+        file.write_text(GOOD.replace('kind = "lints"', 'kind = "linucb"'))
+        told = forage("check", "shop.toml", "--url", running.url, folder=tmp_path)
+        expected = (
+            "shop.toml: warning: policies.main: starts from the prior: it learned with another"
+        )
+        assert expected in told.stdout
+        assert running.get("/experiments/shop")["revision"] == 1
+    gone = forage("check", "shop.toml", "--url", running.url, folder=tmp_path)
+    assert gone.returncode == 1
+    assert "does not answer as Forage" in gone.stderr

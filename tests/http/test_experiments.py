@@ -44,7 +44,7 @@ def test_a_new_experiment_is_created_listed_and_serves_at_once(wire: Wire) -> No
     answer = put(wire, "coins", COINS)
     assert answer.status_code == 201
     assert answer.headers["etag"] == '"1"'
-    assert answer.json() == wire.get("/experiments/coins").json()
+    assert answer.json() == {**wire.get("/experiments/coins").json(), "restarted": {}}
     assert wire.select(experiment="coins", context={})["propensity"] == 0.5
     listed = {each["name"]: each for each in wire.get("/experiments").json()["experiments"]}
     assert listed["shop"]["policies"] == ["linucb", "lints", "named_only"]
@@ -160,3 +160,22 @@ def test_a_removed_policy_takes_rewards_and_a_frozen_head_learns_nothing(wire: W
     wire.teach(1, "frozen")
     status = wire.policy("frozen")
     assert (status["rewards"], status["head"]["effective_count"]) == (1, 0)
+
+
+def test_a_dry_run_says_what_a_definition_would_restart_and_changes_nothing(wire: Wire) -> None:
+    taught(wire)
+    wider = wire.definition()
+    wider["features"]["context"]["member"] = {"type": "boolean", "default": False}
+    wider["policies"]["lints"] = {"kind": "neural_linear_ts"}
+    before = wire.get("/experiments/shop").json()
+    told = wire.put("/experiments/shop?dry_run=true", wider)
+    assert told.status_code == 200
+    assert wire.get("/experiments/shop").json() == before
+    done = wire.put("/experiments/shop", wider).json()
+    assert {**told.json(), "position": 0} == {**done, "position": 0}
+    assert done["restarted"].keys() == {"lints"}
+    assert done["restarted"]["lints"].startswith("it learned with another")
+    assert wire.policy("linucb")["head"]["effective_count"] == 1
+    assert wire.put("/experiments/shop?dry_run=true", {"policies": {}}).status_code == 422
+    assert wire.put("/experiments/new?dry_run=true", before["definition"]).json()["revision"] == 1
+    assert wire.get("/experiments/new").status_code == 404
