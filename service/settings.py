@@ -104,6 +104,11 @@ class Settings(BaseSettings):
         "their name: commas separate them, options repeat. Left out, with an empty log: the "
         "Zooplus example.",
     )
+    default_experiment: str | None = Field(
+        None,
+        description="Experiment of requests that name none. Left out: the only one; with several, "
+        "a request has to name its experiment.",
+    )
     trainer: Literal["auto", "on", "off"] = Field(
         "auto",
         description="Start a trainer process beside the service; auto: with sqlite and torch only.",
@@ -272,7 +277,7 @@ class Settings(BaseSettings):
                 warnings.append(f"{name} is ignored, it is no setting{hint}")
         return sorted(warnings)
 
-    @field_validator("keys", "key", mode="before")
+    @field_validator("keys", "key", "default_experiment", mode="before")
     @classmethod
     def _none_where_empty(cls, value: object) -> object:
         return None if value == "" else value

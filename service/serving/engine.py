@@ -77,16 +77,15 @@ class Engine:
         return self._sealer.rotated
 
     def resolve(self, name: str | None) -> str:
-        """The name of an experiment, or of the only one. Raises Invalid where a name is needed."""
-        if name is not None:
-            return name
+        """The name of an experiment, or the default one, or the only one. Raises Invalid where a
+        name is needed."""
+        if (known := name or self._settings.default_experiment) is not None:
+            return known
         names = self._journal.names
         if len(names) == 1:
             return names[0]
-        raise Invalid(
-            "name the experiment: there is more than one" if names else "there is none yet",
-            path="experiment",
-        )
+        say = "name the experiment: there are several, and FORAGE_DEFAULT_EXPERIMENT names none"
+        raise Invalid(say if names else "there is none yet", path="experiment")
 
     def served(self, name: str | None) -> State | None:
         """A served experiment; None where this process has not heard of it yet. Raises Invalid

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.service import SHOP, Json, Wire, expect_problem, paths
+from tests.support.service import SHOP, Json, Wire, expect_problem, paths, serving
 
 CAT = {"persona": "cat"}
 COINS = {
@@ -179,3 +179,16 @@ def test_a_dry_run_says_what_a_definition_would_restart_and_changes_nothing(wire
     assert wire.put("/experiments/shop?dry_run=true", {"policies": {}}).status_code == 422
     assert wire.put("/experiments/new?dry_run=true", before["definition"]).json()["revision"] == 1
     assert wire.get("/experiments/new").status_code == 404
+
+
+def test_a_default_experiment_serves_requests_that_name_none() -> None:
+    with serving(default_experiment="shop") as wire:
+        put(wire, "coins", COINS)
+        assert wire.select()["experiment"] == "shop"
+        assert wire.select(experiment="coins", context={})["experiment"] == "coins"
+        assert wire.get("/policies/linucb").status_code == 200
+    with serving() as wire:
+        put(wire, "coins", COINS)
+        body = {"context": {"persona": "cat"}}
+        problem = expect_problem(wire.post("/select", body), 422)
+        assert "FORAGE_DEFAULT_EXPERIMENT" in problem["errors"][0]["message"]
