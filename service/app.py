@@ -125,7 +125,7 @@ def assemble(
     connections, max_connections = set[Any](), connection_limit(settings)
     telemetry.connections.set_function(connections.__len__)
     telemetry.max_connections.set(max_connections)
-    gate = CommitGate(connections)
+    gate = CommitGate()
     witness = Witness(witness_of(settings.store, settings.witness))
     journal = Journal(store, settings, telemetry, gate, LogClock(clock), witness, rng)
     engine = Engine(journal, sealer, settings, telemetry, rng)

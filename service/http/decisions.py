@@ -101,11 +101,11 @@ class DecisionRoutes:
         start, came = perf_counter(), asyncio.get_running_loop().time()
         try:
             request = await self._request(scope, receive, came)
-            self._gate.enter()  # not before: a slow body is no load
+            self._gate.waiting += 1  # not before: a slow body is no load
             try:
                 content = await route.handle(request)
             finally:
-                self._gate.leave()
+                self._gate.waiting -= 1
         except Exception as fault:
             await answer_to(fault)(scope, receive, send)
         else:

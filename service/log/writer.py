@@ -12,7 +12,7 @@ from typing import cast
 from service.errors import FoldFailed, LogLost, StoreError, StoreUnavailable
 from service.log.background import Background
 from service.log.buffer import Buffer, LogAnswer, Pending, StoredDecision
-from service.log.commit_gate import APART_SECONDS, ENOUGH, SOME, CommitGate
+from service.log.commit_gate import CommitGate
 from service.log.follower import Follower
 from service.log.live import Live
 from service.log.replay import PAGE, Pace
@@ -101,7 +101,6 @@ class Writer:
         self._closing = True
         if self._writing:
             self._wake.set()
-            self._gate.hurry()
             await self._writing
 
     async def flush(self) -> None:
@@ -159,8 +158,6 @@ class Writer:
         else:
             self._queue.append(pending)
             self._wake.set()
-            if len(self._queue) >= ENOUGH:
-                self._gate.hurry()
         return pending
 
     # -- decisions -----------------------------------------------------------------------------
@@ -225,8 +222,6 @@ class Writer:
                 began = asyncio.get_running_loop().time()
                 self._gate.begin()
                 await self._commit(batch, began)
-                if len(batch) >= SOME and len(self._queue) < ENOUGH and not self._closing:
-                    await self._gate.pause(began + APART_SECONDS)
                 self._gate.end()
         while self._folding:
             await asyncio.wait(self._folding)

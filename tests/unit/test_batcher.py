@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from service.definition.select_request import SelectRequest
-from service.log.commit_gate import ENOUGH as ENOUGH_ENTRIES
-from service.log.commit_gate import SOME
 from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.serving.batcher import ENOUGH
@@ -138,55 +136,6 @@ def test_a_question_to_an_idle_service_is_decided_at_once(
     for _ in range(3):
         assert isinstance(asking.wire.run(ask()), Answer)
     assert asking.store.batches == [1, 1, 1]
-
-
-# -- the pause after a commit --------------------------------------------------------------------
-
-
-def test_after_a_commit_of_some_the_next_is_begun_once_enough_wait(
-    asking: Asking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.serving.batcher.PATIENCE_SECONDS", 60.0)
-    monkeypatch.setattr("service.log.writer.APART_SECONDS", 60.0)
-    asking.store.gate.set()
-
-    async def ask() -> None:
-        await asyncio.gather(*(asking.ask() for _ in range(SOME)))
-        asked = [asking.ask()]
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert asking.store.batches == [SOME]
-        asked += [asking.ask() for _ in range(ENOUGH_ENTRIES - 1)]
-        await asyncio.gather(*asked)
-
-    asking.wire.run(ask())
-    assert asking.store.batches == [SOME, ENOUGH_ENTRIES]
-
-
-def batches_of(asking: Asking, first: int) -> list[int]:
-    """Of so many questions that come together, and one that comes once they are answered."""
-    asking.store.gate.set()
-
-    async def ask() -> None:
-        await asyncio.gather(*(asking.ask() for _ in range(first)))
-        await asking.ask()
-
-    asking.wire.run(ask())
-    return asking.store.batches
-
-
-def test_after_a_commit_of_some_the_next_is_begun_in_time(asking: Asking) -> None:
-    assert batches_of(asking, SOME) == [SOME, 1]
-
-
-@pytest.mark.parametrize(("first", "all_wait"), [(SOME - 1, False), (SOME, True)])
-def test_there_is_no_pause_after_a_few_or_where_all_wait(
-    asking: Asking, monkeypatch: pytest.MonkeyPatch, first: int, all_wait: bool
-) -> None:
-    monkeypatch.setattr("service.log.writer.APART_SECONDS", 60.0)
-    if all_wait:
-        asking.wire.services.gate.enter()
-    assert batches_of(asking, first) == [first, 1]
 
 
 def test_what_would_take_too_long_together_is_decided_in_several_turns(

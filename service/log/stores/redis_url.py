@@ -20,10 +20,6 @@ from service.errors import ConfigurationError
 SENTINEL, SENTINEL_PORT = "+sentinel", 26379
 TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
 SENTINEL_USER = ("sentinel_username", "sentinel_password")
-KNOWN = {
-    "host", "port", "path", "db", "username", "password", "connection_class", *TLS, *SENTINEL_USER,
-}  # fmt: skip
-"""What a URL may set. Timeouts, retries and the protocol are this store's own."""
 
 WRONG = (
     "FORAGE_STORE: not a Redis URL; use redis://[[user]:password@]host[:port][/db], rediss:// for "
@@ -47,15 +43,14 @@ def name_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def client_of(url: str, connections: int, connect_s: float, reply_s: float, **more: Any) -> Any:
+def client_of(url: str, connections: int, connect_s: float, reply_s: float) -> Any:
     """Return a client, not yet connected.
 
     connections   at a time; callers wait up to `connect_s` for a free connection
-    more          options of redis-py
 
     Raises ConfigurationError, whose text holds no part of the URL.
     """
-    own: dict[str, Any] = {
+    own: dict[str, Any] = {  # a URL that sets one of them is refused
         "max_connections": connections,
         "timeout": connect_s,
         "socket_connect_timeout": connect_s,
@@ -63,20 +58,19 @@ def client_of(url: str, connections: int, connect_s: float, reply_s: float, **mo
         # a lost reply may belong to a done append: only a caller with identities may repeat it
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
-        **more,
+        "decode_responses": False,
     }
     try:
         parts = urlsplit(url)
-        pool = _sentinel_pool(parts, own) if SENTINEL in parts.scheme else _pool(url, own)
+        if SENTINEL in parts.scheme:
+            pool = _sentinel_pool(parts, own)
+        else:
+            pool = BlockingConnectionPool(**_options(parts), **own)
         # raises where an option is unknown or does not fit
         pool.make_connection()  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, RedisError):
         raise ConfigurationError(WRONG) from None
     return Redis.from_pool(pool)
-
-
-def _pool(url: str, own: dict[str, Any]) -> BlockingConnectionPool:
-    return BlockingConnectionPool(**_options(urlsplit(url)), **own)
 
 
 def _sentinel_pool(parts: SplitResult, own: dict[str, Any]) -> BlockingConnectionPool:
@@ -91,9 +85,9 @@ def _sentinel_pool(parts: SplitResult, own: dict[str, Any]) -> BlockingConnectio
     tls = options.pop("connection_class", None) is not None
     del options["host"]
     asked = {name.removeprefix("sentinel_"): options.pop(name, None) for name in SENTINEL_USER}
-    shared = {name: options[name] for name in TLS if name in options}
-    kept = {name: own[name] for name in ("socket_connect_timeout", "retry", "protocol")}
-    asked |= {**shared, **kept, "socket_timeout": own["socket_connect_timeout"], "ssl": tls}
+    asked |= {name: options[name] for name in TLS if name in options}
+    asked |= {name: own[name] for name in ("socket_connect_timeout", "retry", "protocol")}
+    asked |= {"socket_timeout": own["socket_connect_timeout"], "ssl": tls}
     addresses = [urlsplit(f"//{each}") for each in hosts.split(",")]
     manager = Sentinel(  # type: ignore[no-untyped-call]
         [(each.hostname or "localhost", each.port or SENTINEL_PORT) for each in addresses],
@@ -107,6 +101,6 @@ def _options(parts: SplitResult) -> dict[str, Any]:
     options: dict[str, Any] = {**parse_url(parts.geturl())}
     db = parts.path.strip("/")
     wrong_db = parts.scheme != "unix" and db and not db.isdecimal()  # redis-py would take db 0
-    if wrong_db or "," in options.get("host", "") or options.keys() - KNOWN:
-        raise ValueError("an option is not known, or a part has another form")
+    if wrong_db or "," in options.get("host", ""):
+        raise ValueError("a part has another form")
     return options
