@@ -101,9 +101,9 @@ async def open_services(
             telemetry.read(MetricsCollector(journal, telemetry, clock.monotonic))
             _warn_of_large(services)
             await _define(services)
-            journal.spawn(_expire(services))
-            journal.spawn(services.retention.run())
-            journal.spawn(services.history.run())
+            journal.background.spawn(_expire(services))
+            journal.background.spawn(services.retention.run())
+            journal.background.spawn(services.history.run())
             yield services
         finally:
             await journal.close()
@@ -129,7 +129,7 @@ def assemble(
     witness = Witness(witness_of(settings.store, settings.witness))
     journal = Journal(store, settings, telemetry, gate, LogClock(clock), witness, rng)
     engine = Engine(journal, sealer, settings, telemetry, rng)
-    history = History(lambda: journal.states, telemetry, clock)
+    history = History(lambda: journal.follower.states, telemetry, clock)
     return Services(
         settings,
         clock,
@@ -164,7 +164,7 @@ def assemble(
 def _warn_of_large(services: Services) -> None:
     """Of what the log has, which is served whatever it takes."""
     quota = services.settings.experiment_memory_bytes
-    for name, state in services.journal.states.items():
+    for name, state in services.journal.follower.states.items():
         if (taken := sum(footprint_of(state).values())) > quota:
             logger.warning(
                 "experiment %s takes some %d MiB of memory, more than the %d that one may take "
@@ -178,13 +178,13 @@ def _warn_of_large(services: Services) -> None:
 async def _define(services: Services) -> None:
     """Define the experiments of the files that the log does not hold yet."""
     files = services.settings.experiments
-    if not files and not services.journal.names:
+    if not files and not services.journal.follower.names:
         files = [EXAMPLE]
     for path in files:
         name, definition = load_definition(path)
-        if name in services.journal.quarantined:
+        if name in services.journal.follower.quarantined:
             continue
-        state = services.journal.state(name)
+        state = services.journal.follower.state(name)
         if state is not None and state.definition not in (definition, definition.completed()):
             logger.warning(
                 "%s: the log holds another definition of %s, which is served; change it with "
@@ -200,7 +200,7 @@ async def _define(services: Services) -> None:
                 faults = "\n".join(f"  {each.path}: {each.message}" for each in fault.faults)
                 raise ConfigurationError(f"{path}:\n{faults}") from fault
             except Conflict:  # another process that starts on the same log was first
-                await services.journal.follow(seconds=0)
+                await services.journal.follower.follow(seconds=0)
 
 
 async def _expire(services: Services) -> None:

@@ -70,7 +70,7 @@ async def experiments(services: ServicesDep, grant: GrantDep) -> ExperimentList:
                 policies=list(state.learners),
                 arms=len(state.arms),
             )
-            for name, state in services.journal.states.items()
+            for name, state in services.journal.follower.states.items()
             if granted(grant, name)
         ]
     )

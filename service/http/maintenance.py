@@ -67,7 +67,7 @@ async def post_skip(experiment: GrantedName, body: Skip, services: ServicesDep) 
     """Pass over the event that a quarantined experiment stopped at, on every replica, and serve the
     experiment again. The event stays in the log; what it said is not learned."""
     await services.journal.skip(experiment, body.position)
-    return SkipAnswer(served=experiment not in services.journal.quarantined)
+    return SkipAnswer(served=experiment not in services.journal.follower.quarantined)
 
 
 @router.get("/experiments/{experiment}/readers", responses=problems(404, 503))

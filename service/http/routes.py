@@ -53,24 +53,28 @@ async def healthz(services: ServicesDep, response: Response) -> Health:
     """The process is alive, and what its log promises. 503: only a restart or its operator can mend
     its log; one that may come back by itself makes it `degraded`."""
     journal = services.journal
-    if journal.hopeless:
+    if journal.writer.hopeless:
         response.status_code = 503
     return Health(
-        status="failed" if journal.hopeless else "degraded" if journal.degraded else "ok",
+        status="failed"
+        if journal.writer.hopeless
+        else "degraded"
+        if journal.writer.degraded
+        else "ok",
         version=__version__,
         store=services.settings.store.partition("://")[0],
         durability=services.store.durability,
-        quarantined=len(journal.quarantined),
+        quarantined=len(journal.follower.quarantined),
     )
 
 
 @router.get("/readyz", tags=["operate"], responses={503: {"model": Readiness}})
 async def readyz(services: ServicesDep, grant: GrantDep, response: Response) -> Readiness:
     """Ready: folded to the log's end, and the log can be written."""
-    ready = not (services.journal.degraded or services.journal.behind)
+    ready = not (services.journal.writer.degraded or services.journal.behind)
     if not ready:
         response.status_code = 503
-    states = services.journal.states.items()
+    states = services.journal.follower.states.items()
     positions = {name: state.position for name, state in states if granted(grant, name)}
     return Readiness(ready=ready, positions=positions)
 

@@ -10,7 +10,7 @@ import logging
 from math import inf
 from random import Random
 
-from service.errors import Conflict, NotFound, Quarantined, StoreError
+from service.errors import Conflict, NotFound, StoreError
 from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
@@ -26,7 +26,6 @@ from service.log.writer import RETRY_SECONDS, Writer
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.events import Skipped, encode_event
-from service.state.fold import State
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ BEHIND_SECONDS = 2.0
 
 
 class Journal:
-    """Composes follower, writer and observers over an open store."""
+    """Composes follower, writer and observers over an open store; callers use these directly."""
 
     def __init__(
         self,
@@ -59,61 +58,18 @@ class Journal:
     ) -> None:
         self._durability_changes = telemetry.durability_changes
         self._store, self._witness = store, witness or Witness(None)
-        self._background = background = Background()
+        self.clock = clock
+        self.background = background = Background()
         self.presence = Presence(store, rng)
-        self._follower = follower = Follower(store, telemetry, background)
-        self._writer = writer = Writer(store, follower, background, gate, settings, telemetry)
-        self._snapshots = Snapshots(store, follower, background, settings, telemetry)
+        self.follower = follower = Follower(store, telemetry, background)
+        self.writer = writer = Writer(store, follower, background, gate, settings, telemetry)
+        self.snapshots = Snapshots(store, follower, background, settings, telemetry)
         follower.subscribe(Versions(follower, writer, self.presence, background, clock))
         follower.subscribe(Changes(writer, background, telemetry, clock))
-        follower.subscribe(self._snapshots)
-        self._losses = Losses(store, follower, writer, background, clock)
-        follower.subscribe(self._losses)
+        follower.subscribe(self.snapshots)
+        self.losses = Losses(store, follower, writer, background, clock)
+        follower.subscribe(self.losses)
         follower.subscribe(self._witness)
-
-        self.live, self.now = follower.live, clock.now
-        self.state, self.discover = follower.state, follower.discover
-        self.follow, self.erasures = follower.follow, follower.versions.erasures
-        self.append, self.append_all = writer.append, writer.append_all
-        self.activate, self.keep = writer.activate, writer.keep
-        self.submit = writer.submit
-        self.decision, self.decision_in_time = writer.decision, writer.decision_in_time
-        self.forget_unlogged = writer.forget_unlogged
-        self.snapshot, self.save_origin = self._snapshots.save, self._snapshots.save_origin
-        self.snapshot_events = self._snapshots.interval_events
-        self.spawn = background.spawn
-
-    @property
-    def states(self) -> dict[str, State]:
-        """Of the experiments that are served."""
-        return self._follower.states
-
-    @property
-    def names(self) -> list[str]:
-        """Of the experiments that are served, or would be but for a quarantine."""
-        return self._follower.names
-
-    @property
-    def quarantined(self) -> dict[str, Quarantined]:
-        return self._follower.quarantined
-
-    @property
-    def degraded(self) -> bool:
-        """The log cannot be written at present."""
-        return self._writer.degraded
-
-    @property
-    def hopeless(self) -> bool:
-        """It cannot be written, and only a restart or an operator can mend that."""
-        return self._writer.hopeless
-
-    @property
-    def queued(self) -> int:
-        return self._writer.queued
-
-    @property
-    def buffered(self) -> int:
-        return self._writer.buffered
 
     @property
     def behind(self) -> bool:
@@ -126,28 +82,28 @@ class Journal:
         other process appends."""
         if not self._store.shared:
             return None
-        return max(asyncio.get_running_loop().time() - self._follower.caught_up_at, 0.0)
+        return max(asyncio.get_running_loop().time() - self.follower.caught_up_at, 0.0)
 
     @property
     def clock_skew_seconds(self) -> float | None:
-        """By so much is our clock ahead of the store's, if that has one."""
+        """Seconds ahead of the store's clock; None where it has none."""
         return self._store.clock_skew_seconds
 
     async def open(self) -> None:
         """Recover every experiment. Raises StoreError where the log cannot be read or trusted."""
         names, seen = await self._store.experiments(), self._witness.open()
         for name in names:
-            await self._follower.join(name)
+            await self.follower.join(name)
         if seen and not any(
-            live.state.revision or live.quarantine for live in self.live.values()
+            live.state.revision or live.quarantine for live in self.follower.live.values()
         ):  # empty, or with what processes have appended since it was emptied
             raise StoreError(
                 f"the store is empty, and this host has seen it hold {', '.join(seen)}: restore a "
                 f"backup; to begin anew, delete {self._witness.path}"
             )
         for name, end in seen.items():
-            if name in self.live:
-                await self._losses.compare(self.live[name], end)
+            if name in self.follower.live:
+                await self.losses.compare(self.follower.live[name], end)
             else:
                 logger.error(
                     "experiment %s: the store does not hold it, and this host has seen %d events "
@@ -155,22 +111,22 @@ class Journal:
                     name,
                     end.position,
                 )
-        self._writer.start()
+        self.writer.start()
         await self.presence.beat()
         if self._store.shared:
-            self.spawn(self._tail())
-            self.spawn(self.presence.run())
-            self.spawn(self._review())
+            self.background.spawn(self._tail())
+            self.background.spawn(self.presence.run())
+            self.background.spawn(self._review())
 
     async def close(self) -> None:
         """Write what waits, and snapshot what changed."""
-        await self._writer.close()
-        await self._background.close()
+        await self.writer.close()
+        await self.background.close()
         await self.presence.leave()
         try:
-            await self._writer.flush()
-            for live in self.live.values():
-                await self._snapshots.save_last(live)
+            await self.writer.flush()
+            for live in self.follower.live.values():
+                await self.snapshots.save_last(live)
         except StoreError as fault:
             logger.error("closing without a last snapshot: %s", fault)
         self._witness.close()
@@ -178,23 +134,23 @@ class Journal:
     async def expect(self, name: str, epoch: int, position: int) -> None:
         """A decision of the experiment was made at this position: where its log ends before, even
         with the events of other processes, it has lost its last events, and says so."""
-        await self._losses.expect(await self._follower.join(name), epoch, position)
+        await self.losses.expect(await self.follower.join(name), epoch, position)
 
     async def skip(self, name: str, position: int) -> None:
         """Let every replica pass over the event that an experiment is quarantined for.
 
         Raises NotFound, Conflict where it is not quarantined for that event, StoreUnavailable.
         """
-        live = await self._follower.join(name)
+        live = await self.follower.join(name)
         if live.state.position == 0 and live.quarantine is None:
             raise NotFound("there is no experiment of this name", path="experiment")
         stopped = live.quarantine
         if stopped is None or stopped.position != position:
             raise Conflict("the experiment is not quarantined for an event at this position")
         mark = skip_mark(len(await skipped_positions(self._store, name)))
-        event = Skipped(at=self.now(live.state), position=position, reason=stopped.reason)
-        await self.append(Append(name, encode_event(event), {mark: str(position)}), event)
-        if not await self._follower.lift(name):
+        event = Skipped(at=self.clock.now(live.state), position=position, reason=stopped.reason)
+        await self.writer.append(Append(name, encode_event(event), {mark: str(position)}), event)
+        if not await self.follower.lift(name):
             logger.warning("experiment %s: another event cannot be folded", name)
 
     async def _review(self) -> None:
@@ -206,15 +162,15 @@ class Journal:
             try:
                 await self._store.review()
                 await self._store.commit([])
-                for live in [*self.live.values()]:
-                    await self._losses.expect_rows(live)
+                for live in [*self.follower.live.values()]:
+                    await self.losses.expect_rows(live)
             except Exception as fault:
-                self._writer.degrade(fault)
+                self.writer.degrade(fault)
             if self._store.durability == before:
                 continue
             self._durability_changes.inc()
             now = self._store.durability
-            logger.warning("the store was set otherwise: %s Before: %s", now, before)
+            logger.warning("durability settings changed: %s Before: %s", now, before)
 
     async def _tail(self) -> None:
         """Follow the log. Events that a commit of our own has just read up are not read again."""
@@ -222,11 +178,11 @@ class Journal:
         while True:
             try:
                 discover = loop.time() >= discovered_at + DISCOVER_SECONDS
-                if discover or loop.time() >= self._follower.caught_up_at + TOGETHER_SECONDS:
-                    await self._follower.follow(DISCOVER_SECONDS, discover=discover)
+                if discover or loop.time() >= self.follower.caught_up_at + TOGETHER_SECONDS:
+                    await self.follower.follow(DISCOVER_SECONDS, discover=discover)
                 if discover:
                     discovered_at = loop.time()
                 await asyncio.sleep(TOGETHER_SECONDS)
             except Exception as fault:
-                self._writer.degrade(fault)
+                self.writer.degrade(fault)
                 await asyncio.sleep(RETRY_SECONDS)

@@ -90,8 +90,8 @@ class Eraser:
         return gone
 
     async def _erase_from(self, name: str, hashes: list[str]) -> ErasedCount:
-        await self._journal.discover(name)
-        live, total = self._journal.live.get(name), ErasedCount(0, 0)
+        await self._journal.follower.discover(name)
+        live, total = self._journal.follower.live.get(name), ErasedCount(0, 0)
         if live is None:
             return total
         await self._close(live, await self._unlogged(live, hashes))
@@ -114,9 +114,9 @@ class Eraser:
         """The unit's decisions in memory, which will not be logged any more."""
         name, mark = live.state.name, f"erasing/{secrets.token_hex(16)}"
         # Decisions submitted before it are in the log when it is, or back in memory.
-        now = self._journal.now(live.state)
-        await self._journal.activate(Activation(name, "", mark, keep_until=now))
-        rows = map(decode_decision, self._journal.forget_unlogged(name, hashes))
+        now = self._journal.clock.now(live.state)
+        await self._journal.writer.activate(Activation(name, "", mark, keep_until=now))
+        rows = map(decode_decision, self._journal.writer.forget_unlogged(name, hashes))
         return [row for row in rows if row.unit in hashes]
 
     async def _rows(self, name: str, hashes: list[str]) -> tuple[dict[str, Decision | None], int]:
@@ -150,10 +150,10 @@ class Eraser:
         await self._close(live, [row for row in rows.values() if row is not None])
         tombstones, artifacts = await self._events_of(name, rows)
         event = Erased(
-            at=self._journal.now(live.state), decisions=list(rows), positions=list(tombstones)
+            at=self._journal.clock.now(live.state), decisions=list(rows), positions=list(tombstones)
         )
         mark = f"erased/{secrets.token_hex(16)}"
-        await self._journal.append(Append(name, encode_event(event), {mark: ""}), event)
+        await self._journal.writer.append(Append(name, encode_event(event), {mark: ""}), event)
         origin = await self._origin(live)
         prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
         rest = Erasure(events=tombstones, forget=prefixes, origin=origin, blobs=artifacts)
@@ -173,7 +173,7 @@ class Eraser:
         """Take every link of the shown arms, and some after them: a settlement that runs right now
         may already know of one that we have not seen."""
         name, arms = live.state.name, set[tuple[str, str]]()
-        keep_until = self._journal.now(live.state)
+        keep_until = self._journal.clock.now(live.state)
         for row in rows:
             keep_until = max(keep_until, row.accept_until)
             arms |= {(row.id, shown.arm) for shown in row.shown}
@@ -208,7 +208,7 @@ class Eraser:
     async def _origin(self, live: Live) -> int:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STAGING_SECONDS
-        while (position := await self._journal.save_origin(live)) is None:
+        while (position := await self._journal.snapshots.save_origin(live)) is None:
             if loop.time() > deadline:
                 raise StoreUnavailable("a version is being staged: erase again when it serves")
             await asyncio.sleep(0.05)

@@ -102,7 +102,9 @@ class Importer:
     ) -> list["_Checked | Refused"]:
         """Against the definition, and against an earlier import of the same id."""
         ids = [decision_id(visit.id) for visit in visits]
-        held = await asyncio.gather(*(self._journal.decision(state.name, own) for own in ids))
+        held = await asyncio.gather(
+            *(self._journal.writer.decision(state.name, own) for own in ids)
+        )
         links = [link_mark(own, 0, visit.arm) for own, visit in zip(ids, visits, strict=True)]
         marks = await self._store.marks(state.name, links)
         checked: list[_Checked | Refused] = []
@@ -117,7 +119,7 @@ class Importer:
 
     def _row(self, state: State, policy: str, visit: Visit) -> Decision:
         """Raises Invalid."""
-        if visit.at > self._journal.now(state):
+        if visit.at > self._journal.clock.now(state):
             raise Invalid("lies in the future", path="at")
         low, high = state.definition.reward.range
         if visit.reward is not None and not low <= visit.reward <= high:
@@ -170,12 +172,12 @@ class Importer:
         return "imported" if any(await asyncio.gather(*work)) else "duplicate"
 
     async def _keep(self, row: DecisionRow) -> bool:
-        return (await self._journal.keep(row, required=True)).payload == row.payload
+        return (await self._journal.writer.keep(row, required=True)).payload == row.payload
 
     async def _learn(self, state: State, row: Decision, reward: float) -> bool:
         [shown] = row.shown
         event = Rewarded(
-            at=self._journal.now(state),
+            at=self._journal.clock.now(state),
             decision=row.id,
             policy=row.policy,
             schema_version=row.schema_version,
@@ -184,7 +186,7 @@ class Importer:
         link = {link_mark(row.id, 0, shown.arm): link_value(Link(reward, False))}
         # Kept for ever: an import may be repeated at any time.
         entry = Append(state.name, encode_event(event), link)
-        return isinstance(await self._journal.append(entry, event), Appended)
+        return isinstance(await self._journal.writer.append(entry, event), Appended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,14 +83,14 @@ class Retention:
         ahead and then back would let go of marks whose tokens it accepts again.
         """
         await self._store.commit([])  # whose clock the store refuses must not trim by it
-        served = [live for live in self._journal.live.values() if live.quarantine is None]
+        served = [live for live in self._journal.follower.live.values() if live.quarantine is None]
         return sum([await self._delete(live, await self._cut(live)) for live in served])
 
     async def _cut(self, live: Live) -> Cut:
         marks_before = live.state.log_time - MARGIN_S
         if self._settings.retention_days is None:
             return Cut(0, 0, marks_before)
-        horizon = self._journal.now(live.state) - self._settings.retention_days * DAY_S
+        horizon = self._journal.clock.now(live.state) - self._settings.retention_days * DAY_S
         store, name = self._store, live.state.name
         walked = self._walked.setdefault(name, _Walked())
         taken = list((await store.describe(name)).readers.values())
@@ -129,7 +129,7 @@ class Retention:
         self, live: Live, walked: _Walked, horizon: float, taken: list[Taken]
     ) -> None:
         """Past closed decisions from before the horizon, as far as every reader has their rows."""
-        now, pace = self._journal.now(live.state), Pace()
+        now, pace = self._journal.clock.now(live.state), Pace()
         async for page in row_pages(self._store, live.state.name, walked.row):
             for row in page:
                 if any(row.number > one.row for one in taken):
@@ -197,7 +197,7 @@ class Retention:
         would be days away."""
         following = await record_at(self._store, live.state.name, reach + 1)
         if following and read_event(following, frozenset(live.state.skips)).at < horizon:
-            await self._journal.snapshot(live)
+            await self._journal.snapshots.save(live)
 
 
 def _needed(state: State) -> Iterator[int]:

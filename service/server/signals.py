@@ -47,7 +47,7 @@ class Signals:
             "stopped again: it ends at once, without its last snapshot, and does not wait for %d "
             "requests and for %d decisions that are not in the log",
             self._services.gate.waiting,
-            self._services.journal.buffered,
+            self._services.journal.writer.buffered,
         )
         os._exit(128 + number)
 

@@ -79,7 +79,7 @@ class Admin:
         definition came between."""
         plan = await self.plan(name, definition, if_match)
         await self._append_revision(plan.state, plan.event)
-        return await self._journal.discover(name), plan
+        return await self._journal.follower.discover(name), plan
 
     async def plan(self, name: str, definition: Definition, if_match: int | None = None) -> Plan:
         """What a definition would do.
@@ -88,7 +88,7 @@ class Admin:
         that stay, unless a setting of the head or an input of a net changed (`succession`).
         Raises Invalid, or PreconditionFailed.
         """
-        state = await self._journal.discover(name)
+        state = await self._journal.follower.discover(name)
         created = state.deleted
         definition = definition.completed()
         self.check(definition)
@@ -96,7 +96,7 @@ class Admin:
         expect_room(self._memory_bytes, state, definition, len(definition.arms))
         same = not created and state.definition.features.same_as(definition.features)
         version = state.schema_version + (not same)
-        event = _defined(state, definition, version, self._journal.now(state))
+        event = _defined(state, definition, version, self._journal.clock.now(state))
         fresh = await asyncio.to_thread(_folded, name, event)
         restarts = {
             policy: reason
@@ -118,12 +118,12 @@ class Admin:
             raise Invalid("at least one policy needs a share above 0", path="share")
         changed = {"policies": policies, "arms": state.arms}
         definition = state.definition.model_copy(update=changed)
-        event = _defined(state, definition, state.schema_version, self._journal.now(state))
+        event = _defined(state, definition, state.schema_version, self._journal.clock.now(state))
         await self._append_revision(state, event)
 
     async def delete(self, state: State, if_match: int | None = None) -> None:
         self._check_revision(state, if_match)
-        event = ExperimentDeleted(at=self._journal.now(state), revision=state.revision + 1)
+        event = ExperimentDeleted(at=self._journal.clock.now(state), revision=state.revision + 1)
         await self._append_revision(state, event)
 
     async def reset(self, state: State, policy: str, if_match: int | None = None) -> None:
@@ -133,14 +133,16 @@ class Admin:
         """
         find(state, policy)
         self._check_revision(state, if_match)
-        event = PolicyReset(at=self._journal.now(state), policy=policy, revision=state.revision + 1)
+        event = PolicyReset(
+            at=self._journal.clock.now(state), policy=policy, revision=state.revision + 1
+        )
         await self._append_revision(state, event)
 
     async def _append_revision(
         self, state: State, event: ExperimentDefined | ExperimentDeleted | PolicyReset
     ) -> None:
         entry = Append(state.name, encode_event(event), {f"revision/{event.revision}": ""})
-        if isinstance(await self._journal.append(entry, event), Known):
+        if isinstance(await self._journal.writer.append(entry, event), Known):
             raise Conflict(f"revision {event.revision} was defined by someone else meanwhile")
 
     @staticmethod
@@ -180,22 +182,22 @@ class Admin:
             count = len(state.arms) + new
             expect_room(self._memory_bytes, state, state.definition, count)
         pace, entries, own = Pace(), list[tuple[Append, AnyEvent]](), secrets.token_hex(16)
-        now = self._journal.now(state)
+        now = self._journal.clock.now(state)
         for number, (arm, features) in enumerate(arms.items()):
             state.schema.encode_arm(features, f"arms.{arm}")
             event = ArmUpserted(at=now, arm=arm, features=dict(features))
             marks = {f"admin/{own}/{number}": ""}
             entries.append((Append(state.name, encode_event(event), marks), event))
             await pace.keep()
-        await self._journal.append_all(entries)
+        await self._journal.writer.append_all(entries)
 
     async def remove_arm(self, state: State, arm: str) -> None:
         """No longer chosen; what was shown of it can still be rewarded. Raises NotFound."""
         if arm not in state.arms:
             raise NotFound("the catalogue has no such arm", path="arm")
-        event = ArmRemoved(at=self._journal.now(state), arm=arm)
+        event = ArmRemoved(at=self._journal.clock.now(state), arm=arm)
         marks = {f"admin/{secrets.token_hex(16)}": ""}
-        await self._journal.append(Append(state.name, encode_event(event), marks), event)
+        await self._journal.writer.append(Append(state.name, encode_event(event), marks), event)
 
     # -- versions ------------------------------------------------------------------------------
 
@@ -223,13 +225,15 @@ class Admin:
             raise Conflict(
                 "the log was trimmed beyond what the version was trained to: train again"
             )
-        async for erased in self._journal.erasures(state.name, version.trained_to):
+        async for erased in self._journal.follower.versions.erasures(
+            state.name, version.trained_to
+        ):
             if version.memory and not set(erased.decisions).isdisjoint(version.memory.keys):
                 raise Conflict("the version was trained on what has been erased: train again")
         digest = hashlib.sha256(artifact).hexdigest()
         await self._store.put_blob(state.name, digest, artifact)
         event = VersionStaged(
-            at=self._journal.now(state),
+            at=self._journal.clock.now(state),
             policy=policy,
             born=learner.born,
             version=version.number,
@@ -240,7 +244,7 @@ class Admin:
         )
         mark = f"staged/{policy}/{learner.born}/{version.number}"
         entry = Append(state.name, encode_event(event), {mark: digest})
-        outcome = await self._journal.append(entry, event)
+        outcome = await self._journal.writer.append(entry, event)
         if isinstance(outcome, Known) and outcome.marks[mark].value != digest:
             raise Conflict("another artifact was staged as this version")
         return version.number

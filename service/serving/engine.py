@@ -66,7 +66,7 @@ class Engine:
         self._traffic = Traffic(self._rng)
         self._retrieval = Retrieval()
         self._times = DecisionTimes(telemetry.clock.cpu)
-        self._recorder = Recorder(sealer, settings.max_decision_bytes, journal.now)
+        self._recorder = Recorder(sealer, settings.max_decision_bytes, journal.clock.now)
         self.record = self._recorder.record
         self._sealer = sealer
         self._append = telemetry.stages.labels("append")
@@ -81,7 +81,7 @@ class Engine:
         name is needed."""
         if (known := name or self._settings.default_experiment) is not None:
             return known
-        names = self._journal.names
+        names = self._journal.follower.names
         if len(names) == 1:
             return names[0]
         say = "name the experiment: there are several, and FORAGE_DEFAULT_EXPERIMENT names none"
@@ -90,14 +90,14 @@ class Engine:
     def served(self, name: str | None) -> State | None:
         """A served experiment; None where this process has not heard of it yet. Raises Invalid
         where the name is needed, or Quarantined."""
-        return self._journal.state(self.resolve(name))
+        return self._journal.follower.state(self.resolve(name))
 
     async def experiment(self, name: str | None) -> State:
         """The same, also of one that is new to this process. Raises NotFound beside."""
         name = self.resolve(name)
-        state = self._journal.state(name)
+        state = self._journal.follower.state(name)
         if state is None:
-            state = await self._journal.discover(name)
+            state = await self._journal.follower.discover(name)
             if state.deleted:
                 raise NotFound("there is no experiment of this name", path="experiment")
         return state
@@ -107,7 +107,7 @@ class Engine:
         logged and cannot be."""
         state = await self.experiment(request.experiment)
         if ids := self._recorder.request_ids(state.name, request):
-            stored = await self._journal.decision_in_time(state.name, *ids)
+            stored = await self._journal.writer.decision_in_time(state.name, *ids)
             if stored is not None:
                 return self._repeat(state, request, stored)
         return await self._decide(state, request)
@@ -143,8 +143,8 @@ class Engine:
         self, request: SelectRequest, name: str, lookup: Lookup | None = None
     ) -> Answer:
         start = perf_counter()
-        async with self._journal.live[name].lock:  # nothing is folded meanwhile
-            state = self._journal.live[name].state
+        async with self._journal.follower.live[name].lock:  # nothing is folded meanwhile
+            state = self._journal.follower.live[name].state
             if lookup is None or (lookup.state, lookup.position) != (state, state.position):
                 lookup = await self._look_up_again(request, name)
             parsed = perf_counter()
@@ -197,12 +197,12 @@ class Engine:
 
     async def _log(self, lookup: Lookup, recorded: Recorded) -> Answer:
         sealed = perf_counter()
-        stored = await self._journal.keep(recorded.row, required=recorded.required)
+        stored = await self._journal.writer.keep(recorded.row, required=recorded.required)
         return self.answer(lookup, recorded, stored, sealed)
 
     def submit(self, recorded: Recorded, stored: LogAnswer) -> None:
         """Hand a decision to the log, which resolves `stored`."""
-        self._journal.submit(recorded.row, required=recorded.required, answer=stored)
+        self._journal.writer.submit(recorded.row, required=recorded.required, answer=stored)
 
     def look_up(
         self, state: State, request: SelectRequest, found: arms.Found | None = None
@@ -233,7 +233,8 @@ class Engine:
             self._expect_room(learner, len(candidates.ids), request.top_k)
         return Lookup(
             state, state.position, request, learner, assignment, candidates, inline, context,
-            ids[0] if ids else new_id(self._journal.now(state), self._rng), seed, time, shortlist,
+            ids[0] if ids else new_id(self._journal.clock.now(state), self._rng),
+            seed, time, shortlist,
         )  # fmt: skip
 
     async def _retrieve(self, lookup: Lookup) -> Lookup:
@@ -290,7 +291,11 @@ class Engine:
     def offered(self, name: str | None) -> int:
         """Arms that are looked at, at most, where a request names none."""
         journal = self._journal
-        state = journal.state(name) if name else next(iter(journal.states.values()), None)
+        state = (
+            journal.follower.state(name)
+            if name
+            else next(iter(journal.follower.states.values()), None)
+        )
         if state is None or len(state.rows) <= FEW:
             return 0 if state is None else len(state.rows)
         found = [

@@ -25,14 +25,14 @@ async def explain(
     """Raises NotFound, Forbidden, Quarantined. experiment: None searches all."""
     if experiment is not None:
         expect_granted(grant, experiment)
-    for name, state in journal.states.items():
+    for name, state in journal.follower.states.items():
         if experiment in (None, name) and granted(grant, name):
             row = await store.decision(name, id)
             if row is not None:
                 return await _explain(journal, store, state, decode_decision(row))
-    for name in journal.quarantined:
+    for name in journal.follower.quarantined:
         if experiment in (None, name) and granted(grant, name):
-            journal.state(name)  # raises: it may be there
+            journal.follower.state(name)  # raises: it may be there
     raise NotFound("no experiment has a decision of this id", path="id")
 
 
@@ -91,8 +91,10 @@ def choice_follows(decision: Decision) -> bool:
 
 async def _candidates(journal: Journal, state: State, decision: Decision) -> list[Json]:
     """Candidates with probabilities and attributions, in a thread: many of them take long."""
-    async with journal.live[state.name].lock:  # nothing is folded meanwhile
-        return await asyncio.to_thread(_attributed, journal.live[state.name].state, decision)
+    async with journal.follower.live[state.name].lock:  # nothing is folded meanwhile
+        return await asyncio.to_thread(
+            _attributed, journal.follower.live[state.name].state, decision
+        )
 
 
 def _attributed(state: State, decision: Decision) -> list[Json]:

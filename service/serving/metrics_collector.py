@@ -61,7 +61,7 @@ class MetricsCollector:
         self._due_since: dict[tuple[str, str], tuple[tuple[int, int], float]] = {}
 
     def __call__(self) -> Iterator[MetricFamily]:
-        states = self._journal.states
+        states = self._journal.follower.states
         self._telemetry.drift.forget_others(states)
         yield from _families(PROCESS, (), self._process())
         yield from _families(EXPERIMENT, ("experiment",), self._experiments(states))
@@ -71,16 +71,20 @@ class MetricsCollector:
     def _process(self) -> Iterator[Row]:
         journal = self._journal
         yield "forage_processes", (), float(journal.presence.count)
-        yield "forage_log_queue_entries", (), float(journal.queued)
-        yield "forage_buffered_decisions", (), float(journal.buffered)
+        yield "forage_log_queue_entries", (), float(journal.writer.queued)
+        yield "forage_buffered_decisions", (), float(journal.writer.buffered)
         yield "forage_follow_lag_seconds", (), journal.lag_seconds or 0.0
         yield "forage_store_clock_skew_seconds", (), journal.clock_skew_seconds or 0.0
 
     def _experiments(self, states: dict[str, State]) -> Iterator[Row]:
-        quarantined = self._journal.quarantined
+        quarantined = self._journal.follower.quarantined
         for name in {**states, **quarantined}:
             yield "forage_quarantined", (name,), float(name in quarantined)
-            yield "forage_log_losses_total", (name,), float(self._journal.live[name].losses)
+            yield (
+                "forage_log_losses_total",
+                (name,),
+                float(self._journal.follower.live[name].losses),
+            )
         for name, state in states.items():
             yield "forage_log_position", (name,), float(state.position)
             taken = sum(footprint_of(state).values())
@@ -88,8 +92,8 @@ class MetricsCollector:
             age = self._telemetry.snapshot_age(name)
             if age is not None:
                 yield "forage_snapshot_age_seconds", (name,), age
-            behind = state.position - self._journal.live[name].snapshot_position
-            every = self._journal.snapshot_events(state)
+            behind = state.position - self._journal.follower.live[name].snapshot_position
+            every = self._journal.snapshots.interval_events(state)
             yield "forage_snapshot_lag_ratio", (name,), behind / every
 
     def _policies(self, states: dict[str, State]) -> Iterator[Row]:

@@ -60,19 +60,19 @@ class Overview:
         return {
             "now": self._clock.time(),
             "started": self._history.started,
-            "degraded": journal.degraded,
+            "degraded": journal.writer.degraded,
             "behind": journal.behind,
             "lag_seconds": journal.lag_seconds,
             "processes": journal.presence.count,
-            "waiting_decisions": journal.buffered,
+            "waiting_decisions": journal.writer.buffered,
             "experiments": [
                 self._experiment(state)
-                for name, state in journal.states.items()
+                for name, state in journal.follower.states.items()
                 if granted(grant, name)
             ],
             "quarantined": [
                 {"name": name, "position": each.position, "reason": each.reason}
-                for name, each in journal.quarantined.items()
+                for name, each in journal.follower.quarantined.items()
                 if granted(grant, name)
             ],
         }
@@ -84,7 +84,7 @@ class Overview:
             "name": state.name,
             "revision": state.revision,
             "position": state.position,
-            "recovered": self._journal.live[state.name].recovered,
+            "recovered": self._journal.follower.live[state.name].recovered,
             "snapshot_age_seconds": self._telemetry.snapshot_age(state.name),
             "arms": len(state.arms),
             "policies": [learner.name for learner in learners],
@@ -97,7 +97,7 @@ class Overview:
     async def experiment(self, state: State) -> Figures:
         """decisions: None while the log, which counts them, is gone."""
         counts = None
-        if not self._journal.degraded:
+        if not self._journal.writer.degraded:
             counts = (await self._store.describe(state.name)).counts
         shares = sum(learner.settings.share for learner in state.learners.values())
         rules, sums = state.definition.reward, state.reward_sums

@@ -62,14 +62,14 @@ class Settlements:
         ticket = self._sealer.open(request.decision_id)
         name = ticket.experiment
         expect_granted(grant, name)
-        state = self._journal.state(name) or await self._journal.discover(name)
+        state = self._journal.follower.state(name) or await self._journal.follower.discover(name)
         shown = await self._shown(ticket)
         if state.deleted:
             raise Gone("the experiment of this decision was deleted")
         if (ticket.epoch, ticket.position) > (state.epoch, state.position):
             await self._journal.expect(name, ticket.epoch, ticket.position)
         rewards = _rewards(request, [arm.arm for arm in shown], state.definition.reward)
-        if self._journal.now(state) > ticket.accept_until:
+        if self._journal.clock.now(state) > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")
         if ticket.contested:
             await self._expect_logged(ticket, shown)
@@ -93,29 +93,29 @@ class Settlements:
     ) -> ActivationStatus:
         """Log that a deferred decision was shown. Raises NotFound, Forbidden, Conflict, Gone, or
         StoreUnavailable: then the same call again is safe."""
-        states = self._journal.states
+        states = self._journal.follower.states
         known = {name: state for name, state in states.items() if granted(grant, name)}
         if experiment is not None:
             expect_granted(grant, experiment)
-            known = {experiment: await self._journal.discover(experiment)}
+            known = {experiment: await self._journal.follower.discover(experiment)}
         for name, state in known.items():
-            held = await self._journal.decision(name, decision)
+            held = await self._journal.writer.decision(name, decision)
             if held is None or state.deleted:
                 continue
             row = decode_decision(held.payload)
             if not row.deferred:
                 raise Conflict("this decision was not deferred: it counts as shown")
-            if self._journal.now(state) > row.accept_until:
+            if self._journal.clock.now(state) > row.accept_until:
                 raise Gone("this decision could be activated until its `accept_until`")
             defaults = state.definition.reward.default is not None
             due = row.reward_by if defaults else None
             activation = Activation(
                 name, decision, activation_mark(decision), due, row.accept_until
             )
-            return "activated" if await self._journal.activate(activation) else "duplicate"
-        for name in self._journal.quarantined:
+            return "activated" if await self._journal.writer.activate(activation) else "duplicate"
+        for name in self._journal.follower.quarantined:
             if granted(grant, name):
-                self._journal.state(name)  # raises: it may be there
+                self._journal.follower.state(name)  # raises: it may be there
         raise NotFound("no experiment has a decision of this id", path="id")
 
     async def _expect_logged(self, ticket: Ticket, shown: list[Shown]) -> None:
@@ -172,12 +172,12 @@ class Settlements:
     async def _append(self, state: State, settlement: Settlement) -> bool:
         """Append the settlement and return whether the log accepts it; otherwise the settlement
         learns from the marks it has met."""
-        now = self._journal.now(state)
+        now = self._journal.clock.now(state)
         event = settlement.event(now)
         closed = settlement.decision if settlement.closes else None
         keep_until, marks = settlement.keep_until_at(now), settlement.marks()
         entry = Append(state.name, encode_event(event), marks, closed, keep_until)
-        result = await self._journal.append(entry, event)
+        result = await self._journal.writer.append(entry, event)
         if isinstance(result, Appended):
             return True
         settlement.learn_of(result.marks, state.skips)
@@ -221,10 +221,10 @@ class Settlements:
     async def expire_due(self, limit: int = 500) -> int:
         """Settle decisions past `reward_by`, at most `limit` per experiment. Returns how many."""
         count = 0
-        for state in self._journal.states.values():
+        for state in self._journal.follower.states.values():
             if state.definition.reward.default is None:
                 continue  # they stay open, for a default that is set again
-            due = await self._store.due(state.name, self._journal.now(state), limit)
+            due = await self._store.due(state.name, self._journal.clock.now(state), limit)
             rows = [row for row in map(self._read, due) if row is not None]
             await asyncio.gather(*(self.expire(state, row) for row in rows))  # in shared commits
             count += len(rows)

@@ -57,7 +57,7 @@ def over(store: Store, scenario: Callable[[Services], Awaitable[Any]]) -> Any:
 
 
 def state_of(services: Services) -> State:
-    state = services.journal.state("shop")
+    state = services.journal.follower.state("shop")
     assert state is not None
     return state
 

@@ -24,7 +24,7 @@ def test_a_replica_behind_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service.log.journal, "BEHIND_SECONDS", 60.0)
     store = Stuck()
     with serving(store) as wire:
-        live = wire.services.journal.live["shop"]
+        live = wire.services.journal.follower.live["shop"]
         begun = live.caught_up_at
         wire.until(lambda: live.caught_up_at != begun)
         assert wire.get("/readyz").status_code == 200

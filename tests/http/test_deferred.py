@@ -121,7 +121,7 @@ def test_without_a_log_an_activation_is_not_acknowledged_and_can_be_sent_again()
         for decision in (before, waiting):
             expect_problem(wire.post(f"/decisions/{decision['id']}/activate"), 503)
         disk.full = False
-        wire.until(lambda: not wire.services.journal.degraded)
+        wire.until(lambda: not wire.services.journal.writer.degraded)
         for decision in (before, waiting):
             assert activate(wire, decision) == "activated"
             assert wire.reward(decision, 1.0) == "accepted"
@@ -131,9 +131,9 @@ def test_a_process_that_has_not_met_the_experiment_activates_with_its_default(br
     """Another one defined it: the default is of the definition, which has to be read first."""
     decision = deferred(brief)
     journal = brief.services.journal
-    known = journal.live.pop("shop")
+    known = journal.follower.live.pop("shop")
     answer = brief.post(f"/decisions/{decision['id']}/activate?experiment=shop")
     assert answer.json() == {"status": "activated"}
-    assert journal.live["shop"] is not known
+    assert journal.follower.live["shop"] is not known
     brief.pass_by(WAIT_S)
     assert brief.rewards() == 1

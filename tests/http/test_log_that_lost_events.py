@@ -47,7 +47,7 @@ def store() -> Forgetful:
 
 
 def epoch(wire: Wire) -> int:
-    return wire.services.journal.live["shop"].state.epoch
+    return wire.services.journal.follower.live["shop"].state.epoch
 
 
 @pytest.mark.parametrize("further", [0, 1, 3])
@@ -91,7 +91,7 @@ def test_an_erased_decision_is_not_appended_again(store: Forgetful) -> None:
         decision = wire.select(policy="linucb", unit="ann")
         wire.reward(decision, 1.0)
         assert wire.delete("/units/ann").json()["erased"]["shop"]["decisions"] == 1
-        assert wire.run(wire.services.journal._losses._append_again("shop")) == 0
+        assert wire.run(wire.services.journal.losses._append_again("shop")) == 0
         assert wire.get(f"/decisions/{decision['id']}").status_code == 404
 
 
@@ -173,7 +173,7 @@ def test_rows_that_were_lost_without_an_event_are_said_and_appended_again(
         journal = wire.services.journal
 
         def losses() -> float:
-            wire.run(journal._losses.expect_rows(journal.live["shop"]))
+            wire.run(journal.losses.expect_rows(journal.follower.live["shop"]))
             return wire.metrics()[LOSSES]
 
         assert losses() == 0

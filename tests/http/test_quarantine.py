@@ -173,7 +173,7 @@ def test_a_reward_that_a_head_cannot_fold_is_not_acknowledged_and_stops_its_expe
             decision = wire.select(experiment="shop", policy="linucb")
             assert "cursed" in wire.refuse(503, decision, CURSED)["detail"]
             wire.refuse(503, decision, CURSED)
-            assert not wire.services.journal.degraded
+            assert not wire.services.journal.writer.degraded
             assert (
                 wire.reward(wire.select(experiment="other", policy="linucb"), CURSED / 2)
                 == "accepted"

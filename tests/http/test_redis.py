@@ -78,7 +78,7 @@ def test_replicas_that_were_restarted_and_quiet_learn_again_what_redis_lost(
         until(lambda wire: wire.rewards() == 10, first, second)
         first.teach()
         until(lambda wire: wire.rewards() == 11, first, second)
-        lives = [wire.services.journal.live["shop"] for wire in (first, second)]
+        lives = [wire.services.journal.follower.live["shop"] for wire in (first, second)]
         assert [live.state.epoch for live in lives] == [1, 1]
         assert [live.untold for live in lives] == [None, None]  # one of them alone has told of it
     with replica(redis) as third:
@@ -101,7 +101,7 @@ def test_a_tail_that_redis_lost_while_nobody_was_there_is_said_by_the_witness(
         decision = wire.select(policy="linucb")
     cut(redis, tmp_path, kept)
     with replica(redis, witness=witness) as wire:
-        wire.until(lambda: wire.services.journal.live["shop"].state.epoch == 1)
+        wire.until(lambda: wire.services.journal.follower.live["shop"].state.epoch == 1)
         assert wire.metrics()[LOSSES] == 1
         assert wire.rewards() == 3
         wire.reward(decision, 1.0)
@@ -136,7 +136,7 @@ def test_durability_says_what_holds_now(
     assert "survives kill -9 and power loss" in durability()
     redis.command("CONFIG", "SET", "appendonly", "no")
     wire.until(lambda: "is lost when Redis stops" in durability())
-    said = "the store was set otherwise: An acknowledged write is lost when"
+    said = "durability settings changed: An acknowledged write is lost when"
     wire.until(lambda: said in caplog.text)
     assert wire.metrics()["forage_durability_changes_total"] == 1
     redis.command("CONFIG", "SET", "appendonly", "yes")

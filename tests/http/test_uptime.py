@@ -78,7 +78,7 @@ def test_changed_keys_are_read_again_and_rates_hold(
 
 def test_of_the_first_contexts_each_is_a_sample(wire: Wire) -> None:
     """They come faster than samples are wanted, but no block of them has shown that yet."""
-    drift, state = Drift(Random(1)), wire.services.journal.live["shop"].state
+    drift, state = Drift(Random(1)), wire.services.journal.follower.live["shop"].state
     for _ in range(10):
         drift.decided(state, np.zeros(state.schema.context.width))
     assert drift._contexts["shop"].count == 10

@@ -36,7 +36,7 @@ def wire() -> Iterator[Wire]:
 
 def artifact(wire: Wire, *, number: int = 1, outputs: int = 1, **meta: Any) -> bytes:
     """What a trainer hands over: a net of constant weights, and an empty head in its features."""
-    state = wire.services.journal.states["shop"]
+    state = wire.services.journal.follower.states["shop"]
     learner: Learner = state.learners["net"]
     sizes = [learner.view.width, 3, 2]
     layers = [(np.full(size, 0.25), np.zeros(size[1])) for size in pairwise(sizes)]
@@ -213,7 +213,7 @@ def test_rows_that_somebody_sent_to_prevent_it_do_not_keep_a_version_out(wire: W
 def test_a_policy_without_a_net_takes_no_version(wire: Wire) -> None:
     """A fitting version would put another head in place of what the rewards made."""
     wire.teach()
-    learner = wire.services.journal.states["shop"].learners["linucb"]
+    learner = wire.services.journal.follower.states["shop"].learners["linucb"]
     version = learner.version(1, Encoder())
     version.trained_to = 1
     for content in (pack_artifact(*learner.describe(version)), artifact(wire)):

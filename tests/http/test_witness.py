@@ -30,7 +30,7 @@ def losses(wire: Wire) -> float:
 
 
 def until_said(wire: Wire, epoch: int = 1) -> None:
-    wire.until(lambda: wire.services.journal.live["shop"].state.epoch == epoch)
+    wire.until(lambda: wire.services.journal.follower.live["shop"].state.epoch == epoch)
 
 
 @contextmanager

@@ -50,9 +50,9 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/serving/settlement.py",
-                "        result = await self._journal.append(entry, event)\n"
+                "        result = await self._journal.writer.append(entry, event)\n"
                 "        if isinstance(result, Appended):\n            return True\n",
-                "        self._journal.spawn(self._journal.append(entry, event))\n        return True\n",
+                "        self._journal.background.spawn(self._journal.writer.append(entry, event))\n        return True\n",
             )
         ],
         ["tests/unit/test_settlement.py", "tests/http/test_reward.py"],
@@ -138,7 +138,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/log/journal.py",
-                "            await self._writer.flush()\n",
+                "            await self.writer.flush()\n",
                 "",
             )
         ],
@@ -173,8 +173,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/serving/settlement.py",
-                "        result = await self._journal.append(entry, event)\n",
-                "        try:\n            result = await self._journal.append(entry, event)\n"
+                "        result = await self._journal.writer.append(entry, event)\n",
+                "        try:\n            result = await self._journal.writer.append(entry, event)\n"
                 "        except StoreError as fault:\n"
                 '            if "imeout" in str(fault):\n                return True\n'
                 "            raise\n",

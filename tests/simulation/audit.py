@@ -38,7 +38,7 @@ class Audit:
     def check(self, processes: Iterable[Process]) -> None:
         self._read_up()
         for process in processes:
-            if process.services and (live := process.services.journal.live.get(NAME)):
+            if process.services and (live := process.services.journal.follower.live.get(NAME)):
                 assert not live.losses, "a process says that the log has lost events"
                 self._check_live(live.state)
         self._check_snapshots()
@@ -90,7 +90,7 @@ class Audit:
     def caught_up(self, processes: Iterable[Process]) -> bool:
         """Whether everyone who serves has folded the log to its end, with nothing staged."""
         journals = [process.services.journal for process in processes if process.services]
-        states = [live.state for journal in journals if (live := journal.live.get(NAME))]
+        states = [live.state for journal in journals if (live := journal.follower.live.get(NAME))]
         written = self._disk.length(NAME)
         return all(state.position == written and not state.staging for state in states)
 
@@ -106,14 +106,14 @@ class Audit:
             assert process.services is not None, "a process cannot start"
             journal = process.services.journal
             self._check_healed(journal)
-            state = journal.live[NAME].state
+            state = journal.follower.live[NAME].state
             assert bits(state) == whole, "live is not replay"
             self._check_totals(state)
         self._check_recovery(again, whole)
 
     def _check_healed(self, journal: Journal) -> None:
-        assert not journal.degraded, "the log is back, and a process does not write"
-        state = journal.live[NAME].state
+        assert not journal.writer.degraded, "the log is back, and a process does not write"
+        state = journal.follower.live[NAME].state
         assert state.position == len(self.records), f"{state.position} of {len(self.records)} read"
         assert not state.staging, "a staged version never came to serve"
 

@@ -84,8 +84,8 @@ async def restart(world: World, rng: Random) -> None:
 async def snapshot(world: World, rng: Random) -> None:
     if process := world.serving(rng):
         journal = process.parts.journal
-        for live in journal.live.values():
-            world.ask(process, partial(journal.snapshot, live), lambda *_: None, rng)
+        for live in journal.follower.live.values():
+            world.ask(process, partial(journal.snapshots.save, live), lambda *_: None, rng)
 
 
 async def expire(world: World, rng: Random) -> None:

@@ -263,7 +263,7 @@ class World:
         """One of the last artifacts, which may be stale by now."""
         if self._artifacts and (process := self.serving(rng)):
             artifact = rng.choice(self._artifacts[-3:])
-            state = process.parts.journal.states.get(NAME)
+            state = process.parts.journal.follower.states.get(NAME)
             assert state is not None, "a process serves, and has not got what was defined"
             stage = partial(process.parts.admin.stage, state, TRAINED, artifact)
             self.ask(process, stage, lambda *_: None, rng)
@@ -297,7 +297,7 @@ class World:
 def _log_time(process: Process) -> float:
     assert process.services is not None, "a process cannot start"
     journal = process.services.journal
-    return journal.now(journal.live[NAME].state)
+    return journal.clock.now(journal.follower.live[NAME].state)
 
 
 Rule = Callable[[World, Random], Coroutine[Any, Any, None]]

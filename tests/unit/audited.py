@@ -45,7 +45,7 @@ async def live(
 
 
 def state_of(services: Services) -> State:
-    state = services.journal.state("shop")
+    state = services.journal.follower.state("shop")
     assert state is not None
     return state
 
@@ -92,7 +92,7 @@ async def first_day(services: Services) -> None:
     await services.admin.stage(state, "neural", artifact(learner, state.position))
     await visit(services, 3)
     while learner.staged:
-        await services.journal.follow(0.01)
+        await services.journal.follower.follow(0.01)
     await visit(services, 4)
     await services.admin.remove_arm(state, "bed2")
     await services.admin.upsert_arms(state, {"bed2": {"kind": "toy"}, "bed3": {"kind": "bed"}})

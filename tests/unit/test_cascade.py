@@ -20,7 +20,7 @@ from tests.unit.test_settlement import PET, events_of, serving, told
 
 
 def state_of(services: Services) -> State:
-    state = services.journal.state("shop")
+    state = services.journal.follower.state("shop")
     assert state is not None
     return state
 

@@ -29,7 +29,7 @@ def test_close_ends_also_where_a_cancellation_is_swallowed() -> None:
         settings = Settings(store="memory://")
         journal = Journal(MemoryStore(), settings, Telemetry(), CommitGate(), LogClock())
         await journal.open()
-        journal.spawn(stubborn())
+        journal.background.spawn(stubborn())
         await asyncio.sleep(0)
         async with asyncio.timeout(5):
             await journal.close()

@@ -74,7 +74,9 @@ def test_who_is_behind_a_trimmed_log_goes_on_from_the_origin() -> None:
         behind = await follower_of(store)
         for number in range(4):
             await visit(services, number)
-        origin = await services.journal.save_origin(services.journal.live["shop"])
+        origin = await services.journal.snapshots.save_origin(
+            services.journal.follower.live["shop"]
+        )
         assert origin is not None
         await visit(services, 4)
         await store.trim("shop", Cut(origin, 0, 0.0), 1_000)
@@ -116,7 +118,7 @@ async def erase(services: Services, first: int) -> None:
     """The first decisions, as if they had been one unit's."""
     rows = await services.store.decisions("shop", 0, first)
     decisions = [decode_decision(row.payload) for row in rows]
-    live = services.journal.live["shop"]
+    live = services.journal.follower.live["shop"]
     await services.eraser._erase_decisions(live, {row.id: row for row in decisions})
 
 
@@ -126,14 +128,16 @@ def test_who_stands_at_the_end_of_a_log_that_is_trimmed_to_its_end_goes_on() -> 
     async def scenario(store: MemoryStore, services: Services) -> None:
         await visit(services, 0)
         abreast = await follower_of(store)
-        origin = await services.journal.save_origin(services.journal.live["shop"])
+        origin = await services.journal.snapshots.save_origin(
+            services.journal.follower.live["shop"]
+        )
         assert origin is not None
         await store.trim("shop", Cut(origin, 0, 0.0), 1_000)
         await abreast.follow(seconds=0.0)
-        await services.journal.snapshot(services.journal.live["shop"])
+        await services.journal.snapshots.save(services.journal.follower.live["shop"])
         await visit(services, 1)
         await abreast.follow(seconds=0.0)
-        assert not services.journal.degraded
+        assert not services.journal.writer.degraded
         assert same(abreast.states["shop"], state_of(services))
 
     with_a_service(scenario)
@@ -147,7 +151,7 @@ def test_a_newer_snapshot_does_not_stand_for_lost_events() -> None:
         follower, kept = await follower_of(store), store._experiments["shop"]
         position = kept.position
         await visit(services, 1)
-        await services.journal.snapshot(services.journal.live["shop"])
+        await services.journal.snapshots.save(services.journal.follower.live["shop"])
         assert max(kept.snapshots) > position
         for lost in range(position + 1, kept.position + 1):
             del kept.events[lost]
@@ -193,7 +197,9 @@ def test_a_version_trained_on_what_was_erased_since_is_refused() -> None:
 def test_a_trimmed_log_without_a_snapshot_is_refused() -> None:
     async def scenario(store: MemoryStore, services: Services) -> None:
         await visit(services, 0)
-        origin = await services.journal.save_origin(services.journal.live["shop"])
+        origin = await services.journal.snapshots.save_origin(
+            services.journal.follower.live["shop"]
+        )
         assert origin is not None
         await store.trim("shop", Cut(origin - 1, 0, 0.0), 1_000)
         kept = store._experiments["shop"]
@@ -272,7 +278,7 @@ def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
         store = Shared()
         first, second = await start(store), await start(store)
         await define(first, shop(**POLICIES))
-        versions = second.journal._follower.versions
+        versions = second.journal.follower.versions
         held, let_go = versions.catch_up, asyncio.Event()
 
         async def catch_up(*arguments: Any) -> None:

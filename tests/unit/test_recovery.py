@@ -52,7 +52,7 @@ def test_a_snapshot_that_falls_due_while_a_log_is_recovered_waits_for_its_end(
             async with asyncio.timeout(30):
                 while not await store.snapshots("shop"):  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
-        state = journal.state("shop")
+        state = journal.follower.state("shop")
         assert state is not None
         assert state.snapshot() == log.state.snapshot()
         (saved,) = await store.snapshots("shop")

@@ -52,7 +52,8 @@ def test_a_replica_folds_what_another_appended_before_its_own_event() -> None:
             for services in (one, one, other):
                 await rewarded(services)
             return [
-                each.journal.live["shop"].state.learners["linucb"].rewards for each in (one, other)
+                each.journal.follower.live["shop"].state.learners["linucb"].rewards
+                for each in (one, other)
             ]
 
     assert run_virtual(run()) == [2, 3]

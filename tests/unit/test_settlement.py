@@ -53,7 +53,7 @@ async def events_of(services: Services) -> list[AnyEvent]:
 
 def b_of(services: Services) -> float:
     """The sum of all rewards in the head."""
-    state = services.journal.state("shop")
+    state = services.journal.follower.state("shop")
     assert state is not None
     head: Any = state.learners["linucb"].active.head
     return float(head.b.sum())

@@ -67,14 +67,14 @@ async def reward(services: Services, experiment: str) -> asyncio.Task[str]:
 
 
 def rewards(services: Services, experiment: str) -> int:
-    return services.journal.live[experiment].state.learners["linucb"].rewards
+    return services.journal.follower.live[experiment].state.learners["linucb"].rewards
 
 
 def test_a_held_lock_delays_its_own_experiment_alone() -> None:
     """One commit has a reward of each; the next ones go on, too."""
 
     async def scenario(services: Services, store: Gated) -> None:
-        async with services.journal.live["slow"].lock:
+        async with services.journal.follower.live["slow"].lock:
             tokens = [await token(services, name) for name in ("slow", "quick")]
             store.gate.clear()
             slow, quick = [settle(services, each) for each in tokens]
@@ -93,7 +93,7 @@ def test_a_held_lock_delays_its_own_experiment_alone() -> None:
 
 def test_rewards_of_a_held_experiment_are_folded_in_the_order_of_the_log() -> None:
     async def scenario(services: Services, store: Gated) -> None:
-        live = services.journal.live["slow"]
+        live = services.journal.follower.live["slow"]
         async with live.lock:
             tasks = [await reward(services, "slow") for _ in range(5)]
             await asyncio.sleep(0.05)  # several commits
@@ -108,7 +108,7 @@ def test_rewards_of_a_held_experiment_are_folded_in_the_order_of_the_log() -> No
 
 def test_close_waits_for_what_is_still_to_be_folded() -> None:
     async def scenario(services: Services, store: Gated) -> None:
-        async with services.journal.live["slow"].lock:
+        async with services.journal.follower.live["slow"].lock:
             task = await reward(services, "slow")
             await asyncio.sleep(0.02)
             closing = asyncio.create_task(services.journal.close())
@@ -150,8 +150,8 @@ def test_a_held_lock_delays_the_following_of_its_own_experiment_alone() -> None:
     """Another process appends to both, again and again; the held one is folded once it is free."""
 
     async def scenario(services: Services, store: Gated) -> None:
-        states = services.journal.states
-        async with services.journal.live["slow"].lock:
+        states = services.journal.follower.states
+        async with services.journal.follower.live["slow"].lock:
             for arm in ("ball", "rope"):
                 await append_elsewhere(store, "slow", arm)
                 await append_elsewhere(store, "quick", arm)
@@ -168,15 +168,15 @@ def test_a_held_lock_does_not_delay_the_end_of_a_failure() -> None:
     async def scenario(services: Services, store: Gated) -> None:
         assert isinstance(store, Failing)
         tokens = [await token(services, name) for name in ("slow", "quick")]
-        async with services.journal.live["slow"].lock:
+        async with services.journal.follower.live["slow"].lock:
             store.fails = True
             settled = [settle(services, each) for each in tokens]
             for each in settled:
                 with pytest.raises(StoreUnavailable):
                     await each
-            assert services.journal.degraded
+            assert services.journal.writer.degraded
             store.fails = False
-            await until(lambda: not services.journal.degraded)
+            await until(lambda: not services.journal.writer.degraded)
             await until(lambda: rewards(services, "quick") == 1)
             assert rewards(services, "slow") == 0
         await until(lambda: rewards(services, "slow") == 1)
@@ -217,8 +217,8 @@ def test_decisions_that_wait_outlive_commits_that_fail(monkeypatch: pytest.Monke
         store.failures = 3  # of the decision, and twice of what waits
         question = SelectRequest({"pet": "cat"}, experiment="quick")
         answer = await services.engine.select(question)
-        assert (answer.logged, services.journal.buffered) == (False, 1)
-        while services.journal.buffered:  # noqa: ASYNC110 - the writer tells nobody
+        assert (answer.logged, services.journal.writer.buffered) == (False, 1)
+        while services.journal.writer.buffered:  # noqa: ASYNC110 - the writer tells nobody
             await asyncio.sleep(0.001)
         assert await store.decision("quick", answer.decision.id) is not None
 
