@@ -93,7 +93,7 @@ MUTANTS: Final = (
                 "            elif not",
             )
         ],
-        ["tests/unit/test_replicas.py"],
+        ["tests/unit/test_journal.py"],
         "redis",
     ),
     Mutant(

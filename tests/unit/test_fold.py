@@ -7,10 +7,10 @@ import pytest
 
 from service.bandits.policies.rules import probabilities
 from service.bandits.posterior import BetaHead, RidgeHead
-from service.errors import Damaged, LogGap
+from service.errors import LogGap, StoreUnavailable
 from service.state.events import ArmUpserted, Expired, VersionActivated
 from service.state.fold import State
-from tests.unit.folding import SHOP, Log, bits, head_of, replay, shop
+from tests.unit.folding import SHOP, TRAINED, Log, bits, collected, head_of, replay, shop
 
 LINUCB = {"kind": "linucb", "features": ["pet x kind"]}
 
@@ -102,22 +102,19 @@ def test_an_arm_outside_the_catalogue_gets_no_head_but_teaches_a_shared_one() ->
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"alpha": 0.5},
-        {"share": 3.0},
-        {"epsilon": 0.2},
-        {"learning": False},
-    ],
+    "change", [{"alpha": 0.5}, {"share": 3.0}, {"epsilon": 0.2}, {"learning": False}]
 )
 def test_settings_that_keep_the_head_keep_its_bits(change: dict) -> None:
+    """A frozen head keeps them while rewards are counted."""
     log = opened(linucb=LINUCB)
     log.settle("linucb", {"toy1": 1.0})
     before = head_of(log.state, "linucb")
     log.define(shop(linucb=LINUCB | change))
     assert head_of(log.state, "linucb") == before
     assert log.state.learners["linucb"].born == 1
-    assert log.state.learners["linucb"].rewards == 1
+    log.settle("linucb", {"toy1": 1.0})
+    assert (head_of(log.state, "linucb") == before) is ("learning" in change)
+    assert log.state.learners["linucb"].rewards == 2
 
 
 @pytest.mark.parametrize(
@@ -142,16 +139,6 @@ def test_other_settings_start_that_head_from_the_prior_and_no_other(change: dict
     assert head.health().effective_count == 0
     assert log.state.learners["linucb"].born == 2
     assert ridge(log, "other").n == 1
-
-
-def test_a_frozen_head_keeps_its_bits_while_rewards_are_counted() -> None:
-    log = opened(linucb=LINUCB)
-    log.settle("linucb", {"toy1": 1.0})
-    before = head_of(log.state, "linucb")
-    log.define(shop(linucb=LINUCB | {"learning": False}))
-    log.settle("linucb", {"toy1": 1.0})
-    assert head_of(log.state, "linucb") == before
-    assert log.state.learners["linucb"].rewards == 2
 
 
 def test_a_correction_of_what_a_new_head_does_not_hold_weighs_nothing() -> None:
@@ -183,6 +170,34 @@ def test_a_correction_of_what_came_while_the_head_was_frozen_weighs_nothing() ->
     assert beta(log) == {"toy1": [1.0, 2.0]}
     log.correct(held, 1.0)
     assert beta(log) == {"toy1": [2.0, 1.0]}
+
+
+def test_a_reset_starts_the_head_anew_and_nothing_else() -> None:
+    """Neither corrections of what it forgot nor a version of the head before it come back."""
+    policies = {"p": TRAINED, "other": LINUCB}
+    log, fresh = opened(**policies), opened(**policies)
+    for number in range(20):
+        log.settle(["p", "other"][number % 2], {"toy1": float(number % 3 == 0)})
+    log.stage("p")
+    staged, artifact = log.records[-1]
+    log.activate("p")
+    other, tally = head_of(log.state, "other"), vars(log.state.reward_sums["p"]).copy()
+    log.reset("p")
+    learner = log.state.learners["p"]
+    assert (learner.rewards, learner.active.number, learner.born) == (0, 0, 2)
+    assert (learner.training_due_at, log.state.revision) == (4, 2)
+    assert head_of(log.state, "other") == other
+    assert vars(log.state.reward_sums["p"]) == tally
+    log.write(staged, artifact)
+    assert learner.staged is None
+    log.correct(log.settled[0], 0.5)
+    assert head_of(log.state, "p") == head_of(fresh.state, "p")
+    with pytest.raises(StoreUnavailable):
+        collected(log, 4)
+    for _ in range(4):
+        log.settle("p", {"food1": 1.0})
+    history = collected(log, 4)
+    assert (history.memory.rewards, history.begins) == ([1.0] * 4, 24)
 
 
 def test_an_arm_that_no_longer_fits_the_features_is_passed_over() -> None:
@@ -249,10 +264,3 @@ def test_a_snapshot_is_of_the_state_when_it_was_captured(policy: dict[str, Any])
     log.define(shop(one=policy, two=LINUCB))
     assert make() == before
     assert log.state.snapshot() != before
-
-
-def test_a_damaged_snapshot_is_damaged() -> None:
-    snapshot = opened().state.snapshot()
-    for payload in (b"", snapshot.payload[:-1], snapshot.payload.replace(b"PK", b"KP", 1)):
-        with pytest.raises(Damaged):
-            State.restore(type(snapshot)(snapshot.position, payload))

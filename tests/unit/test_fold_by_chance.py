@@ -60,13 +60,14 @@ definitions = st.tuples(
     st.just("define"),
     st.sampled_from(["", "knobs", "frozen", "ridge", "forgetting", "fewer", "features", "sorted"]),
 )
+resets = st.tuples(st.just("reset"), st.sampled_from([*POLICIES, "nobody"]))
 changes = st.tuples(st.just("change"), st.sampled_from([[], [0], [1], [4]]), st.integers(0, 8))
 catalogue = st.tuples(
     st.sampled_from(["upsert", "remove"]), st.sampled_from(["toy1", "bed2", "new"]), indexes
 )
 operations = st.lists(
     settling | settling | corrections | withdrawals | staging | activations | changes
-    | definitions | catalogue | st.just(("delete",)),
+    | definitions | catalogue | resets | st.just(("delete",)) | st.just(("delete", "reset")),
     min_size=1,
     max_size=25,
 )  # fmt: skip
@@ -105,6 +106,13 @@ def change(log: Log, columns: list[int], age: int) -> None:
         log.change("changing", columns, max(0, len(log.records) - age))
 
 
+def delete(log: Log, then: str = "") -> None:
+    """then: a reset that its writer logged before it saw the deletion."""
+    log.delete()
+    if then:
+        log.reset("neural")
+
+
 def activate(log: Log, policy: str) -> None:
     learner = log.state.learners.get(policy)
     if learner and learner.staged:
@@ -121,7 +129,8 @@ OPERATIONS = {
     "change": change,
     "upsert": lambda log, arm, kind: log.upsert(arm, {"kind": KINDS[kind % 3]}),
     "remove": lambda log, arm, _: log.remove(arm),
-    "delete": lambda log: log.delete(),
+    "reset": lambda log, policy: log.reset(policy),
+    "delete": delete,
 }
 
 

@@ -28,30 +28,20 @@ def settled(arm: str, reward: float = 1.0) -> SettledReward:
 
 
 def test_arms_are_counted_for_the_policy_that_showed_them() -> None:
+    """A correction changes the sum and not the count."""
     log = opened()
     log.settle("linucb", {"food1": 1.0, "toy1": 0.5})
     log.settle("linucb", {"food1": 0.0})
-    log.settle("random", {"food1": 1.0})
+    log.correct(log.settle("random", {"food1": 0.0}), 0.5)
     assert sums(log.state, "linucb") == {"food1": (2, 1.0, 1.0), "toy1": (1, 0.5, 0.25)}
-    assert sums(log.state, "random") == {"food1": (1, 1.0, 1.0)}
+    assert sums(log.state, "random") == {"food1": (1, 0.5, 0.25)}
 
 
-def test_a_correction_changes_the_sum_and_not_the_count() -> None:
-    log = opened()
-    shown = log.settle("linucb", {"food1": 0.0})
-    log.correct(shown, 0.5)
-    assert sums(log.state, "linucb") == {"food1": (1, 0.5, 0.25)}
-
-
-def test_an_arm_outside_the_catalogue_is_not_counted_by_arm() -> None:
+def test_a_retired_arm_and_a_reset_policy_keep_counts_and_arms_outside_have_none() -> None:
     log = opened()
     log.settle("linucb", {"guest": 1.0}, inline={"kind": "food"})
     assert sums(log.state, "linucb") == {}
     assert log.state.reward_sums["linucb"].count == 1
-
-
-def test_a_retired_arm_keeps_its_counts_and_a_reset_policy_its_own() -> None:
-    log = opened()
     log.settle("linucb", {"food1": 1.0})
     log.remove("food1")
     log.reset("linucb")
@@ -96,11 +86,7 @@ def test_a_lead_is_over_the_best_of_the_others_with_the_errors_of_both() -> None
     """Means 0.5 and 0.25 of 96 rewards each: with four more, 0.5 and 0.26 of 100; half of each
     interval is 1.96 sqrt(p (1 - p) / 100)."""
     rules = RewardRules()
-    own, worse, best = (
-        RewardSums(0, 96, 24, 24),
-        RewardSums(0, 96, 12, 12),
-        RewardSums(0, 96, 48, 48),
-    )
+    own, worse, best = (RewardSums(0, 96, total, total) for total in (24, 12, 48))
     found = lead(own, [("worse", worse), ("best", best), ("new", RewardSums(0))], rules)
     assert found is not None
     assert found["over"] == "best"
