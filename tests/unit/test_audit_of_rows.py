@@ -58,6 +58,11 @@ def turned(decision: Decision) -> Decision:
     return msgspec.structs.replace(decision, shown=[second, first, third])
 
 
+def other_arm(decision: Decision) -> Decision:
+    arms = ["food0" if arm == "food1" else arm for arm in decision.arms]
+    return msgspec.structs.replace(decision, arms=arms)
+
+
 def field(**changes: Any) -> Callable[[Decision], Decision]:
     return lambda decision: msgspec.structs.replace(decision, **changes)
 
@@ -74,12 +79,7 @@ CHANGES: list[tuple[Pick, Callable[[Decision], Decision], str, str]] = [
     (slate("windowed"), field(slate=0.123), "probabilities", "chances of the slots"),
     (single("neural"), last_x, "features", "x["),
     (single("neural"), lambda d: with_shown(d, x=[]), "features", "columns of x"),
-    (
-        single("linucb"),
-        lambda d: with_shown(d, inline=not d.shown[0].inline),
-        "features",
-        "out",
-    ),
+    (single("linucb"), lambda d: with_shown(d, inline=not d.shown[0].inline), "features", "out"),
     (single("linucb"), field(context={"pet": "bird"}), "features", "context.pet"),
     (single("linucb"), field(context={}), "features", "context.pet is missing"),
     (single("watcher"), field(bank=1), "fields", "bank"),
@@ -95,6 +95,14 @@ CHANGES: list[tuple[Pick, Callable[[Decision], Decision], str, str]] = [
     (single("neural"), field(shown=[]), "unreadable", "do not fit together"),
     (single("neural"), field(probabilities=[1.0]), "unreadable", "do not fit together"),
     (single("linucb"), field(context={"pet": ["cat"]}), "features", "context.pet"),
+    (
+        lambda d: any(arm.inline for arm in d.shown),
+        lambda d: field(inline={arm: {"kind": "bed"} for arm in d.inline})(d),
+        "features",
+        "",
+    ),
+    (lambda d: "food1" in set(d.arms) - {a.arm for a in d.shown}, other_arm, "features", "food0"),
+    (single("linucb"), field(id="somebody else's"), "fields", "id"),
 ]
 """Which row, its change, and what an audit says of it: the kind, and a part of what differs."""
 
@@ -129,50 +137,37 @@ def test_a_row_that_was_changed_is_named(told: list[list[Discrepancy]], number: 
     assert any(each.kind == kind and what in each.what for each in told[number]), told[number]
 
 
-def test_a_bit_of_an_arms_features_is_found_where_it_was_shown(played: MemoryStore) -> None:
-    decision = row(played, lambda decision: any(arm.inline for arm in decision.shown))
-    features = {arm: {"kind": "bed"} for arm in decision.inline}
-    changed = msgspec.structs.replace(decision, inline=features)
-    found = audited(Changed(played, {decision.id: encode_decision(changed)}))
-    assert (found.kept[0].kind, found.kept[0].id) == ("features", decision.id)
+def flipped(part: bytes) -> Callable[[bytes], bytes]:
+    """The byte after this part has another last bit."""
+
+    def flip(payload: bytes) -> bytes:
+        at = payload.index(part) + len(part)
+        return payload[:at] + bytes([payload[at] ^ 1]) + payload[at + 1 :]
+
+    return flip
 
 
-def test_an_arm_that_the_catalogue_did_not_have_is_named(played: MemoryStore) -> None:
-    decision = row(played, lambda d: "food1" in set(d.arms) - {arm.arm for arm in d.shown})
-    arms = ["food0" if arm == "food1" else arm for arm in decision.arms]
-    changed = encode_decision(msgspec.structs.replace(decision, arms=arms))
-    found = audited(Changed(played, {decision.id: changed}))
-    assert [each.what for each in found.kept if "no arm 'food0'" in each.what]
-
-
-def test_a_row_under_another_id_is_named_by_the_id_it_is_kept_under(played: MemoryStore) -> None:
-    decision = row(played, single("linucb"))
-    changed = msgspec.structs.replace(decision, id="somebody else's")
-    found = audited(Changed(played, {decision.id: encode_decision(changed)}))
-    [fault] = [each for each in found.kept if each.what == "id"]
-    assert (fault.id, fault.logged, fault.derived) == (decision.id, changed.id, decision.id)
+def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
+    return lambda payload: payload.replace(old, new, 1)
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [(b'"arms"', b'"arm3"'), (b"{", b"["), (b'"schema":', b'"schema":7')]
+    "change",
+    [
+        *map(flipped, [b'"unit":', b'"seed":', b'"inline":{', b'"at":', b'"arm":"', b'"}']),
+        *(
+            replaced(b'"arms"', b'"arm3"'),
+            replaced(b"{", b"["),
+            replaced(b'"schema":', b'"schema":7'),
+        ),
+    ],
 )
-def test_a_row_that_is_no_decision_is_named(played: MemoryStore, old: bytes, new: bytes) -> None:
-    decision = row(played, single("linucb"))
-    payload = encode_decision(decision).replace(old, new, 1)
+def test_a_row_that_is_no_decision_or_fails_its_checksum_is_named(
+    played: MemoryStore, change: Callable[[bytes], bytes]
+) -> None:
+    """Also where nothing is derived from what was changed, as from the hash of the unit."""
+    decision = msgspec.structs.replace(row(played, slate("random")), unit="unit")
+    payload = change(encode_decision(decision))
     found = audited(Changed(played, {decision.id: payload}))
     assert [(each.kind, each.id) for each in found.kept] == [("unreadable", decision.id)]
     assert not found.clean
-
-
-@pytest.mark.parametrize(
-    "part", [b'"unit":', b'"seed":', b'"inline":{', b'"at":', b'"arm":"', b'"}']
-)
-def test_a_flipped_bit_that_leaves_a_decision_is_found_by_its_checksum(
-    played: MemoryStore, part: bytes
-) -> None:
-    """Also where nothing is derived from it, as from the hash of the unit."""
-    decision = msgspec.structs.replace(row(played, slate("random")), unit="unit")
-    payload = bytearray(encode_decision(decision))
-    payload[payload.index(part) + len(part)] ^= 1
-    found = audited(Changed(played, {decision.id: bytes(payload)}))
-    assert [(each.kind, each.id) for each in found.kept] == [("unreadable", decision.id)]

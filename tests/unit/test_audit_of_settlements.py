@@ -1,6 +1,6 @@
 """An audit names what was settled twice, whatever became of the marks that should prevent it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -63,23 +63,22 @@ def test_a_log_that_settles_everything_once_is_clean() -> None:
     assert audited(store).clean
 
 
-AGAIN: Sequence[Any] = [
-    pytest.param(lambda first: first, id="the same reward"),
-    pytest.param(
-        lambda first: msgspec.structs.replace(
-            first, settled=[msgspec.structs.replace(first.settled[0], reward=0.5)]
-        ),
-        id="another value",
-    ),
-    pytest.param(lambda first: Expired(**msgspec.structs.asdict(first)), id="a default"),
-    pytest.param(
-        lambda first: Corrected(**msgspec.structs.asdict(first), was=[0.5], since=[2]),
-        id="a correction of a reward that it never had",
-    ),
-]
+def half(first: Rewarded) -> Rewarded:
+    settled = [msgspec.structs.replace(first.settled[0], reward=0.5)]
+    return msgspec.structs.replace(first, settled=settled)
 
 
-@pytest.mark.parametrize("again", AGAIN)
+AGAIN: dict[str, Callable[[Rewarded], Learned]] = {
+    "the same reward": lambda first: first,
+    "another value": half,
+    "a default": lambda first: Expired(**msgspec.structs.asdict(first)),
+    "a correction of a reward that it never had": lambda first: Corrected(
+        **msgspec.structs.asdict(first), was=[0.5], since=[2]
+    ),
+}
+
+
+@pytest.mark.parametrize("again", AGAIN.values(), ids=AGAIN)
 @pytest.mark.parametrize("forgotten", [True, False])
 def test_a_reward_that_counts_again_is_named(again: Any, forgotten: bool) -> None:
     store = taught()

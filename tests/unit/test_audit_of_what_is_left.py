@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+import pytest
+
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.base import Cut
@@ -10,7 +12,7 @@ from service.log.stores.memory import MemoryStore
 from service.maintenance.audit import Audit
 from service.serving.audit_report import AuditReport
 from service.serving.settlement import RewardRequest
-from service.state.events import decode_event
+from service.state.events import Tombstone, decode_event
 from tests.support.clock import run_virtual
 from tests.unit.audited import CAT, DOG, define, live
 from tests.unit.folding import shop
@@ -81,48 +83,49 @@ def test_what_was_trimmed_is_counted_and_the_rest_is_clean() -> None:
     assert (found.decisions, found.trimmed, found.earlier, found.events) == (12, 12, 0, 12)
 
 
-def test_a_row_that_goes_after_a_trimming_is_missed() -> None:
-    def remove(store: MemoryStore) -> None:
-        kept = store._experiments["shop"]
-        row = list(kept.decisions)[5]
-        del kept.decisions[row], kept.numbers[row]
-
-    found = audited(twelve, trim, twelve, then=remove)
-    assert not found.clean
-    assert found.counts["missing"] == 1
+def remove(store: MemoryStore) -> None:
+    """A row."""
+    kept = store._experiments["shop"]
+    row = list(kept.decisions)[5]
+    del kept.decisions[row], kept.numbers[row]
 
 
-def test_a_tombstone_that_no_erasure_tells_of_is_named() -> None:
-    def forge(store: MemoryStore) -> None:
-        kept = store._experiments["shop"]
-        [stone] = [
-            payload
-            for payload in list(kept.events.values())[:2]
-            if type(decode_event(payload)).__name__ == "Tombstone"
-        ]
-        kept.events[4] = stone
-
-    found = audited(twelve, erase, twelve, then=forge)
-    assert [(each.kind, each.id) for each in found.kept] == [("log", "position 4")]
+def forge(store: MemoryStore) -> None:
+    """A tombstone that no erasure names."""
+    events = store._experiments["shop"].events
+    [events[4]] = [
+        payload
+        for payload in list(events.values())[:2]
+        if isinstance(decode_event(payload), Tombstone)
+    ]
 
 
-def test_a_changed_decision_after_the_origin_is_named() -> None:
-    def change(store: MemoryStore) -> None:
-        kept = store._experiments["shop"]
-        row = list(kept.decisions)[-1]
-        kept.decisions[row] = kept.decisions[row].replace(b'"lints"', b'"linux"')
-
-    found = audited(twelve, erase, twelve, then=change)
-    assert found.counts["unreadable"] == 1
+def change(store: MemoryStore) -> None:
+    """A decision after the origin."""
+    kept = store._experiments["shop"]
+    row = list(kept.decisions)[-1]
+    kept.decisions[row] = kept.decisions[row].replace(b'"lints"', b'"linux"')
 
 
-def test_a_damaged_origin_is_named_and_nothing_is_derived_without_it() -> None:
-    def damage(store: MemoryStore) -> None:
-        kept = store._experiments["shop"]
-        assert kept.origin is not None
-        kept.origin = replace(kept.origin, payload=b"damaged")
+def damage(store: MemoryStore) -> None:
+    """The origin, without which nothing is derived."""
+    kept = store._experiments["shop"]
+    assert kept.origin is not None
+    kept.origin = replace(kept.origin, payload=b"damaged")
 
-    found = audited(twelve, erase, twelve, then=damage)
-    assert found.counts["log"] == 2
-    assert not found.clean
-    assert found.underived > 0
+
+@pytest.mark.parametrize(
+    ("first", "then", "kind", "count"),
+    [
+        (trim, remove, "missing", 1),
+        (erase, forge, "log", 1),
+        (erase, change, "unreadable", 1),
+        (erase, damage, "log", 2),
+    ],
+)
+def test_what_was_changed_since_is_named(
+    first: Play, then: Callable[[MemoryStore], None], kind: str, count: int
+) -> None:
+    found = audited(twelve, first, twelve, then=then)
+    assert (found.counts, found.clean) == ({kind: count}, False)
+    assert (found.underived > 0) is (then is damage)

@@ -7,11 +7,9 @@ import pytest
 
 from service.definition.experiment import Definition
 from service.definition.select_request import InlineArm, SelectRequest
-from service.errors import Gone
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.security.token import LIMIT
-from service.serving.explain import choice_follows
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import (
@@ -19,7 +17,6 @@ from service.state.events import (
     Corrected,
     Expired,
     Rewarded,
-    decode_decision,
     decode_event,
 )
 from tests.support.clock import run_virtual
@@ -141,31 +138,5 @@ def test_a_slate_of_any_length_can_be_rewarded(arms: int) -> None:
         clicked = answer.decision.shown[1].arm
         assert await told(services, answer.token, cascade=True, clicked=clicked) == "accepted"
         assert b_of(services) == 10.0
-
-    serving(scenario)
-
-
-def test_a_decision_of_a_deleted_experiment_is_gone() -> None:
-    async def scenario(services: Services) -> None:
-        answer = await services.engine.select(SelectRequest(PET))
-        await services.admin.delete(await services.engine.experiment("shop"))
-        with pytest.raises(Gone, match="deleted"):
-            await told(services, answer.token, reward=1.0)
-
-    serving(scenario)
-
-
-def test_the_logged_seed_draws_the_shown_arm_from_the_logged_probabilities() -> None:
-    """200 decisions, each read back from its row; another seed would draw another arm."""
-
-    async def scenario(services: Services) -> None:
-        for _ in range(200):
-            answer = await services.engine.select(SelectRequest(PET))
-            row = await services.store.decision("shop", answer.decision.id)
-            assert row is not None
-            decision = decode_decision(row)
-            assert decision.shown == answer.decision.shown
-            assert choice_follows(decision)
-            assert decision.shown[0].propensity == pytest.approx(1 / 6)
 
     serving(scenario)

@@ -21,11 +21,9 @@ from service.bandits.posterior import (
     RidgeHead,
     digest,
 )
-from service.bandits.posterior.base import LEFT, fewer
 from service.bandits.posterior.gradient_full import Full
-from service.observability.drift import PredictionDrift
-from service.state.events import Corrected, Expired, decode_event, encode_event
-from tests.unit.folding import Log, bits, collected, head_of, replay, shop, trainable
+from service.state.events import Corrected, Expired
+from tests.unit.folding import Log, collected, head_of, trainable
 from tests.unit.small_net import RIDGE, SMALL, rows_of
 from tests.unit.test_forgetting import (
     FORGETFUL,
@@ -126,11 +124,6 @@ def test_a_row_that_took_the_prior_with_it_stays() -> None:
     assert digest(head) == before
 
 
-def test_a_count_that_rounding_left_is_none() -> None:
-    assert fewer(1.0, 1.0 - 1e-16) == fewer(0.5, 0.5 - LEFT / 2) == 0.0
-    assert fewer(3.0, 1.0) == 2.0
-
-
 def test_a_full_z_counts_a_row_that_its_base_holds_until_the_base_is_made_anew() -> None:
     """Until then the width is that with the row; after 200 rows more it is that without."""
     whole, without, kept = (Full(SMALL, RIDGE, 1_000) for _ in range(3))
@@ -210,9 +203,8 @@ def test_a_memory_finds_its_rows_after_one_went() -> None:
 
 
 def test_tallies_are_what_they_were_without() -> None:
-    log, other = Log(), Log()
+    log, other = (opened({"kind": "linucb"}) for _ in range(2))
     for each in (log, other):
-        each.define(shop(p={"kind": "linucb"}))
         each.settle("p", {"food1": 1.0, "toy1": 0.5})
     shown = log.settle("p", {"toy1": 0.25, "bed1": 0.0}, kind=Expired)
     log.withdraw(shown, "bed1")
@@ -222,17 +214,6 @@ def test_tallies_are_what_they_were_without() -> None:
     by_arm = log.state.arm_reward_sums["p"]
     columns = dict(zip(by_arm.rows, by_arm.columns().T.tolist(), strict=True))
     assert columns == {"food1": [1, 1, 1], "toy1": [1, 0.5, 0.25], "bed1": [0, 0, 0]}
-
-
-def test_a_withdrawal_comes_back_from_the_log_and_from_snapshots() -> None:
-    log = Log()
-    log.define(shop())
-    for policy in log.state.learners:
-        shown = log.settle(policy, {"food1": 0.0, "toy1": 0.0}, kind=Expired)
-        log.withdraw(shown, "toy1")
-    read = [(decode_event(encode_event(event)), blob) for event, blob in log.records]
-    assert read == log.records
-    assert bits(replay(read)) == bits(log.state)
 
 
 def test_a_trainer_learns_without_it() -> None:
@@ -245,29 +226,13 @@ def test_a_trainer_learns_without_it() -> None:
     assert (history.rewards, history.memory.arms) == (3, ["toy1", "toy1"])
 
 
-def test_figures_of_calibration_take_it_for_what_was_foretold() -> None:
-    drift = PredictionDrift(Random(0), 2)
-    drift.take("d", "a", 0.4, 0.0)
-    drift.revise("d", "a", None)
-    assert drift.observed[0] == drift.predicted[0] == 0.4
-
-
-def test_a_head_that_began_later_is_left_as_it_is() -> None:
-    log = Log()
-    log.define(shop(p={"kind": "linucb"}))
-    shown = log.settle("p", {"toy1": 0.0}, kind=Expired)
+def test_an_arm_may_be_settled_again_and_a_head_that_began_later_is_left_as_it_is() -> None:
+    log = opened({"kind": "linucb"})
+    log.withdraw(log.settle("p", {"toy1": 0.0}, kind=Expired), "toy1")
+    shown, learner = log.settle("p", {"toy1": 1.0}), log.state.learners["p"]
+    head: Any = learner.active.head
+    assert (head.n, log.state.reward_sums["p"].count, learner.rewards) == (1, 1, 2)
     log.reset("p")
     before = head_of(log.state, "p")
     log.withdraw(shown, "toy1")
     assert head_of(log.state, "p") == before
-
-
-def test_what_the_shop_holds_may_be_withdrawn_and_said_again() -> None:
-    """The arm is settled for the first time once more."""
-    log = Log()
-    log.define(shop(p={"kind": "linucb"}))
-    shown = log.settle("p", {"toy1": 0.0}, kind=Expired)
-    log.withdraw(shown, "toy1")
-    log.settle("p", {"toy1": 1.0})
-    head: Any = log.state.learners["p"].active.head
-    assert (head.n, log.state.reward_sums["p"].count, log.state.learners["p"].rewards) == (1, 1, 2)

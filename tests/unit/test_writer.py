@@ -19,23 +19,32 @@ from tests.support.service import virtual_services
 from tests.unit.folding import shop
 
 
-class Gated(MemoryStore):
-    """It tells how many entries each commit had, and commits while the gate is open."""
+class Faulty(MemoryStore):
+    """Commits while the gate is open. `lost` answers are lost, `failures` commits change nothing.
 
-    def __init__(self) -> None:
+    shared   by other processes
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
         super().__init__()
-        self.gate, self.sizes = asyncio.Event(), list[int]()
+        self.shared = shared  # type: ignore[misc]
+        self.gate, self.lost, self.failures = asyncio.Event(), False, 0
         self.gate.set()
 
     async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         await self.gate.wait()
-        self.sizes.append(len(entries))
-        return await super().commit(entries)
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("redis://log:6379/0: Timeout reading from log:6379")
+        outcomes = await super().commit(entries)
+        if self.lost:
+            raise StoreUnavailable("no reply")
+        return outcomes
 
 
-def run(scenario: Callable[[Services, Gated], Awaitable[None]], store: Gated | None = None) -> None:
+def run(scenario: Callable[[Services, Faulty], Awaitable[None]], *, shared: bool = False) -> None:
     async def serve() -> None:
-        log, settings = store or Gated(), Settings(store="memory://")
+        log, settings = Faulty(shared=shared), Settings(store="memory://")
         services = virtual_services(settings, log)
         await services.journal.open()
         try:
@@ -71,9 +80,10 @@ def rewards(services: Services, experiment: str) -> int:
 
 
 def test_a_held_lock_delays_its_own_experiment_alone() -> None:
-    """One commit has a reward of each; the next ones go on, too."""
+    """One commit has a reward of each; the next ones go on, too. Rewards of the held one are
+    folded in the order of the log."""
 
-    async def scenario(services: Services, store: Gated) -> None:
+    async def scenario(services: Services, store: Faulty) -> None:
         async with services.journal.follower.live["slow"].lock:
             tokens = [await token(services, name) for name in ("slow", "quick")]
             store.gate.clear()
@@ -85,29 +95,19 @@ def test_a_held_lock_delays_its_own_experiment_alone() -> None:
             assert rewards(services, "quick") == 2
             assert not slow.done()
             assert rewards(services, "slow") == 0
-        assert await slow == "accepted"
-        assert rewards(services, "slow") == 1
-
-    run(scenario)
-
-
-def test_rewards_of_a_held_experiment_are_folded_in_the_order_of_the_log() -> None:
-    async def scenario(services: Services, store: Gated) -> None:
-        live = services.journal.follower.live["slow"]
-        async with live.lock:
-            tasks = [await reward(services, "slow") for _ in range(5)]
+            more = [await reward(services, "slow") for _ in range(5)]
             await asyncio.sleep(0.05)  # several commits
-            before = live.state.position
-            assert not any(task.done() for task in tasks)
-        assert [await task for task in tasks] == ["accepted"] * 5
-        assert live.state.position == before + 5
-        assert (await store.read("slow", live.state.position, 10)) == []
+            assert not any(task.done() for task in more)
+        assert [await task for task in (slow, *more)] == ["accepted"] * 6
+        assert rewards(services, "slow") == 6
+        position = services.journal.follower.states["slow"].position
+        assert [each.position for each in await store.read("slow", 0, 10)][-1] == position
 
     run(scenario)
 
 
 def test_close_waits_for_what_is_still_to_be_folded() -> None:
-    async def scenario(services: Services, store: Gated) -> None:
+    async def scenario(services: Services, store: Faulty) -> None:
         async with services.journal.follower.live["slow"].lock:
             task = await reward(services, "slow")
             await asyncio.sleep(0.02)
@@ -124,19 +124,7 @@ def test_close_waits_for_what_is_still_to_be_folded() -> None:
 # -- other processes, and a log that was gone ------------------------------------------------------
 
 
-class Failing(Gated):
-    """Shared; its commits keep the entries and fail, while `fails`."""
-
-    shared, fails = True, False
-
-    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
-        outcomes = await super().commit(entries)
-        if self.fails:
-            raise StoreUnavailable("no reply")
-        return outcomes
-
-
-async def append_elsewhere(store: Gated, experiment: str, arm: str) -> None:
+async def append_elsewhere(store: Faulty, experiment: str, arm: str) -> None:
     event = ArmUpserted(at=0.0, arm=arm, features={"kind": "toy"})
     await store.commit([Append(experiment, encode_event(event), {f"arm/{arm}": ""})])
 
@@ -149,7 +137,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_a_held_lock_delays_the_following_of_its_own_experiment_alone() -> None:
     """Another process appends to both, again and again; the held one is folded once it is free."""
 
-    async def scenario(services: Services, store: Gated) -> None:
+    async def scenario(services: Services, store: Faulty) -> None:
         states = services.journal.follower.states
         async with services.journal.follower.live["slow"].lock:
             for arm in ("ball", "rope"):
@@ -159,61 +147,45 @@ def test_a_held_lock_delays_the_following_of_its_own_experiment_alone() -> None:
             assert "ball" not in states["slow"].arms
         await until(lambda: "rope" in states["slow"].arms)
 
-    run(scenario, Failing())
+    run(scenario, shared=True)
 
 
 def test_a_held_lock_does_not_delay_the_end_of_a_failure() -> None:
     """What was appended though its answer was lost is folded once the experiment is free."""
 
-    async def scenario(services: Services, store: Gated) -> None:
-        assert isinstance(store, Failing)
+    async def scenario(services: Services, store: Faulty) -> None:
         tokens = [await token(services, name) for name in ("slow", "quick")]
         async with services.journal.follower.live["slow"].lock:
-            store.fails = True
+            store.lost = True
             settled = [settle(services, each) for each in tokens]
             for each in settled:
                 with pytest.raises(StoreUnavailable):
                     await each
             assert services.journal.writer.degraded
-            store.fails = False
+            store.lost = False
             await until(lambda: not services.journal.writer.degraded)
             await until(lambda: rewards(services, "quick") == 1)
             assert rewards(services, "slow") == 0
         await until(lambda: rewards(services, "slow") == 1)
 
-    run(scenario, Failing())
-
-
-class TimingOut(Gated):
-    """Its first commits fail once `failures` is set."""
-
-    failures = 0
-
-    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
-        if self.failures:
-            self.failures -= 1
-            raise StoreUnavailable("redis://log:6379/0: Timeout reading from log:6379")
-        return await super().commit(entries)
+    run(scenario, shared=True)
 
 
 def test_a_reward_whose_commit_timed_out_is_not_acknowledged() -> None:
-    store = TimingOut()
-
-    async def scenario(services: Services, _: Gated) -> None:
+    async def scenario(services: Services, store: Faulty) -> None:
         decision = await token(services, "quick")
         store.failures = 1
         with pytest.raises(StoreUnavailable):
             await settle(services, decision)
         assert rewards(services, "quick") == 0
 
-    run(scenario, store)
+    run(scenario)
 
 
 def test_decisions_that_wait_outlive_commits_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.log.writer.RETRY_SECONDS", 0.001)
-    store = TimingOut()
 
-    async def scenario(services: Services, _: Gated) -> None:
+    async def scenario(services: Services, store: Faulty) -> None:
         store.failures = 3  # of the decision, and twice of what waits
         question = SelectRequest({"pet": "cat"}, experiment="quick")
         answer = await services.engine.select(question)
@@ -222,4 +194,4 @@ def test_decisions_that_wait_outlive_commits_that_fail(monkeypatch: pytest.Monke
             await asyncio.sleep(0.001)
         assert await store.decision("quick", answer.decision.id) is not None
 
-    run(scenario, store)
+    run(scenario)
