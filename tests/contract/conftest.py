@@ -8,13 +8,26 @@ from service.log.stores.memory import MemoryStore
 from tests.support.redis_server import RedisServer
 from tests.support.stores import Backend, stores_at
 
+KINDS = ("memory", "sqlite", "redis")
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    if request.param == "memory":
+
+def _empty(kind: str, number: int, request: pytest.FixtureRequest) -> Backend:
+    """A store that holds nothing; two of one kind differ in their number."""
+    if kind == "memory":
         store = MemoryStore()
         return Backend(lambda: store)
-    if request.param == "sqlite":
-        return stores_at(f"sqlite:///{tmp_path}/forage.db")
+    if kind == "sqlite":
+        folder: Path = request.getfixturevalue("tmp_path")
+        return stores_at(f"sqlite:///{folder}/forage{number}.db")
     server: RedisServer = request.getfixturevalue("redis")
-    return stores_at(server.url)
+    return stores_at(f"{server.url[:-1]}{number}")
+
+
+@pytest.fixture(params=KINDS)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return _empty(request.param, 0, request)
+
+
+@pytest.fixture(params=KINDS)
+def target(request: pytest.FixtureRequest) -> Backend:
+    return _empty(request.param, 1, request)

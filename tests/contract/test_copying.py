@@ -1,8 +1,6 @@
 """Copies of experiments (`service.maintenance.copying`), from every store into every store."""
 
 import itertools
-from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
@@ -13,12 +11,11 @@ from service.log.reading import Progress
 from service.log.stores import Store
 from service.log.stores.base import (
     Activation,
-    Append,
     Appended,
     Cut,
     DecisionRow,
+    Entry,
     Erasure,
-    Instant,
     KeptMark,
     Record,
     Removed,
@@ -26,40 +23,16 @@ from service.log.stores.base import (
 )
 from service.log.stores.memory import MemoryStore
 from service.maintenance.copying import copy_experiment
-from tests.support.redis_server import RedisServer
+from tests.support.properties import examples
 from tests.support.stores import (
     Backend,
     batches,
     decision,
     event,
     over_every_store,
-    stores_at,
     view,
+    with_suffix,
 )
-
-Targets = Callable[[], Backend]
-
-
-@pytest.fixture(params=["memory", "sqlite", "redis"])
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Targets:
-    """Makes a store that holds nothing."""
-    if request.param == "memory":
-
-        def memory() -> Backend:
-            store = MemoryStore()
-            return Backend(lambda: store)
-
-        return memory
-    if request.param == "sqlite":
-        count = itertools.count()
-        return lambda: stores_at(f"sqlite:///{tmp_path}/copy{next(count)}.db")
-    server: RedisServer = request.getfixturevalue("redis")
-
-    def redis() -> Backend:
-        server.command("FLUSHALL")
-        return stores_at(f"{server.url[:-1]}1")
-
-    return redis
 
 
 async def marks_of(store: Store, experiment: str) -> dict[str, KeptMark]:
@@ -127,9 +100,7 @@ async def fill(store: Store) -> None:
     await store.overwrite_marks("zoo", {"a": "2.0", "gone": "1.0"}, 4e9)
 
 
-def test_a_copy_holds_all_that_was_kept(backend: Backend, empty: Targets) -> None:
-    target = empty()
-
+def test_a_copy_holds_all_that_was_kept(backend: Backend, target: Backend) -> None:
     async def scenario(source: Store) -> None:
         await fill(source)
         told = {name: await everything(source, name) for name in ("shop", "zoo")}
@@ -144,9 +115,9 @@ def test_a_copy_holds_all_that_was_kept(backend: Backend, empty: Targets) -> Non
     backend.run(scenario)
 
 
-def test_what_was_trimmed_and_erased_stays_so_in_a_copy(backend: Backend, empty: Targets) -> None:
-    """Of 6 events 3 are trimmed and the fourth is erased; of 4 rows the first and the last."""
-    target = empty()
+def test_what_was_trimmed_and_erased_stays_so_in_a_copy(backend: Backend, target: Backend) -> None:
+    """Of 6 events 3 are trimmed and the fourth is erased; of 4 rows the first and the last. All
+    events of the other experiment are trimmed, and it goes on after them."""
 
     async def scenario(source: Store) -> None:
         await source.commit([event(str(n), b"%d" % n) for n in range(1, 7)])
@@ -160,66 +131,46 @@ def test_what_was_trimmed_and_erased_stays_so_in_a_copy(backend: Backend, empty:
         assert told["events"] == [Record(4, b"gone"), Record(5, b"5"), Record(6, b"6")]
         assert told["rows"] == [("b", b"b"), ("c", b"c")]
         assert (await source.describe("zoo")).removed == Removed(1, 1)
-        assert await copied(source, target) == {"zoo": told}
-
-    backend.run(scenario)
-
-
-def test_an_experiment_of_which_every_event_was_trimmed_goes_on(
-    backend: Backend, empty: Targets
-) -> None:
-    target = empty()
-
-    async def scenario(source: Store) -> None:
-        await source.commit([event("a"), event("b")])
-        await source.save_snapshot("zoo", Snapshot(2, b"s", origin=True))
-        while await source.trim("zoo", Cut(2, 0, 0.0), 9):
+        await source.commit([event("a", experiment="shop"), event("b", experiment="shop")])
+        await source.save_snapshot("shop", Snapshot(2, b"s", origin=True))
+        while await source.trim("shop", Cut(2, 0, 0.0), 9):
             pass
-        assert await source.read("zoo", 0, 9) == []
-        assert (await copied(source, target))["zoo"]["position"] == 2
+        assert await source.read("shop", 0, 9) == []
+        emptied = await everything(source, "shop")
+        assert emptied["position"] == 2
+        assert await copied(source, target) == {"shop": emptied, "zoo": told}
 
     backend.run(scenario)
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
-def test_whatever_was_written_a_copy_answers_the_same(
-    kind: str, tmp_path: Path, redis: RedisServer
+fresh = itertools.count()
+
+
+@settings(
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(batches=batches)
+def test_every_store_does_what_the_memory_store_does_and_so_do_copies(
+    backend: Backend, batches: list[list[Entry]]
 ) -> None:
-    number = itertools.count()
+    """Experiments of an example have names of their own, so that examples can share a store."""
+    suffix = f"-{next(fresh)}"
 
-    def fresh() -> Backend:
-        if kind == "redis":
-            redis.command("FLUSHALL")
-            return stores_at(redis.url)
-        if kind == "sqlite":
-            return stores_at(f"sqlite:///{tmp_path}/{next(number)}.db")
-        memory = MemoryStore()
-        return Backend(lambda: memory)
+    async def compare(store: Store) -> None:
+        reference, copy = MemoryStore(), MemoryStore()
+        for batch in batches:
+            renamed = [with_suffix(entry, suffix) for entry in batch]
+            assert await store.commit(renamed) == await reference.commit(renamed)
+        for name in ("zoo" + suffix, "shop" + suffix):
+            expected = await everything(reference, name)
+            assert await everything(store, name) == expected
+            if expected["exists"]:
+                await copy_experiment(store, copy, name, Progress(None))
+                assert await everything(copy, name) == expected
 
-    @given(batches)
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-    def same(written: list[list[Append | DecisionRow]]) -> None:
-        async def scenario(store: Store) -> None:
-            for batch in written:
-                await store.commit(batch)
-            target = MemoryStore()
-            for name in await store.experiments():
-                await copy_experiment(store, target, name, Progress(None))
-                assert await everything(target, name) == await everything(store, name)
-            assert await target.experiments() == await store.experiments()
-
-        fresh().run(scenario)
-
-    same()
-
-
-@over_every_store
-async def test_the_instant_of_an_experiment_that_is_not_there_is_empty(store: Store) -> None:
-    assert await store.describe("zoo", whole=True) == Instant(
-        0, 0, {}, {}, Removed(), checksum="0:"
-    )
-    assert await store.list_marks("zoo", "", 10) == ([], "")
-    assert await store.blob_keys("zoo") == []
+    backend.run(compare)
 
 
 @over_every_store

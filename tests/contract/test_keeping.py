@@ -1,15 +1,26 @@
 """Housekeeping, over every store: presence, needs, trimming, erasure."""
 
 import asyncio
-from collections.abc import Sequence
 from unittest.mock import ANY
 
 import pytest
 
 from service.errors import StoreError
 from service.log.stores import Store
-from service.log.stores.base import Append, Appended, Cut, Erasure, Known, Removed, Snapshot, Taken
-from tests.support.stores import decision, event, over_every_store
+from service.log.stores.base import (
+    Append,
+    Appended,
+    Cut,
+    Erasure,
+    Known,
+    Mark,
+    Record,
+    Removed,
+    Snapshot,
+    Taken,
+)
+from service.log.stores.sqlite import SqliteStore
+from tests.support.stores import Backend, decision, event, over_every_store
 
 
 async def fill(store: Store, events: int, rows: int = 0) -> None:
@@ -33,36 +44,24 @@ def origin(position: int) -> Snapshot:
     return Snapshot(position, b"state at %d" % position, origin=True)
 
 
-def erasure(
-    decisions: Sequence[str] = (),
-    events: dict[int, bytes] | None = None,
-    forget: Sequence[str] = (),
-    at: int = 0,
-) -> Erasure:
-    return Erasure(decisions, events or {}, forget, at)
-
-
 # -- presence --------------------------------------------------------------------------------------
 
 
-@over_every_store
-async def test_a_process_is_alive_until_its_time_is_over_or_it_leaves(store: Store) -> None:
-    assert await store.present("a", "serving", 60.0) == {"a": "serving"}
-    assert await store.present("a", "training", 0.2) == {"a": "training"}
-    async with asyncio.timeout(60):
-        while "a" in await store.present("b", "", 0.0):  # noqa: ASYNC110 - a store tells nobody
-            await asyncio.sleep(0.01)
-    assert await store.present("c", "", 0.0) == {}
+def test_processes_see_each_other_until_their_time_is_over_or_they_leave(backend: Backend) -> None:
+    """Where they share a store: SQLite has one process."""
 
-
-def test_processes_see_each_other_where_they_share_a_store(backend) -> None:  # type: ignore[no-untyped-def]
     async def scenario(store: Store) -> None:
-        await store.present("a", "one", 60.0)
-        found = await store.present("b", "two", 60.0)
-        expected = {"a": "one", "b": "two"} if backend_is_shared else {"b": "two"}
-        assert found == expected
+        assert await store.present("a", "serving", 60.0) == {"a": "serving"}
+        alone = isinstance(store, SqliteStore)
+        both = {"b": "two"} if alone else {"a": "serving", "b": "two"}
+        assert await store.present("b", "two", 60.0) == both
+        await store.present("b", "", 0.0)
+        assert await store.present("a", "training", 0.2) == {"a": "training"}
+        async with asyncio.timeout(60):
+            while "a" in await store.present("b", "", 0.0):  # noqa: ASYNC110 - a store tells nobody
+                await asyncio.sleep(0.01)
+        assert await store.present("c", "", 0.0) == {}
 
-    backend_is_shared = not str(type(backend.make()).__name__).startswith("Sqlite")
     backend.run(scenario)
 
 
@@ -173,17 +172,13 @@ async def test_rows_settled_before_they_came_are_trimmed_too(store: Store) -> No
     assert len(await store.due("zoo", 10.0, 10)) == 1
 
 
-def test_marks_are_forgotten_once_they_need_not_be_kept(backend) -> None:  # type: ignore[no-untyped-def]
-    """Redis does so by its own clock."""
-
-    async def scenario(store: Store) -> None:
-        await store.commit(
-            [event("old", keep_until=50.0), event("new", keep_until=4e9), event("always")]
-        )
-        await store.trim("zoo", Cut(0, 0, 60.0), 100)
-        assert set(await store.marks("zoo", ["old", "new", "always"])) == {"new", "always"}
-
-    backend.run(scenario)
+@over_every_store
+async def test_marks_are_forgotten_once_they_need_not_be_kept(store: Store) -> None:
+    await store.commit(
+        [event("old", keep_until=50.0), event("new", keep_until=4e9), event("always")]
+    )
+    await store.trim("zoo", Cut(0, 0, 60.0), 100)
+    assert set(await store.marks("zoo", ["old", "new", "always"])) == {"new", "always"}
 
 
 # -- erasure ---------------------------------------------------------------------------------------
@@ -197,19 +192,14 @@ async def test_an_erased_decision_is_gone_and_its_events_are_tombstones(store: S
     await store.save_snapshot("zoo", origin(6))
     await store.put_blob("zoo", "weights", b"w")
     await store.put_blob("zoo", "others", b"o")
-    gone = erasure(["a", "unknown"], {2: b"stone", 5: b"stone"}, ["mark2", "a="], 6)
+    gone = Erasure(["a", "unknown"], {2: b"stone", 5: b"stone"}, ["mark2", "a="], 6)
     await store.erase("zoo", gone)
     await store.erase("zoo", gone)  # again: nothing more
     await store.erase("zoo", Erasure(blobs=["weights", "unknown"]))
     await store.scrub()
-    read = await store.read("zoo", 0, 100)
-    assert [(record.position, record.payload) for record in read] == [
-        (1, b"e1"),
-        (2, b"stone"),
-        (3, b"e3"),
-        (4, b"e4"),
-        (5, b"stone"),
-        (6, b"e6"),
+    payloads = [b"e1", b"stone", b"e3", b"e4", b"stone", b"e6"]
+    assert await store.read("zoo", 0, 100) == [
+        Record(position, payload) for position, payload in enumerate(payloads, 1)
     ]
     assert await ids(store) == ["b", "c"]
     assert await store.decision("zoo", "a") is None
@@ -225,7 +215,7 @@ async def test_an_erased_decision_is_gone_and_its_events_are_tombstones(store: S
 async def test_pages_of_a_log_with_tombstones_are_dense(store: Store) -> None:
     await fill(store, 10)
     await store.save_snapshot("zoo", origin(10))
-    await store.erase("zoo", erasure(events=dict.fromkeys((1, 2, 3, 6, 7, 9), b"stone"), at=10))
+    await store.erase("zoo", Erasure(events=dict.fromkeys((1, 2, 3, 6, 7, 9), b"stone"), origin=10))
     for limit in range(1, 12):
         after, seen = 0, []
         while page := await positions(store, after, limit):
@@ -233,24 +223,17 @@ async def test_pages_of_a_log_with_tombstones_are_dense(store: Store) -> None:
             seen += page
             after = page[-1]
         assert seen == list(range(1, 11)), limit
+    await store.trim("zoo", Cut(6, 0, 0.0), 100)  # tombstones, too
+    assert await positions(store) == [7, 8, 9, 10]
 
 
 @over_every_store
 async def test_nothing_is_erased_above_the_origin(store: Store) -> None:
     await fill(store, 3, rows=1)
     with pytest.raises(StoreError, match="origin of replay is at position 0"):
-        await store.erase("zoo", erasure(["row1"], {2: b"stone"}, at=3))
+        await store.erase("zoo", Erasure(["row1"], {2: b"stone"}, origin=3))
     assert await ids(store) == ["row1"]
     assert [record.payload for record in await store.read("zoo", 0, 9)] == [b"e1", b"e2", b"e3"]
-
-
-@over_every_store
-async def test_tombstones_are_trimmed_with_the_events_around_them(store: Store) -> None:
-    await fill(store, 6)
-    await store.save_snapshot("zoo", origin(6))
-    await store.erase("zoo", erasure(events={2: b"stone", 5: b"stone"}, at=6))
-    await store.trim("zoo", Cut(4, 0, 0.0), 100)
-    assert await positions(store) == [5, 6]
 
 
 @over_every_store
@@ -258,7 +241,7 @@ async def test_a_heavy_erasure_is_whole(store: Store) -> None:
     await fill(store, 1_201, rows=1_200)
     await store.save_snapshot("zoo", origin(1_201))
     rows = [f"row{n}" for n in range(1, 1_201)]
-    await store.erase("zoo", erasure(rows, dict.fromkeys(range(1, 1201), b""), at=1_201))
+    await store.erase("zoo", Erasure(rows, dict.fromkeys(range(1, 1201), b""), origin=1_201))
     assert await ids(store) == []
     assert (await store.describe("zoo")).removed == Removed(erased=1_200)
     assert {record.payload for record in await store.read("zoo", 0, 1_200)} == {b""}
@@ -269,9 +252,6 @@ async def test_marks_can_be_made_to_stand_for_something_else(store: Store) -> No
     await store.commit([event("known", keep_until=4e9)])
     await store.overwrite_marks("zoo", {"known": "gone", "new": "gone"}, 4e9)
     found = await store.marks("zoo", ["known", "new"])
-    assert {identity: (mark.value, mark.position) for identity, mark in found.items()} == {
-        "known": ("gone", 0),
-        "new": ("gone", 0),
-    }
+    assert found == dict.fromkeys(("known", "new"), Mark("gone", 0))
     outcome = (await store.commit([Append("zoo", b"late", {"new": "1", "other": "2"})]))[0]
     assert isinstance(outcome, Known)

@@ -1,38 +1,30 @@
-"""What every store owes the engine (`service.log.stores.base`), asked of each in the same words.
-
-What only one of them can show (locks, full disks, a killed server) is in the files beside this.
-"""
+"""The guarantees of every store (`service.log.stores.store`); the files beside this test what one
+store alone can show: locks, full disks, a killed server."""
 
 import asyncio
-import itertools
 from itertools import pairwise
 from unittest.mock import ANY
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 from service.log.stores import Store
 from service.log.stores.base import (
     Append,
     Appended,
-    Entry,
+    Instant,
     Known,
     Mark,
     Record,
+    Removed,
     Snapshot,
 )
-from service.log.stores.memory import MemoryStore
 from service.state.checksum import begin, extend
-from tests.support.properties import examples
 from tests.support.stores import (
     Backend,
-    batches,
     decision,
     event,
     expect_dense,
     over_every_store,
-    view,
-    with_suffix,
 )
 
 
@@ -70,9 +62,13 @@ async def test_an_empty_log_holds_nothing(store: Store) -> None:
     assert await store.decision("zoo", "d") is None
     assert await store.decisions("zoo", 0, 10) == []
     assert await store.due("zoo", 1e12, 10) == []
-    assert (await store.describe("zoo")).counts == {}
+    assert await store.describe("zoo", whole=True) == Instant(
+        0, 0, {}, {}, Removed(), checksum=begin(0)
+    )
+    assert await store.list_marks("zoo", "", 10) == ([], "")
     assert await store.snapshots("zoo") == []
     assert await store.blob("zoo", "k") is None
+    assert await store.blob_keys("zoo") == []
 
 
 @over_every_store
@@ -145,27 +141,17 @@ async def test_a_batch_may_be_large(store: Store) -> None:
 
 
 @over_every_store
-async def test_a_mark_outlives_a_keep_until_in_the_future(store: Store) -> None:
-    await store.commit([event("a", keep_until=4e9), event("b", keep_until=None)])
-    assert set(await store.marks("zoo", ["a", "b"])) == {"a", "b"}
-
-
-@over_every_store
 async def test_the_last_two_snapshots_are_kept(store: Store) -> None:
-    for position in (10, 30, 20, 5):
+    """By number (9 < 10), and the same position takes the new payload: a damaged one is mended."""
+    for snapshot in (Snapshot(9, b"nine"), Snapshot(10, b"bad"), Snapshot(10, b"good")):
+        await store.save_snapshot("zoo", snapshot)
+    assert await store.snapshots("zoo") == [Snapshot(10, b"good"), Snapshot(9, b"nine")]
+    for position in (30, 20, 5):
         await store.save_snapshot("zoo", Snapshot(position, b"%d" % position))
     assert await store.snapshots("zoo") == [Snapshot(30, b"30"), Snapshot(20, b"20")]
     await store.save_snapshot("zoo", Snapshot(40, b"\0" * 3_000_000))
     assert [kept.position for kept in await store.snapshots("zoo")] == [40, 30]
     assert await store.snapshots("shop") == []
-
-
-@over_every_store
-async def test_a_damaged_snapshot_can_be_saved_again(store: Store) -> None:
-    """Positions are compared as numbers (9 < 10), and the same position takes the new payload."""
-    for snapshot in (Snapshot(9, b"nine"), Snapshot(10, b"bad"), Snapshot(10, b"good")):
-        await store.save_snapshot("zoo", snapshot)
-    assert await store.snapshots("zoo") == [Snapshot(10, b"good"), Snapshot(9, b"nine")]
 
 
 @over_every_store
@@ -240,17 +226,12 @@ async def test_a_cancelled_commit_disturbs_no_other(store: Store) -> None:
 
 
 @over_every_store
-async def test_wait_returns_when_a_log_moves(store: Store) -> None:
+async def test_wait_returns_when_a_log_moves_or_has_gone_on(store: Store) -> None:
     await store.commit([event("a"), event("b", experiment="shop")])
+    await asyncio.wait_for(store.wait({"zoo": 0}, seconds=3_600), 60)
     waiting = asyncio.create_task(store.wait({"zoo": 1, "shop": 1}, seconds=3_600))
     await store.commit([event("c", experiment="shop")])
     await asyncio.wait_for(waiting, 60)
-
-
-@over_every_store
-async def test_wait_returns_at_once_where_the_log_has_gone_on(store: Store) -> None:
-    await store.commit([event("a")])
-    await asyncio.wait_for(store.wait({"zoo": 0}, seconds=3_600), 60)
 
 
 @pytest.mark.process
@@ -261,32 +242,6 @@ async def test_wait_returns_in_time_where_nothing_comes(store: Store) -> None:
     await store.wait({"zoo": 1}, seconds=0.2)
     await store.wait({}, seconds=0.1)
     assert asyncio.get_running_loop().time() - start > 0.29
-
-
-fresh = itertools.count()
-
-
-@settings(
-    max_examples=examples(60),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(batches=batches)
-def test_every_store_does_what_the_memory_store_does(
-    backend: Backend, batches: list[list[Entry]]
-) -> None:
-    """Experiments of an example have names of their own, so that examples can share a store."""
-    suffix = f"-{next(fresh)}"
-
-    async def compare(store: Store) -> None:
-        reference = MemoryStore()
-        for batch in batches:
-            renamed = [with_suffix(entry, suffix) for entry in batch]
-            assert await store.commit(renamed) == await reference.commit(renamed)
-        for experiment in ("zoo" + suffix, "shop" + suffix):
-            assert await view(store, experiment) == await view(reference, experiment)
-
-    backend.run(compare)
 
 
 def test_a_store_implements_twelve_verbs() -> None:
