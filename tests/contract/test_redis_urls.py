@@ -3,7 +3,6 @@
 import asyncio
 import datetime
 import ipaddress
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -38,7 +37,7 @@ PATIENT = Patience(connect_s=30.0, reply_s=30.0)
         "redis://:hunter2@host/0?sentinel_password=hunter2",
         "redis://:hunter2@host/zero",
         "redis://:hunter2@host:port",
-        "redis://:hunter2@[host/0",
+        "redis://u:hunter2/@[::1",
         "redis://:hunter2@one,two/0",
         "rediss://:hunter2@host/0?ssl_cert_reqs=perhaps",
         "rediss://:hunter2@host/0?ssl=1",
@@ -115,17 +114,6 @@ def certificate(folder: Path) -> None:
     (folder / "key.pem").write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
 
 
-@pytest.fixture
-def encrypted(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """The URL of a server that asks its clients for a certificate, and where it is."""
-    certificate(tmp_path)
-    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
-    port = free_port()
-    options = ["--tls-port", str(port), "--tls-cert-file", cert, "--tls-key-file", key]
-    with redis_server(tmp_path, *options, "--tls-ca-cert-file", cert):
-        yield f"rediss://127.0.0.1:{port}/0", tmp_path
-
-
 async def commits(url: str) -> None:
     store = RedisStore(url, patience=PATIENT)
     await store.open()
@@ -136,19 +124,17 @@ async def commits(url: str) -> None:
 
 
 @pytest.mark.process
-def test_tls_holds_the_server_to_its_certificate(encrypted: tuple[str, Path]) -> None:
-    url, folder = encrypted
-    own = f"ssl_certfile={folder}/cert.pem&ssl_keyfile={folder}/key.pem"
-    with pytest.raises(StoreUnavailable, match=r"(?i)certificate"):
-        asyncio.run(commits(f"{url}?{own}"))
-    asyncio.run(commits(f"{url}?{own}&ssl_ca_certs={folder}/cert.pem"))
-
-
-@pytest.mark.process
-def test_tls_without_a_check_of_the_certificate(encrypted: tuple[str, Path]) -> None:
-    url, folder = encrypted
-    own = f"ssl_certfile={folder}/cert.pem&ssl_keyfile={folder}/key.pem"
-    asyncio.run(commits(f"{url}?{own}&ssl_cert_reqs=none&ssl_check_hostname=false"))
+def test_tls_holds_the_server_to_its_certificate_unless_told_not_to(tmp_path: Path) -> None:
+    certificate(tmp_path)
+    cert, key, port = tmp_path / "cert.pem", tmp_path / "key.pem", str(free_port())
+    options = ["--tls-port", port, "--tls-cert-file", str(cert), "--tls-key-file", str(key)]
+    own = f"rediss://127.0.0.1:{port}/0?ssl_certfile={cert}&ssl_keyfile={key}"
+    with redis_server(tmp_path, *options, "--tls-ca-cert-file", str(cert)) as server:
+        with pytest.raises(StoreUnavailable, match=r"(?i)certificate"):
+            asyncio.run(commits(own))
+        for more in (f"ssl_ca_certs={cert}", "ssl_cert_reqs=none&ssl_check_hostname=false"):
+            asyncio.run(commits(f"{own}&{more}"))
+            server.command("FLUSHALL")
 
 
 # -- Sentinel --------------------------------------------------------------------------------------
