@@ -31,3 +31,9 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 @pytest.fixture(params=KINDS)
 def target(request: pytest.FixtureRequest) -> Backend:
     return _empty(request.param, 1, request)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Of the database of `over_sqlite`."""
+    return tmp_path / "forage.db"

@@ -26,7 +26,8 @@ from tests.support.archived import (
     rows_of,
 )
 from tests.support.clock import run_virtual
-from tests.support.stores import Backend
+from tests.support.scenarios import virtual
+from tests.support.stores import over_every_store
 
 SMALL = 2_600
 """Bytes of a file: five decisions or ten events of the shop."""
@@ -38,7 +39,7 @@ async def a_shop(store: Store | None = None, name: str = SHOP) -> Shop:
     return shop
 
 
-async def played(store: Store, decisions: int) -> Shop:
+async def played(decisions: int, store: Store | None = None) -> Shop:
     """Decide a second apart; reward the odd decisions, let the even ones expire."""
     shop = await a_shop(store)
     for number in range(1, decisions + 1):
@@ -70,96 +71,86 @@ def contents(archive: Path) -> dict[Path, bytes]:
 # -- content ---------------------------------------------------------------------------------------
 
 
-def test_decisions_and_events_are_archived_in_log_order(backend: Backend, folder: Path) -> None:
-    async def scenario(store: Store) -> None:
-        await played(store, 450)  # more than two pages of rows
-        exported = await export(store, folder)
-        assert (exported.decisions, exported.events, exported.damaged) == (450, 451, 0)
-        assert ids_of(folder) == ids(*range(1, 451))
-        assert positions_of(folder) == list(range(1, 452))
-        settled = [row for row in rows_of(folder, "events") if row["settled"]]
-        assert [row["decision"] for row in settled] == ids(*range(1, 451))
-        assert [(row["type"], row["settled"][0]["reward"]) for row in settled] == [
-            ("Rewarded", n / 7) if n % 2 else ("Expired", 0.0) for n in range(1, 451)
-        ]
-        assert await export(store, folder) == type(exported)(SHOP, 0, 0, 0)
-
-    backend.run(scenario)
+@over_every_store
+async def test_decisions_and_events_are_archived_in_log_order(store: Store, folder: Path) -> None:
+    await played(450, store)  # more than two pages of rows
+    exported = await export(store, folder)
+    assert (exported.decisions, exported.events, exported.damaged) == (450, 451, 0)
+    assert ids_of(folder) == ids(*range(1, 451))
+    assert positions_of(folder) == list(range(1, 452))
+    settled = [row for row in rows_of(folder, "events") if row["settled"]]
+    assert [row["decision"] for row in settled] == ids(*range(1, 451))
+    assert [(row["type"], row["settled"][0]["reward"]) for row in settled] == [
+        ("Rewarded", n / 7) if n % 2 else ("Expired", 0.0) for n in range(1, 451)
+    ]
+    assert await export(store, folder) == type(exported)(SHOP, 0, 0, 0)
 
 
-def test_columns_hold_the_decision_bit_for_bit(folder: Path) -> None:
-    async def scenario() -> None:
-        shop = await a_shop()
-        shortlist = Shortlist("lints", "scan", 100, 2, 3, 4)
-        logged = await shop.decide(a_decision(1, slots=2, key="page", shortlist=shortlist))
-        await export(shop.store, folder)
-        [row] = rows_of(folder, "decisions")
-        for name in ("id", "policy", "model_version", "unit", "key", "arms", "seed", "deferred"):
-            assert row[name] == getattr(logged, name), name
-        for name in ("assignment", "slate"):
-            assert bits(row[name]) == bits(getattr(logged, name))
-        times = [row[name].timestamp() for name in ("time", "reward_by", "accept_until")]
-        assert times == [logged.at, logged.reward_by, logged.accept_until]
-        assert list(map(bits, row["probabilities"])) == list(map(bits, logged.probabilities))
-        for archived, shown in zip(row["shown"], logged.shown, strict=True):
-            assert (archived["arm"], archived["inline"]) == (shown.arm, shown.inline)
-            assert bits(archived["propensity"]) == bits(shown.propensity)
-            assert list(map(bits, archived["x"])) == list(map(bits, shown.x))
-        assert json.loads(row["context"]) == logged.context
-        assert json.loads(row["inline"]) == logged.inline
-        assert json.loads(row["shortlist"])["catalogue"] == 100
-
-    run_virtual(scenario())
+@virtual
+async def test_columns_hold_the_decision_bit_for_bit(folder: Path) -> None:
+    shop = await a_shop()
+    shortlist = Shortlist("lints", "scan", 100, 2, 3, 4)
+    logged = await shop.decide(a_decision(1, slots=2, key="page", shortlist=shortlist))
+    await export(shop.store, folder)
+    [row] = rows_of(folder, "decisions")
+    for name in ("id", "policy", "model_version", "unit", "key", "arms", "seed", "deferred"):
+        assert row[name] == getattr(logged, name), name
+    for name in ("assignment", "slate"):
+        assert bits(row[name]) == bits(getattr(logged, name))
+    times = [row[name].timestamp() for name in ("time", "reward_by", "accept_until")]
+    assert times == [logged.at, logged.reward_by, logged.accept_until]
+    assert list(map(bits, row["probabilities"])) == list(map(bits, logged.probabilities))
+    for archived, shown in zip(row["shown"], logged.shown, strict=True):
+        assert (archived["arm"], archived["inline"]) == (shown.arm, shown.inline)
+        assert bits(archived["propensity"]) == bits(shown.propensity)
+        assert list(map(bits, archived["x"])) == list(map(bits, shown.x))
+    assert json.loads(row["context"]) == logged.context
+    assert json.loads(row["inline"]) == logged.inline
+    assert json.loads(row["shortlist"])["catalogue"] == 100
 
 
-def test_columns_hold_corrections_and_other_events(folder: Path) -> None:
-    async def scenario() -> None:
-        shop = await a_shop()
-        decision = await shop.decide(a_decision(1))
-        await shop.expire(decision)
-        await shop.correct(decision, 0.0, withdrawn=["a"], a=0.5)
-        await export(shop.store, folder)
-        defined, expired, corrected = rows_of(folder, "events")
-        assert json.loads(defined["body"])["definition"] == DEFINITION
-        assert (defined["settled"], expired["body"], expired["policy"]) == (None, None, "lints")
-        [one] = corrected["settled"]
-        assert (one["arm"], one["reward"], one["was"], one["since"]) == ("a", 0.5, 0.0, 2)
-        assert (one["withdrawn"], expired["settled"][0]["withdrawn"]) == (True, False)
-
-    run_virtual(scenario())
+@virtual
+async def test_columns_hold_corrections_and_other_events(folder: Path) -> None:
+    shop = await a_shop()
+    decision = await shop.decide(a_decision(1))
+    await shop.expire(decision)
+    await shop.correct(decision, 0.0, withdrawn=["a"], a=0.5)
+    await export(shop.store, folder)
+    defined, expired, corrected = rows_of(folder, "events")
+    assert json.loads(defined["body"])["definition"] == DEFINITION
+    assert (defined["settled"], expired["body"], expired["policy"]) == (None, None, "lints")
+    [one] = corrected["settled"]
+    assert (one["arm"], one["reward"], one["was"], one["since"]) == ("a", 0.5, 0.0, 2)
+    assert (one["withdrawn"], expired["settled"][0]["withdrawn"]) == (True, False)
 
 
-def test_two_experiments_have_folders_of_their_own(backend: Backend, folder: Path) -> None:
-    async def scenario(store: Store) -> None:
-        for name, count in ((SHOP, 2), ("zoo", 3)):
-            shop = await a_shop(store, name)
-            for number in range(count):
-                await shop.decide(a_decision(number))
-            await export(store, folder, name)
-        assert [len(rows_of(folder, "decisions", name)) for name in (SHOP, "zoo")] == [2, 3]
-
-    backend.run(scenario)
+@over_every_store
+async def test_two_experiments_have_folders_of_their_own(store: Store, folder: Path) -> None:
+    for name, count in ((SHOP, 2), ("zoo", 3)):
+        shop = await a_shop(store, name)
+        for number in range(count):
+            await shop.decide(a_decision(number))
+        await export(store, folder, name)
+    assert [len(rows_of(folder, "decisions", name)) for name in (SHOP, "zoo")] == [2, 3]
 
 
 # -- files -----------------------------------------------------------------------------------------
 
 
-def test_a_file_ends_with_its_size_or_its_day_and_never_changes(folder: Path) -> None:
-    async def scenario() -> None:
-        shop = await a_shop()
-        for number in range(1, 9):
-            late = DAY_S if number > 7 else 0.0
-            await shop.decide(a_decision(number, MORNING + late))
-        await export(shop.store, folder, file_bytes=SMALL)
-        names = ["day=2026-01-01/1-5", "day=2026-01-01/6-7", "day=2026-01-02/8-8"]
-        assert names_of(folder) == names
-        before = contents(folder)
-        await shop.decide(a_decision(9))  # of the day before, but logged after it
-        await export(shop.store, folder)
-        assert names_of(folder) == [*names, "day=2026-01-02/9-9"]
-        assert contents(folder).items() >= before.items()
-
-    run_virtual(scenario())
+@virtual
+async def test_a_file_ends_with_its_size_or_its_day_and_never_changes(folder: Path) -> None:
+    shop = await a_shop()
+    for number in range(1, 9):
+        late = DAY_S if number > 7 else 0.0
+        await shop.decide(a_decision(number, MORNING + late))
+    await export(shop.store, folder, file_bytes=SMALL)
+    names = ["day=2026-01-01/1-5", "day=2026-01-01/6-7", "day=2026-01-02/8-8"]
+    assert names_of(folder) == names
+    before = contents(folder)
+    await shop.decide(a_decision(9))  # of the day before, but logged after it
+    await export(shop.store, folder)
+    assert names_of(folder) == [*names, "day=2026-01-02/9-9"]
+    assert contents(folder).items() >= before.items()
 
 
 class Killed(BaseException):
@@ -182,7 +173,7 @@ def test_an_export_that_was_killed_anywhere_goes_on_without_loss_or_double(
                 raise Killed
             synced(file)
 
-        shop = await played(MemoryStore(), 12)
+        shop = await played(12)
         await export(shop.store, archive, file_bytes=SMALL)
         await shop.erase(a_decision(2), a_decision(9))
         for number in range(13, 16):
@@ -207,139 +198,124 @@ def test_an_export_that_was_killed_anywhere_goes_on_without_loss_or_double(
     assert moment > 20
 
 
-def test_files_that_are_foreign_or_damaged_are_named(folder: Path) -> None:
-    async def scenario() -> None:
-        shop = await a_shop()
+@virtual
+async def test_files_that_are_foreign_or_damaged_are_named(folder: Path) -> None:
+    shop = await a_shop()
+    await export(shop.store, folder)
+    [(path, whole)] = contents(folder).items()
+    path.write_bytes(whole[:-4])
+    with pytest.raises(Damaged, match=f"{path}: Parquet magic bytes not found"):
         await export(shop.store, folder)
-        [(path, whole)] = contents(folder).items()
-        path.write_bytes(whole[:-4])
-        with pytest.raises(Damaged, match=f"{path}: Parquet magic bytes not found"):
-            await export(shop.store, folder)
-        path.write_bytes(whole)
-        (path.parent / "mine.parquet").touch()
-        with pytest.raises(ConfigurationError, match=r"mine.parquet is not a file of an archive"):
-            await export(shop.store, folder)
-
-    run_virtual(scenario())
+    path.write_bytes(whole)
+    (path.parent / "mine.parquet").touch()
+    with pytest.raises(ConfigurationError, match=r"mine.parquet is not a file of an archive"):
+        await export(shop.store, folder)
 
 
 # -- erasure and trimming --------------------------------------------------------------------------
 
 
-def test_erased_decisions_leave_the_archive_and_trimmed_ones_stay(
-    backend: Backend, folder: Path
+@over_every_store
+async def test_erased_decisions_leave_the_archive_and_trimmed_ones_stay(
+    store: Store, folder: Path
 ) -> None:
-    async def scenario(store: Store) -> None:
-        shop = await played(store, 20)
-        await export(store, folder, file_bytes=SMALL)
-        names = names_of(folder)
-        await shop.erase(a_decision(3), a_decision(20))
-        await export(store, folder)
-        kept = ids(*(number for number in range(1, 20) if number != 3))
-        assert ids_of(folder) == kept
-        assert names_of(folder) == names
-        events = rows_of(folder, "events")
-        assert [row["decision"] for row in events if row["settled"]] == kept
-        unit = str(a_decision(3).unit).encode()
-        assert not any(unit in content for content in contents(folder).values())
+    shop = await played(20, store)
+    await export(store, folder, file_bytes=SMALL)
+    names = names_of(folder)
+    await shop.erase(a_decision(3), a_decision(20))
+    await export(store, folder)
+    kept = ids(*(number for number in range(1, 20) if number != 3))
+    assert ids_of(folder) == kept
+    assert names_of(folder) == names
+    events = rows_of(folder, "events")
+    assert [row["decision"] for row in events if row["settled"]] == kept
+    unit = str(a_decision(3).unit).encode()
+    assert not any(unit in content for content in contents(folder).values())
 
-        await shop.trim((await shop.events())[-1].position, 20)
-        await export(store, folder)
-        assert ids_of(folder) == kept
-        await shop.reward(await shop.decide(a_decision(21, MORNING + 300.0)), a=1.0)
-        await export(store, folder)
-        assert ids_of(folder) == [*kept, *ids(21)]
-        assert [row["position"] for row in rows_of(folder, "events")][-1] == 23
-
-    backend.run(scenario)
+    await shop.trim((await shop.events())[-1].position, 20)
+    await export(store, folder)
+    assert ids_of(folder) == kept
+    await shop.reward(await shop.decide(a_decision(21, MORNING + 300.0)), a=1.0)
+    await export(store, folder)
+    assert ids_of(folder) == [*kept, *ids(21)]
+    assert [row["position"] for row in rows_of(folder, "events")][-1] == 23
 
 
-def test_a_row_that_is_erased_after_its_event_stays_out(folder: Path) -> None:
+@virtual
+async def test_a_row_that_is_erased_after_its_event_stays_out(folder: Path) -> None:
     """The service logs the event first and deletes the rows last: an export may run in between."""
-
-    async def scenario() -> None:
-        shop = await played(MemoryStore(), 2)
-        [late] = await shop.store.decisions(SHOP, 1, 1)
-        await shop.erase(a_decision(2))
-        await export(shop.store, folder)
-        await shop.store.commit([DecisionRow(SHOP, late.id, "lints", late.payload)])
-        await export(shop.store, folder)
-        assert ids_of(folder) == ids(1)
-
-    run_virtual(scenario())
+    shop = await played(2)
+    [late] = await shop.store.decisions(SHOP, 1, 1)
+    await shop.erase(a_decision(2))
+    await export(shop.store, folder)
+    await shop.store.commit([DecisionRow(SHOP, late.id, "lints", late.payload)])
+    await export(shop.store, folder)
+    assert ids_of(folder) == ids(1)
 
 
-def test_an_archive_begun_after_trimming_says_what_it_lacks(
+@virtual
+async def test_an_archive_begun_after_trimming_says_what_it_lacks(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        shop = await played(MemoryStore(), 3)
-        await shop.trim(2, 1)
-        await export(shop.store, folder)
-        assert (ids_of(folder), positions_of(folder)) == (ids(2, 3), [3, 4])
-        await export(shop.store, folder)
-        assert caplog.text.count("events before position 3 were trimmed") == 1
-
-    run_virtual(scenario())
+    shop = await played(3)
+    await shop.trim(2, 1)
+    await export(shop.store, folder)
+    assert (ids_of(folder), positions_of(folder)) == (ids(2, 3), [3, 4])
+    await export(shop.store, folder)
+    assert caplog.text.count("events before position 3 were trimmed") == 1
 
 
 # -- refusals --------------------------------------------------------------------------------------
 
 
-def test_a_log_trimmed_beyond_the_archive_is_refused(backend: Backend, folder: Path) -> None:
-    async def scenario(store: Store) -> None:
-        shop = await a_shop(store)
+@over_every_store
+async def test_a_log_trimmed_beyond_the_archive_is_refused(store: Store, folder: Path) -> None:
+    shop = await a_shop(store)
+    await export(store, folder)
+    for number in range(1, 4):
+        await shop.reward(await shop.decide(a_decision(number)), a=1.0)
+    await shop.trim(3, 0)
+    with pytest.raises(LogGap, match="before position 4 were trimmed, and the archive ends at"):
         await export(store, folder)
-        for number in range(1, 4):
-            await shop.reward(await shop.decide(a_decision(number)), a=1.0)
-        await shop.trim(3, 0)
-        with pytest.raises(LogGap, match="before position 4 were trimmed, and the archive ends at"):
-            await export(store, folder)
-
-    backend.run(scenario)
 
 
-def test_another_log_is_refused(folder: Path) -> None:
-    async def scenario() -> None:
-        await export((await played(MemoryStore(), 3)).store, folder)
-        other = await a_shop()
-        with pytest.raises(LogGap, match="the log ends at position 1, the archive at 4"):
-            await export(other.store, folder)
-        other = await played(MemoryStore(), 2)
-        await other.reward(a_decision(2), a=1.0)
-        with pytest.raises(LogGap, match="log and archive differ at position 4"):
-            await export(other.store, folder)
+@virtual
+async def test_another_log_is_refused(folder: Path) -> None:
+    await export((await played(3)).store, folder)
+    other = await a_shop()
+    with pytest.raises(LogGap, match="the log ends at position 1, the archive at 4"):
+        await export(other.store, folder)
+    other = await played(2)
+    await other.reward(a_decision(2), a=1.0)
+    with pytest.raises(LogGap, match="log and archive differ at position 4"):
+        await export(other.store, folder)
 
-        fewer = await a_shop()
-        for number in range(1, 4):
-            decision = a_decision(number, MORNING + number)
-            if number < 3:
-                await fewer.decide(decision)
-            await (fewer.reward(decision, a=number / 7) if number % 2 else fewer.expire(decision))
-        with pytest.raises(LogGap, match="store and archive differ at decision row 3"):
-            await export(fewer.store, folder)
-        await fewer.decide(a_decision(4))
-        with pytest.raises(LogGap, match="store and archive differ at decision row 3"):
-            await export(fewer.store, folder)
-
-    run_virtual(scenario())
+    fewer = await a_shop()
+    for number in range(1, 4):
+        decision = a_decision(number, MORNING + number)
+        if number < 3:
+            await fewer.decide(decision)
+        await (fewer.reward(decision, a=number / 7) if number % 2 else fewer.expire(decision))
+    with pytest.raises(LogGap, match="store and archive differ at decision row 3"):
+        await export(fewer.store, folder)
+    await fewer.decide(a_decision(4))
+    with pytest.raises(LogGap, match="store and archive differ at decision row 3"):
+        await export(fewer.store, folder)
 
 
-def test_damaged_records_are_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        shop = await played(MemoryStore(), 1)
-        await shop.store.commit([DecisionRow(SHOP, "broken", "lints", b"{}")])
-        await shop.decide(a_decision(2))
-        assert (await export(shop.store, folder)).damaged == 1
-        assert ids_of(folder) == ids(1, 2)
-        assert "experiment shop: decision row 2 is left out" in caplog.text
+@virtual
+async def test_damaged_records_are_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shop = await played(1)
+    await shop.store.commit([DecisionRow(SHOP, "broken", "lints", b"{}")])
+    await shop.decide(a_decision(2))
+    assert (await export(shop.store, folder)).damaged == 1
+    assert ids_of(folder) == ids(1, 2)
+    assert "experiment shop: decision row 2 is left out" in caplog.text
 
-        await shop.store.commit([Append(SHOP, b"{}", {"broken": ""})])
-        with pytest.raises(Damaged, match="experiment shop, position 3: a log record cannot be"):
-            await export(shop.store, folder)
-        skipped = Skipped(at=MORNING, position=3, reason="damaged")
-        await shop.append(skipped, mark=("skip/0", "3"))
+    await shop.store.commit([Append(SHOP, b"{}", {"broken": ""})])
+    with pytest.raises(Damaged, match="experiment shop, position 3: a log record cannot be"):
         await export(shop.store, folder)
-        assert positions_of(folder) == [1, 2, 4]
-
-    run_virtual(scenario())
+    skipped = Skipped(at=MORNING, position=3, reason="damaged")
+    await shop.append(skipped, mark=("skip/0", "3"))
+    await export(shop.store, folder)
+    assert positions_of(folder) == [1, 2, 4]

@@ -100,47 +100,44 @@ async def fill(store: Store) -> None:
     await store.overwrite_marks("zoo", {"a": "2.0", "gone": "1.0"}, 4e9)
 
 
-def test_a_copy_holds_all_that_was_kept(backend: Backend, target: Backend) -> None:
-    async def scenario(source: Store) -> None:
-        await fill(source)
-        told = {name: await everything(source, name) for name in ("shop", "zoo")}
-        assert told["zoo"]["all due"] == {"a": 1.0, "d": 3.0}
-        assert told["zoo"]["snapshots"] == [
-            Snapshot(3, b"s3"),
-            Snapshot(2, b"s2"),
-            Snapshot(1, b"s1", origin=True),
-        ]
-        assert await copied(source, target) == told
-
-    backend.run(scenario)
+@over_every_store
+async def test_a_copy_holds_all_that_was_kept(source: Store, target: Backend) -> None:
+    await fill(source)
+    told = {name: await everything(source, name) for name in ("shop", "zoo")}
+    assert told["zoo"]["all due"] == {"a": 1.0, "d": 3.0}
+    assert told["zoo"]["snapshots"] == [
+        Snapshot(3, b"s3"),
+        Snapshot(2, b"s2"),
+        Snapshot(1, b"s1", origin=True),
+    ]
+    assert await copied(source, target) == told
 
 
-def test_what_was_trimmed_and_erased_stays_so_in_a_copy(backend: Backend, target: Backend) -> None:
+@over_every_store
+async def test_what_was_trimmed_and_erased_stays_so_in_a_copy(
+    source: Store, target: Backend
+) -> None:
     """Of 6 events 3 are trimmed and the fourth is erased; of 4 rows the first and the last. All
     events of the other experiment are trimmed, and it goes on after them."""
-
-    async def scenario(source: Store) -> None:
-        await source.commit([event(str(n), b"%d" % n) for n in range(1, 7)])
-        await source.commit([decision(name) for name in "abcd"])
-        await source.save_snapshot("zoo", Snapshot(4, b"s", origin=True))
-        [first, *_] = await source.decisions("zoo", 0, 1)
-        while await source.trim("zoo", Cut(3, first.number, 0.0), 2):
-            pass
-        await source.erase("zoo", Erasure(["d"], {4: b"gone"}, ["4"], 4))
-        told = await everything(source, "zoo")
-        assert told["events"] == [Record(4, b"gone"), Record(5, b"5"), Record(6, b"6")]
-        assert told["rows"] == [("b", b"b"), ("c", b"c")]
-        assert (await source.describe("zoo")).removed == Removed(1, 1)
-        await source.commit([event("a", experiment="shop"), event("b", experiment="shop")])
-        await source.save_snapshot("shop", Snapshot(2, b"s", origin=True))
-        while await source.trim("shop", Cut(2, 0, 0.0), 9):
-            pass
-        assert await source.read("shop", 0, 9) == []
-        emptied = await everything(source, "shop")
-        assert emptied["position"] == 2
-        assert await copied(source, target) == {"shop": emptied, "zoo": told}
-
-    backend.run(scenario)
+    await source.commit([event(str(n), b"%d" % n) for n in range(1, 7)])
+    await source.commit([decision(name) for name in "abcd"])
+    await source.save_snapshot("zoo", Snapshot(4, b"s", origin=True))
+    [first, *_] = await source.decisions("zoo", 0, 1)
+    while await source.trim("zoo", Cut(3, first.number, 0.0), 2):
+        pass
+    await source.erase("zoo", Erasure(["d"], {4: b"gone"}, ["4"], 4))
+    told = await everything(source, "zoo")
+    assert told["events"] == [Record(4, b"gone"), Record(5, b"5"), Record(6, b"6")]
+    assert told["rows"] == [("b", b"b"), ("c", b"c")]
+    assert (await source.describe("zoo")).removed == Removed(1, 1)
+    await source.commit([event("a", experiment="shop"), event("b", experiment="shop")])
+    await source.save_snapshot("shop", Snapshot(2, b"s", origin=True))
+    while await source.trim("shop", Cut(2, 0, 0.0), 9):
+        pass
+    assert await source.read("shop", 0, 9) == []
+    emptied = await everything(source, "shop")
+    assert emptied["position"] == 2
+    assert await copied(source, target) == {"shop": emptied, "zoo": told}
 
 
 fresh = itertools.count()

@@ -20,7 +20,7 @@ from service.log.stores.base import (
     Taken,
 )
 from service.log.stores.sqlite import SqliteStore
-from tests.support.stores import Backend, decision, event, over_every_store
+from tests.support.stores import decision, event, over_every_store
 
 
 async def fill(store: Store, events: int, rows: int = 0) -> None:
@@ -47,22 +47,21 @@ def origin(position: int) -> Snapshot:
 # -- presence --------------------------------------------------------------------------------------
 
 
-def test_processes_see_each_other_until_their_time_is_over_or_they_leave(backend: Backend) -> None:
+@over_every_store
+async def test_processes_see_each_other_until_their_time_is_over_or_they_leave(
+    store: Store,
+) -> None:
     """Where they share a store: SQLite has one process."""
-
-    async def scenario(store: Store) -> None:
-        assert await store.present("a", "serving", 60.0) == {"a": "serving"}
-        alone = isinstance(store, SqliteStore)
-        both = {"b": "two"} if alone else {"a": "serving", "b": "two"}
-        assert await store.present("b", "two", 60.0) == both
-        await store.present("b", "", 0.0)
-        assert await store.present("a", "training", 0.2) == {"a": "training"}
-        async with asyncio.timeout(60):
-            while "a" in await store.present("b", "", 0.0):  # noqa: ASYNC110 - a store tells nobody
-                await asyncio.sleep(0.01)
-        assert await store.present("c", "", 0.0) == {}
-
-    backend.run(scenario)
+    assert await store.present("a", "serving", 60.0) == {"a": "serving"}
+    alone = isinstance(store, SqliteStore)
+    both = {"b": "two"} if alone else {"a": "serving", "b": "two"}
+    assert await store.present("b", "two", 60.0) == both
+    await store.present("b", "", 0.0)
+    assert await store.present("a", "training", 0.2) == {"a": "training"}
+    async with asyncio.timeout(60):
+        while "a" in await store.present("b", "", 0.0):  # noqa: ASYNC110 - a store tells nobody
+            await asyncio.sleep(0.01)
+    assert await store.present("c", "", 0.0) == {}
 
 
 # -- needs -----------------------------------------------------------------------------------------

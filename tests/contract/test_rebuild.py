@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from service.settings import Settings
 from service.state.artifacts import read_artifact
 from service.state.events import decode_decision
 from service.state.fold import State
-from tests.support.stores import Backend
+from tests.support.scenarios import Test, as_test
 from tests.unit.folding import NET, shop
 
 SECRET = bytes(32)
@@ -56,18 +57,22 @@ def over(store: Store, scenario: Callable[[Services], Awaitable[Any]]) -> Any:
     return asyncio.run(run())
 
 
+def over_every_service(scenario: Callable[..., Awaitable[Any]]) -> Test:
+    """A test of a service over every store."""
+    return as_test(scenario, lambda backend, work: over(backend.make(), work), "backend")
+
+
 def state_of(services: Services) -> State:
     state = services.journal.follower.state("shop")
     assert state is not None
     return state
 
 
-async def play(services: Services, *, hostile: bool) -> dict[str, list[str]]:
-    """Each policy learns of TURNS visits; between them, where it is said, of as many that a page
-    asked for, for one unit, and lied about. Tokens of these, by policy."""
+async def play(services: Services, *, hostile: bool) -> None:
+    """Each policy learns from TURNS visits. hostile: and from as many for which a page asked, for
+    one unit, and lied."""
     definition = shop(**{name: {**one, "learns_from": "own"} for name, one in POLICIES.items()})
     await services.admin.define("shop", Definition.model_validate(definition))
-    lies: dict[str, list[str]] = {name: [] for name in POLICIES}
     for turn in range(TURNS):
         for policy in POLICIES:
             honest = SelectRequest(
@@ -84,8 +89,6 @@ async def play(services: Services, *, hostile: bool) -> dict[str, list[str]]:
                                caller="page", unit="troll")  # fmt: skip
                 answer = await services.engine.select(lie)
                 await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
-                lies[policy].append(answer.token)
-    return lies
 
 
 def asked() -> np.ndarray:
@@ -116,130 +119,113 @@ async def activate(services: Services, found: dict[str, Rebuilt]) -> None:
     pytest.fail("a version does not come to serve")
 
 
-async def honest_means(services: Services) -> dict[str, np.ndarray]:
-    """Of the same policies where nobody lied."""
-    await play(services, hostile=False)
-    return {name: means(state_of(services), name) for name in LEARNED}
+@pytest.fixture(scope="module")
+def expected() -> dict[str, np.ndarray]:
+    """The means of the same policies where nobody lied."""
+
+    async def honest(services: Services) -> dict[str, np.ndarray]:
+        await play(services, hostile=False)
+        return {name: means(state_of(services), name) for name in LEARNED}
+
+    return over(MemoryStore(), honest)
 
 
-def test_rebuilt_heads_are_what_honest_visits_alone_would_have_made(backend: Backend) -> None:
-    """Of decisions by the name of the key, and for good: neither a correction of a lie, nor a lie
-    that is settled later, nor a snapshot brings one back."""
-
-    expected = over(MemoryStore(), honest_means)
-
-    async def scenario(services: Services) -> None:
-        lies = await play(services, hostile=True)
-        late = await services.engine.select(
-            SelectRequest(
-                {"pet": "cat", "age": 90.0}, policy="linucb", arms=["toy1"], caller="page"
-            )
-        )
-        poisoned = {name: means(state_of(services), name) for name in LEARNED}
-        found = await rebuilt(services, Condition(key="page"))
-        for name, each in found.items():
-            assert np.abs(poisoned[name] - expected[name]).max() > 0.01, name
-            assert (each.settlements, each.left_out, each.net) == (TURNS, TURNS, None), name
-            before = state_of(services).learners[name].active
-            assert (before.number, each.version) == (0, 1)
-        await activate(services, found)
-        for name in LEARNED:
-            assert means(state_of(services), name) == pytest.approx(expected[name], abs=1e-9), name
-        held = {name: means(state_of(services), name) for name in LEARNED}
-        await services.settlements.reward(RewardRequest(late.token, reward=1.0))
-        assert np.array_equal(means(state_of(services), "linucb"), held["linucb"])
-        again = State.restore(state_of(services).snapshot())
-        assert again.learners["linucb"].active.without == (
-            state_of(services).learners["linucb"].active.without
-        )
-        assert len(again.learners["linucb"].active.without) == TURNS * len(POLICIES) + 1
-        assert lies["linucb"]
-
-    over(backend.make(), scenario)
-
-
-def test_a_correction_of_what_was_left_out_moves_nothing(backend: Backend) -> None:
-    async def scenario(services: Services) -> None:
-        definition = shop(linucb={"kind": "linucb"}) | {"reward": {"default": 0.0}}
-        await services.admin.define("shop", Definition.model_validate(definition))
-        question = SelectRequest({"pet": "cat"}, arms=["toy1"], caller="page")
-        answer = await services.engine.select(question)
-        row = decode_decision((await services.store.decisions("shop", 0, 1))[0].payload)
-        await services.settlements.expire(state_of(services), row)
-        state, store = state_of(services), services.store
-        without = await find(store, "shop", [Condition(key="page")], TokenSealer([SECRET]))
-        found = await rebuild(store, state, state.learners["linucb"], without)
-        await activate(services, {"linucb": found})
-        head: Any = state_of(services).learners["linucb"].active.head
-        assert head.n == 0
-        status = await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
-        assert status == "corrected"
-        head = state_of(services).learners["linucb"].active.head
-        assert (head.n, np.abs(head.b).max()) == (0, 0)
-
-    over(backend.make(), scenario)
-
-
-def test_what_is_named_is_found_by_key_by_unit_and_by_time(backend: Backend) -> None:
-    async def scenario(services: Services) -> None:
-        await play(services, hostile=True)
-        store, sealer = services.store, TokenSealer([SECRET])
-        rows = [decode_decision(row.payload) for row in await store.decisions("shop", 0, 1_000)]
-        first, middle = rows[0].at, rows[len(rows) // 2].at
-
-        async def of(*conditions: Condition) -> set[str]:
-            return set(await find(store, "shop", conditions, sealer))
-
-        lies = {row.id for row in rows if row.key == "page"}
-        assert len(lies) == TURNS * len(POLICIES)
-        assert await of(Condition(key="page")) == lies
-        assert await of(Condition(unit="troll")) == lies
-        assert await of(Condition(unit="nobody")) == set()
-        assert await of(Condition(since=middle)) == {r.id for r in rows if r.at >= middle}
-        assert await of(Condition(since=first, until=middle)) == {
-            row.id for row in rows if row.at < middle
-        }
-        both = Condition(key="page", until=middle)
-        assert await of(both) == {row.id for row in rows if row.id in lies and row.at < middle}
-        assert await of(Condition(unit="visitor 0"), Condition(unit="visitor 1")) == {
-            row.id for row in rows if row.key == "backend"
-        } - await of(*[Condition(unit=f"visitor {turn}") for turn in range(2, TURNS)])
-
-    over(backend.make(), scenario)
-
-
-def test_a_head_that_was_rebuilt_is_rebuilt_again_without_both(backend: Backend) -> None:
-    async def scenario(services: Services) -> None:
-        await play(services, hostile=True)
-        await activate(services, await rebuilt(services, Condition(key="page")))
-        second = await rebuilt(services, Condition(unit="visitor 3"))
-        assert second["linucb"].version == 2
-        assert second["linucb"].left_out == TURNS + 1
-        state = state_of(services)
-        version = read_artifact(state.learners["linucb"], second["linucb"].artifact)
-        assert len(version.without) == (TURNS + 1) * len(POLICIES)
-        assert version.head is not None
-        assert version.head.health().effective_count == TURNS - 1
-
-    over(backend.make(), scenario)
-
-
-@pytest.mark.parametrize(
-    ("policies", "message"),
-    [(["random"], "has no head"), (["frozen"], "is frozen"), (["nobody"], "no policy nobody")],
-)
-def test_what_has_no_head_to_learn_is_refused(
-    tmp_path: Any, policies: list[str], message: str
+@over_every_service
+async def test_rebuilt_heads_are_what_honest_visits_alone_would_have_made(
+    services: Services, expected: dict[str, np.ndarray]
 ) -> None:
+    """Of decisions by the name of the key, and for good: neither a lie that is settled later, nor a
+    snapshot, nor a second rebuild without further decisions brings one back."""
+    await play(services, hostile=True)
+    late = await services.engine.select(
+        SelectRequest({"pet": "cat", "age": 90.0}, policy="linucb", arms=["toy1"], caller="page")
+    )
+    poisoned = {name: means(state_of(services), name) for name in LEARNED}
+    found = await rebuilt(services, Condition(key="page"))
+    for name, each in found.items():
+        assert np.abs(poisoned[name] - expected[name]).max() > 0.01, name
+        assert (each.settlements, each.left_out, each.net) == (TURNS, TURNS, None), name
+        before = state_of(services).learners[name].active
+        assert (before.number, each.version) == (0, 1)
+    await activate(services, found)
+    for name in LEARNED:
+        assert means(state_of(services), name) == pytest.approx(expected[name], abs=1e-9), name
+    held = {name: means(state_of(services), name) for name in LEARNED}
+    await services.settlements.reward(RewardRequest(late.token, reward=1.0))
+    assert np.array_equal(means(state_of(services), "linucb"), held["linucb"])
+    again = State.restore(state_of(services).snapshot())
+    assert again.learners["linucb"].active.without == (
+        state_of(services).learners["linucb"].active.without
+    )
+    assert len(again.learners["linucb"].active.without) == TURNS * len(POLICIES) + 1
+    second = (await rebuilt(services, Condition(unit="visitor 3")))["disjoint"]
+    assert (second.version, second.left_out) == (2, TURNS + 1)
+    version = read_artifact(state_of(services).learners["disjoint"], second.artifact)
+    assert len(version.without) == (TURNS + 1) * len(POLICIES) + 1
+    assert version.head is not None
+    assert version.head.health().effective_count == TURNS - 1
+
+
+@over_every_service
+async def test_a_correction_of_what_was_left_out_moves_nothing(services: Services) -> None:
+    definition = shop(linucb={"kind": "linucb"}) | {"reward": {"default": 0.0}}
+    await services.admin.define("shop", Definition.model_validate(definition))
+    question = SelectRequest({"pet": "cat"}, arms=["toy1"], caller="page")
+    answer = await services.engine.select(question)
+    row = decode_decision((await services.store.decisions("shop", 0, 1))[0].payload)
+    await services.settlements.expire(state_of(services), row)
+    state, store = state_of(services), services.store
+    without = await find(store, "shop", [Condition(key="page")], TokenSealer([SECRET]))
+    found = await rebuild(store, state, state.learners["linucb"], without)
+    await activate(services, {"linucb": found})
+    head: Any = state_of(services).learners["linucb"].active.head
+    assert head.n == 0
+    status = await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
+    assert status == "corrected"
+    head = state_of(services).learners["linucb"].active.head
+    assert (head.n, np.abs(head.b).max()) == (0, 0)
+
+
+@over_every_service
+async def test_what_is_named_is_found_by_key_by_unit_and_by_time(services: Services) -> None:
+    await play(services, hostile=True)
+    store, sealer = services.store, TokenSealer([SECRET])
+    rows = [decode_decision(row.payload) for row in await store.decisions("shop", 0, 1_000)]
+    first, middle = rows[0].at, rows[len(rows) // 2].at
+
+    async def of(*conditions: Condition) -> set[str]:
+        return set(await find(store, "shop", conditions, sealer))
+
+    lies = {row.id for row in rows if row.key == "page"}
+    assert len(lies) == TURNS * len(POLICIES)
+    assert await of(Condition(key="page")) == lies
+    assert await of(Condition(unit="troll")) == lies
+    assert await of(Condition(unit="nobody")) == set()
+    assert await of(Condition(since=middle)) == {r.id for r in rows if r.at >= middle}
+    assert await of(Condition(since=first, until=middle)) == {
+        row.id for row in rows if row.at < middle
+    }
+    both = Condition(key="page", until=middle)
+    assert await of(both) == {row.id for row in rows if row.id in lies and row.at < middle}
+    assert await of(Condition(unit="visitor 0"), Condition(unit="visitor 1")) == {
+        row.id for row in rows if row.key == "backend"
+    } - await of(*[Condition(unit=f"visitor {turn}") for turn in range(2, TURNS)])
+
+
+def test_what_has_no_head_to_learn_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/forage.db"
 
     async def scenario(services: Services) -> None:
         definition = shop(random={"kind": "random"}, frozen={"kind": "linucb", "learning": False})
         await services.admin.define("shop", Definition.model_validate(definition))
         await services.engine.select(SelectRequest({"pet": "cat"}, caller="page"))
-        with pytest.raises((ConfigurationError, NotFound), match=message):
-            await rebuild_store(url, None, policies, [Condition(key="page")], [SECRET])
-        with pytest.raises(NotFound, match="no such decision"):
-            await rebuild_store(url, None, None, [Condition(key="other")], [SECRET])
+        for policies, key, said in (
+            (["random"], "page", "has no head"),
+            (["frozen"], "page", "is frozen"),
+            (["nobody"], "page", "no policy nobody"),
+            (None, "other", "no such decision"),
+        ):
+            with pytest.raises((ConfigurationError, NotFound), match=said):
+                await rebuild_store(url, None, policies, [Condition(key=key)], [SECRET])
 
     over(open_store(url), scenario)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
 from tests.support.clock import SetClock
 from tests.support.redis_server import RedisServer, redis_server
+from tests.support.scenarios import Test, as_test
 from tests.support.stores import Backend, Scenario, decision, event, expect_dense, stores_at
 
 
@@ -36,6 +37,11 @@ def run(server: RedisServer, scenario: Scenario, patience: Patience = PATIENT) -
     Backend(lambda: RedisStore(server.url, patience=patience)).run(scenario)
 
 
+def over(fixture: str) -> Callable[[Scenario], Test]:
+    """A test on a store of this server."""
+    return lambda scenario: as_test(scenario, run, fixture)
+
+
 def refused(url: str, error: type[Exception]) -> str:
     """What opening says. The store is closed by then: nothing is left to clean up."""
     with pytest.raises(error) as raised:
@@ -43,38 +49,35 @@ def refused(url: str, error: type[Exception]) -> str:
     return str(raised.value)
 
 
-def test_two_services_share_one_log(redis: RedisServer) -> None:
+@over("redis")
+async def test_two_services_share_one_log(one: Store, redis: RedisServer) -> None:
     """Both want the same 200 identities: each is taken once, and the loser is told by whom. One
     that waits hears of the other."""
+    other = open_store(redis.url)
+    await other.open()
+    assert one.shared
+    assert await one.secret() == await other.secret()
 
-    async def scenario(one: Store) -> None:
-        other = open_store(redis.url)
-        await other.open()
-        assert one.shared
-        assert await one.secret() == await other.secret()
+    async def write(store: Store, value: str) -> list[Appended | Known]:
+        outcomes: list[Appended | Known] = []
+        for n in range(0, 200, 10):
+            batch = [Append("zoo", b"", {str(i): value}) for i in range(n, n + 10)]
+            outcomes += await store.commit(batch)  # type: ignore[arg-type]
+        return outcomes
 
-        async def write(store: Store, value: str) -> list[Appended | Known]:
-            outcomes: list[Appended | Known] = []
-            for n in range(0, 200, 10):
-                batch = [Append("zoo", b"", {str(i): value}) for i in range(n, n + 10)]
-                outcomes += await store.commit(batch)  # type: ignore[arg-type]
-            return outcomes
-
-        waiting = asyncio.create_task(other.wait({"zoo": 0, "shop": 0}, seconds=60))
-        await asyncio.sleep(0.05)
-        ours, theirs = await asyncio.gather(write(one, "ours"), write(other, "theirs"))
-        await asyncio.wait_for(waiting, 60)
-        assert await other.experiments() == ["zoo"]
-        for n, (our, their) in enumerate(zip(ours, theirs, strict=True)):
-            if isinstance(our, Appended):
-                assert their == Known({str(n): Mark("ours", our.position)})
-            else:
-                assert isinstance(their, Appended)
-                assert our == Known({str(n): Mark("theirs", their.position)})
-        await expect_dense(other, 200)
-        await other.close()
-
-    run(redis, scenario)
+    waiting = asyncio.create_task(other.wait({"zoo": 0, "shop": 0}, seconds=60))
+    await asyncio.sleep(0.05)
+    ours, theirs = await asyncio.gather(write(one, "ours"), write(other, "theirs"))
+    await asyncio.wait_for(waiting, 60)
+    assert await other.experiments() == ["zoo"]
+    for n, (our, their) in enumerate(zip(ours, theirs, strict=True)):
+        if isinstance(our, Appended):
+            assert their == Known({str(n): Mark("ours", our.position)})
+        else:
+            assert isinstance(their, Appended)
+            assert our == Known({str(n): Mark("theirs", their.position)})
+    await expect_dense(other, 200)
+    await other.close()
 
 
 @pytest.mark.process
@@ -88,50 +91,46 @@ def test_a_wait_outlasts_one_blocking_read(redis: RedisServer) -> None:
 
 
 @pytest.mark.process
-def test_a_killed_server_loses_nothing_acknowledged(server: RedisServer) -> None:
+@over("server")
+async def test_a_killed_server_loses_nothing_acknowledged(
+    store: Store, server: RedisServer
+) -> None:
     """And while it is away every call says so at once; a call after its return works."""
-
-    async def scenario(store: Store) -> None:
-        for n in range(30):
-            await store.commit([event(str(n)), decision(str(n), 1.0)])
-        waiting = asyncio.create_task(store.wait({"zoo": 30}, seconds=60))
-        await asyncio.sleep(0.05)
-        server.kill()
-        with pytest.raises(StoreUnavailable):
-            await waiting
-        start = time.monotonic()
-        for call in (store.commit([event("new")]), store.read("zoo", 0, 9), store.secret()):
-            with pytest.raises(StoreUnavailable, match=r"redis://127\.0\.0\.1"):
-                await call
-        assert time.monotonic() - start < PATIENT.reply_s / 2, "nobody waited for a reply"
-        server.start()
-        await expect_dense(store, 30)
-        assert len(await store.due("zoo", 1.0, 100)) == 30
-        assert await store.commit([event("29"), event("new")]) == [
-            Known({"29": Mark("1.0", 30)}),
-            Appended(31, ANY, ANY),
-        ]
-
-    run(server, scenario)
+    for n in range(30):
+        await store.commit([event(str(n)), decision(str(n), 1.0)])
+    waiting = asyncio.create_task(store.wait({"zoo": 30}, seconds=60))
+    await asyncio.sleep(0.05)
+    server.kill()
+    with pytest.raises(StoreUnavailable):
+        await waiting
+    start = time.monotonic()
+    for call in (store.commit([event("new")]), store.read("zoo", 0, 9), store.secret()):
+        with pytest.raises(StoreUnavailable, match=r"redis://127\.0\.0\.1"):
+            await call
+    assert time.monotonic() - start < PATIENT.reply_s / 2, "nobody waited for a reply"
+    server.start()
+    await expect_dense(store, 30)
+    assert len(await store.due("zoo", 1.0, 100)) == 30
+    assert await store.commit([event("29"), event("new")]) == [
+        Known({"29": Mark("1.0", 30)}),
+        Appended(31, ANY, ANY),
+    ]
 
 
 @pytest.mark.process
-def test_an_unanswered_commit_may_be_given_again(server: RedisServer) -> None:
+@over("server")
+async def test_an_unanswered_commit_may_be_given_again(store: Store, server: RedisServer) -> None:
     """Redis did it and the reply was lost: the second time every event is known."""
     batch: list[Entry] = [event("a"), event("b"), decision("d", 1.0)]
-
-    async def scenario(store: Store) -> None:
-        hasty = RedisStore(server.url, patience=replace(PATIENT, reply_s=0.2))
-        await store.commit([])
-        with server.frozen(), pytest.raises(StoreUnavailable):
-            await hasty.commit(batch)
-        await hasty.close()
-        for _ in range(2):
-            await store.commit(batch)
-        await expect_dense(store, 2)
-        assert (await store.describe("zoo")).counts == {"linucb": 1}
-
-    run(server, scenario)
+    hasty = RedisStore(server.url, patience=replace(PATIENT, reply_s=0.2))
+    await store.commit([])
+    with server.frozen(), pytest.raises(StoreUnavailable):
+        await hasty.commit(batch)
+    await hasty.close()
+    for _ in range(2):
+        await store.commit(batch)
+    await expect_dense(store, 2)
+    assert (await store.describe("zoo")).counts == {"linucb": 1}
 
 
 @pytest.mark.process
@@ -143,53 +142,47 @@ def test_an_unanswered_commit_may_be_given_again(server: RedisServer) -> None:
     ],
     ids=["full", "replica"],
 )
-def test_a_server_that_takes_no_writes_costs_the_batch_and_nothing_else(
-    server: RedisServer, refuse: list[object], take: list[object], said: str
+@over("server")
+async def test_a_server_that_takes_no_writes_costs_the_batch_and_nothing_else(
+    store: Store, server: RedisServer, refuse: list[object], take: list[object], said: str
 ) -> None:
     batch: list[Entry] = [event("a", os.urandom(10_000), settles="d"), decision("d", 1.0)]
-
-    async def scenario(store: Store) -> None:
-        server.command(*refuse)
-        with pytest.raises(StoreUnavailable, match=said) as raised:
-            await store.commit(batch)
-        assert "SADD" not in str(raised.value)  # nor any other command: they hold payloads
-        assert await store.marks("zoo", ["a"]) == {}
-        assert await store.read("zoo", 0, 9) == []
-        server.command(*take)
-        assert (await store.commit(batch))[0] == Appended(1, ANY, ANY)
-
-    run(server, scenario)
+    server.command(*refuse)
+    with pytest.raises(StoreUnavailable, match=said) as raised:
+        await store.commit(batch)
+    assert "SADD" not in str(raised.value)  # nor any other command: they hold payloads
+    assert await store.marks("zoo", ["a"]) == {}
+    assert await store.read("zoo", 0, 9) == []
+    server.command(*take)
+    assert (await store.commit(batch))[0] == Appended(1, ANY, ANY)
 
 
-def test_positions_go_on_where_scripts_and_entries_are_gone(redis: RedisServer) -> None:
-    async def scenario(store: Store) -> None:
-        await store.commit([event("a"), event("b")])
-        redis.command("SCRIPT", "FLUSH")
-        redis.command("XTRIM", "forage:{zoo}:events", "MAXLEN", 0)
-        found = await store.commit([event("c"), event("d")])
-        assert found == [Appended(3, ANY, ANY), Appended(4, ANY, ANY)]
+@over("redis")
+async def test_positions_go_on_where_scripts_and_entries_are_gone(
+    store: Store, redis: RedisServer
+) -> None:
+    await store.commit([event("a"), event("b")])
+    redis.command("SCRIPT", "FLUSH")
+    redis.command("XTRIM", "forage:{zoo}:events", "MAXLEN", 0)
+    found = await store.commit([event("c"), event("d")])
+    assert found == [Appended(3, ANY, ANY), Appended(4, ANY, ANY)]
 
-    run(redis, scenario)
 
-
-def test_the_clock_of_redis_forgets_no_mark(redis: RedisServer) -> None:
+@over("redis")
+async def test_the_clock_of_redis_forgets_no_mark(store: Store, redis: RedisServer) -> None:
     """Only a trim does, once log time has passed `keep_until`, or an erasure."""
-
-    async def scenario(store: Store) -> None:
-        await store.commit([event("a", keep_until=5.0), event("b"), event("c", keep_until=9.5)])
-        await store.overwrite_marks("zoo", {"c": "null"}, keep_until=10.0)
-        assert [redis.command("PTTL", f"forage:{{zoo}}:mark:{own}") for own in "abc"] == [-1] * 3
-        listed, _ = await store.list_marks("zoo", "", 1_000)
-        kept = {mark.identity: mark.keep_until for mark in listed}
-        assert kept == {"a": 5.0, "b": None, "c": 10.0}
-        assert await store.trim("zoo", Cut(0, 0, marks_before=5.0), 100) == 0
-        assert await store.trim("zoo", Cut(0, 0, marks_before=10.0), 100) == 1
-        assert set(await store.marks("zoo", ["a", "b", "c"])) == {"b", "c"}
-        assert redis.command("ZRANGE", "forage:{zoo}:mark_ages", 0, -1) == [b"c"]
-        await store.erase("zoo", Erasure(forget=["c"]))
-        assert redis.command("ZCARD", "forage:{zoo}:mark_ages") == 0
-
-    run(redis, scenario)
+    await store.commit([event("a", keep_until=5.0), event("b"), event("c", keep_until=9.5)])
+    await store.overwrite_marks("zoo", {"c": "null"}, keep_until=10.0)
+    assert [redis.command("PTTL", f"forage:{{zoo}}:mark:{own}") for own in "abc"] == [-1] * 3
+    listed, _ = await store.list_marks("zoo", "", 1_000)
+    kept = {mark.identity: mark.keep_until for mark in listed}
+    assert kept == {"a": 5.0, "b": None, "c": 10.0}
+    assert await store.trim("zoo", Cut(0, 0, marks_before=5.0), 100) == 0
+    assert await store.trim("zoo", Cut(0, 0, marks_before=10.0), 100) == 1
+    assert set(await store.marks("zoo", ["a", "b", "c"])) == {"b", "c"}
+    assert redis.command("ZRANGE", "forage:{zoo}:mark_ages", 0, -1) == [b"c"]
+    await store.erase("zoo", Erasure(forget=["c"]))
+    assert redis.command("ZCARD", "forage:{zoo}:mark_ages") == 0
 
 
 @pytest.mark.parametrize("ahead_s", [-9_000.0, 70.0])

@@ -13,7 +13,7 @@ from service.maintenance.audit import Audit
 from service.observability.telemetry import Telemetry
 from service.state.events import Skipped, encode_event
 from tests.contract.test_audit import serve
-from tests.support.stores import Backend
+from tests.support.stores import Backend, over_every_store
 
 UNREADABLE = b'{"schema":1,"event":{"type":"Rewarded","at":null}}'
 
@@ -43,14 +43,12 @@ def test_a_skip_by_one_service_lifts_the_quarantine_of_every_other(backend: Back
     backend.run(scenario)
 
 
-def test_all_skips_are_found_however_many_there_are(backend: Backend) -> None:
-    async def scenario(store: Store) -> None:
-        for count in (0, 1, AT_ONCE, AT_ONCE + 1):
-            known = len(await skipped_positions(store, "shop"))
-            for number in range(known, count):
-                marks = {skip_mark(number): str(10 * number)}
-                await store.commit([Append("shop", b"{}", marks)])
-            found = await skipped_positions(store, "shop")
-            assert found == {10 * number for number in range(count)}
-
-    backend.run(scenario)
+@over_every_store
+async def test_all_skips_are_found_however_many_there_are(store: Store) -> None:
+    for count in (0, 1, AT_ONCE, AT_ONCE + 1):
+        known = len(await skipped_positions(store, "shop"))
+        for number in range(known, count):
+            marks = {skip_mark(number): str(10 * number)}
+            await store.commit([Append("shop", b"{}", marks)])
+        found = await skipped_positions(store, "shop")
+        assert found == {10 * number for number in range(count)}

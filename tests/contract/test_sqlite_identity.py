@@ -15,14 +15,9 @@ from service.log.stores import Store, open_store
 from service.log.stores.sqlite import SqliteStore
 from service.maintenance.backup import backup
 from tests.support.service import serving
-from tests.support.stores import event, stores_at
+from tests.support.stores import event, over_sqlite, stores_at
 
 Change = Callable[[Path], None]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "forage.db"
 
 
 def url(path: Path) -> str:
@@ -66,18 +61,16 @@ def truncate_wal(path: Path) -> None:
         (truncate_wal, "was truncated"),
     ],
 )
-def test_nothing_is_acknowledged_into_files_that_are_others_now(
-    path: Path, change: Change, said: str
+@over_sqlite
+async def test_nothing_is_acknowledged_into_files_that_are_others_now(
+    store: Store, path: Path, change: Change, said: str
 ) -> None:
-    async def scenario(store: Store) -> None:
-        await store.secret()
-        await store.commit([event("a")])
-        await asyncio.to_thread(change, path)
-        for entries in ([event("b")], [event("c")], []):
-            with pytest.raises(StoreReplaced, match=said):
-                await store.commit(entries)
-
-    stores_at(url(path)).run(scenario)
+    await store.secret()
+    await store.commit([event("a")])
+    await asyncio.to_thread(change, path)
+    for entries in ([event("b")], [event("c")], []):
+        with pytest.raises(StoreReplaced, match=said):
+            await store.commit(entries)
 
 
 def test_an_older_copy_written_over_the_file_is_noticed(path: Path) -> None:

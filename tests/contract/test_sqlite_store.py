@@ -23,7 +23,7 @@ from service.errors import (
 )
 from service.log.stores import Store, open_store, sqlite_file
 from service.log.stores.base import Appended, Entry, Mark, Record, Snapshot
-from tests.support.stores import Scenario, decision, event, expect_dense, stores_at
+from tests.support.stores import Scenario, decision, event, expect_dense, over_sqlite, stores_at
 
 SERVICE = """
 import asyncio, sys
@@ -41,11 +41,6 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "forage.db"
-
-
 def run(path: Path, scenario: Scenario) -> None:
     stores_at(f"sqlite:///{path}").run(scenario)
 
@@ -61,17 +56,15 @@ def refused(path: Path, error: type[Exception], *, readonly: bool = False) -> st
     return str(raised.value)
 
 
-def test_one_service_at_a_time(path: Path) -> None:
-    async def scenario(store: Store) -> None:
-        second = open_store(f"sqlite:///{path}")
-        with pytest.raises(StoreLocked, match=r"forage\.db is served by another forage process"):
-            await second.open()
-        await store.close()
+@over_sqlite
+async def test_one_service_at_a_time(store: Store, path: Path) -> None:
+    second = open_store(f"sqlite:///{path}")
+    with pytest.raises(StoreLocked, match=r"forage\.db is served by another forage process"):
         await second.open()
-        assert await second.commit([event("a")]) == [Appended(1, ANY, ANY)]
-        await second.close()
-
-    run(path, scenario)
+    await store.close()
+    await second.open()
+    assert await second.commit([event("a")]) == [Appended(1, ANY, ANY)]
+    await second.close()
 
 
 @pytest.mark.process
@@ -94,29 +87,27 @@ def test_a_killed_service_loses_nothing_and_frees_the_lock(path: Path) -> None:
     run(path, scenario)
 
 
-def test_a_follower_sees_every_commit_and_writes_none(path: Path) -> None:
-    async def scenario(store: Store) -> None:
-        secret = await store.secret()
-        trainer = open_store(f"sqlite:///{path}", readonly=True)
-        await trainer.open()
-        waiting = asyncio.create_task(trainer.wait({"zoo": 0}, seconds=60))
-        await store.commit([event("a", b"1"), decision("d", 1.0)])
-        await asyncio.wait_for(waiting, 5)
-        assert await trainer.read("zoo", 0, 9) == [Record(1, b"1")]
-        assert await trainer.due("zoo", 1.0, 9) == [b"d"]
-        assert await trainer.secret() == secret
-        for write in (
-            trainer.commit([event("b")]),
-            trainer.save_snapshot("zoo", Snapshot(1, b"s")),
-            trainer.put_blob("zoo", "k", b"b"),
-        ):
-            with pytest.raises(StoreError, match="open read-only"):
-                await write
-        await store.close()
-        assert await trainer.read("zoo", 0, 9) == [Record(1, b"1")]
-        await trainer.close()
-
-    run(path, scenario)
+@over_sqlite
+async def test_a_follower_sees_every_commit_and_writes_none(store: Store, path: Path) -> None:
+    secret = await store.secret()
+    trainer = open_store(f"sqlite:///{path}", readonly=True)
+    await trainer.open()
+    waiting = asyncio.create_task(trainer.wait({"zoo": 0}, seconds=60))
+    await store.commit([event("a", b"1"), decision("d", 1.0)])
+    await asyncio.wait_for(waiting, 5)
+    assert await trainer.read("zoo", 0, 9) == [Record(1, b"1")]
+    assert await trainer.due("zoo", 1.0, 9) == [b"d"]
+    assert await trainer.secret() == secret
+    for write in (
+        trainer.commit([event("b")]),
+        trainer.save_snapshot("zoo", Snapshot(1, b"s")),
+        trainer.put_blob("zoo", "k", b"b"),
+    ):
+        with pytest.raises(StoreError, match="open read-only"):
+            await write
+    await store.close()
+    assert await trainer.read("zoo", 0, 9) == [Record(1, b"1")]
+    await trainer.close()
 
 
 def test_a_follower_may_come_before_the_service(path: Path) -> None:
@@ -170,14 +161,12 @@ def test_a_full_disk_costs_the_batch_and_nothing_else(path: Path) -> None:
     run(path, lambda store: expect_dense(store, 3))
 
 
-def test_a_batch_that_fails_half_way_is_undone(path: Path) -> None:
-    async def scenario(store: Store) -> None:
-        with pytest.raises(UnicodeEncodeError):
-            await store.commit([decision("d"), event("b"), event("\ud800")])
-        assert await store.commit([event("a")]) == [Appended(1, ANY, ANY)]
-        assert await store.decision("zoo", "d") is None
-
-    run(path, scenario)
+@over_sqlite
+async def test_a_batch_that_fails_half_way_is_undone(store: Store) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        await store.commit([decision("d"), event("b"), event("\ud800")])
+    assert await store.commit([event("a")]) == [Appended(1, ANY, ANY)]
+    assert await store.decision("zoo", "d") is None
 
 
 def test_another_writer_is_waited_for_and_then_refused(

@@ -37,14 +37,14 @@ def stores_at(url: str) -> Backend:
     return Backend(lambda: open_store(url))
 
 
-def over_every_store(scenario: Scenario) -> Callable[[Backend], None]:
+def over_every_store(scenario: Callable[..., Awaitable[None]]) -> Test:
     """A test that opens a store, runs the scenario on it, and closes it."""
+    return as_test(scenario, Backend.run, "backend")
 
-    def test(backend: Backend) -> None:
-        backend.run(scenario)
 
-    test.__doc__ = scenario.__doc__
-    return test
+def over_sqlite(scenario: Callable[..., Awaitable[None]]) -> Test:
+    """A test of a store in the file that the fixture `path` names."""
+    return as_test(scenario, lambda path, work: stores_at(f"sqlite:///{path}").run(work), "path")
 
 
 def event(identity: str, payload: bytes = b"e", experiment: str = "zoo", **more: object) -> Append:

@@ -1,7 +1,6 @@
 """Processes that fall behind a log which is cut or erased ahead of them; how they see others."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest import mock
 
@@ -21,6 +20,7 @@ from service.state.artifacts import pack_artifact
 from service.state.events import Settled, decode_decision, decode_event
 from service.state.fold import State
 from tests.support.clock import run_virtual
+from tests.support.scenarios import Scenario, Test, as_test, virtual
 from tests.support.service import virtual_services
 from tests.unit.audited import artifact, define, state_of, visit
 from tests.unit.folding import shop
@@ -41,17 +41,19 @@ async def start(store: MemoryStore) -> Services:
     return services
 
 
-def with_a_service(scenario: Callable[[MemoryStore, Services], Awaitable[None]]) -> None:
-    async def run() -> None:
+def with_a_service(scenario: Scenario) -> Test:
+    """A test of a service over a store in memory."""
+
+    async def run(work: Scenario) -> None:
         store = MemoryStore()
         services = await start(store)
         await define(services, shop(**POLICIES))
         try:
-            await scenario(store, services)
+            await work(store, services)
         finally:
             await services.journal.close()
 
-    run_virtual(run())
+    return as_test(scenario, lambda work: run_virtual(run(work)), given=2)
 
 
 async def follower_of(store: MemoryStore) -> Follower:
@@ -85,197 +87,182 @@ async def trim(store: MemoryStore, services: Services, kept: int = 0) -> int:
 
 @pytest.mark.parametrize("abreast", [False, True])
 @pytest.mark.parametrize("erased", [False, True])
-def test_a_process_goes_on_where_the_log_is_trimmed_or_erased_ahead_of_it(
-    abreast: bool, erased: bool
+@with_a_service
+async def test_a_process_goes_on_where_the_log_is_trimmed_or_erased_ahead_of_it(
+    store: MemoryStore, services: Services, abreast: bool, erased: bool
 ) -> None:
     """abreast: it has folded all of it; its last event is gone or a tombstone, and not lost."""
-
-    async def scenario(store: MemoryStore, services: Services) -> None:
-        follower = None if abreast else await follower_of(store)
-        for number in range(4):
-            await visit(services, number)
-        follower = follower or await follower_of(store)
-        if erased:
-            await erase(services, 1_000 if abreast else 3)
-        else:
-            await trim(store, services)
-            await follower.follow(seconds=0.0)
-            await services.journal.snapshots.save(services.journal.follower.live["shop"])
-        await visit(services, 4)
+    follower = None if abreast else await follower_of(store)
+    for number in range(4):
+        await visit(services, number)
+    follower = follower or await follower_of(store)
+    if erased:
+        await erase(services, 1_000 if abreast else 3)
+    else:
+        await trim(store, services)
         await follower.follow(seconds=0.0)
-        assert not services.journal.writer.degraded
-        assert same(follower.states["shop"], state_of(services))
-
-    with_a_service(scenario)
-
-
-def test_a_newer_snapshot_does_not_stand_for_lost_events() -> None:
-    """It holds events that the log does not: the state is what the log holds."""
-
-    async def scenario(store: MemoryStore, services: Services) -> None:
-        await visit(services, 0)
-        follower, kept = await follower_of(store), store._experiments["shop"]
-        position = kept.position
-        await visit(services, 1)
         await services.journal.snapshots.save(services.journal.follower.live["shop"])
-        assert max(kept.snapshots) > position
-        for lost in range(position + 1, kept.position + 1):
-            del kept.events[lost]
-        kept.events[position] = next(iter(kept.events.values()))
-        kept.position = position
-        await follower.follow(seconds=0.0)
-        live = follower.live["shop"]
-        assert (live.losses, live.state.position) == (1, position)
-        kept.snapshots.clear()
-
-    with_a_service(scenario)
+    await visit(services, 4)
+    await follower.follow(seconds=0.0)
+    assert not services.journal.writer.degraded
+    assert same(follower.states["shop"], state_of(services))
 
 
-def test_a_version_trained_on_what_was_erased_since_is_refused() -> None:
+@with_a_service
+async def test_a_newer_snapshot_does_not_stand_for_lost_events(
+    store: MemoryStore, services: Services
+) -> None:
+    """It holds events that the log does not: the state is what the log holds."""
+    await visit(services, 0)
+    follower, kept = await follower_of(store), store._experiments["shop"]
+    position = kept.position
+    await visit(services, 1)
+    await services.journal.snapshots.save(services.journal.follower.live["shop"])
+    assert max(kept.snapshots) > position
+    for lost in range(position + 1, kept.position + 1):
+        del kept.events[lost]
+    kept.events[position] = next(iter(kept.events.values()))
+    kept.position = position
+    await follower.follow(seconds=0.0)
+    live = follower.live["shop"]
+    assert (live.losses, live.state.position) == (1, position)
+    kept.snapshots.clear()
+
+
+@virtual
+async def test_a_version_trained_on_what_was_erased_since_is_refused() -> None:
     """Also by a process that has been started since."""
-
-    async def run() -> None:
-        store = MemoryStore()
-        services = await start(store)
-        net = {**POLICIES["net"], "window": 50}
-        await define(services, shop(net=net))
-        await visit(services, 0)
-        state = state_of(services)
-        learner = state.learners["net"]
-        memory = learner.active.memory
-        assert memory is not None
-        version = learner.version(1, learner.active.encoder)
-        version.trained_to, version.rewards = state.position, learner.rewards
-        assert version.memory is not None
-        for row, key in enumerate(memory.keys):
-            version.memory.add(1, key, Settled(memory.arms[row], 1.0, memory.x[row].tolist()))
-        packed = pack_artifact(*learner.describe(version))
-        await erase(services, 1)
-        await services.journal.close()
-        again = await start(store)
-        with pytest.raises(Conflict, match="erased"):
-            await again.admin.stage(state_of(again), "net", packed)
-        await again.journal.close()
-
-    run_virtual(run())
+    store = MemoryStore()
+    services = await start(store)
+    net = {**POLICIES["net"], "window": 50}
+    await define(services, shop(net=net))
+    await visit(services, 0)
+    state = state_of(services)
+    learner = state.learners["net"]
+    memory = learner.active.memory
+    assert memory is not None
+    version = learner.version(1, learner.active.encoder)
+    version.trained_to, version.rewards = state.position, learner.rewards
+    assert version.memory is not None
+    for row, key in enumerate(memory.keys):
+        version.memory.add(1, key, Settled(memory.arms[row], 1.0, memory.x[row].tolist()))
+    packed = pack_artifact(*learner.describe(version))
+    await erase(services, 1)
+    await services.journal.close()
+    again = await start(store)
+    with pytest.raises(Conflict, match="erased"):
+        await again.admin.stage(state_of(again), "net", packed)
+    await again.journal.close()
 
 
-def test_a_trimmed_log_without_a_snapshot_is_refused() -> None:
-    async def scenario(store: MemoryStore, services: Services) -> None:
-        await visit(services, 0)
-        origin = await trim(store, services, kept=1)
-        kept = store._experiments["shop"]
-        kept.snapshots, kept.origin = {}, None
-        with pytest.raises(LogGap, match=f"position {origin} follows 0 in the log"):
-            await follower_of(store)
-
-    with_a_service(scenario)
+@with_a_service
+async def test_a_trimmed_log_without_a_snapshot_is_refused(
+    store: MemoryStore, services: Services
+) -> None:
+    await visit(services, 0)
+    origin = await trim(store, services, kept=1)
+    kept = store._experiments["shop"]
+    kept.snapshots, kept.origin = {}, None
+    with pytest.raises(LogGap, match=f"position {origin} follows 0 in the log"):
+        await follower_of(store)
 
 
 # -- presence --------------------------------------------------------------------------------------
 
 
-def test_one_of_several_leads_and_another_after_it_has_gone_or_is_silent() -> None:
-    async def run() -> None:
-        store = Shared()
-        both = [Presence(store), Presence(store)]
-        assert not any(one.leads for one in both)
-        for one in [*both, *both]:
-            await one.beat()
-        assert [one.count for one in both] == [2, 2]
-        leader, other = sorted(both, key=lambda one: not one.leads)
-        assert (leader.leads, other.leads) == (True, False)
-        await leader.leave()
-        await other.beat()
-        assert other.leads
-        await asyncio.sleep(ALIVE_SECONDS)
-        assert not other.leads
-
-    run_virtual(run())
+@virtual
+async def test_one_of_several_leads_and_another_after_it_has_gone_or_is_silent() -> None:
+    store = Shared()
+    both = [Presence(store), Presence(store)]
+    assert not any(one.leads for one in both)
+    for one in [*both, *both]:
+        await one.beat()
+    assert [one.count for one in both] == [2, 2]
+    leader, other = sorted(both, key=lambda one: not one.leads)
+    assert (leader.leads, other.leads) == (True, False)
+    await leader.leave()
+    await other.beat()
+    assert other.leads
+    await asyncio.sleep(ALIVE_SECONDS)
+    assert not other.leads
 
 
-def test_all_wait_for_the_last_live_one_until_a_deadline() -> None:
-    async def run() -> None:
-        store = Shared()
-        early, late = Presence(store), Presence(store)
-        await late.beat()
-        waiting = asyncio.create_task(early.all_ready_for("version 1"))
-        await asyncio.sleep(0.2)
-        assert not waiting.done()
-        assert await late.all_ready_for("version 1")
-        assert await waiting
-        beating = asyncio.create_task(late.run())
-        began = asyncio.get_running_loop().time()
-        assert not await early.all_ready_for("version 2")
-        assert asyncio.get_running_loop().time() - began >= BARRIER_SECONDS
-        beating.cancel()
-
-    run_virtual(run())
+@virtual
+async def test_all_wait_for_the_last_live_one_until_a_deadline() -> None:
+    store = Shared()
+    early, late = Presence(store), Presence(store)
+    await late.beat()
+    waiting = asyncio.create_task(early.all_ready_for("version 1"))
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    assert await late.all_ready_for("version 1")
+    assert await waiting
+    beating = asyncio.create_task(late.run())
+    began = asyncio.get_running_loop().time()
+    assert not await early.all_ready_for("version 2")
+    assert asyncio.get_running_loop().time() - began >= BARRIER_SECONDS
+    beating.cancel()
 
 
-def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
+@virtual
+async def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
     """The second replica's catching up is held: until it is let go neither activates."""
+    store = Shared()
+    first, second = await start(store), await start(store)
+    await define(first, shop(**POLICIES))
+    versions = second.journal.follower.versions
+    held, let_go = versions.catch_up, asyncio.Event()
 
-    async def run() -> None:
-        store = Shared()
-        first, second = await start(store), await start(store)
-        await define(first, shop(**POLICIES))
-        versions = second.journal.follower.versions
-        held, let_go = versions.catch_up, asyncio.Event()
+    async def catch_up(*arguments: Any) -> None:
+        await let_go.wait()
+        await held(*arguments)
 
-        async def catch_up(*arguments: Any) -> None:
-            await let_go.wait()
-            await held(*arguments)
-
-        with mock.patch.object(versions, "catch_up", catch_up):
-            await visit(first, 0)
-            state = state_of(first)
-            learner = state.learners["net"]
-            packed = artifact(learner, state.position)
-            assert await first.admin.stage(state, "net", packed) == 1
-            await asyncio.sleep(0.5)
-            assert learner.active.number == 0
-            let_go.set()
-            await asyncio.sleep(5.0)
-        assert learner.active.number == 1 == state_of(second).learners["net"].active.number
-        assert same(state_of(second), state)
-        await first.journal.close()
-        await second.journal.close()
-
-    run_virtual(run())
+    with mock.patch.object(versions, "catch_up", catch_up):
+        await visit(first, 0)
+        state = state_of(first)
+        learner = state.learners["net"]
+        packed = artifact(learner, state.position)
+        assert await first.admin.stage(state, "net", packed) == 1
+        await asyncio.sleep(0.5)
+        assert learner.active.number == 0
+        let_go.set()
+        await asyncio.sleep(5.0)
+    assert learner.active.number == 1 == state_of(second).learners["net"].active.number
+    assert same(state_of(second), state)
+    await first.journal.close()
+    await second.journal.close()
 
 
-def test_a_version_may_be_caught_up_by_two_at_once() -> None:
+@with_a_service
+async def test_a_version_may_be_caught_up_by_two_at_once(
+    store: MemoryStore, services: Services
+) -> None:
     """One reads the log while another folds all of it: nothing is lacking."""
+    for number in range(3):
+        await visit(services, number)
+    learner = state_of(services).learners["net"]
+    await services.admin.stage(state_of(services), "net", artifact(learner, 2))
+    late, live, read = Follower(store, Telemetry()), Live(State("shop")), store.read
+    for record in await read("shop", 0, 1_000):
+        await late.fold(live, record.position, decode_event(record.payload))
+        if live.state.staging:
+            break
+    learner = live.state.learners["net"]
+    staged, first, done = learner.staged, asyncio.Event(), asyncio.Event()
+    assert staged is not None
+    assert staged.folded_to == 2 < live.state.position
 
-    async def scenario(store: MemoryStore, services: Services) -> None:
-        for number in range(3):
-            await visit(services, number)
-        learner = state_of(services).learners["net"]
-        await services.admin.stage(state_of(services), "net", artifact(learner, 2))
-        late, live, read = Follower(store, Telemetry()), Live(State("shop")), store.read
-        for record in await read("shop", 0, 1_000):
-            await late.fold(live, record.position, decode_event(record.payload))
-            if live.state.staging:
-                break
-        learner = live.state.learners["net"]
-        staged, first, done = learner.staged, asyncio.Event(), asyncio.Event()
-        assert staged is not None
-        assert staged.folded_to == 2 < live.state.position
+    async def slow(experiment: str, after: int, limit: int) -> list[Record]:
+        found = await read(experiment, after, limit)
+        if staged.gone is not None and not first.is_set():
+            first.set()
+            await done.wait()
+        return found
 
-        async def slow(experiment: str, after: int, limit: int) -> list[Record]:
-            found = await read(experiment, after, limit)
-            if staged.gone is not None and not first.is_set():
-                first.set()
-                await done.wait()
-            return found
-
-        with mock.patch.object(store, "read", slow):
-            one = asyncio.create_task(late.versions.catch_up(live, learner))
-            await first.wait()
-            await late.versions.catch_up(live, learner)
-            done.set()
-            await one
-        assert staged.folded_to == live.state.position
-
-    with_a_service(scenario)
+    with mock.patch.object(store, "read", slow):
+        one = asyncio.create_task(late.versions.catch_up(live, learner))
+        await first.wait()
+        await late.versions.catch_up(live, learner)
+        done.set()
+        await one
+    assert staged.folded_to == live.state.position

@@ -1,7 +1,7 @@
 """A commit of several experiments: one that is held up delays its own answers alone."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -15,6 +15,7 @@ from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import ArmUpserted, encode_event
 from tests.support.clock import run_virtual
+from tests.support.scenarios import Scenario, Test, as_test
 from tests.support.service import virtual_services
 from tests.unit.folding import shop
 
@@ -42,8 +43,10 @@ class Faulty(MemoryStore):
         return outcomes
 
 
-def run(scenario: Callable[[Services, Faulty], Awaitable[None]], *, shared: bool = False) -> None:
-    async def serve() -> None:
+def over_two_experiments(scenario: Scenario, *, shared: bool = False) -> Test:
+    """A test of a service over a faulty store."""
+
+    async def serve(work: Scenario) -> None:
         log, settings = Faulty(shared=shared), Settings(store="memory://")
         services = virtual_services(settings, log)
         await services.journal.open()
@@ -54,11 +57,15 @@ def run(scenario: Callable[[Services, Faulty], Awaitable[None]], *, shared: bool
                 for _ in range(2):  # decisions of a size that nobody has measured take the lock
                     await token(services, name)
             async with asyncio.timeout(10):
-                await scenario(services, log)
+                await work(services, log)
         finally:
             await services.journal.close()
 
-    run_virtual(serve())
+    return as_test(scenario, lambda work: run_virtual(serve(work)), given=2)
+
+
+def over_a_shared_store(scenario: Scenario) -> Test:
+    return over_two_experiments(scenario, shared=True)
 
 
 async def token(services: Services, experiment: str) -> str:
@@ -79,46 +86,45 @@ def rewards(services: Services, experiment: str) -> int:
     return services.journal.follower.live[experiment].state.learners["linucb"].rewards
 
 
-def test_a_held_lock_delays_its_own_experiment_alone() -> None:
+@over_two_experiments
+async def test_a_held_lock_delays_its_own_experiment_alone(
+    services: Services, store: Faulty
+) -> None:
     """One commit has a reward of each; the next ones go on, too. Rewards of the held one are
     folded in the order of the log."""
-
-    async def scenario(services: Services, store: Faulty) -> None:
-        async with services.journal.follower.live["slow"].lock:
-            tokens = [await token(services, name) for name in ("slow", "quick")]
-            store.gate.clear()
-            slow, quick = [settle(services, each) for each in tokens]
-            await asyncio.sleep(0.01)
-            store.gate.set()
-            assert await quick == "accepted"
-            assert await (await reward(services, "quick")) == "accepted"
-            assert rewards(services, "quick") == 2
-            assert not slow.done()
-            assert rewards(services, "slow") == 0
-            more = [await reward(services, "slow") for _ in range(5)]
-            await asyncio.sleep(0.05)  # several commits
-            assert not any(task.done() for task in more)
-        assert [await task for task in (slow, *more)] == ["accepted"] * 6
-        assert rewards(services, "slow") == 6
-        position = services.journal.follower.states["slow"].position
-        assert [each.position for each in await store.read("slow", 0, 10)][-1] == position
-
-    run(scenario)
+    async with services.journal.follower.live["slow"].lock:
+        tokens = [await token(services, name) for name in ("slow", "quick")]
+        store.gate.clear()
+        slow, quick = [settle(services, each) for each in tokens]
+        await asyncio.sleep(0.01)
+        store.gate.set()
+        assert await quick == "accepted"
+        assert await (await reward(services, "quick")) == "accepted"
+        assert rewards(services, "quick") == 2
+        assert not slow.done()
+        assert rewards(services, "slow") == 0
+        more = [await reward(services, "slow") for _ in range(5)]
+        await asyncio.sleep(0.05)  # several commits
+        assert not any(task.done() for task in more)
+    assert [await task for task in (slow, *more)] == ["accepted"] * 6
+    assert rewards(services, "slow") == 6
+    position = services.journal.follower.states["slow"].position
+    assert [each.position for each in await store.read("slow", 0, 10)][-1] == position
 
 
-def test_close_waits_for_what_is_still_to_be_folded() -> None:
-    async def scenario(services: Services, store: Faulty) -> None:
-        async with services.journal.follower.live["slow"].lock:
-            task = await reward(services, "slow")
-            await asyncio.sleep(0.02)
-            closing = asyncio.create_task(services.journal.close())
-            await asyncio.sleep(0.02)
-            assert not closing.done()
-        await closing
-        assert await task == "accepted"
-        assert rewards(services, "slow") == 1
-
-    run(scenario)
+@over_two_experiments
+async def test_close_waits_for_what_is_still_to_be_folded(
+    services: Services, store: Faulty
+) -> None:
+    async with services.journal.follower.live["slow"].lock:
+        task = await reward(services, "slow")
+        await asyncio.sleep(0.02)
+        closing = asyncio.create_task(services.journal.close())
+        await asyncio.sleep(0.02)
+        assert not closing.done()
+    await closing
+    assert await task == "accepted"
+    assert rewards(services, "slow") == 1
 
 
 # -- other processes, and a log that was gone ------------------------------------------------------
@@ -134,64 +140,59 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_a_held_lock_delays_the_following_of_its_own_experiment_alone() -> None:
+@over_a_shared_store
+async def test_a_held_lock_delays_the_following_of_its_own_experiment_alone(
+    services: Services, store: Faulty
+) -> None:
     """Another process appends to both, again and again; the held one is folded once it is free."""
-
-    async def scenario(services: Services, store: Faulty) -> None:
-        states = services.journal.follower.states
-        async with services.journal.follower.live["slow"].lock:
-            for arm in ("ball", "rope"):
-                await append_elsewhere(store, "slow", arm)
-                await append_elsewhere(store, "quick", arm)
-                await until(lambda: arm in states["quick"].arms)  # noqa: B023
-            assert "ball" not in states["slow"].arms
-        await until(lambda: "rope" in states["slow"].arms)
-
-    run(scenario, shared=True)
+    states = services.journal.follower.states
+    async with services.journal.follower.live["slow"].lock:
+        for arm in ("ball", "rope"):
+            await append_elsewhere(store, "slow", arm)
+            await append_elsewhere(store, "quick", arm)
+            await until(lambda: arm in states["quick"].arms)  # noqa: B023
+        assert "ball" not in states["slow"].arms
+    await until(lambda: "rope" in states["slow"].arms)
 
 
-def test_a_held_lock_does_not_delay_the_end_of_a_failure() -> None:
+@over_a_shared_store
+async def test_a_held_lock_does_not_delay_the_end_of_a_failure(
+    services: Services, store: Faulty
+) -> None:
     """What was appended though its answer was lost is folded once the experiment is free."""
-
-    async def scenario(services: Services, store: Faulty) -> None:
-        tokens = [await token(services, name) for name in ("slow", "quick")]
-        async with services.journal.follower.live["slow"].lock:
-            store.lost = True
-            settled = [settle(services, each) for each in tokens]
-            for each in settled:
-                with pytest.raises(StoreUnavailable):
-                    await each
-            assert services.journal.writer.degraded
-            store.lost = False
-            await until(lambda: not services.journal.writer.degraded)
-            await until(lambda: rewards(services, "quick") == 1)
-            assert rewards(services, "slow") == 0
-        await until(lambda: rewards(services, "slow") == 1)
-
-    run(scenario, shared=True)
+    tokens = [await token(services, name) for name in ("slow", "quick")]
+    async with services.journal.follower.live["slow"].lock:
+        store.lost = True
+        settled = [settle(services, each) for each in tokens]
+        for each in settled:
+            with pytest.raises(StoreUnavailable):
+                await each
+        assert services.journal.writer.degraded
+        store.lost = False
+        await until(lambda: not services.journal.writer.degraded)
+        await until(lambda: rewards(services, "quick") == 1)
+        assert rewards(services, "slow") == 0
+    await until(lambda: rewards(services, "slow") == 1)
 
 
-def test_a_reward_whose_commit_timed_out_is_not_acknowledged() -> None:
-    async def scenario(services: Services, store: Faulty) -> None:
-        decision = await token(services, "quick")
-        store.failures = 1
-        with pytest.raises(StoreUnavailable):
-            await settle(services, decision)
-        assert rewards(services, "quick") == 0
+@over_two_experiments
+async def test_a_reward_whose_commit_timed_out_is_not_acknowledged(
+    services: Services, store: Faulty
+) -> None:
+    decision = await token(services, "quick")
+    store.failures = 1
+    with pytest.raises(StoreUnavailable):
+        await settle(services, decision)
+    assert rewards(services, "quick") == 0
 
-    run(scenario)
 
-
-def test_decisions_that_wait_outlive_commits_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.log.writer.RETRY_SECONDS", 0.001)
-
-    async def scenario(services: Services, store: Faulty) -> None:
-        store.failures = 3  # of the decision, and twice of what waits
-        question = SelectRequest({"pet": "cat"}, experiment="quick")
-        answer = await services.engine.select(question)
-        assert (answer.logged, services.journal.writer.buffered) == (False, 1)
-        while services.journal.writer.buffered:  # noqa: ASYNC110 - the writer tells nobody
-            await asyncio.sleep(0.001)
-        assert await store.decision("quick", answer.decision.id) is not None
-
-    run(scenario)
+@over_two_experiments
+async def test_decisions_that_wait_outlive_commits_that_fail(
+    services: Services, store: Faulty
+) -> None:
+    store.failures = 3  # of the decision, and twice of what waits
+    question = SelectRequest({"pet": "cat"}, experiment="quick")
+    answer = await services.engine.select(question)
+    assert (answer.logged, services.journal.writer.buffered) == (False, 1)
+    await until(lambda: not services.journal.writer.buffered)
+    assert await store.decision("quick", answer.decision.id) is not None
