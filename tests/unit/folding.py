@@ -117,10 +117,13 @@ class Log:
         )
 
     def reset(self, policy: str) -> None:
-        self.write(PolicyReset(at=0.0, policy=policy, revision=self.state.revision + 1))
+        self._change(PolicyReset, policy=policy)
 
     def delete(self) -> None:
-        self.write(ExperimentDeleted(at=0.0, revision=self.state.revision + 1))
+        self._change(ExperimentDeleted)
+
+    def _change(self, kind: Callable[..., AnyEvent], **fields: Any) -> None:
+        self.write(kind(at=0.0, revision=self.state.revision + 1, **fields))
 
     def upsert(self, arm: str, features: dict[str, Any]) -> None:
         self.write(ArmUpserted(at=0.0, arm=arm, features=features))
@@ -139,13 +142,9 @@ class Log:
         """The first word on arms of a new decision; inline: features, if not in the catalogue."""
         state = self.state
         base = state.schema.encode_context(context or {"pet": "cat"}).tolist()
+        own = {arm: state.schema.encode_arm(inline or state.arms[arm]).tolist() for arm in arms}
         rows = [
-            Settled(
-                arm,
-                reward,
-                [*base, *state.schema.encode_arm(inline or state.arms[arm]).tolist()],
-                inline is not None,
-            )
+            Settled(arm, reward, [*base, *own[arm]], inline is not None)
             for arm, reward in arms.items()
         ]
         event = kind(
@@ -160,42 +159,26 @@ class Log:
 
     def correct(self, shown: Shown, reward: float) -> None:
         """A change of every reward of a decision."""
-        event = shown.event
-        moved = [Settled(one.arm, reward, one.x, one.inline) for one in event.settled]
-        shown.event = Corrected(
-            at=0.0,
-            decision=event.decision,
-            policy=event.policy,
-            schema_version=event.schema_version,
-            settled=moved,
-            was=[one.reward for one in event.settled],
-            since=[shown.since] * len(moved),
-        )
-        self.write(shown.event)
+        before = shown.event.settled
+        moved = [Settled(one.arm, reward, one.x, one.inline) for one in before]
+        shown.event = self._corrected(shown, before, moved)
 
     def withdraw(self, shown: Shown, arm: str) -> None:
         """An arm of a decision was not seen after all."""
-        event = shown.event
-        [gone] = [one for one in event.settled if one.arm == arm]
-        self.write(
-            Corrected(
-                at=0.0,
-                decision=event.decision,
-                policy=event.policy,
-                schema_version=event.schema_version,
-                settled=[gone],
-                was=[gone.reward],
-                since=[shown.since],
-                withdrawn=[arm],
-            )
-        )
-        shown.event = Rewarded(
-            at=0.0,
-            decision=event.decision,
-            policy=event.policy,
-            schema_version=event.schema_version,
-            settled=[one for one in event.settled if one.arm != arm],
-        )
+        gone = [one for one in shown.event.settled if one.arm == arm]
+        self._corrected(shown, gone, gone, withdrawn=[arm])
+        kept = [one for one in shown.event.settled if one.arm != arm]
+        known = {name: getattr(shown.event, name) for name in Rewarded.__struct_fields__}
+        shown.event = Rewarded(**known | {"settled": kept})
+
+    def _corrected(
+        self, shown: Shown, before: list[Settled], after: list[Settled], **more: Any
+    ) -> Corrected:
+        known = {name: getattr(shown.event, name) for name in Rewarded.__struct_fields__}
+        was, since = [one.reward for one in before], [shown.since] * len(after)
+        event = Corrected(**known | {"settled": after, "was": was, "since": since, **more})
+        self.write(event)
+        return event
 
     def stage(self, policy: str, lag: int = 0) -> None:
         """A version whose head was rebuilt up to `lag` events ago, by a net of random weights."""
@@ -207,11 +190,8 @@ class Log:
         features = [] if net.rectified else [net.embedding]
         sizes = [learner.view.width, *net.hidden, *features]
         outputs = sorted(self.state.arms) if learner.policy.disjoint else []
-        rng = np.random.default_rng(len(self.records))
-        output = (
-            rng.standard_normal((sizes[-1], max(1, len(outputs)))),
-            np.zeros(max(1, len(outputs))),
-        )
+        rng, heads = np.random.default_rng(len(self.records)), max(1, len(outputs))
+        output = rng.standard_normal((sizes[-1], heads)), np.zeros(heads)
         layers = cold_network(sizes, f"net {watermark}").layers
         network = Network(layers, rectified=net.rectified)
         encoder = learner.trained(network, output, outputs)
@@ -255,12 +235,13 @@ class Log:
     def change(self, policy: str, columns: list[int], since: int) -> None:
         """A change of the world, as a policy's residuals would have said it."""
         learner = self.state.learners[policy]
+        stratum = ", ".join(map(self.state.schema.column_name, columns)) or "all"
         event = ChangeDetected(
             at=0.0,
             policy=policy,
             born=learner.born,
             number=learner.changes + 1,
-            stratum=", ".join(map(self.state.schema.column_name, columns)) or "all",
+            stratum=stratum,
             columns=columns,
             since=since,
             schema_version=self.state.schema_version,
@@ -269,11 +250,8 @@ class Log:
 
     def activate(self, policy: str) -> None:
         learner = self.state.learners[policy]
-        self.write(
-            VersionActivated(
-                at=0.0, policy=policy, born=learner.born, version=learner.active.number + 1
-            )
-        )
+        number = learner.active.number + 1
+        self.write(VersionActivated(at=0.0, policy=policy, born=learner.born, version=number))
 
 
 def opened(policy: dict[str, Any]) -> Log:
@@ -340,11 +318,7 @@ def head_of(state: State, policy: str) -> str:
 def store_of(log: Log) -> MemoryStore:
     """A store that holds the log's records, for who reads them there."""
     store = MemoryStore()
-    appends = [
-        Append("shop", encode_event(event), {str(number): ""})
-        for number, (event, _) in enumerate(log.records)
-    ]
-    run_virtual(store.commit(appends))
+    run_virtual(store.commit([Append("shop", encode_event(event), {}) for event, _ in log.records]))
     return store
 
 

@@ -18,12 +18,12 @@ from service.state.events import (
     Erased,
     Expired,
     Shortlist,
+    Shown,
     Skipped,
     decode_event,
     encode_decision,
     encode_event,
 )
-from service.state.events import Shown as ShownArm
 from service.state.fold import State
 from service.state.snapshot import Snapshot
 from tests.unit.folding import POLICIES, Log, shop
@@ -127,7 +127,7 @@ DECIDED = Decision(
     probabilities=[0.75, 0.25],
     seed=123,
     bank=5,
-    shown=[ShownArm("food1", 0.25, [1.0, 0.0, 0.3], True)],
+    shown=[Shown("food1", 0.25, [1.0, 0.0, 0.3], True)],
     slate=0.25,
     reward_by=60.0,
     accept_until=120.0,

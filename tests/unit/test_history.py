@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 
 from service.observability.history import COLUMNS, MOST_POLICIES, STEPS, History
 from service.observability.telemetry import Telemetry
@@ -33,15 +34,10 @@ def test_sums_of_the_fold_and_means_of_the_telemetry_are_written_down() -> None:
     telemetry.decided("e", "linucb", 0.25, 1.5, ("id", 0.0, "a", "linucb/0@1", 1, 3, 0.25))
     history.sample(1_005.0)
     samples = history.samples("e", "linucb", 5, 0.0)
-    assert column(samples, "at") == [1_000.0, 1_005.0]
-    assert column(samples, "count") == [0, 2]
-    assert column(samples, "total") == [0, 1.5]
-    assert column(samples, "squares") == [0, 1.25]
-    assert column(samples, "decisions") == [0, 1]
-    assert column(samples, "share") == [0.75, 0.75]
-    assert math.isnan(column(samples, "entropy")[0])
-    assert column(samples, "entropy")[1] == 1.5
-    assert column(samples, "propensity")[1] == 0.25
+    names = ("at", "count", "total", "squares", "decisions", "share", "entropy", "propensity")
+    before, after = zip(*(column(samples, name) for name in names), strict=True)
+    assert before == pytest.approx((1_000, 0, 0, 0, 0, 0.75, math.nan, math.nan), nan_ok=True)
+    assert after == (1_005, 2, 1.5, 1.25, 1, 0.75, 1.5, 0.25)
     assert column(history.samples("e", "linucb", 5, 1_000.0), "at") == [1_005.0]
     assert column(history.samples("e", "random", 5, 0.0), "count") == [0, 0]
 
@@ -74,9 +70,8 @@ def test_a_policy_that_is_gone_has_no_history_and_one_of_its_name_begins_anew() 
 
 
 def test_policies_beyond_the_limit_are_passed_over() -> None:
-    log = opened(random=RANDOM)
-    states = {f"e{place}": log.state for place in range(MOST_POLICIES + 1)}
-    history = History(lambda: states, Telemetry())
+    state = opened(random=RANDOM).state
+    history = History(lambda: {f"e{n}": state for n in range(MOST_POLICIES + 1)}, Telemetry())
     history.sample(5.0)
-    assert len(history.samples(f"e{MOST_POLICIES - 1}", "random", 5, 0.0)) == 1
-    assert len(history.samples(f"e{MOST_POLICIES}", "random", 5, 0.0)) == 0
+    last = [history.samples(f"e{n}", "random", 5, 0.0) for n in (MOST_POLICIES - 1, MOST_POLICIES)]
+    assert [len(each) for each in last] == [1, 0]

@@ -124,9 +124,15 @@ def test_a_change_has_a_new_date_once_a_clock_that_the_store_refused_is_right(
     clock, live = LogClock(host), Live(State("shop"))
     changes = Changes(Refusing(), Background(), Telemetry(), clock)
     event = ChangeDetected(
-        at=clock.now(live.state), policy="p", born=1, number=1, stratum="all", columns=[], since=1,
+        at=clock.now(live.state),
+        policy="p",
+        born=1,
+        number=1,
+        stratum="all",
+        columns=[],
+        since=1,
         schema_version=1,
-    )  # fmt: skip
+    )
     run_virtual(changes._log(live, event, "change/p/1/1"))
     assert logged == [NOON + 10_800.0, pytest.approx(NOON)]
 
