@@ -14,7 +14,6 @@ from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log import reading
 from service.log.stores import Store, open_store
-from service.log.stores.base import KeptMark
 from service.maintenance import backup as backups
 from service.maintenance.audit import audit_store
 from service.maintenance.backup import backup, restore
@@ -25,6 +24,7 @@ from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import Learned, decode_decision, decode_event
 from service.state.fold import State
+from tests.support.stores import marks_of
 from tests.unit.folding import bits, shop
 
 pytestmark = pytest.mark.process
@@ -116,20 +116,11 @@ async def folded(store: Store, upto: int) -> State:
     return state
 
 
-async def marks_of(store: Store) -> dict[str, KeptMark]:
-    found, cursor = dict[str, KeptMark](), ""
-    while True:
-        page, cursor = await store.list_marks("shop", cursor, 1_000)
-        found |= {mark.identity: mark for mark in page}
-        if not cursor:
-            return found
-
-
 async def expect_as_at(source: Store, held: Store, position: int) -> None:
     """What a copy holds is what the source held when its last event was at `position`."""
     assert await held.read("shop", 0, 10_000) == await source.read("shop", 0, position)
     assert bits(await folded(held, position)) == bits(await folded(source, position))
-    marks, all_marks = await marks_of(held), await marks_of(source)
+    marks, all_marks = await marks_of(held, "shop"), await marks_of(source, "shop")
     of_events = {i for i, mark in all_marks.items() if 0 < mark.position <= position}
     assert {i for i, mark in marks.items() if mark.position > 0} == of_events
     assert {mark.position for mark in marks.values()} >= set(range(1, position + 1))
@@ -140,7 +131,7 @@ async def expect_nothing_forgotten(held: Store) -> None:
     """Due is what was shown and is not settled, all of it and nothing else."""
     events = [decode_event(record.payload) for record in await held.read("shop", 0, 10_000)]
     settled = {event.decision for event in events if isinstance(event, Learned)}
-    marks = await marks_of(held)
+    marks = await marks_of(held, "shop")
     waiting = {}
     for kept in await held.decisions("shop", 0, 10_000):
         row = decode_decision(kept.payload)

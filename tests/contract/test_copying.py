@@ -16,7 +16,6 @@ from service.log.stores.base import (
     DecisionRow,
     Entry,
     Erasure,
-    KeptMark,
     Record,
     Removed,
     Snapshot,
@@ -29,27 +28,18 @@ from tests.support.stores import (
     batches,
     decision,
     event,
+    marks_of,
     over_every_store,
     view,
     with_suffix,
 )
 
 
-async def marks_of(store: Store, experiment: str) -> dict[str, KeptMark]:
-    """In pages of two."""
-    found, cursor = dict[str, KeptMark](), ""
-    while True:
-        page, cursor = await store.list_marks(experiment, cursor, 2)
-        found |= {mark.identity: mark for mark in page}
-        if not cursor:
-            return found
-
-
 async def everything(store: Store, experiment: str) -> dict[str, object]:
     """All of an experiment that a copy keeps; of rows their order."""
     instant = await store.describe(experiment, whole=True)
     keys = await store.blob_keys(experiment)
-    marks = (await marks_of(store, experiment)).values()
+    marks = (await marks_of(store, experiment, page=2)).values()
     return {
         **await view(store, experiment),
         "counts": {},  # of rows that were ever kept: a copy counts its own

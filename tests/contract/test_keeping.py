@@ -97,7 +97,7 @@ async def test_the_newest_origin_is_kept_beside_the_last_two_snapshots(store: St
 
 
 @over_every_store
-async def test_events_are_trimmed_up_to_the_origin_and_no_further(store: Store) -> None:
+async def test_events_are_trimmed_up_to_the_origin_and_positions_go_on(store: Store) -> None:
     await fill(store, 10)
     with pytest.raises(StoreError, match="origin of replay is at position 0"):
         await store.trim("zoo", Cut(1, 0, 0.0), 100)
@@ -110,17 +110,12 @@ async def test_events_are_trimmed_up_to_the_origin_and_no_further(store: Store) 
     assert await positions(store, after=3) == [7, 8, 9, 10]
     assert await store.commit([event("mark11")]) == [Appended(11, ANY, ANY)]
     assert isinstance((await store.commit([event("mark1")]))[0], Known)
-
-
-@over_every_store
-async def test_a_log_that_is_trimmed_to_its_end_goes_on_at_the_next_position(store: Store) -> None:
-    await fill(store, 3)
-    await store.save_snapshot("zoo", origin(3))
-    await store.trim("zoo", Cut(3, 0, 0.0), 100)
+    await store.save_snapshot("zoo", origin(11))
+    await store.trim("zoo", Cut(11, 0, 0.0), 100)  # to its end
     assert await positions(store) == []
     assert await store.experiments() == ["zoo"]
-    assert await store.commit([event("next")]) == [Appended(4, ANY, ANY)]
-    assert await positions(store, after=3) == [4]
+    assert await store.commit([event("next")]) == [Appended(12, ANY, ANY)]
+    assert await positions(store, after=11) == [12]
 
 
 @over_every_store
@@ -153,21 +148,17 @@ async def test_a_row_that_is_due_and_those_after_it_are_not_trimmed(store: Store
 
 
 @over_every_store
-async def test_rows_that_are_due_go_where_no_default_can_come_any_more(store: Store) -> None:
+async def test_rows_are_trimmed_where_no_default_can_come_any_more(store: Store) -> None:
+    """Neither by a definition without defaults, nor of rows that were settled before they came."""
     await store.commit([decision("a", due=9.0), decision("b")])
     await store.trim("zoo", Cut(0, await number_of(store, "b"), 0.0, settles=False), 100)
     assert await ids(store) == []
-    await store.commit([decision("a")])
+    await store.commit([decision("a"), event("early", settles="c")])
     assert await store.due("zoo", 10.0, 10) == []
-
-
-@over_every_store
-async def test_rows_settled_before_they_came_are_trimmed_too(store: Store) -> None:
-    await store.commit([event("early", settles="a")])
-    await store.commit([decision("a", due=9.0)])
-    await store.trim("zoo", Cut(0, await number_of(store, "a"), 0.0), 100)
+    await store.commit([decision("c", due=9.0)])
+    await store.trim("zoo", Cut(0, await number_of(store, "c"), 0.0), 100)
     assert await ids(store) == []
-    await store.commit([decision("a", due=9.0)])  # under its id comes another, which is due
+    await store.commit([decision("c", due=9.0)])  # under its id comes another, which is due
     assert len(await store.due("zoo", 10.0, 10)) == 1
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from service.errors import StoreReplaced
-from service.log.stores import Store, open_store
-from service.log.stores.sqlite import SqliteStore
+from service.log.stores import Store, open_store, sqlite_file
 from service.maintenance.backup import backup
 from tests.support.service import serving
 from tests.support.stores import event, over_sqlite, stores_at
@@ -139,14 +138,8 @@ def test_the_writer_syncs_each_commit_and_overwrites_deleted_bytes(
 
     monkeypatch.setattr(sqlite3, "connect", lax)
 
-    def settings(db: sqlite3.Connection) -> tuple[int, int]:
-        (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
-        (secure_delete,) = db.execute("PRAGMA secure_delete").fetchone()
-        return synchronous, secure_delete
-
-    async def scenario(store: Store) -> None:
-        assert isinstance(store, SqliteStore)
-        full = 2
-        assert await store._writer.run(settings) == (full, 1)
-
-    stores_at(url(path)).run(scenario)
+    db = sqlite_file.connect_to_write(path)
+    full, on = 2, 1
+    assert db.execute("PRAGMA synchronous").fetchone() == (full,)
+    assert db.execute("PRAGMA secure_delete").fetchone() == (on,)
+    db.close()
