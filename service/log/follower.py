@@ -309,9 +309,9 @@ class Follower:
         live.take(found)
         if self.live.get(name) is live:
             self._tell_recovered(live)
-        self.tell_lost(live, loss)
+        self.report_loss(live, loss)
 
-    def tell_lost(self, live: Live, loss: Loss) -> None:
+    def report_loss(self, live: Live, loss: Loss) -> None:
         live.losses += 1
         live.loss = loss
         logger.error(

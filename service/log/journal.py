@@ -132,8 +132,7 @@ class Journal:
         self._witness.close()
 
     async def expect(self, name: str, epoch: int, position: int) -> None:
-        """A decision of the experiment was made at this position: where its log ends before, even
-        with the events of other processes, it has lost its last events, and says so."""
+        """Report a loss if the log ends before this position, at which a decision was made."""
         await self.losses.expect(await self.follower.join(name), epoch, position)
 
     async def skip(self, name: str, position: int) -> None:
@@ -154,8 +153,8 @@ class Journal:
             logger.warning("experiment %s: another event cannot be folded", name)
 
     async def _review(self) -> None:
-        """See that the settings of a shared store were changed while it is used, or that it has
-        lost decision rows, which no fold meets."""
+        """Watch the settings of a shared store and its count of decision rows, which no fold
+        checks."""
         while True:
             await asyncio.sleep(REVIEW_SECONDS)
             before = self._store.durability

@@ -85,8 +85,8 @@ class Live:
         self.recovered = other.recovered
 
     @property
-    def untold(self) -> Loss | None:
-        """The last loss, until the log tells of it: by this process or by another."""
+    def unreported_loss(self) -> Loss | None:
+        """The last loss, until this process or another records it in the log."""
         return self.loss if self.loss is not None and self.state.epoch <= self.loss.epoch else None
 
     # -- what the log is known by --------------------------------------------------------------
@@ -146,10 +146,10 @@ class Live:
 
 
 class Observer:
-    """Reacts to what a follower folds. Its methods run under the experiment's lock."""
+    """Hooks of a follower. They run under the experiment's lock."""
 
     def recovered(self, live: Live) -> None:
-        """Snapshot and tail were folded, at first or anew."""
+        """Snapshot and tail were folded, at the start or again."""
 
     def lost(self, live: Live, loss: Loss) -> None:
         """The log had lost events; the state is what it holds now."""

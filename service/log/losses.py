@@ -1,5 +1,5 @@
-"""Losses: a log that has lost its last events or decision rows is told so, and gets back what this
-process has lately appended to it."""
+"""Losses: find that a log lost its last events or decision rows, record the loss, and re-append
+the recent entries of this process."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ seconds. A much older entry may have lost its mark to retention, and would count
 
 
 class Losses(Observer):
-    """Recognises losses beside those that a fold meets, and mends all of them."""
+    """Finds losses beside those that a fold meets, and repairs all of them."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Losses(Observer):
         if store.shared:
             writer.subscribe(self._remember)
 
-    # -- recognised ----------------------------------------------------------------------------
+    # -- find ----------------------------------------------------------------------------------
 
     async def compare(self, live: Live, end: End) -> None:
         """Compare the log with the end that it had once."""
@@ -53,30 +53,30 @@ class Losses(Observer):
         if not own and end.position <= live.state.position:
             own = await checksum_at(self._store, live.state.name, end.position)
         if own and since(own) == since(end.checksum) and own != end.checksum:
-            self._follower.tell_lost(live, Loss(end.epoch, 0, end.position))
+            self._follower.report_loss(live, Loss(end.epoch, 0, end.position))
         await self.expect_rows(live)
 
     async def expect(self, live: Live, epoch: int, position: int) -> None:
-        """The log once had this position, and tells of a loss where it ends before."""
+        """Report a loss if the log, which once had this position, ends before it."""
         async with live.lock:
             if (epoch, position) > (live.state.epoch, live.state.position):
                 await self._follower.fold_to_end(live)  # another process may be ahead
             state = live.state
-            known = -1 if live.untold is None else live.untold.epoch
+            known = -1 if live.unreported_loss is None else live.unreported_loss.epoch
             if epoch > known and (epoch, position) > (state.epoch, state.position):
-                self._follower.tell_lost(live, Loss(epoch, state.position, position))
+                self._follower.report_loss(live, Loss(epoch, state.position, position))
 
     async def expect_rows(self, live: Live) -> None:
-        """The log tells of a loss where it has been given more decision rows than it knows of."""
+        """Report a loss if the log counts fewer decision rows than it was given."""
         given = live.rows
         known = sum((await self._store.describe(live.state.name)).counts.values())
         live.rows = max(live.rows, known) if known >= given else known
-        if known < given and live.untold is None:
+        if known < given and live.unreported_loss is None:
             state = live.state
             loss = Loss(state.epoch, state.position, state.position, given - known)
-            self._follower.tell_lost(live, loss)
+            self._follower.report_loss(live, loss)
 
-    # -- mended --------------------------------------------------------------------------------
+    # -- repair --------------------------------------------------------------------------------
 
     def _remember(self, batch: Sequence[Pending]) -> None:
         now = asyncio.get_running_loop().time()

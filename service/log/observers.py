@@ -1,4 +1,4 @@
-"""What follows from a fold: snapshots, active versions, logged changes of the world."""
+"""Hooks that run after an event is applied: snapshots, active versions, changes of the world."""
 
 import asyncio
 import logging
@@ -75,7 +75,8 @@ class Snapshots(Observer):
             self._under_way.discard(live.state.name)
 
     async def save_last(self, live: Live) -> None:
-        """Before closing. What no store can hold is said: the next start folds the log instead."""
+        """Save before closing. A snapshot that no store can hold is logged: the next start folds
+        the log instead."""
         try:
             await self.save(live)
         except StoreError:

@@ -82,8 +82,8 @@ def epoch_mark(number: int) -> str:
 
 
 async def epochs(store: Store, experiment: str) -> list[EpochOpened]:
-    """The events that tell of losses of the log's last events, but for those trimmed since. Raises
-    StoreUnavailable, Damaged."""
+    """Return the recorded losses of the log, but for those trimmed since. Raises StoreUnavailable,
+    Damaged."""
     found, first = list[EpochOpened](), 1
     while known := await store.marks(experiment, [*map(epoch_mark, range(first, first + AT_ONCE))]):
         for mark in known.values():
@@ -143,8 +143,8 @@ async def checksum_at(store: Store, experiment: str, position: int) -> str:
 
 
 def take_anchor(records: list[Record], position: int) -> Record | None:
-    """Take the event at a position off a page that begins with it. A reader that continues reads
-    its last event again, since a store may have come back as another one."""
+    """Pop the resume record. A reader that continues reads its last event again, since a store may
+    have come back as another one."""
     return records.pop(0) if records and records[0].position == position else None
 
 

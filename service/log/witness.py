@@ -64,7 +64,7 @@ class Witness(Observer):
             self._file is None
             or not live.recovered
             or not state.position
-            or live.untold is not None
+            or live.unreported_loss is not None
         ):
             return
         end = End(state.epoch, state.position, live.checksum, live.rows)

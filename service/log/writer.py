@@ -84,8 +84,8 @@ class Writer:
 
     @property
     def hopeless(self) -> bool:
-        """The log is gone, and does not come back by itself: it is not the one that was folded, or
-        it is damaged. A store that does not answer may."""
+        """The log is damaged, or not the one that was folded. It does not come back by itself, as a
+        store that does not answer may."""
         fault = self._fault
         return isinstance(fault, StoreError) and not isinstance(fault, StoreUnavailable)
 
@@ -361,7 +361,7 @@ class Writer:
         while self.degraded:
             await asyncio.sleep(RETRY_SECONDS)
             try:
-                await self._commit_buffered(PAGE)  # even none, to see whether it can be written
+                await self._commit_buffered(PAGE)  # an empty commit probes the store
                 await self._follower.fold_all_to_end()  # also events whose answer was lost
             except Exception as fault:
                 self._fault = fault

@@ -80,7 +80,10 @@ def test_replicas_that_were_restarted_and_quiet_learn_again_what_redis_lost(
         until(lambda wire: wire.rewards() == 11, first, second)
         lives = [wire.services.journal.follower.live["shop"] for wire in (first, second)]
         assert [live.state.epoch for live in lives] == [1, 1]
-        assert [live.untold for live in lives] == [None, None]  # one of them alone has told of it
+        assert [live.unreported_loss for live in lives] == [
+            None,
+            None,
+        ]  # one of them alone has told of it
     with replica(redis) as third:
         assert third.rewards() == 11
         [report] = third.run(audit_store(redis.url))
