@@ -15,7 +15,7 @@ from service.errors import (
     UnknownSchema,
 )
 from service.log.background import Background
-from service.log.live import Live, Loss, Observer
+from service.log.live import Hooks, Live, Loss
 from service.log.replay import (
     Pace,
     pages,
@@ -43,17 +43,18 @@ class Follower:
     """
 
     def __init__(
-        self, store: Store, telemetry: Telemetry, background: Background | None = None
+        self,
+        store: Store,
+        telemetry: Telemetry,
+        background: Background | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self._store, self._telemetry = store, telemetry
         self._background = background or Background()
         self.versions = StagedVersions(store)
-        self._observers: list[Observer] = []
+        self._hooks = hooks or Hooks()
         self._delayed: set[str] = set()
         self.live: dict[str, Live] = {}
-
-    def subscribe(self, observer: Observer) -> None:
-        self._observers.append(observer)
 
     @property
     def states(self) -> dict[str, State]:
@@ -175,8 +176,7 @@ class Follower:
 
     def _tell_recovered(self, live: Live) -> None:
         if live.quarantine is None:
-            for observer in self._observers:
-                observer.recovered(live)
+            self._hooks.recovered(live)
 
     async def _restore_newest(self, live: Live, before: float = inf) -> bool:
         """Replace an older state by the newest whole snapshot before a position; whether there was
@@ -227,7 +227,7 @@ class Follower:
             try:
                 await self._fold_pages(live)
                 live.caught_up_at = began
-                self.tell_caught_up(live)
+                self._hooks.caught_up(live)
                 return
             except LogLost as fault:
                 await self.recover_lost(live, fault)
@@ -282,10 +282,6 @@ class Follower:
             return True
         return isinstance(_read(record, frozenset()), Tombstone)
 
-    def tell_caught_up(self, live: Live) -> None:
-        for observer in self._observers:
-            observer.caught_up(live)
-
     # -- a log that has lost events ------------------------------------------------------------
 
     async def recover_lost(self, live: Live, fault: LogLost) -> None:
@@ -323,8 +319,7 @@ class Follower:
             loss.rows,
             live.state.position,
         )
-        for observer in self._observers:
-            observer.lost(live, loss)
+        self._hooks.lost(live, loss)
 
     async def fold(
         self, live: Live, position: int, event: AnyEvent, payload: bytes | None = None
@@ -336,8 +331,7 @@ class Follower:
                   which fold each event once
         """
         state, artifact = live.state, None
-        for observer in self._observers:
-            observer.folding(live, event)
+        self._hooks.folding(live, event)
         try:
             if isinstance(event, VersionStaged):
                 artifact = await self.versions.artifact(state.name, event.artifact)
@@ -352,8 +346,7 @@ class Follower:
             raise FoldFailed(position, fault) from fault
         if payload is not None:
             live.extend(payload)
-        for observer in self._observers:
-            observer.folded(live, event)
+        self._hooks.folded(live, event)
 
 
 def _read(record: Record, skips: frozenset[int]) -> AnyEvent:

@@ -7,14 +7,17 @@ newest snapshot.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from math import inf
 from random import Random
 
 from service.errors import Conflict, NotFound, StoreError
 from service.log.background import Background
+from service.log.buffer import Pending
 from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
 from service.log.follower import Follower
+from service.log.live import Hooks, Live, Loss
 from service.log.losses import Losses
 from service.log.observers import Changes, Snapshots, Versions
 from service.log.presence import Presence
@@ -25,7 +28,7 @@ from service.log.witness import Witness
 from service.log.writer import RETRY_SECONDS, Writer
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.state.events import Skipped, encode_event
+from service.state.events import AnyEvent, Skipped, encode_event
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +46,9 @@ BEHIND_SECONDS = 2.0
 """Longest lag of a process that is ready: later its states are not those of the others any more."""
 
 
-class Journal:
-    """Composes follower, writer and observers over an open store; callers use these directly."""
+class Journal(Hooks):
+    """Composes follower and writer, which callers use directly, with the parts that act after each
+    commit and fold."""
 
     def __init__(
         self,
@@ -61,15 +65,38 @@ class Journal:
         self.clock = clock
         self.background = background = Background()
         self.presence = Presence(store, rng)
-        self.follower = follower = Follower(store, telemetry, background)
-        self.writer = writer = Writer(store, follower, background, gate, settings, telemetry)
+        self.follower = follower = Follower(store, telemetry, background, self)
+        self.writer = writer = Writer(store, follower, background, gate, settings, telemetry, self)
         self.snapshots = Snapshots(store, follower, background, settings, telemetry)
-        follower.subscribe(Versions(follower, writer, self.presence, background, clock))
-        follower.subscribe(Changes(writer, background, telemetry, clock))
-        follower.subscribe(self.snapshots)
+        self._versions = Versions(follower, writer, self.presence, background, clock)
+        self._changes = Changes(writer, background, telemetry, clock)
         self.losses = Losses(store, follower, writer, background, clock)
-        follower.subscribe(self.losses)
-        follower.subscribe(self._witness)
+
+    # -- the calls that follow a commit or a fold ------------------------------------------------
+
+    def committed(self, batch: Sequence[Pending]) -> None:
+        self.losses.remember(batch)
+
+    def recovered(self, live: Live) -> None:
+        self._versions.recovered(live)
+        self._changes.recovered(live)
+
+    def lost(self, live: Live, loss: Loss) -> None:
+        self.losses.lost(live, loss)
+
+    def caught_up(self, live: Live) -> None:
+        self._witness.caught_up(live)
+
+    def folding(self, live: Live, event: AnyEvent) -> None:
+        self._changes.folding(live, event)
+
+    def folded(self, live: Live, event: AnyEvent) -> None:
+        self._versions.folded(live, event)
+        self._changes.folded(live, event)
+        self.snapshots.folded(live, event)
+        self.losses.folded(live, event)
+
+    # -- the process -----------------------------------------------------------------------------
 
     @property
     def behind(self) -> bool:

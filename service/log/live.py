@@ -1,4 +1,4 @@
-"""Live: an experiment that is being folded. Observer: what reacts to its fold."""
+"""Live: an experiment that is being folded. Hooks: the calls that follow a commit or a fold."""
 
 import asyncio
 from collections import deque
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from service.errors import Quarantined
+from service.log.buffer import Pending
 from service.state.checksum import extend, since
 from service.state.events import AnyEvent
 from service.state.fold import State
@@ -145,8 +146,11 @@ class Live:
         return 0
 
 
-class Observer:
-    """Hooks of a follower. They run under the experiment's lock."""
+class Hooks:
+    """The calls of writer and follower. All but `committed` run under the experiment's lock."""
+
+    def committed(self, batch: Sequence[Pending]) -> None:
+        """The log holds these entries, and none of them is folded yet."""
 
     def recovered(self, live: Live) -> None:
         """Snapshot and tail were folded, at the start or again."""

@@ -11,7 +11,7 @@ from service.log.background import Background
 from service.log.buffer import Pending
 from service.log.clock import LogClock
 from service.log.follower import Follower
-from service.log.live import End, Live, Loss, Observer
+from service.log.live import End, Live, Loss
 from service.log.replay import PAGE, checksum_at, epoch_mark
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended, Entry
@@ -26,7 +26,7 @@ RECENT, RECENT_SECONDS = 16_384, 60.0
 seconds. A much older entry may have lost its mark to retention, and would count twice."""
 
 
-class Losses(Observer):
+class Losses:
     """Finds losses beside those that a fold meets, and repairs all of them."""
 
     def __init__(
@@ -40,8 +40,6 @@ class Losses(Observer):
         self._store, self._follower, self._writer = store, follower, writer
         self._background, self._clock = background, clock
         self._recent: deque[tuple[float, Entry, AnyEvent | None]] = deque(maxlen=RECENT)
-        if store.shared:
-            writer.subscribe(self._remember)
 
     # -- find ----------------------------------------------------------------------------------
 
@@ -78,7 +76,10 @@ class Losses(Observer):
 
     # -- repair --------------------------------------------------------------------------------
 
-    def _remember(self, batch: Sequence[Pending]) -> None:
+    def remember(self, batch: Sequence[Pending]) -> None:
+        """Keep the entries of a shared store, which may lose them."""
+        if not self._store.shared:
+            return
         now = asyncio.get_running_loop().time()
         self._recent.extend((now, pending.entry, pending.event) for pending in batch)
 

@@ -11,7 +11,7 @@ from service.errors import LogGap, StoreError, StoreUnavailable
 from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.follower import Follower
-from service.log.live import Live, Observer
+from service.log.live import Live
 from service.log.presence import Presence
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended, Snapshot
@@ -32,7 +32,7 @@ from service.state.learner import Learner
 logger = logging.getLogger(__name__)
 
 
-class Snapshots(Observer):
+class Snapshots:
     """Saves a snapshot once enough events were folded."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Snapshots(Observer):
         self._telemetry.snapshots[live.state.name] = self._telemetry.clock.time()
 
 
-class Versions(Observer):
+class Versions:
     """Catches staged versions up with the log, and activates them once every process has."""
 
     def __init__(
@@ -156,7 +156,7 @@ class Versions(Observer):
                 return  # by us, or by another process: then it comes through the log
 
 
-class Changes(Observer):
+class Changes:
     """Logs changes of the world that the fold has detected, each once; measures drift."""
 
     def __init__(

@@ -11,7 +11,7 @@ import os
 from hashlib import blake2b, sha256
 from pathlib import Path
 
-from service.log.live import End, Live, Observer
+from service.log.live import End, Live
 from service.security.files import make_private
 from service.state.checksum import begin
 
@@ -25,7 +25,7 @@ OFF = Path("off")
 NOTHING = End(0, 0, begin(0), 0)
 
 
-class Witness(Observer):
+class Witness:
     """path   None: there is no witness"""
 
     def __init__(self, path: Path | None) -> None:

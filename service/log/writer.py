@@ -4,7 +4,7 @@ took, then answers. Where the log is gone or slow, decisions wait in memory.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import cast
@@ -14,7 +14,7 @@ from service.log.background import Background
 from service.log.buffer import Buffer, LogAnswer, Pending, StoredDecision
 from service.log.commit_gate import CommitGate
 from service.log.follower import Follower
-from service.log.live import Live
+from service.log.live import Hooks, Live
 from service.log.replay import PAGE, Pace
 from service.log.stores import Store
 from service.log.stores.base import (
@@ -56,8 +56,9 @@ class Writer:
         gate: CommitGate,
         settings: Settings,
         telemetry: Telemetry,
+        hooks: Hooks,
     ) -> None:
-        self._store, self._follower = store, follower
+        self._store, self._follower, self._hooks = store, follower, hooks
         self._background, self._gate = background, gate
         self._patience_seconds = settings.select_log_seconds
         self._append_seconds = telemetry.append_seconds
@@ -67,7 +68,6 @@ class Writer:
         self._buffer = Buffer(settings.buffer_decisions, settings.select_log_seconds, telemetry)
         self._folding: set[asyncio.Task[None]] = set()
         self._writing: asyncio.Task[None] | None = None
-        self._committed: list[Callable[[Sequence[Pending]], None]] = []
         self._closing = False
         self._fault: Exception | None = None
         self.degraded = False
@@ -88,10 +88,6 @@ class Writer:
         store that does not answer may."""
         fault = self._fault
         return isinstance(fault, StoreError) and not isinstance(fault, StoreUnavailable)
-
-    def subscribe(self, callback: Callable[[Sequence[Pending]], None]) -> None:
-        """Call back with all that was committed, before any of it is folded."""
-        self._committed.append(callback)
 
     def start(self) -> None:
         self._writing = asyncio.create_task(self._write())
@@ -234,8 +230,7 @@ class Writer:
             finally:
                 self._buffer.slow = False
             self._append_seconds.observe(perf_counter() - start)
-            for callback in self._committed:
-                callback(batch)
+            self._hooks.committed(batch)
             committed = list(zip(batch, results, strict=True))
         except Exception as fault:  # whatever it is: no request may wait for ever
             self.degrade(fault)
@@ -262,7 +257,7 @@ class Writer:
             else:
                 by_experiment.setdefault(name, []).append((pending, result))
         for name in given - by_experiment.keys():
-            self._follower.tell_caught_up(lives[name])
+            self._hooks.caught_up(lives[name])
         for name, own in by_experiment.items():
             if lives[name].lock.locked():  # the lock serves the tasks in their order
                 task = asyncio.create_task(self._fold_and_answer(lives[name], own, began))
@@ -320,7 +315,7 @@ class Writer:
                 came_again = f"experiment {live.state.name}: position {result.position} came again"
                 await self._follower.recover_lost(live, LogLost(came_again))
             await pace.keep()
-        self._follower.tell_caught_up(live)
+        self._hooks.caught_up(live)
 
     def _answer(self, pending: Pending, result: CommitResult) -> None:
         """A request may be gone, or answered without the log."""
