@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from service.errors import StoreUnavailable
 from service.log.stores import Store, open_store
-from service.log.stores.base import Append, CommitResult, DecisionRow, Entry, Record
+from service.log.stores.base import Append, CommitResult, DecisionRow, Entry, KeptMark, Record
 from service.log.stores.memory import MemoryStore
+from service.log.stores.store import START
+from tests.support.scenarios import Test, as_test
 
 Scenario = Callable[[Store], Awaitable[None]]
 
@@ -149,3 +151,13 @@ class SlowDisk(MemoryStore):
         if stuck and self.fails:
             raise StoreUnavailable("no reply")
         return await super().commit(entries)
+
+
+async def marks_of(store: Store, experiment: str, page: int = 1_000) -> dict[str, KeptMark]:
+    """All marks, by identity; read in pages of this many."""
+    found, cursor = dict[str, KeptMark](), START
+    while True:
+        marks, cursor = await store.list_marks(experiment, cursor, page)
+        found |= {mark.identity: mark for mark in marks}
+        if not cursor:
+            return found
