@@ -51,14 +51,14 @@ GrantedName = Annotated[str, Depends(get_granted_name)]
 
 async def get_state(experiment: GrantedName, services: ServicesDep) -> State:
     """Of the experiment that the path names."""
-    return await services.engine.experiment(experiment)
+    return await services.engine.current(experiment)
 
 
 async def get_only_state(services: ServicesDep, grant: GrantDep) -> State:
     """Of the experiment that is served, where it is the only one."""
     name = services.engine.resolve(None)
     expect_granted(grant, name)
-    return await services.engine.experiment(name)
+    return await services.engine.current(name)
 
 
 StateDep = Annotated[State, Depends(get_state)]

@@ -11,6 +11,7 @@ from service.errors import (
     LogGap,
     LogLost,
     Quarantined,
+    StoreError,
     StoreUnavailable,
     UnknownSchema,
 )
@@ -96,6 +97,21 @@ class Follower:
         """The state of an experiment, recovered from the store, or empty where it has none. Raises
         as `state`."""
         return _served(await self.join(name))
+
+    async def catch_up(self, name: str) -> bool:
+        """Fold what other processes have appended to an experiment; whether there was anything.
+        Callers that wait together share one read."""
+        live = self.live.get(name)
+        if live is None or not self._store.shared:
+            return False
+        asked, position = asyncio.get_running_loop().time(), live.state.position
+        async with live.lock:
+            if live.caught_up_at <= asked:
+                try:
+                    await self.fold_to_end(live)
+                except StoreError:
+                    return False  # the follower's own task reports it
+        return live.state.position > position
 
     async def join(self, name: str) -> Live:
         """An experiment, recovered from the store if it is new here."""

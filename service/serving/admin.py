@@ -88,6 +88,7 @@ class Admin:
         that stay, unless a setting of the head or an input of a net changed (`succession`).
         Raises Invalid, or PreconditionFailed.
         """
+        await self._journal.follower.catch_up(name)
         state = await self._journal.follower.discover(name)
         created = state.deleted
         definition = definition.completed()

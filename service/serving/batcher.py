@@ -70,8 +70,8 @@ class SelectBatcher:
             if waiting.long is not None:
                 return await self._engine.decide_apart(waiting.long)
         except Refused as fault:
-            if request.key is None or isinstance(fault, Overdue):
-                raise  # else the key may stand for a decision that was made before
+            if isinstance(fault, Overdue):
+                raise  # else the key may stand for an earlier decision, or the state is behind
         return await self._engine.select(request)
 
     def _enqueue(self, request: SelectRequest) -> _Waiting:

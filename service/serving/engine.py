@@ -102,9 +102,23 @@ class Engine:
                 raise NotFound("there is no experiment of this name", path="experiment")
         return state
 
+    async def current(self, name: str | None) -> State:
+        """The same, with all that other processes have appended, if the log can be read."""
+        name = self.resolve(name)
+        await self._journal.follower.catch_up(name)
+        return await self.experiment(name)
+
     async def select(self, request: SelectRequest) -> Answer:
         """Decide, log, answer. Raises Refused, or StoreUnavailable where the decision has to be
         logged and cannot be."""
+        try:
+            return await self._select(request)
+        except (Invalid, NotFound):  # perhaps of what another process has defined just now
+            if not await self._journal.follower.catch_up(self.resolve(request.experiment)):
+                raise
+        return await self._select(request)
+
+    async def _select(self, request: SelectRequest) -> Answer:
         state = await self.experiment(request.experiment)
         if ids := self._recorder.request_ids(state.name, request):
             stored = await self._journal.writer.decision_in_time(state.name, *ids)

@@ -17,7 +17,7 @@ from service.maintenance.audit import audit_store
 from service.state.events import ArmRemoved, encode_event
 from tests.http.test_log_that_lost_events import LOSSES
 from tests.support.redis_server import RedisServer, redis_server
-from tests.support.service import UNTIL_S, Wire, serving
+from tests.support.service import UNTIL_S, Wire, expect_problem, serving
 
 pytestmark = pytest.mark.process
 
@@ -157,3 +157,24 @@ def test_a_redis_that_may_evict_is_not_written_until_it_may_not(
     redis.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
     wire.until(lambda: wire.get("/readyz").status_code == 200)
     assert wire.select()["logged"] is True
+
+
+def test_what_one_replica_defines_another_uses_at_once(redis: RedisServer) -> None:
+    """An arm, a policy, other features: each is in the log before a request that needs it."""
+    with replica(redis) as first, replica(redis) as second:
+        toy = {"features": {"category": "toy"}}
+        for number in range(5):
+            arm, policy = f"new{number}", f"policy{number}"
+            assert first.put(f"/experiments/shop/arms/{arm}", toy).status_code == 200
+            assert second.select(arms=[arm])["ranking"][0]["arm"] == arm
+            policies = {**first.definition()["policies"], policy: {"kind": "random"}}
+            first.redefine(policies=policies)
+            assert second.select(policy=policy)["policy"] == policy
+            assert second.get(f"/experiments/shop/policies/{policy}").status_code == 200
+            assert second.delete(f"/experiments/shop/arms/{arm}").status_code == 204
+            expect_problem(first.get(f"/experiments/shop/arms/{arm}"), 404)
+        features = first.definition()["features"]
+        features["context"]["member"] = {"type": "boolean"}
+        first.redefine(features=features)
+        assert second.select(context={"persona": "cat", "member": True})["policy"]
+        expect_problem(second.post("/select", {"context": {"persona": "cat"}}), 422)
