@@ -6,9 +6,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from service.definition.faults import at_most, faults_of
+from service.definition.faults import at_most, faults_of, without_nulls
 from service.definition.policies import (
     AnyPolicy,
     Featured,
@@ -29,7 +36,9 @@ Text = Annotated[str, Field(max_length=256)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 Value = bool | Number | Text | Annotated[list[Number], Field(fail_fast=True)]
-Values = Annotated[dict[str, Value], Field(max_length=256), at_most(256)]
+Values = Annotated[
+    dict[str, Value], Field(max_length=256), BeforeValidator(without_nulls), at_most(256)
+]
 LARGEST_REWARD = 1e12
 """Limit of a reward, and of a sum of rewards, on either side of 0: the squares of a million such
 rewards can be summed, and no product with a feature overflows."""

@@ -26,6 +26,13 @@ def at_most(members: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def without_nulls(given: object) -> object:
+    """A mapping without its members that are null: they count as left out."""
+    if isinstance(given, dict) and None in given.values():
+        return {name: value for name, value in given.items() if value is not None}
+    return given
+
+
 def faults_of(errors: Sequence[ErrorDetails], content: object) -> list[Fault]:
     """One fault a value, from `ValidationError.errors()` over `content`."""
     by_path: dict[str, list[ErrorDetails]] = {}

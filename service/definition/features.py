@@ -250,7 +250,9 @@ class SideEncoder:
                 for name in values.keys() - self.columns.keys()
             ]
         for name, default, encode in self._encoders:
-            value = values.get(name, default)
+            value = values.get(name)
+            if value is None:
+                value = default
             fault = "is missing" if value is None else encode(value, x, clipped)
             if fault:
                 faults.append(Fault(f"{path}.{name}", fault))

@@ -1,6 +1,6 @@
 """A request for a decision."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Annotated
 
@@ -10,7 +10,13 @@ from msgspec import Meta
 Id = Annotated[str, Meta(min_length=1, max_length=128)]
 Text = Annotated[str, Meta(max_length=256)]
 Value = bool | float | Text | list[float]
-Values = Annotated[dict[str, Value], Meta(max_length=256)]
+Values = Annotated[dict[str, Value | None], Meta(max_length=256)]
+"""Features by name; null is the same as a value that is left out."""
+
+
+def given(values: Mapping[str, Value | None]) -> dict[str, Value]:
+    """The values that are not null."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,6 +24,10 @@ class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: Id
     features: Values = {}
+
+    def __post_init__(self) -> None:
+        if None in self.features.values():
+            msgspec.structs.force_setattr(self, "features", given(self.features))
 
 
 RequestedArms = Sequence[str | InlineArm]

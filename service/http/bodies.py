@@ -4,6 +4,7 @@ msgspec decodes a body into these structs and stops at the first fault; `read` s
 `openapi.py` writes their JSON Schema into the document.
 """
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -14,8 +15,16 @@ from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from service.definition.experiment import NAME
-from service.definition.select_request import Id, InlineArm, SelectRequest, Text, Value, Values
-from service.errors import Fault, Invalid
+from service.definition.select_request import (
+    Id,
+    InlineArm,
+    SelectRequest,
+    Text,
+    Value,
+    Values,
+    given,
+)
+from service.errors import Fault, Invalid, Refused
 from service.http.schemas import Problem
 from service.serving.engine import Answer
 from service.serving.settlement import RewardRequest, Status
@@ -62,8 +71,8 @@ class SelectBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def question(self, key: str | None = None, caller: str = "") -> SelectRequest:
         return SelectRequest(
-            self.context, self.experiment, self.policy, self.unit, self.arms, self.top_k, key,
-            self.deferred, caller,
+            given(self.context), self.experiment, self.policy, self.unit, self.arms, self.top_k,
+            key, self.deferred, caller,
         )  # fmt: skip
 
 
@@ -212,6 +221,45 @@ def reader(struct: type[T]) -> Callable[[bytes], T]:
     return read
 
 
+class _Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    requests: Annotated[list[msgspec.Raw], Meta(min_length=1)]
+
+
+def batch_reader(struct: type[T]) -> Callable[[bytes], list[T | Refused]]:
+    """Make the function that reads a batch: each item, or the fault in it. It raises as a `reader`
+    where the batch as a whole cannot be read."""
+    read_batch, read = reader(_Batch), reader(struct)
+
+    def each(item: bytes) -> T | Refused:
+        try:
+            return read(item)
+        except Invalid as fault:
+            return fault
+        except HTTPException as fault:
+            return Invalid(fault.detail)
+
+    def read_each(body: bytes) -> list[T | Refused]:
+        try:
+            items = [bytes(item) for item in read_batch(body).requests]
+        except HTTPException:
+            items = _lenient(body)
+        return [each(item) for item in items]
+
+    return read_each
+
+
+def _lenient(body: bytes) -> list[bytes]:
+    """The items of a batch with NaN or Infinity in some of them. Raises HTTPException."""
+    try:
+        content = json.loads(body)
+        requests = content.pop("requests")
+        if content or not isinstance(requests, list):
+            raise ValueError
+        return [json.dumps(item).encode() for item in requests]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise HTTPException(400, "the body is not JSON") from None
+
+
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -229,7 +277,11 @@ def _expect_json(body: bytes) -> None:
         raise HTTPException(400, "the body is nested too deep") from None
 
 
-MEMBERS: Final[dict[str, Any]] = {"context": Value, "features": Value, "rewards": float}
+MEMBERS: Final[dict[str, Any]] = {
+    "context": Value | None,
+    "features": Value | None,
+    "rewards": float,
+}
 """Types of members that msgspec does not name in the path of a fault."""
 PLACE: Final = re.compile(r"(.*) - at (?:`key` in )?`\$((?:\.\w+|\[\d+\]|\[\.{3}\])*)`", re.DOTALL)
 STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.{3}\]")

@@ -36,8 +36,8 @@ NONE: Final = [b""]
 
 READ_SELECT: Final = bodies.reader(bodies.SelectBody)
 READ_REWARD: Final = bodies.reader(bodies.RewardBody)
-READ_SELECT_BATCH: Final = bodies.reader(bodies.SelectBatchBody)
-READ_REWARD_BATCH: Final = bodies.reader(bodies.RewardBatchBody)
+READ_SELECT_BATCH: Final = bodies.batch_reader(bodies.SelectBody)
+READ_REWARD_BATCH: Final = bodies.batch_reader(bodies.RewardBody)
 
 Asked = TypeVar("Asked")
 
@@ -151,10 +151,15 @@ class DecisionRoutes:
         )
 
     async def _select_batch(self, request: Request) -> bytes:
-        requests = READ_SELECT_BATCH(request.body).requests
+        requests = READ_SELECT_BATCH(request.body)
         self._expect_batch(len(requests))
-        questions = [each.question(caller=request.caller_name) for each in requests]
-        self._admit_batch(request.caller, questions)
+        questions = [
+            each if isinstance(each, Refused) else each.question(caller=request.caller_name)
+            for each in requests
+        ]
+        self._admit_batch(
+            request.caller, [None if isinstance(each, Refused) else each for each in questions]
+        )
 
         async def one(question: SelectRequest) -> bytes:
             question = self._admit(request.caller, question, in_batch=True)
@@ -163,7 +168,7 @@ class DecisionRoutes:
         return await _each(questions, one)
 
     async def _reward_batch(self, request: Request) -> bytes:
-        requests = READ_REWARD_BATCH(request.body).requests
+        requests = READ_REWARD_BATCH(request.body)
         self._expect_batch(len(requests))
         self._admit_batch(request.caller, [None] * len(requests))
 
@@ -248,15 +253,21 @@ def _idempotency_key(request: Request) -> str | None:
     raise Invalid(f"must have 1 to {KEY_CHARACTERS} characters", path="Idempotency-Key")
 
 
-async def _each(requests: Sequence[Asked], one: Callable[[Asked], Awaitable[bytes]]) -> bytes:
+async def _each(
+    requests: Sequence[Asked | Refused], one: Callable[[Asked], Awaitable[bytes]]
+) -> bytes:
     """Answer all requests of a batch, as `SelectBatchAnswer` and `RewardBatchAnswer` say.
+
+    requests   those that could be read, and the faults of the others
 
     All are under way at once, so that they share commits of the log. One starts in each turn of the
     loop, so that other requests go on in between.
     """
 
-    async def guarded(request: Asked) -> dict[str, Any]:
+    async def guarded(request: Asked | Refused) -> dict[str, Any]:
         try:
+            if isinstance(request, Refused):
+                raise request
             answer = msgspec.Raw(await one(request))
         except (Refused, StoreUnavailable) as fault:
             problem = problem_of(fault)

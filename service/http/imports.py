@@ -29,7 +29,9 @@ class ArmBody(Body):
 def arms_of(arms: Sequence[str | ArmBody] | None) -> list[str | InlineArm] | None:
     if arms is None:
         return None
-    return [InlineArm(arm.id, arm.features) if isinstance(arm, ArmBody) else arm for arm in arms]
+    return [
+        InlineArm(arm.id, {**arm.features}) if isinstance(arm, ArmBody) else arm for arm in arms
+    ]
 
 
 class VisitBody(Body):
@@ -59,7 +61,7 @@ class VisitBody(Body):
 
     def visit(self) -> Visit:
         return Visit(
-            self.id, self.at.timestamp(), self.context, self.arm, self.propensity,
+            self.id, self.at.timestamp(), {**self.context}, self.arm, self.propensity,
             arms_of(self.arms), self.probabilities, self.reward, self.unit,
         )  # fmt: skip
 
