@@ -13,7 +13,7 @@ from service.errors import Overloaded, Refused
 from service.http import request_id
 from service.http.access import Authentication
 from service.http.problems import REFUSALS, problem, refusal, respond
-from service.http.scope import CALLER, PROBES, declared_length
+from service.http.scope import CALLER, declared_length
 from service.log.commit_gate import CommitGate
 from service.observability.logs import REQUEST_ID
 from service.observability.telemetry import Telemetry
@@ -28,6 +28,10 @@ PENDING: Final = {
 }  # fmt: skip
 """Multiples of FORAGE_MAX_PENDING beyond which a route is refused: a reward whose sender does not
 repeat it is lost, where a decision has a fallback."""
+
+
+REPORT_SECONDS: Final = 60.0
+"""Between two log lines that say that requests were refused."""
 
 
 class _Exchange:
@@ -81,6 +85,7 @@ class RequestMiddleware:
         self._artifact_bytes = settings.max_artifact_bytes
         self._bounds = {path: part * settings.max_pending for path, part in PENDING.items()}
         self._shed = {path: telemetry.shed.labels(path) for path in PENDING}
+        self._refused, self._reported_at = 0, -inf
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -92,6 +97,7 @@ class RequestMiddleware:
         REQUEST_ID.set(name)  # for the server too: it logs a bug in the same task
         if self._gate.waiting >= self._bounds.get(path, inf) and scope["method"] == "POST":
             self._shed[path].inc()
+            self._report_overload(path)
             self._telemetry.requests.labels(path, "POST", "503").inc()
             await refusal(Overloaded())(scope, receive, send)
             return
@@ -101,6 +107,20 @@ class RequestMiddleware:
             await self._serve(scope, exchange)
         finally:
             self._count(scope, exchange.status, start)
+
+    def _report_overload(self, path: str) -> None:
+        """At most one line in `REPORT_SECONDS`."""
+        self._refused += 1
+        now = self._telemetry.clock.monotonic()
+        if now >= self._reported_at + REPORT_SECONDS:
+            logger.warning(
+                "overloaded: requests refused since the last such line: %d, the latest a POST %s "
+                "beyond %d under way (FORAGE_MAX_PENDING)",
+                self._refused,
+                path,
+                self._bounds[path],
+            )
+            self._refused, self._reported_at = 0, now
 
     def _limit(self, path: str) -> int:
         artifact = path.endswith("/versions") and VERSIONS.fullmatch(path)
@@ -125,8 +145,8 @@ class RequestMiddleware:
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in METHODS else "other"
         self._telemetry.requests.labels(route, method, str(status)).inc()
-        probe = route in PROBES  # asked every second, and refused for a reason
-        level = logging.WARNING if status >= 500 and not probe else logging.DEBUG
+        # A 503 is no fault of its request: what caused it is reported when it begins and ends.
+        level = logging.WARNING if status >= 500 and status != 503 else logging.DEBUG
         if logger.isEnabledFor(level):
             logger.log(
                 level,

@@ -282,6 +282,25 @@ def test_an_overloaded_service_refuses_decisions_and_says_when_to_return(busy: W
     assert metrics['forage_http_requests_total{method="POST",route="/select",status="503"}'] == 1
 
 
+def test_refusals_of_an_overloaded_service_are_logged_once_a_minute(
+    busy: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(times: int) -> list[str]:
+        caplog.clear()
+        for _ in range(times):
+            expect_problem(busy.post("/select", {}), 503)
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    [first] = refused(5)
+    assert first.startswith("overloaded: requests refused since the last such line: 1,")
+    busy.clock.skip(59)
+    assert refused(4) == []
+    busy.clock.skip(1)
+    [second] = refused(1)
+    assert second.startswith("overloaded: requests refused since the last such line: 9,")
+    assert "POST /select beyond 3 under way (FORAGE_MAX_PENDING)" in second
+
+
 def test_rewards_have_twice_the_room_of_decisions(busy: Wire) -> None:
     """Probes, metrics and administration are always served."""
     busy.services.gate.waiting = BOUND - 1
