@@ -36,7 +36,7 @@ def examples(language: str) -> list[str]:
 
 def test_the_page_decides_and_its_elements_reward(tmp_path: Path, page: "Page") -> None:
     [html], scripts = examples("html"), examples("js")
-    assert len(scripts) == 2
+    assert len(scripts) == 5
     blocks = "".join(f"{{\n{script}}}\n" for script in scripts)
     content = html.replace("<script", '<ol id="slate"></ol><script')
     content = content.replace("</script>", f"{blocks}</script>").replace(

@@ -75,6 +75,13 @@ test("a ranking is rewarded by arm and by cascade", async () => {
   assert.equal(await forage.cascade(decision, decision.arms[2]), "accepted");
 });
 
+test("a decision that was kept as text is rewarded on a later page", async () => {
+  const kept = JSON.stringify(await connect().select({ unit: "visitor-1" }));
+  const later = connect();
+  assert.equal(await later.reward(JSON.parse(kept), 1, { rewardId: "order-1" }), "accepted");
+  assert.equal(await later.reward(JSON.parse(kept), 1, { rewardId: "order-1" }), "duplicate");
+});
+
 test("a deferred decision is activated once, or by its reward", async () => {
   const forage = connect({ deferred: true });
   const decision = await forage.select();
