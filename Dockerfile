@@ -15,14 +15,17 @@ WORKDIR /src
 # What Forage needs is a layer of its own: it changes with pyproject.toml, not with the code.
 # These are the steps of `make install`, with stand-ins for the packages.
 COPY Makefile pyproject.toml ./
-RUN mkdir service simulator_client \
+COPY clients/python/pyproject.toml clients/python/
+RUN mkdir service simulator_client clients/python/forage_client \
     && touch README.md LICENSE service/__init__.py simulator_client/__init__.py \
-    && make install VENV=/opt/forage EXTRAS='sim train' EDITABLE=
+        clients/python/README.md clients/python/forage_client/__init__.py \
+    && make install VENV=/opt/forage EXTRAS='sim train archive' EDITABLE=
 
 COPY README.md LICENSE ./
 COPY service service
 COPY simulator_client simulator_client
-RUN /opt/forage/bin/python -m pip install --no-deps --force-reinstall .
+COPY clients/python clients/python
+RUN /opt/forage/bin/python -m pip install --no-deps --force-reinstall ./clients/python .
 
 FROM ${BASE_IMAGE}
 LABEL org.opencontainers.image.title="Forage" \

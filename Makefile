@@ -39,8 +39,8 @@ $(BIN)/python:
 		"Name another: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.%: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet $(EDITABLE) '.[$*]'
+$(VENV)/.%: pyproject.toml clients/python/pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(EDITABLE) clients/python $(EDITABLE) '.[$*]'
 	@touch $@
 
 demo: $(VENV)/.sim $(VENV)/.train  ## Install, start the service, let three policies learn a pet shop, write the report

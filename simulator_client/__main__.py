@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from forage_client import ClientError
+
 from simulator_client.arguments import DEFAULT_URL, OUT, parser
 from simulator_client.client import Client
 from simulator_client.comparison import comparison
 from simulator_client.comparison import rows as compared_rows
 from simulator_client.course import load
-from simulator_client.errors import SimulatorError, UsageError
+from simulator_client.errors import UsageError
 from simulator_client.journal import write_whole
 from simulator_client.replay import new_run_id, play
 from simulator_client.run_request import requested_run, run_folder
@@ -31,13 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     missing = [name for name in ("matplotlib", "hdrh") if not importlib.util.find_spec(name)]
     if missing:
-        return _fail(f"{missing[0]} is not installed; pip install 'forage[sim]'")
+        return _fail(f"{missing[0]} is not installed; pip install 'forage-bandits[sim]'")
     commands = {"replay": _replay, "showdown": _showdown, "load": _load, "report": _report}
     try:
         return commands[options.command](options)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except SimulatorError as error:
+    except ClientError as error:
         return _fail(str(error))
     except BrokenPipeError:  # `forage-sim ... | head`
         return 1
@@ -133,7 +135,7 @@ def _with_service(
 
     try:
         return asyncio.run(whole())
-    except (KeyboardInterrupt, SimulatorError):
+    except (KeyboardInterrupt, ClientError):
         if begun.exists():
             print(f"\nStopped. Continue with: forage-sim {command}", file=sys.stderr)
         raise

@@ -1,5 +1,5 @@
-"""The calls of the simulator: retries and errors. A backend that shows decisions uses `Forage` or
-`AsyncForage` (simulator_client.sdk) instead, which have the shape of the browser SDK.
+"""The calls of the simulator: retries and errors. A backend that shows decisions uses
+`forage_client` (clients/python) instead.
 
 Every call is safe to repeat: a reward is counted once by its identity, a definition replaces
 itself, and a `/select` whose answer was lost leaves a decision that nobody rewards (an orphan; the
@@ -18,13 +18,11 @@ from urllib.parse import quote
 
 import httpx
 import numpy as np
+from forage_client import Problem, Unreachable
+from forage_client.answers import json_of, problem_of, retry_after_s
 
-from simulator_client.answers import json_of, problem_of, retry_after_s
-from simulator_client.errors import Problem, Unreachable, UsageError
-from simulator_client.sdk import AsyncForage, Decision, Forage
+from simulator_client.errors import UsageError
 from simulator_client.transport import DirectTransport
-
-__all__ = ["Answer", "AsyncForage", "Client", "Decision", "Forage", "bodies_of"]
 
 Json = dict[str, Any]
 

@@ -1,38 +1,17 @@
-"""What can go wrong, as the person at the terminal has to hear it.
+"""Errors of the simulator; each is one line for the terminal, without a traceback.
 
-SimulatorError            one line for the terminal, no traceback
- +-- UsageError           an option, a world or a run folder that does not fit
- +-- Unreachable          no usable answer within the time bound of a call
- +-- Problem              the service answered with an error that a retry cannot mend
+ClientError (forage_client)
+ +-- Unreachable, Problem   as the client says
+ +-- UsageError             an option, a world or a run folder that does not fit
+ +-- Unsettled              rewards that the service had not learned in time
 """
 
-from collections.abc import Sequence
-from typing import Any
+from forage_client import ClientError
 
 
-class SimulatorError(Exception):
-    """The root; its text is one line that says what is wrong."""
-
-
-class UsageError(SimulatorError):
+class UsageError(ClientError):
     """What was asked for does not exist or does not fit together."""
 
 
-class Unreachable(SimulatorError):
-    """No usable answer within the bound: refused, timed out, or 'try later' to the end."""
-
-
-class Unsettled(SimulatorError):
+class Unsettled(ClientError):
     """Rewards of a run that the service had not learned when patience ran out."""
-
-
-class Problem(SimulatorError):
-    """An `application/problem+json` answer."""
-
-    def __init__(
-        self, status: int, title: str, detail: str = "", errors: Sequence[dict[str, Any]] = ()
-    ) -> None:
-        self.status, self.title, self.detail, self.errors = status, title, detail, list(errors)
-        faults = "; ".join(f"{e.get('path', '')}: {e.get('message', '')}" for e in self.errors)
-        told = ": ".join(part for part in (f"{status} {title}", detail, faults) if part)
-        super().__init__(told)

@@ -24,7 +24,7 @@ OPEN_CONNECTIONS: Final = 256
 
 def load(options: argparse.Namespace, urls: list[str], out: Path) -> int:
     """Run a load test. Return 0 if it kept its limits, 1 if it missed one, 2 for options that do
-    not fit the service. Raises SimulatorError if the service cannot be tested."""
+    not fit the service. Raises ClientError if the service cannot be tested."""
     try:
         plan, about = asyncio.run(_planned(options, urls))
         print(

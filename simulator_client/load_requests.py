@@ -8,8 +8,10 @@ from math import floor, inf, log10
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from forage_client import ClientError, Problem
+
 from simulator_client.client import Client
-from simulator_client.errors import Problem, SimulatorError, UsageError
+from simulator_client.errors import UsageError
 from simulator_client.wire import Origin
 
 Json = dict[str, Any]
@@ -121,7 +123,7 @@ async def requests_for(
     """Make requests for an experiment of a service, and send one to see that they are valid;
     return the experiment's name as well.
 
-    Raises UsageError for names that the service does not know, SimulatorError if it refuses.
+    Raises UsageError for names that the service does not know, ClientError if it refuses.
     """
     try:
         if experiment is None:
@@ -146,7 +148,7 @@ async def requests_for(
         )
         await client.select(json.loads(requests.select().partition(b"\r\n\r\n")[2]))
     except Problem as problem:
-        raise SimulatorError(f"the service refuses such a request: {problem}") from problem
+        raise ClientError(f"the service refuses such a request: {problem}") from problem
     return experiment, requests
 
 

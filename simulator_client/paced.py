@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from simulator_client.errors import SimulatorError, Unsettled
+from forage_client import ClientError
+
+from simulator_client.errors import Unsettled
 from simulator_client.health import HealthLog
 from simulator_client.journal import Lines, Record, records
 from simulator_client.player import Player
@@ -43,7 +45,7 @@ class PacedChain:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._keep(begun))
                 await self._begin(group, begun)
-        except* SimulatorError as faults:
+        except* ClientError as faults:
             raise faults.exceptions[0] from None
         await self._settle()
 

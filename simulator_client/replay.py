@@ -14,8 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from forage_client import ClientError
+
 from simulator_client.client import Client
-from simulator_client.errors import SimulatorError, UsageError
+from simulator_client.errors import UsageError
 from simulator_client.health import LOOK_AT_LEAST_VISITS, LOOKS, HealthLog
 from simulator_client.journal import Lines, Run, file_of, save_run, world_of
 from simulator_client.paced import PacedChain
@@ -171,7 +173,7 @@ async def _together(chains: Sequence[Chain | PacedChain], shown: Board) -> None:
         async with asyncio.TaskGroup() as group:
             for chain in chains:
                 group.create_task(chain.play())
-    except* SimulatorError as faults:
+    except* ClientError as faults:
         raise faults.exceptions[0] from None
     finally:
         telling.cancel()

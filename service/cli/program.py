@@ -114,4 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ForageError as fault:
         print(f"forage: {fault}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as missing:
+        if missing.name != "pyarrow":
+            raise
+        say = "Parquet needs pyarrow: pip install 'forage-bandits[archive]'"
+        print(f"forage: {say}", file=sys.stderr)
+        return 1
     return status

@@ -78,7 +78,9 @@ async def examine(settings: Settings, url: str | None, clock: Clock = SYSTEM) ->
     found = [*_keys(settings, clock), *_definitions(settings)]
     if settings.trainer != "off" and not can_train():
         message = "torch is not installed: policies with a net stay untrained"
-        found.append(warning("trainer", message, "pip install 'forage[train]', or train elsewhere"))
+        found.append(
+            warning("trainer", message, "pip install 'forage-bandits[train]', or train elsewhere")
+        )
     found += [check async for check in _store(settings)]
     if url is not None:
         found += await _service(settings, url, clock)

@@ -213,7 +213,7 @@ class ArmIndex:
         except Exception as fault:
             self._failed, self._build = True, None
             if isinstance(fault, ImportError):
-                advice = "install forage[retrieval] (faiss-cpu)"
+                advice = "install forage-bandits[retrieval] (faiss-cpu)"
                 logger.error("%d arms are searched one by one: %s", len(self), advice)
             else:
                 logger.exception("no index could be built over %d arms", len(self))

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from service.errors import ConfigurationError
 
-TORCH = "torch is not installed; pip install 'forage[train]'"
+TORCH = "torch is not installed; pip install 'forage-bandits[train]'"
 
 
 def can_train() -> bool:

@@ -137,7 +137,17 @@ def test_without_torch_a_trainer_is_refused_with_what_to_install(
 ) -> None:
     monkeypatch.setattr("service.training.find_spec", lambda name: None)
     assert main([*arguments, "--store", f"sqlite:///{tmp_path}/forage.db"]) == 1
-    assert "torch is not installed; pip install 'forage[train]'" in capsys.readouterr().err
+    assert "torch is not installed; pip install 'forage-bandits[train]'" in capsys.readouterr().err
+
+
+def test_without_pyarrow_an_export_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [each for each in sys.modules if each.startswith("service.maintenance.archive")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main(["export", "--to", str(tmp_path), "--store", f"sqlite:///{tmp_path}/f.db"]) == 1
+    assert "pip install 'forage-bandits[archive]'" in capsys.readouterr().err
 
 
 def test_a_trainer_beside_a_store_that_it_cannot_read_is_refused(

@@ -32,7 +32,9 @@ def service(tmp_path: Path) -> Iterator[Serving]:
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
     """Headless Chromium, the one that is installed."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="pip install 'forage[docs]'")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="pip install 'forage-bandits[docs]'"
+    )
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.fail(NONE)

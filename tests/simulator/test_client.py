@@ -8,9 +8,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from forage_client import Problem, Unreachable
 
 from simulator_client.client import Answer, Client, bodies_of
-from simulator_client.errors import Problem, Unreachable, UsageError
+from simulator_client.errors import UsageError
 
 from .fake import FakeService, Fault, busy, lost, problem, refused, transport
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from forage_client import Problem
 
 from simulator_client.arguments import parser
 from simulator_client.client import Client
 from simulator_client.course import Run, load
-from simulator_client.errors import Problem
 from simulator_client.replay import play
 from simulator_client.summary import summary
 from tests.support.keys import Keys

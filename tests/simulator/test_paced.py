@@ -10,11 +10,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from forage_client import ClientError
 
 from simulator_client import paced
 from simulator_client.client import Client
 from simulator_client.course import load
-from simulator_client.errors import SimulatorError, Unsettled, UsageError
+from simulator_client.errors import Unsettled, UsageError
 from simulator_client.journal import Run, records
 from simulator_client.replay import play as played
 from simulator_client.report import write_report
@@ -176,7 +177,7 @@ def test_a_decision_whose_answer_was_lost_is_waited_for_too(
 
 def test_the_first_fault_ends_the_run_and_says_which(tmp_path: Path) -> None:
     wrong: Iterable[Fault | None] = [None] * 9 + [lambda r, a: problem(422, "Invalid", "nonsense")]
-    with pytest.raises(SimulatorError, match="422 Invalid: nonsense"):
+    with pytest.raises(ClientError, match="422 Invalid: nonsense"):
         play(transport(FakeService(), wrong), run_of(), tmp_path)
 
 

@@ -10,10 +10,11 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from forage_client import ClientError
 
 from simulator_client.client import Client
 from simulator_client.course import load
-from simulator_client.errors import SimulatorError, UsageError
+from simulator_client.errors import UsageError
 from simulator_client.health import Health
 from simulator_client.journal import Run, load_run, records, save_run
 from simulator_client.player import settled_arms
@@ -110,7 +111,7 @@ def test_faults_of_the_service_change_no_figure_but_the_retries(tmp_path: Path) 
 
 def test_the_first_fault_ends_the_run_and_says_which(tmp_path: Path) -> None:
     wrong: list[Fault] = [lambda request, answer: problem(422, "Invalid", "no such persona")]
-    with pytest.raises(SimulatorError, match="422 Invalid: no such persona"):
+    with pytest.raises(ClientError, match="422 Invalid: no such persona"):
         play(FakeService(), run_of(), tmp_path, wrong)
 
 

@@ -36,7 +36,9 @@ class Entry:
         try:
             return f"{self.package} {version(self.package)}"
         except PackageNotFoundError:
-            raise LeftOut(f"{self.package} is not installed: pip install 'forage[bench]'") from None
+            raise LeftOut(
+                f"{self.package} is not installed: pip install 'forage-bandits[bench]'"
+            ) from None
 
 
 VW: Final = "vowpalwabbit"

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import socket
 import threading
 import time
@@ -10,10 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+from forage_client import AsyncForage, Decision, Forage, Problem, Unreachable, Unsendable
 
-from simulator_client.client import AsyncForage, Decision, Forage
-from simulator_client.errors import Problem, Unreachable
 from tests.support.service import Wire, serving
 
 ANSWER = {
@@ -223,3 +224,45 @@ def test_errors_of_rewards_come_through() -> None:
     script = Script(answer(409, {"title": "another reward"}))
     with Forage("http://forage", transport=script) as forage, pytest.raises(Problem, match="409"):
         forage.reward(decision, 1)
+
+
+# -- values and refusals ---------------------------------------------------------------------------
+
+
+def test_numbers_of_numpy_are_sent_as_numbers() -> None:
+    script = Script(answer())
+    context = {"age": np.float64(3.5), "visits": np.int64(2), "embedding": np.array([0.5, 1.0])}
+    assert not run(script, lambda f: f.select(context=context)).fallback
+    assert script.bodies() == [{"context": {"age": 3.5, "visits": 2, "embedding": [0.5, 1.0]}}]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "\ud800", object(), {1, 2}])
+def test_a_value_that_json_cannot_hold_falls_back_and_is_not_sent(value: Any) -> None:
+    script = Script(answer())
+    decision = run(script, lambda f: f.select(context={"x": value}), fallback="b")
+    assert (decision.fallback, decision.arm) == (True, "b")
+    assert isinstance(decision.error, Unsendable)
+    assert script.asked == []
+
+
+def test_a_reward_that_json_cannot_hold_is_refused() -> None:
+    shown = Decision("a", ("a",), False, decision="token")
+    with pytest.raises(Unsendable, match="cannot be sent as JSON"):
+        run(Script(answer()), lambda f: f.reward(shown, math.nan))
+
+
+def test_each_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """What the network does is not logged: it passes."""
+    missing = {"title": "The request is not valid", "errors": [{"path": "context.persona"}]}
+    script = Script(*[answer(422, missing)] * 3, answer(401, {"title": "Who is it?"}), refused)
+
+    async def several(forage: AsyncForage) -> list[Decision]:
+        found = [await forage.select(context=CAT) for _ in range(5)]
+        return [*found, await forage.select(context={"x": math.nan})]
+
+    found = run(script, several, fallback="b", budget_s=0.05)
+    assert all(decision.fallback for decision in found)
+    told = [record.getMessage() for record in caplog.records if record.name == "forage_client"]
+    assert [line.partition(": ")[2][:20] for line in told] == [
+        "422 The request is n", "401 Who is it?", "the request cannot b",
+    ]  # fmt: skip

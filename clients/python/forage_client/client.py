@@ -1,4 +1,4 @@
-"""Forage for a backend: the shape of the browser's SDK, in Python, sync and async.
+"""Decisions and rewards for a backend: the shape of the browser's SDK, sync and async.
 
     async with AsyncForage("http://127.0.0.1:8000", fallback="4") as forage:
         decision = await forage.select(context={"persona": "cat_connoisseur"})
@@ -9,30 +9,47 @@ does: it returns within its budget, with the fallback if need be. A reward is se
 was answered, and counts once.
 """
 
-import asyncio
+from __future__ import annotations
+
+import json
+import logging
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final, NamedTuple, Self, TypedDict, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    NamedTuple,
+    TypedDict,
+)
 from urllib.parse import quote
 
+import anyio
 import httpx
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from simulator_client.answers import json_of, problem_of, retry_after_s
-from simulator_client.errors import Problem, SimulatorError, Unreachable
+from forage_client.answers import json_of, problem_of, retry_after_s
+from forage_client.errors import ClientError, Unreachable, Unsendable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
 
 Json = dict[str, Any]
 
-BUDGET_S: Final = 0.2
-REWARD_S: Final = 10.0
-SELECT_PAUSE_S: Final = 0.04
-REWARD_PAUSE_S: Final = 0.3
-LONGEST_PAUSE_S: Final = 30.0
-RETRYABLE: Final = frozenset({408, 429})
+BUDGET_S = 0.2
+REWARD_S = 10.0
+SELECT_PAUSE_S = 0.04
+REWARD_PAUSE_S = 0.3
+LONGEST_PAUSE_S = 30.0
+RETRYABLE = frozenset({408, 429})
+TOLD = 1_000
+"""Refusals that are logged once each; further ones are not logged."""
+
+logger = logging.getLogger("forage_client")
 
 
 class Ranked(NamedTuple):
@@ -51,13 +68,13 @@ class Decision(NamedTuple):
     propensity       chance with which `arm` was chosen, given the policy
     slate_propensity of the whole ranking; None where one arm was asked for
     model_version    policy/version@position
-    error            why it is a fallback: Unreachable, or the service's Problem
+    error            why it is a fallback: Unreachable, Unsendable, or the service's Problem
     """
 
     arm: str | None
     arms: tuple[str, ...]
     fallback: bool
-    error: SimulatorError | None = None
+    error: ClientError | None = None
     decision: str | None = None
     id: str = ""
     propensity: float | None = None
@@ -113,7 +130,10 @@ class AsyncForage:
         transport: httpx.AsyncBaseTransport | None = None,
         **asked: Unpack[Asked],
     ) -> None:
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        headers = {"Content-Type": "application/json"}
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        self._told: set[str] = set()
         self._client = httpx.AsyncClient(base_url=url, headers=headers, transport=transport)
         self._asked, self._reward_s = asked, reward_s
 
@@ -123,10 +143,13 @@ class AsyncForage:
         budget_s = request.pop("budget_s", BUDGET_S)
         fallback = request.pop("fallback", None)
         key = request.pop("idempotency_key", None) or secrets.token_urlsafe(16)
-        call = partial(self._post, "/select", dict(request), {"Idempotency-Key": key})
         try:
+            content = _encoded(dict(request))
+            call = partial(self._post, "/select", content, {"Idempotency-Key": key})
             answer = await _insist(call, budget_s, SELECT_PAUSE_S)
-        except (Unreachable, Problem) as error:
+        except ClientError as error:
+            if not isinstance(error, Unreachable):
+                self._tell_once(error)
             arms = (fallback,) if isinstance(fallback, str) else tuple(fallback or ())
             return Decision(arms[0] if arms else None, arms, fallback=True, error=error)
         return _decided(answer, deferred=request.get("deferred", False))
@@ -173,11 +196,34 @@ class AsyncForage:
         return await self._tell("/reward", body)
 
     async def _tell(self, path: str, body: Json | None) -> str:
-        answer = await _insist(partial(self._post, path, body), self._reward_s, REWARD_PAUSE_S)
+        call = partial(self._post, path, b"" if body is None else _encoded(body))
+        answer = await _insist(call, self._reward_s, REWARD_PAUSE_S)
         return str(answer["status"])
 
-    async def _post(self, path: str, body: Json | None, headers: Any = None) -> httpx.Response:
-        return await self._client.post(path, json=body, headers=headers, timeout=None)
+    async def _post(self, path: str, content: bytes, headers: Any = None) -> httpx.Response:
+        return await self._client.post(path, content=content, headers=headers, timeout=None)
+
+    def _tell_once(self, error: ClientError) -> None:
+        """Log what every further request of this kind would meet as well."""
+        told = str(error)
+        if told not in self._told and len(self._told) < TOLD:
+            self._told.add(told)
+            logger.error("select falls back: %s", told)
+
+
+def _encoded(body: Json) -> bytes:
+    """JSON of a body, numpy's numbers and arrays included. Raises Unsendable."""
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False, default=_plain).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unsendable(f"the request cannot be sent as JSON: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """A numpy scalar or array as plain numbers. Raises TypeError for any other object."""
+    if callable(tolist := getattr(value, "tolist", None)):
+        return tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 async def _insist(
@@ -185,12 +231,12 @@ async def _insist(
 ) -> Json:
     """Call until an answer that counts. Raises Problem, or Unreachable after `within_s`."""
     deadline = time.monotonic() + within_s
-    fault: SimulatorError = Unreachable(f"no answer within {within_s:g} s")
+    fault: ClientError = Unreachable(f"no answer within {within_s:g} s")
     tries = 0
     while True:
         pause_s = min(LONGEST_PAUSE_S, first_pause_s * 2.0**tries) * random.uniform(0.5, 1.0)
         try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+            with anyio.fail_after(max(0.0, deadline - time.monotonic())):
                 response = await call()
             if response.is_success:
                 return json_of(response, str(response.url))
@@ -204,7 +250,7 @@ async def _insist(
             fault = Unreachable(str(error) or type(error).__name__)
         if time.monotonic() + pause_s >= deadline:
             raise fault
-        await asyncio.sleep(pause_s)
+        await anyio.sleep(pause_s)
         tries += 1
 
 

@@ -1,11 +1,13 @@
 """What an answer of the service says: its JSON, its problem, when to come again."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 
 import httpx
 
-from simulator_client.errors import Problem, Unreachable
+from forage_client.errors import Problem, Unreachable
 
 Json = dict[str, Any]
 

@@ -1,0 +1,16 @@
+"""Client of Forage, an online recommendation service: decisions with a time budget and a fallback,
+and rewards that count once."""
+
+from forage_client.client import AsyncForage, Decision, Forage, Ranked
+from forage_client.errors import ClientError, Problem, Unreachable, Unsendable
+
+__all__ = [
+    "AsyncForage",
+    "ClientError",
+    "Decision",
+    "Forage",
+    "Problem",
+    "Ranked",
+    "Unreachable",
+    "Unsendable",
+]
