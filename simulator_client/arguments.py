@@ -16,6 +16,7 @@ from simulator_client.reporting import (
     WAIT_SECONDS,
 )
 from simulator_client.worlds import WORLDS
+from simulator_client.worlds.synthetic import EFFECTS
 
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 OUT: Final = Path("out")
@@ -27,6 +28,8 @@ DEFAULTS: Final[dict[str, Any]] = {
     "data": None,
     "label": None,
     "risky": False,
+    "clicks": None,
+    "effects": None,
     "seed": 1,
     "visits": 20_000,
     "shock_at": None,
@@ -55,6 +58,7 @@ end once the last reward is learned, and never wait for training.
 examples:
   forage-sim replay --policies linucb,random --visits 5000
   forage-sim replay --shock-at 10000 --json summary.json
+  forage-sim replay --world synthetic --data shop.toml --clicks 0.05     your own experiment
   forage-sim replay --world classification --data mushroom.csv.gz --policies linucb,neural_ts
   forage-sim replay --url http://127.0.0.1:8000,http://127.0.0.1:8001    two replicas in turn
   forage-sim replay --clicks-only --wait-seconds 2 --rate 100 --policies linucb,lints
@@ -97,10 +101,14 @@ waited for training and one that did not, stand side by side in the page.
 
 VISITS: Final[list[Option]] = [
     ("--data", Path, "FILE", "CSV, gzipped or not: for world classification, a row per visit with "
-     "its class in column 'label'; for world logged, a log in the Open Bandit form", None),
+     "its class in column 'label'; for world logged, a log in the Open Bandit form; for world "
+     "synthetic, the TOML file of an experiment", None),
     ("--label", str, "NAME", "column of the class (default: label)", None),
+    ("--clicks", values.fraction, "SHARE",
+     "world synthetic: clicks on a random arm (default: 0.05)", None),
     ("--policies", values.names, "A,B",
-     f"default: {','.join(DEFAULTS['policies'])}, or all of --policy-file", None),
+     f"default: {','.join(DEFAULTS['policies'])}, or all of --policy-file or of the experiment",
+     None),
     ("--policy-file", Path, "FILE", "JSON or TOML, name -> settings as in an experiment; they add "
      "to or replace the policies known by name", None),
     ("--visits", values.count, "N", "visits per policy (default: 20000)", None),
@@ -244,6 +252,10 @@ def _visits(command: argparse.ArgumentParser, *more: Option) -> None:
     visits = command.add_argument_group("world and visits")
     visits.add_argument("--world", choices=sorted(WORLDS), help="default: zooplus")
     _add(visits, [*VISITS, *more])
+    visits.add_argument(
+        "--effects", choices=EFFECTS,
+        help="world synthetic: what features do to clicks (default: crosses)",
+    )  # fmt: skip
     visits.add_argument(
         "--risky", action="store_const", const=True,
         help="labels edible and poisonous, with the rewards of the Mushroom problem; implied if "

@@ -39,6 +39,8 @@ class Run:
     data: str | None = None  # the file of a world that is read from one
     label: str | None = None
     risky: bool = False
+    clicks: float | None = None  # of a synthetic world
+    effects: str | None = None
     own: dict[str, dict[str, Any]] = field(default_factory=dict)  # settings from a policy file
     reporting: str = "all"  # which visits are reported, and when
     wait_seconds: float | None = None  # for a click; None: every visit is reported at once
@@ -73,8 +75,9 @@ def world_of(run: Run) -> World[Any]:
     """Return the world of a run."""
     data = None if run.data is None else Path(run.data)
     return make_world(
-        run.world, run.world_seed, run.shock_at, data, label=run.label, risky=run.risky
-    )
+        run.world, run.world_seed, run.shock_at, data, label=run.label, risky=run.risky,
+        clicks=run.clicks, effects=run.effects,
+    )  # fmt: skip
 
 
 def save_run(folder: Path, run: Run) -> None:

@@ -10,6 +10,7 @@ from simulator_client.errors import UsageError
 from simulator_client.journal import Run, world_of
 from simulator_client.reporting import ALL, check, implied
 from simulator_client.worlds.policies import read_policies
+from simulator_client.worlds.synthetic import Synthetic, policies_of
 
 
 def requested_run(options: argparse.Namespace, run_id: str, experiment: str | None = None) -> Run:
@@ -20,6 +21,8 @@ def requested_run(options: argparse.Namespace, run_id: str, experiment: str | No
     given = _given(options)
     fields: dict[str, Any] = DEFAULTS | implied(given) | given
     own = read_policies(options.policy_file) if options.policy_file else {}
+    if fields["world"] == Synthetic.name and fields["data"]:
+        own = policies_of(Path(fields["data"])) | own
     if own and options.policies is None:
         fields["policies"] = tuple(own)
     fields["own"] = {name: own[name] for name in fields["policies"] if name in own}

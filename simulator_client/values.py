@@ -51,4 +51,5 @@ def number(told: str, allowed: Callable[[float], bool]) -> Callable[[str], float
 count, seed = whole(1), whole(0)
 seconds = number("from 0", lambda found: found >= 0.0)
 above_zero = number("above 0", lambda found: found > 0.0)
+fraction = number("between 0 and 1", lambda found: 0.0 < found < 1.0)
 share = number("from 0 to 1", lambda found: 0.0 <= found <= 1.0)

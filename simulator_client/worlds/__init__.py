@@ -10,6 +10,7 @@ from simulator_client.worlds.base import Asked, Outcome, Reference, Stream, Worl
 from simulator_client.worlds.classification import Classification
 from simulator_client.worlds.logged import Logged
 from simulator_client.worlds.ranking import Ranking
+from simulator_client.worlds.synthetic import Synthetic
 from simulator_client.worlds.zooplus import Zooplus
 
 __all__ = ["WORLDS", "Outcome", "Reference", "Stream", "World", "make_world"]
@@ -20,8 +21,9 @@ WORLDS: Final[dict[str, Callable[[Asked], World[Any]]]] = {
     Ranking.name: Ranking.of,
     Classification.name: Classification.of,
     Logged.name: Logged.of,
+    Synthetic.name: Synthetic.of,
 }
-FROM_DATA: Final = frozenset({Classification.name, Logged.name})
+FROM_DATA: Final = frozenset({Classification.name, Logged.name, Synthetic.name})
 
 
 def make_world(
@@ -32,6 +34,8 @@ def make_world(
     *,
     label: str | None = None,
     risky: bool = False,
+    clicks: float | None = None,
+    effects: str | None = None,
 ) -> World[Any]:
     """The world `name` drawn from `seed`, or read from `data`.
 
@@ -45,7 +49,12 @@ def make_world(
         )
     if (label is not None or risky) and name != Classification.name:
         raise UsageError(f"--label and --risky are for world {Classification.name}, not {name}")
-    return _made(name, Asked(seed, shock_at, data, label, risky))
+    asked = Asked(seed, shock_at, data, label, risky)
+    if name == Synthetic.name:
+        asked = asked._replace(clicks=clicks or asked.clicks, effects=effects or asked.effects)
+    elif clicks is not None or effects is not None:
+        raise UsageError(f"--clicks and --effects are for world {Synthetic.name}, not {name}")
+    return _made(name, asked)
 
 
 @lru_cache(maxsize=4)

@@ -16,6 +16,8 @@ class Asked(NamedTuple):
     data: Path | None = None  # a file that the visits come from
     label: str | None = None  # its column with the class; None: 'label'
     risky: bool = False  # rewards of the Mushroom problem
+    clicks: float = 0.05  # share of clicks on a random arm
+    effects: str = "crosses"  # that features have on clicks
 
 
 class Outcome(NamedTuple):

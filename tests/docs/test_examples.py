@@ -1,4 +1,4 @@
-"""The examples of README, docs/api.md and docs/quickstart.md run, and print what they show."""
+"""The examples of the README and of the pages for beginners run, and print what they show."""
 
 import re
 import shutil
@@ -21,6 +21,7 @@ SDK = DOCS.parent / "service" / "http" / "static" / "sdk"
     [
         ("README.md", 3),
         ("docs/api.md", 18),
+        ("docs/your-experiment.md", 2),
         pytest.param("docs/quickstart.md", 9, marks=pytest.mark.slow),  # it trains a net
     ],
 )

@@ -16,6 +16,7 @@ from simulator_client.summary import summary
 from tests.support.service import serving
 
 VISITS = 6
+EXAMPLES = Path(__file__).parents[2] / "service/definition/examples"
 ROWS = "".join(f"{k % 7},{'abc'[k % 3]},c{k % 4}\n" for k in range(40))
 MUSHROOMS = "".join(f"{k % 5},{('edible', 'poisonous')[k % 2]}\n" for k in range(20))
 LOG = "".join(f"{k % 3},1,{k % 2},0.3333,{'ab'[k % 2]}\n" for k in range(40))
@@ -23,6 +24,7 @@ DATA = {
     "rows.csv": "x,y,label\n" + ROWS,
     "mushroom.csv": "x,label\n" + MUSHROOMS,
     "log.csv": "item_id,position,click,propensity_score,user_feature_0\n" + LOG,
+    "shop.toml": (EXAMPLES / "experiment.toml").read_text(),
 }
 
 
@@ -34,6 +36,7 @@ DATA = {
         ("classification", "rows.csv", ("linucb", "lints", "popularity", "random")),
         ("classification", "mushroom.csv", ("linucb", "lints", "random")),
         ("logged", "log.csv", ("linucb", "lints", "popularity", "random")),
+        ("synthetic", "shop.toml", ("linucb", "main", "random")),
     ],
 )
 def test_the_service_takes_every_world(
