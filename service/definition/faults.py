@@ -1,5 +1,6 @@
 """Faults that pydantic finds, as messages with paths, without an echo of the input."""
 
+import re
 from collections.abc import Sequence
 
 from pydantic import BeforeValidator
@@ -64,6 +65,16 @@ def path_of(error: ErrorDetails, content: object) -> tuple[str | int, ...]:
     return tuple(where)
 
 
+PLAIN = {
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dict_type": "must be an object",
+    "extra_forbidden": "is unknown: leave it out",
+    "missing": "is required",
+}
+"""What pydantic says in its own words, by the type of the error."""
+
+
 def _is_of_type(error: ErrorDetails) -> bool:
     return error["type"].endswith(("_type", "_parsing"))
 
@@ -75,7 +86,13 @@ def _message(group: Sequence[ErrorDetails]) -> str:
     texts = [
         f"{error['ctx']['discriminator']} must be one of {error['ctx']['expected_tags']}"
         if error["type"] == "union_tag_invalid"  # its own message says the tag that was given
-        else error["msg"].removeprefix("Value error, ")
+        else PLAIN.get(error["type"]) or _plain(error["msg"])
         for error in group
     ]
     return "; ".join(dict.fromkeys(texts)) or "is of a type that is not taken here"
+
+
+def _plain(message: str) -> str:
+    """A message of pydantic, or of a validator of ours, without the words that lead it in."""
+    message = message.removeprefix("Value error, ")
+    return re.sub(r"^Input should (be|have)", r"must \1", message)

@@ -57,7 +57,10 @@ def problem(
 
 def _bounded(text: str) -> str:
     """Short and encodable: a key of the caller's may hold half a surrogate pair."""
-    return text[:CHARACTERS].encode(errors="replace").decode()
+    if len(text) > CHARACTERS:  # between two words, where there are any
+        short = text[: CHARACTERS - 4]
+        text = f"{short.rpartition(' ')[0].rstrip(',;') or short} ..."
+    return text.encode(errors="replace").decode()
 
 
 def problem_of(fault: Refused | StoreUnavailable) -> Problem:

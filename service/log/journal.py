@@ -169,7 +169,7 @@ class Journal(Hooks):
         """
         live = await self.follower.join(name)
         if live.state.position == 0 and live.quarantine is None:
-            raise NotFound("there is no experiment of this name", path="experiment")
+            raise NotFound(f"there is no experiment {name!r}", path="experiment")
         stopped = live.quarantine
         if stopped is None or stopped.position != position:
             raise Conflict("the experiment is not quarantined for an event at this position")

@@ -3,6 +3,7 @@
 The verdict is that of `forage serve`; this module explains it.
 """
 
+import copy
 import difflib
 import re
 import tomllib
@@ -128,6 +129,7 @@ def check(text: str, file: str, stem: str) -> Checked:
         Admin.check(definition)
     except ValidationError as error:
         findings += [_finding("fault", *each) for each in _faults(error, content)]
+        findings += _behind(error, content, {each.path for each in findings})
     except Invalid as error:
         findings += [FileFinding("fault", fault.path, fault.message) for fault in error.faults]
     else:
@@ -135,6 +137,29 @@ def check(text: str, file: str, stem: str) -> Checked:
         arms, policies = len(definition.arms), len(definition.policies)
         found = Checked(file, findings, name, arms, policies)
     return found
+
+
+def _behind(error: ValidationError, content: object, known: set[str]) -> list[FileFinding]:
+    """The faults that a wrong `kind` or `type` hides, as they are under the nearest name."""
+    mended, changed = copy.deepcopy(content), False
+    for cause in error.errors():
+        if cause["type"] == "union_tag_invalid":
+            tags = re.findall(r"'([^']+)'", str(cause["ctx"]["expected_tags"]))
+            near, table = (
+                _nearest(str(cause["ctx"]["tag"]), tags),
+                _at(mended, path_of(cause, mended)),
+            )
+            if near and isinstance(table, dict):
+                table[str(cause["ctx"]["discriminator"]).strip("'")] = near
+                changed = True
+    if not changed:
+        return []
+    try:
+        Definition.model_validate(mended)
+    except ValidationError as further:
+        found = [_finding("fault", *each) for each in _faults(further, mended)]
+        return [each for each in found if each.path not in known]
+    return []
 
 
 def _finding(level: Level, keys: Keys, message: str) -> FileFinding:
@@ -231,8 +256,14 @@ def _table(content: object, *keys: str | int) -> Mapping[str, object]:
 
 
 def _suggested(given: str, names: Iterable[str]) -> str:
-    found = difflib.get_close_matches(given, list(names), 1)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    near = _nearest(given, names)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def _nearest(given: str, names: Iterable[str]) -> str | None:
+    by_case = {name.lower(): name for name in names}
+    found = difflib.get_close_matches(given.lower(), by_case, 1)
+    return by_case[found[0]] if found else None
 
 
 def _near(given: str, names: Iterable[str]) -> str:

@@ -91,7 +91,8 @@ def _keys(settings: Settings, clock: Clock) -> Iterator[Check]:
     path = settings.keys
     if path is None:
         if loopback(settings.host):
-            yield ok("keys", "none are needed: only this host can reach the service")
+            message = "FORAGE_KEYS is not set here: a service started here needs none"
+            yield ok("keys", message)
         else:
             judge = warning if settings.open else fault
             message = f"FORAGE_HOST is {settings.host} and requests need no key"

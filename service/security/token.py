@@ -32,6 +32,7 @@ FINGERPRINT_CHARACTERS = 6
 """At the start of a unit's hash; they name the secret."""
 
 _HEADER = 1 + 4 + 16 + 8
+_ID = 16
 _URLSAFE, _STANDARD = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 
 
@@ -125,6 +126,8 @@ class TokenSealer:
             raw = binascii.a2b_base64(padded)
             if text_of(raw) != token:  # the decoder overlooks foreign characters and loose bits
                 raise _refusal()
+            if len(raw) == _ID:
+                raise Invalid("is the short id: send the decision_id", path="decision_id")
             header, sealed = raw[:_HEADER], raw[_HEADER:]
             secret = self._secrets.get(header[1:5])
             if secret is None or header[:1] != FORMAT or len(header) < _HEADER:

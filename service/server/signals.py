@@ -44,9 +44,8 @@ class Signals:
             self._server.should_exit = True
             return
         logger.error(
-            "stopped again: it ends at once, without its last snapshot, and does not wait for %d "
-            "requests and for %d decisions that are not in the log",
-            self._services.gate.waiting,
+            "stopped again: it ends at once, without its last snapshot; requests under way are cut "
+            "off, and %d decisions are not in the log",
             self._services.journal.writer.buffered,
         )
         os._exit(128 + number)

@@ -20,6 +20,7 @@ from service.log.replay import Pace, record_at
 from service.log.stores import Store
 from service.log.stores.base import Append, Known
 from service.serving.probing import expect_sound, rows_of
+from service.serving.traffic import no_policy
 from service.state.artifacts import read_artifact, read_meta
 from service.state.events import (
     AnyEvent,
@@ -311,5 +312,5 @@ def find(state: State, policy: str) -> Learner:
     """Raises NotFound."""
     learner = state.learners.get(policy)
     if learner is None:
-        raise NotFound("the experiment has no policy of this name", path="policy")
+        raise no_policy(state, policy)
     return learner

@@ -99,7 +99,7 @@ class Engine:
         if state is None:
             state = await self._journal.follower.discover(name)
             if state.deleted:
-                raise NotFound("there is no experiment of this name", path="experiment")
+                raise NotFound(f"there is no experiment {name!r}", path="experiment")
         return state
 
     async def current(self, name: str | None) -> State:

@@ -37,7 +37,7 @@ class Traffic:
         if request.policy is not None:
             learner = state.learners.get(request.policy)
             if learner is None:
-                raise NotFound("the experiment has no policy of this name", path="policy")
+                raise no_policy(state, request.policy)
             return learner, 1.0
         split = self._split(state)
         sticky = request.key if request.unit is None else request.unit
@@ -64,6 +64,12 @@ def chances_of(learners: Mapping[str, Learner]) -> dict[str, float]:
     shares = {name: learner.settings.share for name, learner in sorted(learners.items())}
     total = sum(shares.values())
     return {name: share / total for name, share in shares.items() if share}
+
+
+def no_policy(state: State, name: str) -> NotFound:
+    """The error for a policy that an experiment does not have."""
+    known = ", ".join(sorted(state.learners))
+    return NotFound(f"there is no policy {name!r}; there are: {known}", path="policy")
 
 
 def winner(experiment: str, sticky: str, chances: Mapping[str, float]) -> str:

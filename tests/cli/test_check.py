@@ -227,3 +227,12 @@ def test_a_service_says_which_policies_would_start_anew(tmp_path: Path) -> None:
     gone = forage("check", "shop.toml", "--url", running.url, folder=tmp_path)
     assert gone.returncode == 1
     assert "does not answer as Forage" in gone.stderr
+
+
+def test_an_unknown_kind_hides_no_other_fault() -> None:
+    """It is read as the nearest one, whatever its case."""
+    text = GOOD.replace('kind = "lints"', 'kind = "linUCB"\nalfa = 1.0\nridge = -1.0')
+    faults = {each.path: each.message for each in checked(text).faults}
+    assert faults["policies.main.kind"].endswith("did you mean 'linucb'?")
+    assert faults["policies.main.alfa"] == "there is no such setting; did you mean 'alpha'?"
+    assert "policies.main.ridge" in faults

@@ -198,7 +198,7 @@ def test_an_unknown_key_in_an_experiment_file_ends_the_start(tmp_path: Path) -> 
     assert ended.returncode == 1
     assert [line for line in ended.stderr.splitlines() if not line.startswith("{")] == [
         f"forage: {path}:",
-        "  colour: Extra inputs are not permitted",
+        "  colour: is unknown: leave it out",
     ]
 
 

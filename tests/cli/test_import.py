@@ -67,7 +67,7 @@ def test_a_bad_line_ends_an_import_and_once_corrected_the_same_command_continues
     ended = forage("import", "log.jsonl", *ARGUMENTS, running.url, folder=tmp_path)
     assert ended.returncode == 1
     assert ended.stdout.splitlines()[1].split() == ["linucb", "300", "0", "1"]
-    said = "forage: log.jsonl:301: propensity Input should be less than or equal to 1\n"
+    said = "forage: log.jsonl:301: propensity must be less than or equal to 1\n"
     assert ended.stderr == said
     path.write_text("\n".join(good))
     ended = forage("import", "log.jsonl", *ARGUMENTS, running.url, folder=tmp_path)
@@ -102,8 +102,14 @@ def test_bad_lines_are_skipped_and_named(running: Serving, tmp_path: Path) -> No
 def test_what_is_wrong_with_all_of_it_is_said_in_one_line(running: Serving, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("\n".join(lines_of(1)))
     for arguments, said in [
-        (["log.jsonl", "--experiment", "zoo", "--policy", "linucb"], "no experiment of this name"),
-        (["log.jsonl", "--experiment", "zooplus", "--policy", "zoo"], "no policy of this name"),
+        (
+            ["log.jsonl", "--experiment", "zoo", "--policy", "linucb"],
+            "there is no experiment 'zoo'",
+        ),
+        (
+            ["log.jsonl", "--experiment", "zooplus", "--policy", "zoo"],
+            "there is no policy 'zoo'; there are: ",
+        ),
         (["no.jsonl", "--experiment", "zooplus", "--policy", "linucb"], "No such file"),
         (["log.txt", "--experiment", "zooplus", "--policy", "linucb"], "must end with .jsonl"),
     ]:

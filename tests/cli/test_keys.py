@@ -89,7 +89,7 @@ def test_a_profile_is_said_by_options_and_kept_in_the_file(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--scopes everything", "--scopes Input should be 'select'"),
+        ("--scopes everything", "--scopes must be 'select'"),
         ("--scopes select --origins https://shop.example", "names its experiments"),
         ("--scopes admin --experiments a --origins https://shop.example", "only select and reward"),
         ("--scopes select --experiments a --origins http://shop.example", "--origins"),

@@ -1,9 +1,11 @@
 """Well-formed requests for what there is not, or too much of."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from service.http.problems import problem
 from tests.support.service import Json, Wire, expect_problem, filled, openapi, paths, serving
 
 CAT = {"persona": "cat"}
@@ -177,3 +179,38 @@ def test_a_body_of_just_the_bound_is_read_and_only_versions_may_be_larger() -> N
         expect_problem(wire.post("/select", content=body + b" ", headers=JSON), 413)
         for path in ("/experiments/versions", "/arms/versions"):
             expect_problem(wire.put(path, content=b"x" * 5_001), 413)
+
+
+def test_a_refusal_names_what_there_is(wire: Wire) -> None:
+    body = {"context": {"persona": "cat"}}
+    problem = expect_problem(wire.post("/select", {**body, "policy": "linUCB"}), 404)
+    assert problem["detail"] == "there is no policy 'linUCB'; there are: lints, linucb, named_only"
+    problem = expect_problem(wire.post("/select", {**body, "experiment": "shpo"}), 404)
+    assert problem["detail"] == "there is no experiment 'shpo'"
+    decision = wire.select()
+    problem = expect_problem(
+        wire.post("/reward", {"decision_id": decision["id"], "reward": 1}), 422
+    )
+    assert problem["errors"][0]["message"] == "is the short id: send the decision_id"
+
+
+def test_no_refusal_speaks_of_the_insides(wire: Wire) -> None:
+    for method, path, content in (
+        ("PUT", "/experiments/new", []),
+        ("PUT", "/experiments/new", {"policies": {"a": [1]}, "reward": 3}),
+        ("POST", "/arms", {"arms": []}),
+        ("POST", "/select/batch", []),
+        ("POST", "/experiments/shop/import", [1]),
+    ):
+        answer = wire.request(method, path, json=content)
+        expect_problem(answer, 422)
+        for leaked in ("instance of", "dictionary", "Input", "Body", "extract fields"):
+            assert leaked not in answer.text, (path, answer.text)
+
+
+def test_a_long_message_ends_between_two_words() -> None:
+    names = ", ".join(f"policy-{number}" for number in range(100))
+    detail = problem(422, "invalid", "No", f"there are: {names}").detail
+    assert len(detail) <= 200
+    assert detail.endswith(" ...")
+    assert re.search(r"policy-\d+ \.\.\.$", detail)
