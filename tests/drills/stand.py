@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import yaml
@@ -26,23 +25,24 @@ START_S = 90.0
 class Stand:
     """The parts and how to reach them. Each may be killed."""
 
-    def __init__(self, folder: Path, factor: float) -> None:
-        self._folder, self._ends = folder, ExitStack()
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.ends = folder, ExitStack()
         self.redis = RedisServer(folder)
         self.url = f"http://127.0.0.1:{free_port()}"
         self.prometheus = f"http://127.0.0.1:{free_port()}"
-        self.factor = factor
         self.service: subprocess.Popen[bytes]
         self.trainer: subprocess.Popen[bytes]
 
     def start(self) -> None:
-        self._ends.callback(self.redis.kill)
+        self.ends.callback(self.redis.kill)
         self.redis.start()
-        experiment = str(Path(__file__).parent / "experiment.toml")
-        port = self.url.rpartition(":")[2]
+        experiment, port = (
+            str(Path(__file__).parent / "experiment.toml"),
+            self.url.rpartition(":")[2],
+        )
         forage = [sys.executable, "-m", "service"]
-        options = ["--port", port, "--experiment", experiment, "--trainer", "off"]
-        self.service = self._run("service", [*forage, "serve", *options])
+        serve = ["serve", "--port", port, "--experiment", experiment, "--trainer", "off"]
+        self.service = self._run("service", [*forage, *serve])
         _wait_for(f"{self.url}/readyz", self.service)
         self.trainer = self._run("trainer", [*forage, "train", "--follow"])
         self._start_prometheus()
@@ -54,7 +54,7 @@ class Stand:
             process = subprocess.Popen(
                 command, env={**kept, **own}, stdout=log, stderr=log, cwd=self._folder
             )
-        self._ends.callback(kill, process)
+        self.ends.callback(kill, process)
         return process
 
     def _start_prometheus(self) -> None:
@@ -63,21 +63,14 @@ class Stand:
         if program is None:
             raise SystemExit("the drills need prometheus on the PATH: apt-get install prometheus")
         config = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
-        config["scrape_configs"][0]["static_configs"] = [
-            {"targets": [self.url.removeprefix("http://")]}
-        ]
+        targets = [self.url.removeprefix("http://")]
+        config["scrape_configs"][0]["static_configs"] = [{"targets": targets}]
         (self._folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-        rules = scaled(yaml.safe_load(RULES.read_text(encoding="utf-8")), self.factor)
-        (self._folder / "rules.yml").write_text(yaml.safe_dump(rules), encoding="utf-8")
-        process = self._run(
-            "prometheus",
-            [
-                program,
-                f"--config.file={self._folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={self._folder / 'tsdb'}",
-                f"--web.listen-address={self.prometheus.removeprefix('http://')}",
-            ],
-        )
+        shutil.copy(RULES, self._folder)
+        options = [f"--config.file={self._folder / 'prometheus.yml'}"]
+        options += [f"--storage.tsdb.path={self._folder / 'tsdb'}"]
+        options += [f"--web.listen-address={self.prometheus.removeprefix('http://')}"]
+        process = self._run("prometheus", [program, *options])
         _wait_for(f"{self.prometheus}/-/ready", process)
 
     def firing(self) -> set[tuple[str, str]]:
@@ -88,30 +81,6 @@ class Stand:
             for alert in answer["data"]["alerts"]
             if alert["state"] == "firing"
         }
-
-    def close(self) -> None:
-        self._ends.close()
-
-
-def scaled(rules: dict[str, Any], factor: float) -> dict[str, Any]:
-    """Rules whose `for` is so many times as long."""
-    for group in rules["groups"]:
-        for rule in group["rules"]:
-            if "for" in rule and factor != 1:
-                rule["for"] = f"{max(1, round(seconds(rule['for']) * factor))}s"
-    return rules
-
-
-def seconds(duration: str) -> float:
-    """As Prometheus writes durations: 1m30s."""
-    total, number = 0.0, ""
-    for character in duration:
-        if character.isdigit():
-            number += character
-        else:
-            total += float(number) * {"s": 1, "m": 60, "h": 3600}[character]
-            number = ""
-    return total
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -135,11 +104,9 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def stand(folder: Path, factor: float) -> Iterator[Stand]:
-    """A started one; everything is killed at the end."""
-    found = Stand(folder, factor)
-    try:
+def stand(folder: Path) -> Iterator[Stand]:
+    """Start one; kill everything at the end."""
+    found = Stand(folder)
+    with found.ends:
         found.start()
         yield found
-    finally:
-        found.close()

@@ -13,15 +13,14 @@ VISITS_PER_SECOND = 60.0
 
 
 class Traffic(threading.Thread):
-    """rewarded: by policy; poison: whether what becomes of `poisoned` is reported wrongly."""
+    """rewarded: by policy; poison: once set, rewards of `poisoned` are reported wrongly."""
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
         self._url, self._rng = url, Random(7)
         self._stop_asked = threading.Event()
-        self.poison = False
+        self.poison = threading.Event()
         self.rewarded = dict.fromkeys(POLICIES, 0)
-        self.decided = 0
 
     def run(self) -> None:
         with httpx.Client(base_url=self._url, timeout=5) as client:
@@ -41,7 +40,6 @@ class Traffic(threading.Thread):
         answer = client.post("/select", json=body)
         if answer.status_code != 200:
             return
-        self.decided += 1
         decision = answer.json()
         reward = self._reward(policy, persona, decision["arm"])
         told = {"decision_id": decision["decision_id"], "reward": reward}
@@ -50,7 +48,7 @@ class Traffic(threading.Thread):
     def _reward(self, policy: str, persona: str, arm: str) -> float:
         if policy == "sure":  # one arm is always right: the posterior leaves no doubt
             return float(arm == "bowl")
-        if policy == "poisoned" and self.poison:
+        if policy == "poisoned" and self.poison.is_set():
             return 0.0
         return float(self._rng.random() < (0.8 if arm == LIKED[persona] else 0.2))
 
