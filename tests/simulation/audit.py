@@ -33,8 +33,6 @@ class Audit:
         self._snapshots: set[bytes] = set()
         self._read: list[AnyEvent] = []
 
-    # -- after every step ----------------------------------------------------------------------
-
     def check(self, processes: Iterable[Process]) -> None:
         self._read_up()
         for process in processes:
@@ -84,8 +82,6 @@ class Audit:
                 assert digest(state) == self._digests[snapshot.position], (
                     f"the snapshot at {snapshot.position} holds another fold"
                 )
-
-    # -- once the faults are over --------------------------------------------------------------
 
     def caught_up(self, processes: Iterable[Process]) -> bool:
         """Whether everyone who serves has folded the log to its end, with nothing staged."""

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from itertools import count
 from unittest import mock
@@ -32,9 +32,10 @@ from tests.simulation.disk import Disk
 
 A_WHILE_S = 0.05
 
+Patch = AbstractContextManager[object]
 
-@contextmanager
-def mark_before_append() -> Iterator[None]:
+
+def mark_before_append() -> Patch:
     """The store takes an event's identities first; a crash between leaves marks of nothing."""
     right = Disk.take
 
@@ -53,12 +54,10 @@ def mark_before_append() -> Iterator[None]:
         kept._settle(entry.settles)
         return Appended(kept.position, "", "")
 
-    with mock.patch.object(Disk, "take", take):
-        yield
+    return mock.patch.object(Disk, "take", take)
 
 
-@contextmanager
-def snapshot_without_position_check() -> Iterator[None]:
+def snapshot_without_position_check() -> Patch:
     """A snapshot goes by the position at which it was asked for, whatever was folded since."""
 
     async def save(self: Snapshots, live: Live) -> None:
@@ -72,12 +71,10 @@ def snapshot_without_position_check() -> Iterator[None]:
         live.snapshot_position = position
         self._under_way.discard(live.state.name)
 
-    with mock.patch.object(Snapshots, "save", save):
-        yield
+    return mock.patch.object(Snapshots, "save", save)
 
 
-@contextmanager
-def retry_without_identity() -> Iterator[None]:
+def retry_without_identity() -> Patch:
     """Every attempt to settle has identities of its own."""
     right, attempts = Settlement.marks, count()
 
@@ -85,12 +82,10 @@ def retry_without_identity() -> Iterator[None]:
         attempt = next(attempts)
         return {f"{identity}/{attempt}": value for identity, value in right(self).items()}
 
-    with mock.patch.object(Settlement, "marks", marks):
-        yield
+    return mock.patch.object(Settlement, "marks", marks)
 
 
-@contextmanager
-def expiry_that_races_a_reward() -> Iterator[None]:
+def expiry_that_races_a_reward() -> Patch:
     """A default reward looks for its own mark alone, not for the reward's."""
     right = Settlement.marks
 
@@ -99,12 +94,10 @@ def expiry_that_races_a_reward() -> Iterator[None]:
             return right(self)
         return {f"{self.decision}!expired": json.dumps([0.0, True])}
 
-    with mock.patch.object(Settlement, "marks", marks):
-        yield
+    return mock.patch.object(Settlement, "marks", marks)
 
 
-@contextmanager
-def fold_that_skips_a_gap() -> Iterator[None]:
+def fold_that_skips_a_gap() -> Patch:
     """A process folds what it wrote, though others wrote before it what it has not read."""
     right = State.apply
 
@@ -119,11 +112,10 @@ def fold_that_skips_a_gap() -> Iterator[None]:
             if result.position > live.state.position:
                 await self._follower.fold(live, result.position, pending.event)
 
-    with (
-        mock.patch.object(State, "apply", apply),
-        mock.patch.object(Writer, "_fold_own", fold_own),
-    ):
-        yield
+    stack = ExitStack()
+    stack.enter_context(mock.patch.object(State, "apply", apply))
+    stack.enter_context(mock.patch.object(Writer, "_fold_own", fold_own))
+    return stack
 
 
 class _Anything:
@@ -133,25 +125,20 @@ class _Anything:
     __hash__ = None
 
 
-@contextmanager
-def stale_version_served() -> Iterator[None]:
+def stale_version_served() -> Patch:
     """Nobody looks at the fence: any artifact may be staged as the next version."""
-    with mock.patch.object(Learner, "next_version", _Anything()):
-        yield
+    return mock.patch.object(Learner, "next_version", _Anything())
 
 
-@contextmanager
-def erasure_that_leaves_links() -> Iterator[None]:
+def erasure_that_leaves_links() -> Patch:
     """Rows and events go, and whoever holds a token can settle the decision anew."""
 
     async def close(*_: object) -> None: ...
 
-    with mock.patch.object(Eraser, "_close", close):
-        yield
+    return mock.patch.object(Eraser, "_close", close)
 
 
-@contextmanager
-def marks_forgotten_by_the_wall_clock() -> Iterator[None]:
+def marks_forgotten_by_the_wall_clock() -> Patch:
     """A clock that ran ahead takes marks, and their tokens are accepted once it is back."""
     right = Retention._cut
 
@@ -159,11 +146,10 @@ def marks_forgotten_by_the_wall_clock() -> Iterator[None]:
         before = self._telemetry.clock.time() - retention.MARGIN_S
         return replace(await right(self, live), marks_before=before)
 
-    with mock.patch.object(Retention, "_cut", cut):
-        yield
+    return mock.patch.object(Retention, "_cut", cut)
 
 
-BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+BUGS: dict[str, Callable[[], Patch]] = {
     bug.__name__.replace("_", " "): bug
     for bug in (
         mark_before_append,

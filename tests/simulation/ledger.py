@@ -86,8 +86,6 @@ class Ledger:
         self.taken_out: set[str] = set()
         """Decisions that the log says were erased."""
 
-    # -- what callers are told -----------------------------------------------------------------
-
     def shown(self, unit: str, answer: Answer | None, fault: ForageError | None) -> None:
         """A decision is answered, whatever has become of the log."""
         assert answer is not None, f"a decision failed: {fault!r}"
@@ -131,8 +129,6 @@ class Ledger:
         assert status is None, f"two values under one identity: {status}"
         assert isinstance(fault, Conflict | Gone | StoreUnavailable), repr(fault)
 
-    # -- the log -------------------------------------------------------------------------------
-
     def read(self, position: int, event: AnyEvent) -> None:
         """Take in the event at a position. Each arm is a chain that goes on where it stood."""
         if isinstance(event, Learned):
@@ -172,8 +168,6 @@ class Ledger:
             totals[chain.policy].count += 1
             totals[chain.policy].total += chain.value
         return totals
-
-    # -- both ----------------------------------------------------------------------------------
 
     def check_kept(self, rows: dict[str, bytes], trimmed: set[str]) -> None:
         """What was acknowledged is in the log, or was until it was trimmed, and nothing is that

@@ -9,6 +9,7 @@ from tests.simulation.ledger import Visit
 from tests.simulation.world import LEEWAY_S, Rule, World
 
 RECENT = 6
+FAULTS: tuple[Fault, ...] = ("refuse", "lose", "lose", "lose", "part", "late")
 OUTAGES_S = (150.0, 1_000.0)
 HOUR_S = 3_600.0
 AHEAD_S = (3 * HOUR_S, 55 * HOUR_S)
@@ -21,9 +22,6 @@ def _visit(world: World, rng: Random) -> Visit | None:
     if not visits:
         return None
     return rng.choice(visits if rng.random() < 0.2 else visits[-RECENT:])
-
-
-# -- callers -----------------------------------------------------------------------------------
 
 
 async def select(world: World, rng: Random) -> None:
@@ -61,9 +59,6 @@ async def contradict(world: World, rng: Random) -> None:
         taken = [own for own in visit.sent if own.took]
         if taken:
             world.report(visit, rng.choice(taken), rng, factor=0.9)
-
-
-# -- processes ---------------------------------------------------------------------------------
 
 
 async def crash(world: World, rng: Random) -> None:
@@ -113,45 +108,19 @@ async def erase(world: World, rng: Random) -> None:
     world.erase(rng)
 
 
-# -- the store ---------------------------------------------------------------------------------
-
-
-async def _fault(world: World, rng: Random, kind: Fault) -> None:
+async def fault_commit(world: World, rng: Random) -> None:
     if process := world.any_process(rng):
-        process.line.faults.append(kind)
+        process.line.faults.append(rng.choice(FAULTS))
 
 
-async def refuse_commit(world: World, rng: Random) -> None:
-    await _fault(world, rng, "refuse")
-
-
-async def lose_reply(world: World, rng: Random) -> None:
-    await _fault(world, rng, "lose")
-
-
-async def keep_part(world: World, rng: Random) -> None:
-    await _fault(world, rng, "part")
-
-
-async def keep_late(world: World, rng: Random) -> None:
-    await _fault(world, rng, "late")
-
-
-async def store_down(world: World, rng: Random) -> None:
+async def store_down_or_slow(world: World, rng: Random) -> None:
     if process := world.any_process(rng):
-        process.line.down = world.now + rng.choice((0.1, 1.0, 4.0))
-
-
-async def store_slow(world: World, rng: Random) -> None:
-    if process := world.any_process(rng):
-        process.line.slow = world.now + rng.choice((0.1, 1.0, 4.0))
+        until = world.now + rng.choice((0.1, 1.0, 4.0))
+        setattr(process.line, rng.choice(("down", "slow")), until)
 
 
 async def corrupt_snapshot(world: World, rng: Random) -> None:
     world.disk.corrupt(rng)
-
-
-# -- time, and what is served ------------------------------------------------------------------
 
 
 async def pass_time(world: World, rng: Random) -> None:
@@ -215,12 +184,8 @@ RULES: dict[Rule, int] = {
     trim: 3,
     erase: 2,
     race: 3,
-    refuse_commit: 1,
-    lose_reply: 3,
-    keep_part: 1,
-    keep_late: 1,
-    store_down: 1,
-    store_slow: 1,
+    fault_commit: 6,
+    store_down_or_slow: 2,
     corrupt_snapshot: 1,
     pass_time: 2,
     outage: 1,

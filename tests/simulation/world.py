@@ -80,8 +80,6 @@ class World:
             process.crash()
         await asyncio.sleep(HEALING_S)
 
-    # -- steps ---------------------------------------------------------------------------------
-
     def step(self, rule: "Rule", rng: Random) -> None:
         """One rule, a little time, and everything that must hold."""
         self._run(rule(self, rng))
@@ -140,8 +138,6 @@ class World:
                     await asyncio.sleep(0.5)
         assert not units, f"{units} cannot be erased"
 
-    # -- processes -----------------------------------------------------------------------------
-
     @property
     def processes(self) -> list[Process]:
         return [process for process in self._replicas if process is not None]
@@ -167,8 +163,6 @@ class World:
         index = self._replicas.index(process)
         self._replicas[index], self._skews[index] = None, process.skew
         await asyncio.sleep(0)
-
-    # -- requests ------------------------------------------------------------------------------
 
     def ask(
         self,
@@ -250,8 +244,6 @@ class World:
             define = partial(process.parts.admin.define, NAME, definition)
             self.ask(process, define, lambda *_: None, rng)
 
-    # -- the trainer ---------------------------------------------------------------------------
-
     def train(self, rng: Random) -> None:
         """Work on the log as it is; what comes of it may be handed over much later, or never."""
         if self.audit.records and not self.audit.state.staging:
@@ -267,8 +259,6 @@ class World:
             assert state is not None, "a process serves, and has not got what was defined"
             stage = partial(process.parts.admin.stage, state, TRAINED, artifact)
             self.ask(process, stage, lambda *_: None, rng)
-
-    # -- time ----------------------------------------------------------------------------------
 
     @property
     def now(self) -> float:
