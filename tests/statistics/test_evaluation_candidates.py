@@ -1,7 +1,8 @@
 """Intervals that remain, over logs that a service wrote, whose truth is known from click chances.
 
-Three logs: a policy that chooses among shortlists of a large catalogue, chance over few arms, and a
-policy with a floor. What is estimated across shortlists must be refused on every one of them.
+Four logs: a policy that chooses among shortlists of a large catalogue, chance over few arms, a
+policy with a floor, and two policies that share the traffic. What is estimated across shortlists
+must be refused on every one of them.
 """
 
 import asyncio
@@ -61,6 +62,9 @@ COURSES = {
     "uniform": Course(12, {"random": {"kind": "random"}}, "idea", {"idea": IDEA}),
     "floored": Course(
         12, {"ts": {"kind": "lints", "draws": 64, "epsilon": 0.4}}, "idea", {"idea": IDEA}
+    ),
+    "shared": Course(
+        12, {"ts": {"kind": "lints", "draws": 64}, "random": {"kind": "random"}}, "ts", {}
     ),
 }
 
