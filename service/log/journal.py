@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import inf
 from random import Random
 
-from service.errors import Conflict, NotFound, StoreError
+from service.errors import Conflict, LogGap, NotFound, StoreError, StoreUnavailable
 from service.log.background import Background
 from service.log.buffer import Pending
 from service.log.clock import LogClock
@@ -159,8 +159,15 @@ class Journal(Hooks):
         self._witness.close()
 
     async def expect(self, name: str, epoch: int, position: int) -> None:
-        """Report a loss if the log ends before this position, at which a decision was made."""
-        await self.losses.expect(await self.follower.join(name), epoch, position)
+        """Report a loss if the log ends before this position, at which a decision was made.
+
+        Raises StoreUnavailable, also where the log was emptied.
+        """
+        try:
+            await self.losses.expect(await self.follower.join(name), epoch, position)
+        except LogGap as fault:
+            self.writer.degrade(fault)
+            raise StoreUnavailable(str(fault)) from fault
 
     async def skip(self, name: str, position: int) -> None:
         """Let every replica pass over the event that an experiment is quarantined for.

@@ -149,6 +149,21 @@ def test_an_emptied_log_is_not_served_as_if_it_were_new(
         wire.refuse(503, decision)
 
 
+def test_a_reward_from_another_replica_that_meets_an_emptied_log_is_refused(
+    store: Forgetful,
+) -> None:
+    """The decision was made further on in the log than this replica has folded."""
+    with serving(store) as ahead:
+        ahead.teach(3)
+        decision = ahead.select()
+    store.lose(2)
+    with serving(store) as wire:
+        store.lose(store.end())
+        wire.refuse(503, decision)
+        health = wire.get("/healthz")
+        assert (health.status_code, health.json()["status"]) == (503, "failed")
+
+
 def test_a_log_that_was_gone_and_comes_back_without_events(
     store: Forgetful, caplog: pytest.LogCaptureFixture
 ) -> None:
