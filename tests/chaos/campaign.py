@@ -13,12 +13,10 @@ from typing import Any, Final
 import httpx
 
 from service.errors import ForageError
-from tests.chaos.hosts import Mode
 from tests.chaos.judge import Cut, audit
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import Load
-from tests.chaos.processes import LOOK_S, NotReady, Process, Replica
-from tests.chaos.shim import Clock
+from tests.chaos.processes import LOOK_S, READY_S, NotReady, Process, Replica
 from tests.chaos.verdict import Standing, read_log, saved, settle_down
 
 PROGRESS: Final = 200
@@ -39,10 +37,6 @@ GRACE_S: Final = 30.0
 FAILED_S: Final = 15.0
 CANCEL_S: Final = 20.0
 """Until one that was cancelled is cancelled again: longer than what is undone then takes."""
-JUMPS_S: Final = (1.0, 8.0)
-"""Pause between two times that a clock is wrong."""
-SHIFTS_S: Final = (20.0, 400.0, 9_000.0, 200_000.0)
-"""By how much: seconds, to days."""
 LIMIT_S: Final = 1_800.0
 """Of one campaign, where it is asked for counts."""
 
@@ -63,15 +57,13 @@ class Goal:
     redis_faults: int = 0
     rewards: int = 0
     losses: int = 0
-    jumps: int = 0
-    changes: int = 0
 
     def __str__(self) -> str:
         if self.seconds is not None:
             return f"{self.seconds:.0f} s of faults"
         return (
             f"{self.kills} kills, {self.redis_faults} Redis faults, {self.losses} losses of the "
-            f"log's end, {self.jumps} jumps of clocks, {self.rewards} rewards"
+            f"log's end, {self.rewards} rewards"
         )
 
     @property
@@ -84,31 +76,23 @@ class Goal:
 class Result:
     """What one campaign did and found. `violations` holds a line for each thing that is wrong.
 
-    loopback_because   why its hosts are not namespaces; empty where they are
-    shim_because       why no power is lost and no clock goes wrong; empty where they do
+    shim_because       why no power is lost; empty where it is
     stops              ends after a SIGTERM, with status 0 and in time
     losses             of the log's end, by what took it
     gone               acknowledged rewards and decisions that went with it, as the log tells
     recoveries         seconds from the end of a loss until all were ready again
-    jumps              of clocks
-    changes            of a replica's version
     """
 
     name: str
     seconds: float = 0.0
-    hosts: Mode = "loopback"
-    loopback_because: str = ""
     shim_because: str = ""
     kills: Counter[str] = field(default_factory=Counter)
     losses: Counter[str] = field(default_factory=Counter)
     gone: int = 0
     recoveries: list[float] = field(default_factory=list)
-    jumps: int = 0
-    changes: int = 0
     stops: int = 0
     slowest_stop_seconds: float = 0.0
     redis_faults: Counter[str] = field(default_factory=Counter)
-    network_faults: Counter[str] = field(default_factory=Counter)
     selects: int = 0
     rows: int = 0
     acknowledged: int = 0
@@ -130,8 +114,6 @@ class Result:
             and self.redis_faults.total() >= goal.redis_faults
             and self.acknowledged >= goal.rewards
             and self.losses.total() >= goal.losses
-            and self.changes >= goal.changes
-            and (self.jumps >= goal.jumps or bool(self.shim_because))
         ) or monotonic() - since >= LIMIT_S
 
 
@@ -153,7 +135,7 @@ class Campaign:
     ) -> None:
         self.result = Result(name)
         self.replicas, self.rng, self._store, self._trainer = replicas, rng, store, trainer
-        self._ledger = Ledger(folder / "ledger.jsonl")
+        self._ledger = Ledger()
         self.cuts: list[Cut] = []
         self.alone = asyncio.Lock()
         self._progress = PROGRESS
@@ -202,9 +184,6 @@ class Campaign:
             if isinstance(fault, Exception):
                 raise fault
 
-    def killed(self, what: str) -> None:
-        self.result.kills[what] += 1
-
     @asynccontextmanager
     async def _kept(self) -> AsyncIterator[None]:
         """All processes run, again and again, inside; none does after it."""
@@ -220,7 +199,6 @@ class Campaign:
             await self.http.aclose()
             for each in everything:
                 each.kill()
-            self._ledger.close()
 
     @staticmethod
     async def _again(work: Work) -> None:
@@ -234,21 +212,17 @@ class Campaign:
             victim = self.rng.choice(self.replicas)
         else:
             if not await self.load.progress(self._progress, PROGRESS_S):
-                few = (
-                    f"not even {self._progress} rewards were acknowledged within {PROGRESS_S:.0f} s"
-                )
-                self._ledger.surprise(few)
+                self._ledger.surprise(f"fewer than {self._progress} rewards in {PROGRESS_S:.0f} s")
             await asyncio.sleep(self.rng.expovariate(1 / 0.3))
             victim = await self._ready()
         if victim.kill():
-            self.killed("service")
+            self.result.kills["service"] += 1
 
     async def stop(self) -> None:
         """One SIGTERM of a service that is ready; a kill may come before it has ended."""
         await asyncio.sleep(self.rng.uniform(*STOPS_S))
-        await self.load.progress(
-            self._progress, PROGRESS_S
-        )  # else it is always one that just came up
+        # Without this it is always one that just came up.
+        await self.load.progress(self._progress, PROGRESS_S)
         await self.stopped([await self._ready()])
 
     async def stopped(self, victims: Sequence[Replica]) -> None:
@@ -265,18 +239,14 @@ class Campaign:
             await asyncio.sleep(LOOK_S)
 
     async def _ready(self) -> Replica:
-        """Any that is ready, once one is. Raises NotReady."""
-        waits = [asyncio.create_task(self._itself(replica)) for replica in self.replicas]
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return self.rng.choice([wait.result() for wait in waits if wait in done])
-        finally:
-            for wait in waits:
-                wait.cancel()
-
-    async def _itself(self, replica: Replica) -> Replica:
-        await replica.ready(self.http)
-        return replica
+        """Return any ready replica, once there is one. Raises NotReady."""
+        deadline = monotonic() + READY_S
+        while monotonic() < deadline:
+            for replica in self.rng.sample(self.replicas, len(self.replicas)):
+                if await replica.positions(self.http) is not None:
+                    return replica
+            await asyncio.sleep(LOOK_S)
+        raise NotReady(f"no service was ready within {READY_S:.0f} s")
 
     async def all_ready(self) -> None:
         """Raises NotReady."""
@@ -296,28 +266,15 @@ class Campaign:
         await self.all_ready()
         self.result.recoveries.append(monotonic() - began)
 
-    async def expect_failed(self, what: str) -> None:
-        """What an orchestrator would restart for: the liveness of each service fails."""
+    async def expect_failed(self, what: str, probe: Callable[[httpx.AsyncClient], Any]) -> None:
+        """Expect that a probe of a service fails soon."""
         deadline = monotonic() + FAILED_S
-        for replica in self.replicas:
-            while await replica.health(self.http) == 200:
-                if monotonic() > deadline:
-                    line = f"{replica.name} is alive {FAILED_S:.0f} s after its {what}"
-                    self.result.violations.append(line)
-                    return
-                await asyncio.sleep(0.1)
-
-    async def jump(self, clocks: Sequence[Clock]) -> None:
-        """The clock of one process goes wrong for a while."""
-        await asyncio.sleep(self.rng.uniform(*JUMPS_S))
-        self.load.forgiving = True
-        clock = self.rng.choice(clocks)
-        clock.shift(self.rng.choice([-1, 1]) * self.rng.choice(SHIFTS_S))
-        try:
-            await asyncio.sleep(self.rng.uniform(0.3, 4.0))
-        finally:
-            clock.shift(0.0)
-        self.result.jumps += 2
+        while await probe(self.http):
+            if monotonic() > deadline:
+                line = f"a service is not failed {FAILED_S:.0f} s after its {what}"
+                self.result.violations.append(line)
+                return
+            await asyncio.sleep(0.1)
 
     async def kill_trainer(self) -> None:
         """One kill -9 of the trainer, about when it hands over what it has just trained: at any
@@ -329,7 +286,7 @@ class Campaign:
                 break
         await asyncio.sleep(self.rng.uniform(0.0, 2.0))
         if self._trainer.kill():
-            self.killed("trainer")
+            self.result.kills["trainer"] += 1
 
     async def _judge(self) -> None:
         result, ledger = self.result, self._ledger
@@ -377,12 +334,12 @@ class Campaign:
         """Services end when they are told, and then in order; the trainer never."""
         result = self.result
         for replica in self.replicas:
-            for stop in replica.stops:
-                result.slowest_stop_seconds = max(result.slowest_stop_seconds, stop.seconds)
-                if stop.status == 0:
+            for status, seconds in replica.stops:
+                result.slowest_stop_seconds = max(result.slowest_stop_seconds, seconds)
+                if status == 0:
                     result.stops += 1
                 else:
-                    line = f"{replica.name} ended with status {stop.status} after its SIGTERM"
+                    line = f"{replica.name} ended with status {status} after its SIGTERM"
                     result.violations.append(line)
             if replica.deserted:
                 result.violations.append(f"{replica.name} ended by itself while it served")

@@ -2,18 +2,15 @@
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
-from time import monotonic
-from typing import Final, Literal
+from typing import Final
 
 from redis import Redis
 
 from tests.chaos.campaign import PROGRESS, PROGRESS_S, Campaign, Goal, Result
-from tests.chaos.hosts import HERE, Host, Network, Shape, Wanted, network
 from tests.chaos.judge import Cut
 from tests.chaos.losses import (
     cut_append_only,
@@ -29,62 +26,34 @@ from tests.chaos.losses import (
 )
 from tests.chaos.processes import Process, Replica, trainer
 from tests.chaos.proxy import KINDS, Proxy
-from tests.chaos.shim import Clock, Disk, Unavailable, build
+from tests.chaos.shim import Disk, Unavailable, build
 from tests.support.redis_server import RedisServer
 
 SERVICES: Final = ("service-1", "service-2", "service-3")
-REDIS: Final = "redis"
-TRAINER: Final = "trainer"
-FROZEN: Final = "freeze"
-REDIS_S: Final = 10.0  # for its PING
-Break = Literal["cut off", "loose", "partition", "one way"]
-BREAKS: Final[tuple[Break, ...]] = ("cut off", "loose", "partition", "one way")
-"""Faults of a line that no kernel is too poor for."""
 SINCE_COPY: Final = 50_000
 """Events and rows that are read before a log falls back to a copy."""
-LOOSE_S: Final = 0.1
-"""So long is a loose line up, and so long down."""
 
 
-class Shims:
-    """What the shim gives the processes of a campaign; nothing, where it cannot be built."""
-
-    def __init__(self, folder: Path) -> None:
-        self.because, self._shim, self._folder = "", None, folder
-        self.clocks: list[Clock] = []
-        try:
-            self._shim = build(folder)
-        except Unavailable as reason:
-            self.because = str(reason)
-
-    def disk(self, name: str) -> tuple[Path, Disk | None]:
-        """A folder to lie on it."""
-        place = self._folder / name
-        place.mkdir()
-        if self._shim is None:
-            return place, None
-        return place, Disk(self._shim, place, self._folder / f"{name}-synced")
-
-    def clock(self, name: str) -> dict[str, str]:
-        """Environment of a process with a clock of its own."""
-        if self._shim is None:
-            return {}
-        self.clocks.append(Clock(self._shim, self._folder / f"{name}.clock"))
-        return dict(self.clocks[-1].environment)
+def power(folder: Path) -> tuple[Path, Disk | None, str]:
+    """Return a folder, the disk that it is on, and why none can lose its power here, or ""."""
+    place = folder / "data"
+    place.mkdir()
+    try:
+        return place, Disk(build(folder), place, folder / "data-synced"), ""
+    except Unavailable as reason:
+        return place, None, str(reason)
 
 
 async def embedded(folder: Path, goal: Goal, rng: Random) -> Result:
-    """SQLite: the one service and its trainer are killed, the host loses power, the end of the log
-    is lost, and the clock goes wrong."""
-    shims = Shims(folder)
-    place, disk = shims.disk("data")
+    """SQLite: the one service and its trainer are killed, the host loses power, and the end of the
+    log is lost."""
+    place, disk, because = power(folder)
     file = place / "forage.db"
     store = f"sqlite:///{file}"
-    settings = shims.clock("service") | (disk.environment if disk else {})
-    replica = Replica("service", folder, store, HERE, **settings)
+    replica = Replica("service", folder, store, **(disk.environment if disk else {}))
     training = trainer(folder, store, replica.url)
     campaign = Campaign("sqlite", folder, store, [replica], training, rng)
-    campaign.result.shim_because = shims.because
+    campaign.result.shim_because = because
 
     async def lose_power() -> None:
         await asyncio.sleep(rng.uniform(4.0, 12.0))
@@ -94,7 +63,7 @@ async def embedded(folder: Path, goal: Goal, rng: Random) -> Result:
             if replica.kill():
                 training.kill()
                 disk.lose_power()
-                campaign.killed("service, power")
+                campaign.result.kills["service, power"] += 1
 
     async def lose_tail() -> None:
         """The end of the write-ahead log is gone when the service starts."""
@@ -116,7 +85,7 @@ async def embedded(folder: Path, goal: Goal, rng: Random) -> Result:
     if not goal.keep_stores:
         works += [lose_tail, partial(lose_file, campaign, file, [replica, training], disk)]
     if disk is not None:
-        works += [lose_power, partial(campaign.jump, shims.clocks)]
+        works.append(lose_power)
     result = await campaign.run(goal, *works)
     if replica.ended:  # nothing that it needs was missing
         result.violations.append(f"the service ended by itself: {replica.ended}")
@@ -141,7 +110,7 @@ async def lose_file(
                 remove(file, "", "-wal", "-shm")
                 if how != "removed":
                     shutil.copyfile(copy, file)
-            await campaign.expect_failed(f"file was {how}")
+            await campaign.expect_failed(f"file was {how}", replica.positions)
             for process in processes:
                 process.kill()
             if how == "removed":
@@ -156,46 +125,37 @@ async def lose_file(
         await campaign.all_ready()
 
 
-async def shared(folder: Path, goal: Goal, rng: Random, hosts: Wanted = "auto") -> Result:
-    """Redis: services, trainer and Redis itself are killed, and what lies between them fails.
-    Raises NetworkError where `hosts` are to be namespaces and cannot be."""
-    with network([REDIS, *SERVICES, TRAINER], hosts) as net:
-        shims = Shims(folder)
-        place, disk = shims.disk("data")
-        environment = shims.clock(REDIS) | (disk.environment if disk else {})
-        redis = RedisHost(place, net.hosts[REDIS], environment)
-        proxies = [Proxy(redis.port, redis.host) for _ in SERVICES]
-        await asyncio.to_thread(redis.start)
-        try:
-            for proxy in proxies:
-                await proxy.start()
-            return await _shared(folder, goal, rng, net, redis, proxies, shims, disk)
-        finally:
-            for proxy in proxies:
-                await proxy.close()
-            redis.kill()
+async def shared(folder: Path, goal: Goal, rng: Random) -> Result:
+    """Redis: services, trainer and Redis are killed, and the traffic between them fails."""
+    place, disk, because = power(folder)
+    redis = RedisServer(place, tcp=True, environment=disk.environment if disk else {})
+    proxies = [Proxy(redis.port) for _ in SERVICES]
+    await asyncio.to_thread(redis.start)
+    try:
+        for proxy in proxies:
+            await proxy.start()
+        return await _shared(folder, goal, rng, redis, proxies, disk, because)
+    finally:
+        for proxy in proxies:
+            await proxy.close()
+        redis.kill()
 
 
 async def _shared(
     folder: Path,
     goal: Goal,
     rng: Random,
-    net: Network,
-    redis: "RedisHost",
+    redis: RedisServer,
     proxies: Sequence[Proxy],
-    shims: Shims,
     disk: Disk | None,
+    because: str,
 ) -> Result:
-    urls = [f"redis://{redis.host.address}:{proxy.port}/0" for proxy in proxies]
-    replicas = [
-        Replica(name, folder, url, net.hosts[name], **shims.clock(name))
-        for name, url in zip(SERVICES, urls, strict=True)
-    ]
-    training = trainer(folder, urls[0], replicas[0].url, net.hosts[TRAINER])
+    urls = [f"redis://127.0.0.1:{proxy.port}/0" for proxy in proxies]
+    replicas = [Replica(name, folder, url) for name, url in zip(SERVICES, urls, strict=True)]
+    training = trainer(folder, urls[0], replicas[0].url)
     campaign = Campaign("redis", folder, redis.url, replicas, training, rng)
     result = campaign.result
-    result.hosts, result.loopback_because = net.mode, net.because
-    result.shim_because = shims.because
+    result.shim_because = because
     alone = campaign.alone
 
     async def kill_redis() -> None:
@@ -204,9 +164,9 @@ async def _shared(
             redis.kill()
             if disk is not None and rng.random() < 0.5:
                 disk.lose_power()
-                campaign.killed("redis, power")
+                campaign.result.kills["redis, power"] += 1
             else:
-                campaign.killed("redis")
+                campaign.result.kills["redis"] += 1
             try:
                 await asyncio.sleep(rng.expovariate(1 / 0.5))
             finally:
@@ -220,7 +180,7 @@ async def _shared(
         how = rng.choice(("alive", "alive", "killed", "stopped"))
         async with alone:
             with campaign.losing(f"append-only file cut, services {how}"):
-                cut = await _cut(redis, replicas, how, campaign, rng)
+                cut = await _cut(redis, folder / "data", how, campaign, proxies)
         await campaign.recovered(cut)
 
     async def freeze() -> None:
@@ -228,7 +188,7 @@ async def _shared(
         async with alone:
             with redis.frozen():
                 await asyncio.sleep(rng.uniform(0.5, 3.0))
-        result.redis_faults[FROZEN] += 1
+        result.redis_faults["freeze"] += 1
 
     async def misbehave() -> None:
         await asyncio.sleep(rng.uniform(0.3, 2.5))
@@ -241,18 +201,15 @@ async def _shared(
 
     works = [campaign.kill, campaign.stop, campaign.kill_trainer, kill_redis, freeze, misbehave]
     if not goal.keep_stores:
-        works += [lose_tail, partial(empty, campaign, redis)]
-    if shims.clocks:
-        works.append(partial(campaign.jump, shims.clocks))
-    if net.mode == "namespaces":
-        works.append(partial(disconnect, net, proxies, rng, result))
+        works += [lose_tail, partial(empty, campaign, redis, proxies)]
     return await campaign.run(goal, *works)
 
 
 async def _cut(
-    redis: "RedisHost", replicas: Sequence[Replica], how: str, campaign: Campaign, rng: Random
+    redis: RedisServer, place: Path, how: str, campaign: Campaign, proxies: Sequence[Proxy]
 ) -> Cut:
-    """how: alive, killed or stopped, the services meanwhile"""
+    """how: alive, killed or stopped, the services meanwhile."""
+    replicas = campaign.replicas
     with held(replicas if how != "alive" else []):
         if how == "stopped":
             await campaign.stopped(replicas)
@@ -260,14 +217,14 @@ async def _cut(
             for replica in replicas:
                 replica.kill()
         with frozen(replicas):
-            before = await quiet_tail(redis.url)
+            before = await quiet_tail(redis.url, proxies)
             redis.kill()
-            cut_append_only(redis.folder, rng)
+            cut_append_only(place, campaign.rng)
             await asyncio.to_thread(redis.start)
             return before.after(await read_tail(redis.url))
 
 
-async def empty(campaign: Campaign, host: "RedisHost") -> None:
+async def empty(campaign: Campaign, host: RedisServer, proxies: Sequence[Proxy]) -> None:
     """Redis loses everything under the services; an earlier copy is restored."""
     await asyncio.sleep(campaign.rng.uniform(10.0, 40.0))
     async with campaign.alone:
@@ -276,78 +233,13 @@ async def empty(campaign: Campaign, host: "RedisHost") -> None:
         with campaign.losing("Redis emptied"), held(campaign.replicas):
             with Redis.from_url(host.url) as client:
                 with frozen(campaign.replicas):
-                    before = await quiet_tail(host.url, SINCE_COPY)
+                    before = await quiet_tail(host.url, proxies, SINCE_COPY)
                     client.flushall()
-                await campaign.expect_failed("Redis was emptied")
+                for replica in campaign.replicas:
+                    await campaign.expect_failed("Redis was emptied", replica.alive)
                 for replica in campaign.replicas:
                     replica.kill()
                 client.flushall()
             await asyncio.to_thread(restore_redis, host.url, copy)
             campaign.cuts.append(before.after(await read_tail(host.url, SINCE_COPY)))
         await campaign.all_ready()
-
-
-async def disconnect(net: Network, proxies: Sequence[Proxy], rng: Random, result: Result) -> None:
-    """One fault of a line."""
-    await asyncio.sleep(rng.uniform(1.0, 6.0))
-    connected = [proxy for proxy in proxies if proxy.connections]
-    if not connected:
-        return  # what nobody notices is no fault
-    kind = rng.choice([*BREAKS, *net.shapes])
-    first = SERVICES[proxies.index(rng.choice(connected))]
-    others = [each for each in SERVICES if each != first]
-    concerned = [first, *rng.sample(others, rng.choice([0, 0, 1, 2]))]
-    await broken(net, kind, rng.choice([first, REDIS]), concerned, rng.uniform(0.5, 5.0))
-    result.network_faults[kind] += 1
-
-
-async def broken(
-    net: Network, kind: Break | Shape, host: str, services: Sequence[str], seconds: float
-) -> None:
-    """One of BREAKS or of the network's shapes: at the line of `host`, or between Redis and
-    `services`.
-
-    one way   Redis hears nothing of them, or they nothing of Redis if that is `host`
-    """
-    with ExitStack() as stack:
-        match kind:
-            case "loose":
-                until = monotonic() + seconds
-                while monotonic() < until:
-                    with net.cut_off(host):
-                        await asyncio.sleep(LOOSE_S)
-                    await asyncio.sleep(LOOSE_S)
-                return
-            case "cut off":
-                stack.enter_context(net.cut_off(host))
-            case "partition":
-                stack.enter_context(net.parted(REDIS, services))
-            case "one way":
-                for service in services:
-                    ends = (service, REDIS) if host == REDIS else (REDIS, service)
-                    stack.enter_context(net.deaf(*ends))
-            case shape:
-                stack.enter_context(net.shaped(host, shape))
-        await asyncio.sleep(seconds)
-
-
-class RedisHost(RedisServer):
-    """A Redis on a host of its own. Whether it answers is asked there: its line may be down."""
-
-    def __init__(self, folder: Path, host: Host, environment: Mapping[str, str]) -> None:
-        bound = dict.fromkeys(["127.0.0.1", host.address])
-        options = ["--bind", *bound, "--protected-mode", "no"]
-        super().__init__(folder, *options, tcp=True, environment=environment)
-        self.host, self.folder = host, folder
-        self.url = f"redis://{host.address}:{self.port}/0"
-        self._command = host.command(self._command)
-
-    def _answers(self) -> bool:
-        try:
-            with self.host.socket() as line:
-                line.settimeout(REDIS_S)
-                line.connect(("127.0.0.1", self.port))
-                line.sendall(b"PING\r\n")
-                return line.recv(64) == b"+PONG\r\n"
-        except OSError:
-            return False

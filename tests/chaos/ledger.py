@@ -1,14 +1,9 @@
-"""What the clients were told, kept apart from the service: a line before a call, one after."""
+"""What the clients were told, kept apart from the service."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import msgspec
-
-encode = msgspec.json.Encoder().encode
 
 Key = tuple[str, str]
 """A decision's short id and an arm that it showed."""
@@ -32,7 +27,7 @@ class Claim:
 
 
 class Ledger:
-    """A file of lines, whole even where the run itself is killed, and what they add up to.
+    """Rewards and decisions by what their clients were told.
 
     rankings      of decisions that were said to be logged
     keyed         of decisions with an Idempotency-Key, by that key, once one was said to be logged
@@ -41,7 +36,7 @@ class Ledger:
     contradicted  rewards of which two values were acknowledged
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self) -> None:
         self.claims: dict[Key, Claim] = {}
         self.rankings: dict[str, Ranking] = {}
         self.keyed: dict[str, tuple[str, Ranking]] = {}
@@ -51,9 +46,6 @@ class Ledger:
         self.counts: Counter[str] = Counter()
         self.surprises: list[str] = []
         self.acknowledged = 0
-        self._file = path.open("ab", buffering=0)
-
-    # -- decisions -----------------------------------------------------------------------------
 
     def select(self, decision: Mapping[str, Any], key: str | None = None) -> None:
         """After a 200 answer."""
@@ -70,7 +62,6 @@ class Ledger:
             first = self.keyed.setdefault(key, (decision_id, ranking))
             if first != (decision_id, ranking):
                 self.other.append(decision_id)
-        self._write(logged=decision_id, ranking=ranking)
 
     def defer(self, id: str) -> None:
         self.counts["deferred"] += 1
@@ -81,13 +72,10 @@ class Ledger:
         self.counts["activations"] += 1
         self.inactive.discard(id)
 
-    # -- rewards -------------------------------------------------------------------------------
-
     def ask(self, id: str, rewards: Mapping[str, float]) -> None:
         """Before rewards of a decision, by arm, are given for the first time."""
         for arm, reward in rewards.items():
             self.claims[id, arm] = Claim(reward)
-        self._write(asked=id, rewards=rewards)
 
     def tell(self, id: str, arms: Iterable[str], status: str) -> None:
         """After each 200 answer to them."""
@@ -97,27 +85,18 @@ class Ledger:
             claim.answers += 1
             claim.counted += status != "duplicate"
         self.counts[status] += 1
-        self._write(told=id, status=status)
 
     def contradict(self, id: str, others: Mapping[str, float]) -> None:
         """Before another value of what is acknowledged is given."""
         self.counts["contradictions"] += 1
         for arm, other in others.items():
             self.claims[id, arm].other = other
-        self._write(contradicted=id, rewards=others)
 
     def surprise(self, what: str) -> None:
         """An answer that no fault explains."""
         self.surprises.append(what)
-        self._write(surprise=what)
 
     @property
     def unknown(self) -> int:
         """Rewards that were given and never acknowledged."""
         return len(self.claims) - self.acknowledged
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _write(self, **line: Any) -> None:
-        self._file.write(encode(line) + b"\n")

@@ -2,6 +2,7 @@
 gone."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -14,11 +15,13 @@ from typing import Final
 
 from redis import Redis
 
-from service.log.stores import open_store
+from service.log.replay import PAGE
 from service.log.stores.base import KeptRow, Record
 from service.state.events import Learned, decode_event, outcomes
 from tests.chaos.judge import Cut
 from tests.chaos.processes import NAME, Process
+from tests.chaos.proxy import Proxy
+from tests.chaos.verdict import reading
 
 TAIL: Final = 4_000
 """Events and rows that are read before a cut, which takes fewer."""
@@ -54,22 +57,18 @@ class Tail:
 
 
 async def read_tail(url: str, last: int = TAIL) -> Tail:
-    store = open_store(url, readonly=True)
-    await store.open()
-    try:
+    events, rows = list[Record](), list[KeptRow]()
+    async with reading(url) as store:
         found = await store.describe(NAME)
-        events, rows = list[Record](), list[KeptRow]()
         after = max(found.position - last, 0)
-        while page := await store.read(NAME, after, 1_000):
+        while page := await store.read(NAME, after, PAGE):
             events += page
             after = page[-1].position
         after = max(found.row - last, 0)
-        while listed := await store.decisions(NAME, after, 1_000):
+        while listed := await store.decisions(NAME, after, PAGE):
             rows += listed
             after = listed[-1].number
-        return Tail(events, rows)
-    finally:
-        await store.close()
+    return Tail(events, rows)
 
 
 @contextmanager
@@ -96,15 +95,15 @@ def held(processes: Sequence[Process]) -> Iterator[None]:
             process.held = False
 
 
-async def quiet_tail(url: str, last: int = TAIL) -> Tail:
-    """Once what was on its way has arrived."""
-    tail = await read_tail(url, last)
-    while True:
+async def quiet_tail(url: str, proxies: Sequence[Proxy], last: int = TAIL) -> Tail:
+    """Read the tail once everything under way to Redis, also in the proxies, has arrived."""
+    tail, still = await read_tail(url, last), False
+    while not still:
+        held = any(proxy.holding for proxy in proxies)
         await asyncio.sleep(STILL_S)
-        again = await read_tail(url, last)
-        if (again.position, len(again.rows)) == (tail.position, len(tail.rows)):
-            return again
-        tail = again
+        before, tail = tail, await read_tail(url, last)
+        still = not held and (tail.position, len(tail.rows)) == (before.position, len(before.rows))
+    return tail
 
 
 def run_forage(*words: str) -> None:
@@ -125,7 +124,7 @@ return found
 def dump_redis(url: str) -> list[tuple[bytes, bytes, int]]:
     """Return key, value and milliseconds to live of all keys, as of one instant."""
     with Redis.from_url(url) as client:
-        return [tuple(each) for each in client.eval(DUMP, 0)]  # type: ignore[union-attr]
+        return [tuple(each) for each in client.eval(DUMP, 0)]
 
 
 def restore_redis(url: str, copy: list[tuple[bytes, bytes, int]]) -> None:
@@ -141,9 +140,8 @@ def remove(file: Path, *suffixes: str) -> None:
         file.with_name(file.name + suffix).unlink(missing_ok=True)
 
 
-def cut_append_only(folder: Path, rng: Random) -> int:
-    """Take some of the end of Redis' append-only file: at the border of a transaction, or anywhere.
-    The bytes that are gone."""
+def cut_append_only(folder: Path, rng: Random) -> None:
+    """Cut the end of Redis' append-only file: between two transactions, or anywhere."""
     manifest = (folder / "appendonlydir" / "appendonly.aof.manifest").read_text().splitlines()
     newest = [line.split()[1] for line in manifest if line.endswith("type i")][-1]
     file = folder / "appendonlydir" / newest
@@ -152,22 +150,15 @@ def cut_append_only(folder: Path, rng: Random) -> int:
     if rng.random() < 0.5:
         border = file.read_bytes().rfind(b"*1\r\n$5\r\nMULTI\r\n", 0, end)
         end = max(border, 0)
-    with file.open("r+b") as opened:
-        opened.truncate(end)
-    return size - end
+    os.truncate(file, end)
 
 
-def cut_wal(file: Path, rng: Random) -> int:
-    """Take some of the end of SQLite's write-ahead log, or all of it. The bytes that are gone."""
+def cut_wal(file: Path, rng: Random) -> None:
+    """Cut the end of SQLite's write-ahead log, or all of it."""
     wal = file.with_name(f"{file.name}-wal")
     file.with_name(f"{file.name}-shm").unlink(missing_ok=True)
-    if not wal.exists():
-        return 0
-    size = wal.stat().st_size
+    size = wal.stat().st_size if wal.exists() else 0
     if rng.random() < 0.3 or size < 2:
-        wal.unlink()
-        return size
-    end = max(size - rng.randrange(1, CUT_BYTES), 0)
-    with wal.open("r+b") as opened:
-        opened.truncate(end)
-    return size - end
+        wal.unlink(missing_ok=True)
+    else:
+        os.truncate(wal, max(size - rng.randrange(1, CUT_BYTES), 0))

@@ -6,14 +6,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
 import httpx
 
-from tests.chaos.hosts import HERE, Host
+from tests.support.ports import free_port
 
 EXPERIMENT: Final = Path(__file__).with_name("experiment.toml")
 NAME: Final = "chaos"
@@ -28,32 +27,22 @@ class NotReady(Exception):
     pass
 
 
-@dataclass(frozen=True)
-class Stop:
-    """How a process ended, and how long after its SIGTERM."""
-
-    status: int
-    seconds: float
-
-
 class Process:
-    """A command on a host, its log file, and how it ended.
+    """A command, its log file, and how it ended.
 
     ended   exit statuses of those that ended by themselves
-    stops   those that ended after a SIGTERM, unless a kill came before the end
+    stops   exit status and seconds of each end after a SIGTERM, unless a kill came first
     held    it is not started again, once it has ended
     """
 
-    def __init__(
-        self, name: str, folder: Path, command: list[str], host: Host = HERE, **settings: str
-    ) -> None:
+    def __init__(self, name: str, folder: Path, command: list[str], **settings: str) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
         self.ended: list[int] = []
-        self.stops: list[Stop] = []
+        self.stops: list[tuple[int, float]] = []
         self.held = False
         self._asked: float | None = None
-        self._command = host.command([sys.executable, "-m", "service", *command])
+        self._command = [sys.executable, "-m", "service", *command]
         ours = {key: value for key, value in os.environ.items() if not key.startswith("FORAGE_")}
         self._environment: Mapping[str, str] = {**ours, "OPENBLAS_NUM_THREADS": "1", **settings}
         self._process: subprocess.Popen[bytes] | None = None
@@ -104,7 +93,7 @@ class Process:
         while True:
             if self._process is not None and (status := self._process.poll()) is not None:
                 if self._asked is not None:
-                    self.stops.append(Stop(status, monotonic() - self._asked))
+                    self.stops.append((status, monotonic() - self._asked))
                 else:
                     self.on_end(status)
                 self._process = self._asked = None
@@ -118,22 +107,18 @@ class Process:
 
 
 class Replica(Process):
-    """`forage serve` on a port of its own, or on a host of its own.
+    """`forage serve` on a port of its own.
 
     deserted   how often it ended by itself after it had been ready: never, if all is well
     """
 
-    def __init__(
-        self, name: str, folder: Path, store: str, host: Host = HERE, **settings: str
-    ) -> None:
-        self.port = host.free_port()
-        self.url = f"http://{host.address}:{self.port}"
+    def __init__(self, name: str, folder: Path, store: str, **settings: str) -> None:
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
         self.deserted = 0
         self._was_ready = False
         settings = {
             "FORAGE_STORE": store,
-            "FORAGE_HOST": host.address,
-            "FORAGE_OPEN": "true",  # a host of its own is reached by the others of the campaign
             "FORAGE_WITNESS": str(folder / f"{name}-witness"),  # each stands for a host
             "FORAGE_EXPERIMENTS": str(EXPERIMENT),
             "FORAGE_TRAINER": "off",
@@ -141,7 +126,7 @@ class Replica(Process):
             "FORAGE_EXPIRY_SECONDS": "0.5",
             **settings,
         }
-        super().__init__(name, folder, ["serve", "--port", str(self.port)], host, **settings)
+        super().__init__(name, folder, ["serve", "--port", str(port)], **settings)
 
     def start(self) -> None:
         self._was_ready = False
@@ -168,12 +153,12 @@ class Replica(Process):
         positions: dict[str, int] = answer.json()["positions"]
         return positions
 
-    async def health(self, client: httpx.AsyncClient) -> int | None:
-        """The status of /healthz, None where nobody answers."""
+    async def alive(self, client: httpx.AsyncClient) -> bool:
+        """Whether /healthz answers 200."""
         try:
-            return (await client.get(f"{self.url}/healthz")).status_code
+            return (await client.get(f"{self.url}/healthz")).status_code == 200
         except httpx.TransportError:
-            return None
+            return False
 
     async def ready(self, client: httpx.AsyncClient, within_s: float = READY_S) -> None:
         """Raises NotReady."""
@@ -187,7 +172,6 @@ class Replica(Process):
             await asyncio.sleep(0.05)
 
 
-def trainer(folder: Path, store: str, url: str, host: Host = HERE, **settings: str) -> Process:
-    """`forage train --follow`: apart from the service, since it may live on as that one dies."""
-    command = ["train", "--follow", "--store", store, "--url", url]
-    return Process("trainer", folder, command, host, **settings)
+def trainer(folder: Path, store: str, url: str) -> Process:
+    """Return `forage train --follow`: a separate process, since it may outlive the service."""
+    return Process("trainer", folder, ["train", "--follow", "--store", store, "--url", url])

@@ -1,29 +1,23 @@
 """A TCP proxy between a process and its Redis that can be told to misbehave."""
 
 import asyncio
-import socket
-from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal, Self
 
-from tests.chaos.hosts import HERE, Host
-
-Kind = Literal["delay", "cut", "refuse", "swallow", "tear"]
-KINDS: Final[tuple[Kind, ...]] = ("delay", "cut", "refuse", "swallow", "tear")
+Kind = Literal["delay", "hold", "cut", "refuse", "swallow", "tear"]
+KINDS: Final[tuple[Kind, ...]] = ("delay", "hold", "cut", "refuse", "swallow", "tear")
 
 CHUNK_BYTES: Final = 65_536
 TORN_BYTES: Final = 3
-"""Of a reply that is torn: enough to be taken for the beginning of one."""
-SILENT_S: Final = 3
-"""So long without a sign of life, and a client is asked for one: it may have died behind a line
-that was down, and then nothing says so."""
+"""Of a torn reply: enough to look like the beginning of one."""
 
 
 @dataclass(eq=False, slots=True)
 class _Link:
     """One connection through the proxy.
 
-    gaps   a reply on it was swallowed: later ones would be taken for answers to other commands
+    gaps   a reply on it was swallowed: the client would take later ones for answers to other
+           commands
     """
 
     client: asyncio.StreamWriter
@@ -36,36 +30,33 @@ class _Link:
 
 
 class Proxy:
-    """Passes bytes on to 127.0.0.1:`upstream` of its host, until an episode of a fault begins.
+    """Pass bytes on to 127.0.0.1:`upstream`, until a fault begins.
 
     delay     both ways, each chunk `delay_s` later
-    cut       every connection breaks; new ones are taken
+    hold      nothing arrives before the fault ends, as behind a partition
+    cut       every connection breaks; new ones are accepted
     refuse    the same, and new connections break at once
     swallow   commands arrive, their replies do not
     tear      a reply breaks off after its first bytes, and so does its connection
     """
 
-    def __init__(self, upstream: int, host: Host = HERE) -> None:
-        self.faults: Counter[Kind] = Counter()
+    def __init__(self, upstream: int) -> None:
         self.port = 0
-        self._upstream, self._host = upstream, host
+        self.holding = 0  # chunks that wait
+        self._upstream = upstream
         self._fault: Kind | None = None
         self._delay_s = 0.0
+        self._passing = asyncio.Event()
+        self._passing.set()
         self._touched = 0
         self._links: set[_Link] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> Self:
-        listener = self._host.socket()
-        listener.bind((self._host.address, self.port))
-        self._server = await asyncio.start_server(self._taken, sock=listener)
-        self.port = listener.getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
-
-    @property
-    def connections(self) -> int:
-        return len(self._links)
 
     async def close(self) -> None:
         if self._server is not None:
@@ -75,28 +66,29 @@ class Proxy:
                 await asyncio.wait(self._serving, timeout=0.1)
 
     async def episode(self, kind: Kind, seconds: float, delay_s: float = 0.3) -> bool:
-        """Misbehave for a while. False where nobody was there to notice: no fault then."""
+        """Misbehave for a while. Return whether any connection or byte was affected."""
         before, self._delay_s = self._touched, delay_s
         if kind in ("cut", "refuse"):
             self._touched += len(self._links)
             self._cut()
+        if kind == "hold":
+            self._passing.clear()
         if kind != "cut":
             self._fault = kind
             try:
                 await asyncio.sleep(seconds)
             finally:
                 self._fault = None
+                self._passing.set()
         for link in [link for link in self._links if link.gaps]:
             link.cut()
-        noticed = self._touched > before
-        self.faults[kind] += noticed
-        return noticed
+        return self._touched > before
 
     def _cut(self) -> None:
         for link in self._links:
             link.cut()
 
-    def _taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
@@ -107,15 +99,10 @@ class Proxy:
             writer.transport.abort()
             return
         try:
-            replies, server = await self._connected()
+            replies, server = await asyncio.open_connection("127.0.0.1", self._upstream)
         except OSError:  # Redis is down
             writer.transport.abort()
             return
-        if self._host.namespace is not None:
-            line: socket.socket = writer.get_extra_info("socket")
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
-                line.setsockopt(socket.IPPROTO_TCP, option, SILENT_S)
         link = _Link(writer, server)
         self._links.add(link)
         pumps = [
@@ -131,17 +118,6 @@ class Proxy:
             self._links.discard(link)
             link.cut()
 
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """To the upstream. Raises OSError."""
-        line = self._host.socket()
-        try:
-            line.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(line, ("127.0.0.1", self._upstream))
-            return await asyncio.open_connection(sock=line)
-        except BaseException:
-            line.close()
-            raise
-
     async def _pump(
         self,
         link: _Link,
@@ -150,13 +126,18 @@ class Proxy:
         *,
         replies: bool,
     ) -> None:
-        """Until either side is gone."""
+        """Copy bytes until either side is gone."""
         try:
             while chunk := await reader.read(CHUNK_BYTES):
                 fault = self._fault
-                if fault == "delay":
+                if fault in ("delay", "hold"):
                     self._touched += 1
-                    await asyncio.sleep(self._delay_s)
+                    self.holding += 1
+                    try:
+                        await asyncio.sleep(self._delay_s if fault == "delay" else 0)
+                        await self._passing.wait()
+                    finally:
+                        self.holding -= 1
                 elif replies and fault == "tear":
                     self._touched += 1
                     writer.write(chunk[:TORN_BYTES])

@@ -1,13 +1,9 @@
-/* Loaded before libc into a process of the campaign (LD_PRELOAD), it does two things.
-
-   A disk that loses power. FORAGE_CHAOS_DISK names a folder, FORAGE_CHAOS_SYNCED another. Of each
+/* Loaded before libc into a process of the campaign (LD_PRELOAD), it makes a
+   disk that loses power. FORAGE_CHAOS_DISK names a folder, FORAGE_CHAOS_SYNCED another. Of each
    file in the former the latter has a copy with what was synced: fsync and fdatasync bring the
    ranges up that were written since the last, and all else of the file stays as it was. After a
    kill -9, the copies are what a loss of power would have left. Creating, renaming and deleting
    are durable at once.
-
-   A clock that is wrong. FORAGE_CHAOS_CLOCK names a file of eight bytes: nanoseconds that are added
-   to the real time, read anew at each call. The monotonic clock stays as it is.
 
    Writes of stdio do not pass through here: of a file that was not opened here, a sync copies all.
 */
@@ -19,15 +15,11 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #define DESCRIPTORS 4096
@@ -46,7 +38,6 @@ static struct file *known;
 static struct file *files[DESCRIPTORS]; /* by descriptor; NULL: not in the folder */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *disk, *synced;
-static volatile int64_t *shift;
 
 #define REAL(name) \
     static __typeof__(name) *real; \
@@ -54,55 +45,9 @@ static volatile int64_t *shift;
 
 __attribute__((constructor)) static void begin(void) {
     const char *folder = getenv("FORAGE_CHAOS_DISK"), *copies = getenv("FORAGE_CHAOS_SYNCED");
-    const char *clock = getenv("FORAGE_CHAOS_CLOCK");
     disk = folder && copies ? strdup(folder) : NULL; /* Redis writes its title over these */
     synced = copies ? strdup(copies) : NULL;
-    int fd = clock ? open(clock, O_RDONLY) : -1;
-    if (fd >= 0) {
-        void *page = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
-        if (page != MAP_FAILED) shift = page;
-        close(fd);
-    }
 }
-
-/* -- the clock --------------------------------------------------------------------------------- */
-
-static void shifted(int64_t *seconds, int64_t *nanoseconds) {
-    if (!shift) return;
-    int64_t sum = *seconds * 1000000000LL + *nanoseconds + *shift;
-    *seconds = sum / 1000000000LL;
-    *nanoseconds = sum % 1000000000LL;
-}
-
-int clock_gettime(clockid_t which, struct timespec *told) {
-    REAL(clock_gettime);
-    int failed = real(which, told);
-    if (!failed && (which == CLOCK_REALTIME || which == CLOCK_REALTIME_COARSE)) {
-        int64_t seconds = told->tv_sec, nanoseconds = told->tv_nsec;
-        shifted(&seconds, &nanoseconds);
-        told->tv_sec = seconds;
-        told->tv_nsec = nanoseconds;
-    }
-    return failed;
-}
-
-int gettimeofday(struct timeval *told, void *zone) {
-    struct timespec now;
-    (void)zone;
-    clock_gettime(CLOCK_REALTIME, &now);
-    told->tv_sec = now.tv_sec;
-    told->tv_usec = now.tv_nsec / 1000;
-    return 0;
-}
-
-time_t time(time_t *told) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (told) *told = now.tv_sec;
-    return now.tv_sec;
-}
-
-/* -- the disk ---------------------------------------------------------------------------------- */
 
 static int inside(const char *path) {
     size_t length = disk ? strlen(disk) : 0;

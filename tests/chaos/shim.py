@@ -1,11 +1,9 @@
-"""Disks that lose power and clocks that are wrong, for processes that load `shim.c`."""
+"""Disks that lose power, for processes that load `shim.c`."""
 
 import os
 import shutil
-import struct
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -86,20 +84,3 @@ class Disk:
                 lost += max(before - kept.stat().st_size, 0)
                 shutil.copyfile(kept, file)
         return lost
-
-
-class Clock:
-    """Of the processes that get its environment: right until it is shifted."""
-
-    def __init__(self, shim: Path, file: Path) -> None:
-        self._file = file
-        file.write_bytes(bytes(8))
-        self.environment: Mapping[str, str] = {
-            "LD_PRELOAD": str(shim),
-            "FORAGE_CHAOS_CLOCK": str(file),
-        }
-
-    def shift(self, seconds: float) -> None:
-        """From now on it is ahead by so much; negative: behind."""
-        with self._file.open("r+b") as file:
-            file.write(struct.pack("q", round(seconds * 1e9)))

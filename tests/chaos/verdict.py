@@ -1,7 +1,8 @@
 """The log once all has come to rest, and the heads of all replicas against a fold of the log."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import isclose
 from typing import Final
@@ -11,6 +12,7 @@ import httpx
 from service.bandits.posterior import digest
 from service.log.replay import PAGE
 from service.log.stores import open_store
+from service.log.stores.store import Store
 from service.state.events import decode_decision, decode_event
 from service.state.fold import State
 from tests.chaos.judge import Log
@@ -25,43 +27,41 @@ Digests = dict[str, str]
 """A policy's head by its name."""
 
 
-async def read_log(url: str, name: str = NAME) -> Log:
-    """Events and rows of a log, one page in memory at a time."""
-    store, log = open_store(url, readonly=True), Log()
+@asynccontextmanager
+async def reading(url: str) -> AsyncIterator[Store]:
+    store = open_store(url, readonly=True)
     await store.open()
     try:
-        while records := await store.read(name, log.end, PAGE):
+        yield store
+    finally:
+        await store.close()
+
+
+async def read_log(url: str) -> Log:
+    """Events and rows of a log, one page in memory at a time."""
+    log, last = Log(), 0
+    async with reading(url) as store:
+        while records := await store.read(NAME, log.end, PAGE):
             for record in records:
                 log.take(record.position, decode_event(record.payload), record.payload)
-        last = 0
-        while rows := await store.decisions(name, last, PAGE):
+        while rows := await store.decisions(NAME, last, PAGE):
             for row in rows:
                 log.take_row(decode_decision(row.payload))
             last = rows[-1].number
-        return log
-    finally:
-        await store.close()
+    return log
 
 
 async def end_of(url: str) -> tuple[int, bool]:
     """The last position of the log, and whether a decision is still open."""
-    store = open_store(url, readonly=True)
-    await store.open()
-    try:
+    async with reading(url) as store:
         still_open = bool(await store.due(NAME, FOREVER, 1))
         return (await store.describe(NAME)).position, still_open
-    finally:
-        await store.close()
 
 
 async def saved(url: str) -> int:
     """The position of the newest snapshot, 0 where there is none."""
-    store = open_store(url, readonly=True)
-    await store.open()
-    try:
+    async with reading(url) as store:
         return max((snapshot.position for snapshot in await store.snapshots(NAME)), default=0)
-    finally:
-        await store.close()
 
 
 @dataclass(frozen=True)

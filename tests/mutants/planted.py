@@ -105,7 +105,7 @@ MUTANTS: Final = (
                 'db.execute("PRAGMA synchronous = OFF")\n        db.execute("PRAGMA secure',
             )
         ],
-        ["tests/chaos/test_power.py"],
+        ["tests/contract/test_sqlite_identity.py"],
     ),
     Mutant(
         "appendfsync is ignored in what is promised",
