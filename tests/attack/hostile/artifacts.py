@@ -3,11 +3,12 @@
 import hashlib
 import json
 import struct
-import zlib
 from functools import cache
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from service.state.fold import State
 DEFINITION: Final = Path(__file__).parent / "experiments" / "nets.toml"
 NETS: Final = tuple(load_definition(DEFINITION)[1].policies)
 INFLATED_BYTES: Final = 1_600_000_000
-"""Of an artifact of a megabyte and a half."""
+"""Of an artifact of a few megabytes."""
 WEIGHT: Final = 1e100
 """A row of zeros does not show it."""
 
@@ -90,52 +91,13 @@ def _array(data: bytes, kind: str, shape: str | None = None) -> bytes:
 
 def _sealed(members: dict[str, bytes | None]) -> bytes:
     """An artifact that its checksum vouches for. None: a member of zeros that inflates."""
-    packed = {
-        f"{name}.npy": _inflating() if content is None else _deflated(content)
-        for name, content in members.items()
-    }
-    content = _archive(packed)
-    return MAGIC + hashlib.sha256(content).digest() + content
-
-
-class _Packed(NamedTuple):
-    """A member of an archive. size, checksum: of what it inflates to."""
-
-    content: bytes
-    size: int
-    checksum: int
-
-
-def _deflated(content: bytes) -> _Packed:
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    packed = packer.compress(content) + packer.flush()
-    return _Packed(packed, len(content), zlib.crc32(content))
-
-
-@cache
-def _inflating() -> _Packed:
-    """An array of zeros, deflated once for all of its blocks: zipfile takes ten seconds for it."""
-    head, block = _header("<f8", f"({INFLATED_BYTES // 8},)"), bytes(INFLATED_BYTES // 100)
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    first = packer.compress(head) + packer.flush(zlib.Z_FULL_FLUSH)
-    repeated = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
-    checksum = zlib.crc32(head)
-    for _ in range(100):
-        checksum = zlib.crc32(block, checksum)
-    packed = first + 100 * repeated + packer.flush()
-    return _Packed(packed, len(head) + 100 * len(block), checksum)
-
-
-def _archive(members: dict[str, _Packed]) -> bytes:
-    """A zip file (APPNOTE 6.3.10, 4.3): each member, then the directory, then its end."""
-    files, directory = bytearray(), bytearray()
-    for name, (content, size, checksum) in members.items():
-        about = struct.pack(
-            "<HHHHHIIIHH", 20, 0, 8, 0, 33, checksum, len(content), size, len(name), 0
-        )
-        directory += b"PK\x01\x02" + struct.pack("<H", 20) + about
-        directory += struct.pack("<HHHII", 0, 0, 0, 0, len(files)) + name.encode()
-        files += b"PK\x03\x04" + about + name.encode() + content
-    count = len(members)
-    end = struct.pack("<HHHHIIH", 0, 0, count, count, len(directory), len(files), 0)
-    return bytes(files + directory) + b"PK\x05\x06" + end
+    content = BytesIO()
+    with ZipFile(content, "w", ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, member in members.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                file.write(
+                    _header("<f8", f"({INFLATED_BYTES // 8},)") if member is None else member
+                )
+                for _ in range(100 if member is None else 0):
+                    file.write(bytes(INFLATED_BYTES // 100))
+    return MAGIC + hashlib.sha256(content.getvalue()).digest() + content.getvalue()

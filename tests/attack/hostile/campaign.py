@@ -13,12 +13,9 @@ from typing import Any, Final
 from tests.attack.hostile import verdict
 from tests.attack.hostile.artifacts import hostile_artifacts
 from tests.attack.hostile.families import FAMILIES, counts_of
-from tests.attack.hostile.load import SHARE, VictimLoad, Window, percentiles_ms
-from tests.attack.hostile.pace import Pace
+from tests.attack.hostile.load import VictimLoad, Window, percentiles_ms
 from tests.attack.hostile.runner import Runner, Tally
-from tests.attack.hostile.tenants import RATES, VICTIM, Ground, tenants
-from tests.attack.hostile.watch import MEBIBYTE, Seen, memory_bytes, open_files, watching
-from tests.attack.hostile.wire import Patience
+from tests.attack.hostile.tenants import VICTIM, Ground, tenants
 
 WINDOW_S: Final = 8.0
 """Of load without an attack, and then of load under it: in turn, so that both meet the same noise
@@ -31,21 +28,6 @@ RATIO, P99_MS = 2.0, 20.0
 """The victim's p99 under attack at most doubles, or stays below so many milliseconds."""
 MEMORY_MIB: Final = 512
 """What an attack may add to the memory of the service."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a campaign is to do.
-
-    judged   load of the victim beside the attack, and what it may lose; else a short form
-    """
-
-    requests: int = 20_000
-    families: Sequence[str] = tuple(FAMILIES)
-    seed: int = 1
-    judged: bool = True
-    memory_mib: int = MEMORY_MIB
-    patience: Patience = field(default_factory=Patience)
 
 
 @dataclass
@@ -62,86 +44,74 @@ class Found:
     def sent(self) -> int:
         return sum(tally.sent for tally in self.tallies.values())
 
-    @property
-    def clean(self) -> bool:
-        return not self.violations
-
     def as_json(self) -> dict[str, Any]:
-        return {
-            "requests": self.sent,
-            "seconds": round(self.seconds, 1),
-            "families": {name: tally.as_json() for name, tally in self.tallies.items()},
-            "victim": self.victim,
-            "process": self.process,
-            "violations": self.violations,
-        }
+        families = {name: vars(tally) for name, tally in self.tallies.items()}
+        return {"requests": self.sent, "families": families, **vars(self), "tallies": None}
+
+    def table(self) -> str:
+        """Return counts, slowest answers and findings for people."""
+        width = max(map(len, self.tallies), default=0)
+        lines = [f"{'family'.ljust(width)}  requests  slowest  answers"]
+        for name, tally in self.tallies.items():
+            answers = ", ".join(f"{kind} {count:,}" for kind, count in tally.answers.most_common())
+            slowest = f"{tally.slowest_seconds:.2f} s"
+            lines.append(f"{name.ljust(width)}  {tally.sent:8,}  {slowest:>7}  {answers}")
+        lines.append(f"{'all'.ljust(width)}  {self.sent:8,}  in {self.seconds:.0f} s")
+        return "\n".join([*lines, *map(str, (*self.victim.items(), *self.process.items()))])
 
 
-Say = Callable[[str], None]
-"""Takes a line of progress."""
-
-
-def attack(folder: Path, asked: Asked, say: Say = lambda line: None) -> Found:
-    """Carry it out, in a folder of its own."""
+def attack(
+    folder: Path, requests: int, families: Sequence[str], seed: int, say: Callable[[str], None]
+) -> Found:
+    """Carry it out, in a folder of its own. say: takes a line of progress."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     found = Found()
     with tenants(folder) as ground:
-        campaign = _Campaign(ground, asked, found, say)
-        asyncio.run(campaign.run())
-        log_bytes = verdict.size_bytes(folder)
+        campaign = _Campaign(ground, seed, found, say)
+        asyncio.run(campaign.run(counts_of(requests, families)))
         files, wrong = verdict.rest(ground.running, found.process["files_before"])
-        found.process |= {"files_after": files, "log_mib": _mib(log_bytes)}
+        found.process["files_after"] = files
         found.violations += wrong
-        found.violations += verdict.close(ground, campaign.seen.rewards, campaign.rewarded)
+        found.violations += verdict.close(ground, campaign.rewarded)
     return found
 
 
 class _Campaign:
-    """rewarded: of the victim that were acknowledged, in all."""
+    """rewarded: rewards of the victim that were acknowledged, in all."""
 
-    def __init__(self, ground: Ground, asked: Asked, found: Found, say: Say) -> None:
-        self._ground, self._asked, self._found, self._say = ground, asked, found, say
+    def __init__(self, ground: Ground, seed: int, found: Found, say: Callable[[str], None]) -> None:
+        self._ground, self._seed, self._found, self._say = ground, seed, found, say
         self._alone: list[Window] = []
         self._attacked: list[Window] = []
-        self.seen = Seen()
         self.rewarded = 0
 
-    async def run(self) -> None:
-        asked, found, running = self._asked, self._found, self._ground.running
+    async def run(self, counts: dict[str, int]) -> None:
+        found, running = self._found, self._ground.running
         arsenal = await asyncio.to_thread(self._ground.arsenal)
         await asyncio.to_thread(hostile_artifacts)  # made before anybody is timed
-        key, load = self._ground.keys.text(VICTIM), None
-        families = [FAMILIES[name] for name in asked.families]
-        pace = Pace(RATES if asked.judged else {})
-        runner = Runner(arsenal, families, asked.seed, asked.patience, pace)
-        begun = monotonic()
-        if asked.judged:
-            load = await VictimLoad.of(running.url, key, asked.seed)
-            found.victim["saturation"] = round(await load.saturate(SATURATION_S))
-        found.tallies = runner.tallies
+        key = self._ground.keys.text(VICTIM)
+        runner = Runner(arsenal, [FAMILIES[name] for name in counts], self._seed)
+        found.tallies, begun = runner.tallies, monotonic()
+        load = await VictimLoad.of(running.url, key, self._seed)
+        found.victim["saturation"] = round(await load.saturate(SATURATION_S))
         found.process = {
-            "files_before": open_files(running.pid),
-            "memory_before_mib": _mib(memory_bytes(running.pid)),
+            "files_before": verdict.open_files(running.pid),
+            "memory_before_mib": verdict.peak_mib(running.pid),
         }
-        async with watching(running.pid, running.url, key) as self.seen:
-            attack = runner.start(counts_of(asked.requests, asked.families))
-            try:
-                if load is None:
-                    runner.gate.set()
-                    await attack
-                else:
-                    await self._in_turns(runner, load, attack)
-            finally:
-                attack.cancel()
-                with suppress(asyncio.CancelledError):
-                    await attack
-        found.seconds = monotonic() - begun
-        self.rewarded = len(self.seen.rewards) + (load.rewarded if load else 0)
+        attack = runner.start(counts)
+        try:
+            await self._in_turns(runner, load, attack, sum(counts.values()))
+        finally:
+            attack.cancel()
+            with suppress(asyncio.CancelledError):
+                await attack
+        found.seconds, self.rewarded = monotonic() - begun, load.rewarded
         self._judge()
+        self._judge_load()
 
     async def _in_turns(
-        self, runner: Runner, load: VictimLoad, attack: "asyncio.Future[Any]"
+        self, runner: Runner, load: VictimLoad, attack: "asyncio.Future[Any]", requests: int
     ) -> None:
         for number in range(ROUNDS):
             self._alone.append(await load.window(WINDOW_S))
@@ -151,12 +121,10 @@ class _Campaign:
                 await self._evaluate()
             self._attacked.append(await window)
             await runner.quiet(DRAIN_S)
-            self._say(f"round {number + 1}: {runner.sent:,} of {self._asked.requests:,} requests")
+            self._say(f"round {number + 1}: {runner.sent:,} of {requests:,} requests")
             if attack.done():
                 return
-        self._found.violations.append(
-            f"time was out: {runner.sent:,} of {self._asked.requests:,} requests were sent"
-        )
+        self._found.violations.append(f"{runner.sent:,} of {requests:,} requests were sent in time")
 
     async def _evaluate(self) -> None:
         """The victim asks for an evaluation while the attacker does."""
@@ -166,59 +134,38 @@ class _Campaign:
         answer = await asyncio.to_thread(
             self._ground.running.client.post, path, json={"decisions": 200}, headers=headers
         )
-        self._found.victim["evaluation"] = answer.status_code
         if answer.status_code != 200:
             self._found.violations.append(
                 f"an evaluation of tenant {VICTIM} was answered {answer.status_code}"
             )
 
     def _judge(self) -> None:
-        found, seen, asked = self._found, self.seen, self._asked
+        found = self._found
         for name, tally in found.tallies.items():
             if tally.wrong:
-                found.violations.append(f"{name}: {tally.wrong} answers are wrong: "
-                                        + "; ".join(tally.violations))  # fmt: skip
-        found.violations += seen.violations
-        stalls = sorted(seen.stalls_ms)
-        before = found.process["memory_before_mib"]
-        most = _mib(seen.memory_most)
-        found.process |= {
-            "memory_most_mib": most,
-            "memory_bound_mib": before + asked.memory_mib,
-            "files_most": seen.files_most,
-            "probe_ms_p99": round(stalls[int(0.99 * len(stalls))], 1) if stalls else None,
-            "probe_ms_max": round(stalls[-1], 1) if stalls else None,
-        }
-        if most > before + asked.memory_mib:
-            line = f"memory rose from {before} to {most} MiB, by more than {asked.memory_mib}"
+                told = "; ".join(tally.violations)
+                found.violations.append(f"{name}: {tally.wrong} answers are wrong: {told}")
+        before, most = (
+            found.process["memory_before_mib"],
+            verdict.peak_mib(self._ground.running.pid),
+        )
+        found.process["memory_most_mib"] = most
+        if most > before + MEMORY_MIB:
+            line = f"memory rose from {before} to {most} MiB, by more than {MEMORY_MIB}"
             found.violations.append(line)
-        found.victim["answers"] = dict(sorted(seen.answers.items()))
-        if asked.judged:
-            self._judge_load()
 
     def _judge_load(self) -> None:
         found = self._found
         quiet, loud = percentiles_ms(self._alone), percentiles_ms(self._attacked)
         ratio = loud["p99"] / quiet["p99"]
-        errors = Counter[tuple[str, str]]()
-        for load in self._alone + self._attacked:
-            errors += load.errors
-        found.victim |= {
-            "load": f"{SHARE:.0%} of saturation",
-            "alone_ms": quiet,
-            "attacked_ms": loud,
-            "p99_ratio": round(ratio, 2),
-            "errors": {" ".join(what): count for what, count in errors.items()},
-        }
+        found.victim |= {"alone_ms": quiet, "attacked_ms": loud, "p99_ratio": round(ratio, 2)}
         if loud["p99"] > P99_MS and ratio > RATIO:
             found.violations.append(
                 f"p99 of tenant {VICTIM} rose from {quiet['p99']:.1f} to {loud['p99']:.1f} ms, "
                 f"{ratio:.1f} times"
             )
+        windows = self._alone + self._attacked
+        errors = sum((window.errors for window in windows), Counter[tuple[str, str]]())
         for what, count in errors.items():
             line = f"{count} requests of tenant {VICTIM} were not answered 200: {' '.join(what)}"
             found.violations.append(line)
-
-
-def _mib(size: int) -> int:
-    return round(size / MEBIBYTE)

@@ -38,10 +38,6 @@ def _sent(plan: Plan) -> Window:
     return Window(selects, rewards, tally.errors, latencies.encode())
 
 
-def _process() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-
-
 @dataclass
 class VictimLoad:
     """Open-loop load of one experiment, sent by a separate process: the attacker must not delay it.
@@ -52,7 +48,9 @@ class VictimLoad:
     plan: Plan
     rewarded: int = 0
     rate: float = 0.0
-    process: ProcessPoolExecutor = field(default_factory=_process)
+    process: ProcessPoolExecutor = field(
+        default_factory=lambda: ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    )
 
     @classmethod
     async def of(cls, url: str, key: str, seed: int) -> "VictimLoad":
@@ -73,15 +71,8 @@ class VictimLoad:
 
     async def window(self, seconds: float) -> Window:
         """Send at the share of saturation."""
-        return await self._measure(
-            replace(
-                self.plan,
-                warmup_s=0.5,
-                seconds=seconds,
-                rate=self.rate,
-                connections=OPEN_CONNECTIONS,
-            )
-        )
+        plan = replace(self.plan, warmup_s=0.5, seconds=seconds, rate=self.rate)
+        return await self._measure(replace(plan, connections=OPEN_CONNECTIONS))
 
     async def _measure(self, plan: Plan) -> Window:
         window = await asyncio.get_running_loop().run_in_executor(self.process, _sent, plan)

@@ -51,7 +51,6 @@ class Shot:
     reads       the client reads the answer
     delay_s     before it is sent
     source      number of the client's address
-    open_door   it goes to the service that asks for no keys
     """
 
     pieces: Sequence[bytes]
@@ -63,7 +62,6 @@ class Shot:
     reads: bool = True
     delay_s: float = 0.0
     source: int = 0
-    open_door: bool = False
 
     @property
     def target(self) -> str:
@@ -86,22 +84,14 @@ class Arsenal:
     """
 
     host: str
-    open_host: str
     keys: dict[str, str]
     tokens: Sequence[str]
     ids: Sequence[str]
 
     def ask(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        key: str = "",
-        headers: Sequence[str] = (),
-        must_fail: str = "",
-        source: int = 0,
-    ) -> Shot:
+        self, method: str, path: str, body: Any = None, *, key: str = "",
+        headers: Sequence[str] = (), must_fail: str = "", source: int = 0,
+    ) -> Shot:  # fmt: skip
         """A whole request. body: JSON, or bytes as they are."""
         content = b"" if body is None else body
         if not isinstance(content, bytes):

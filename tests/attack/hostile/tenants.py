@@ -1,19 +1,18 @@
 """The two tenants of the service that is attacked: experiments, keys, and the service itself."""
 
-import resource
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tests.attack.hostile.shots import ORIGIN, PAGE, TENANT, Arsenal
 from tests.cli.forage import Serving, serving
-from tests.support.keys import EARLIER, Keys
+from tests.support.keys import Keys
 
 VICTIM: Final = "victim"
 HERE: Final = Path(__file__).parent
-ATTACKED: Final = ("attacker", "attacker-sum", "attacker-clock", "attacker-nets")
+ATTACKED: Final = ("attacker", "attacker-sum", "attacker-nets")
 """Experiments of the attacking tenant, beside those that it defines itself."""
 NEW: Final = tuple(f"attacker-new-{number}" for number in range(4))
 PAGE_RATE: Final = 200
@@ -28,11 +27,10 @@ LEAKED: Final = 20
 
 @dataclass(frozen=True)
 class Ground:
-    """A running service with both tenants, and one beside it that asks for no keys."""
+    """A running service with both tenants."""
 
     folder: Path
     running: Serving
-    open_door: Serving
     keys: Keys
 
     @property
@@ -42,11 +40,9 @@ class Ground:
     def arsenal(self) -> Arsenal:
         """What the attackers have: their keys, and decisions of the victim that leaked."""
         made = [self.ask_as_victim("/select", QUESTION) for _ in range(LEAKED)]
-        names = (PAGE, TENANT, "expired", "revoked")
         return Arsenal(
-            host=_host(self.running),
-            open_host=_host(self.open_door),
-            keys={name: self.keys.text(name) for name in names},
+            host=self.running.url.removeprefix("http://"),
+            keys={name: self.keys.text(name) for name in (PAGE, TENANT)},
             tokens=[each["decision_id"] for each in made],
             ids=[each["id"] for each in made],
         )
@@ -61,43 +57,24 @@ QUESTION: Final = {"experiment": VICTIM, "context": {"persona": "cat", "age": 3.
 
 @contextmanager
 def tenants(folder: Path) -> Iterator[Ground]:
-    """Both services, in folders of their own."""
-    with ExitStack() as stack:
-        keys = made_keys(folder)
-        running = stack.enter_context(started(folder, "first"))
-        (folder / "open").mkdir()
-        shop = HERE / "experiments" / "attacker.toml"
-        options = ("--store", "memory://", "--experiment", str(shop))
-        open_door = stack.enter_context(serving(folder / "open", *options))
-        yield Ground(folder, running, open_door, keys)
+    keys = made_keys(folder)
+    with started(folder, "first") as running:
+        yield Ground(folder, running, keys)
 
 
-@contextmanager
-def started(folder: Path, name: str) -> Iterator[Serving]:
-    """The service with both tenants, on the store of the folder; its log is kept in `name`."""
+def started(folder: Path, name: str) -> AbstractContextManager[Serving]:
+    """Start the service with both tenants on the store of the folder; its log is in `name`."""
     (folder / name).mkdir()
     experiments = sorted((HERE / "experiments").glob("*.toml"))
     options = [word for path in experiments for word in ("--experiment", str(path))]
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))
-    try:
-        entered = serving(
-            folder / name,
-            "--store",
-            store_in(folder),
-            "--log-format",
-            "json",
-            *options,
-            FORAGE_KEYS=str(folder / "keys.json"),
-            FORAGE_ALLOWED_HOSTS="forage.example",
-            FORAGE_EVALUATION_SECONDS=EVALUATION_S,
-        )
-        with ExitStack() as stack:
-            running = stack.enter_context(entered)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            yield running
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return serving(
+        folder / name,
+        *("--store", store_in(folder), "--log-format", "json", *options),
+        files=FILES,
+        FORAGE_KEYS=str(folder / "keys.json"),
+        FORAGE_ALLOWED_HOSTS="forage.example",
+        FORAGE_EVALUATION_SECONDS=EVALUATION_S,
+    )
 
 
 def made_keys(folder: Path) -> Keys:
@@ -110,14 +87,8 @@ def made_keys(folder: Path) -> Keys:
     keys.add(
         PAGE, "select", "reward", experiments=own, origins=[ORIGIN], rate=f"{PAGE_RATE}/second"
     )
-    for name, fields in (("expired", {"expires": EARLIER}), ("revoked", {"revoked": EARLIER})):
-        keys.add(name, *everything, **fields)
     return keys
 
 
 def store_in(folder: Path) -> str:
     return f"sqlite:///{folder}/forage.db"
-
-
-def _host(running: Serving) -> str:
-    return running.url.removeprefix("http://")

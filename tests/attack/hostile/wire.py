@@ -4,7 +4,6 @@ import asyncio
 import socket
 import struct
 from contextlib import suppress
-from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
@@ -17,16 +16,10 @@ KEPT_BYTES: Final = 64
 SOURCES: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """answer_s   for an answer to a whole request
-    end_s      for the service to end one that is not whole
-    judges     whether the service has to have done so by then
-    """
-
-    answer_s: float = 60.0
-    end_s: float = 45.0
-    judges: bool = True
+ANSWER_S: Final = 60.0
+"""For an answer to a whole request."""
+END_S: Final = 45.0
+"""For the service to end one that is not whole."""
 
 
 def source_of(number: int) -> str:
@@ -34,10 +27,10 @@ def source_of(number: int) -> str:
     return f"127.0.0.{2 + number % SOURCES}"
 
 
-async def fire(shot: Shot, host: str, patience: Patience) -> Answer:
+async def fire(shot: Shot, host: str) -> Answer:
     """Send it, and wait for what comes of it."""
     begun = monotonic()
-    limit_s = patience.answer_s if shot.whole and shot.reads else patience.end_s
+    limit_s = ANSWER_S if shot.whole and shot.reads else END_S
     try:
         connection = await _connected(shot, host)
     except OSError:

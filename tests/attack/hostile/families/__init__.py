@@ -1,29 +1,14 @@
 """Every family by its name, and how many requests of a campaign it sends."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.attack.hostile.families.bodies import BODIES
 from tests.attack.hostile.families.definitions import DEFINITIONS
 from tests.attack.hostile.families.edge import EDGE
 from tests.attack.hostile.families.numbers import NUMBERS
-from tests.attack.hostile.families.tenancy import TENANCY
 from tests.attack.hostile.shots import Arsenal, Attack
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """count    of a campaign of `WHOLE` requests
-    at_once  requests that wait for their answer at a time
-    """
-
-    name: str
-    attack: Callable[[Arsenal, Random], Attack]
-    count: int
-    at_once: int = 4
-
 
 COUNTS: Final = {
     "endless heads": 600,
@@ -32,35 +17,41 @@ COUNTS: Final = {
     "malformed": 1_000,
     "slow bodies": 200,
     "nested bodies": 1_500,
-    "long ids": 1_200,
     "beacons": 600,
     "magnitudes": 3_000,
     "ties": 500,
     "contribution floods": 2_500,
-    "clock edges": 1_500,
-    "key profiles": 1_700,
-    "other tenant": 800,
-    "rebinding": 1_000,
     "evaluations": 40,
     "wide definitions": 400,
     "inflated artifacts": 160,
     "catalogues": 300,
 }
-"""Few of those that are slow for whoever sends them, too."""
-WHOLE: Final = sum(COUNTS.values())
-AT_ONCE: Final = {"half-open connections": 1_200, "slow bodies": 100, "malformed": 50,
-                  "lengths": 50, "endless heads": 8}  # fmt: skip
-"""1,200 and more are above the open files of the service."""
+"""Shares of a campaign: few of those that are slow for the sender, too."""
+AT_ONCE: Final = {
+    "half-open connections": 1_200,  # above the open files of the service
+    "slow bodies": 100,
+    "malformed": 50,
+    "lengths": 50,
+    "endless heads": 8,
+}
+
+
+class Family(NamedTuple):
+    """at_once: requests that wait for their answer at a time."""
+
+    name: str
+    attack: Callable[[Arsenal, Random], Attack]
+    at_once: int
+
 
 FAMILIES: Final[dict[str, Family]] = {
-    name: Family(name, attack, COUNTS[name], AT_ONCE.get(name, 4))
-    for table in (EDGE, BODIES, NUMBERS, TENANCY, DEFINITIONS)
-    for name, attack in table.items()
+    name: Family(name, attack, AT_ONCE.get(name, 4))
+    for name, attack in (EDGE | BODIES | NUMBERS | DEFINITIONS).items()
 }
 
 
 def counts_of(requests: int, names: Iterable[str]) -> dict[str, int]:
-    """Requests of each family, so many in all and some of each."""
-    chosen = [FAMILIES[name] for name in names]
-    whole = sum(family.count for family in chosen)
-    return {family.name: max(3, round(requests * family.count / whole)) for family in chosen}
+    """Return the requests of each family: so many in all, and three of each at least."""
+    counts = {name: COUNTS[name] for name in names}
+    whole = sum(counts.values())
+    return {name: max(3, round(requests * count / whole)) for name, count in counts.items()}

@@ -1,4 +1,4 @@
-"""Bodies: nested, broken and long; ids of every accepted length."""
+"""Bodies: nested, broken and long."""
 
 from collections.abc import Callable
 from random import Random
@@ -56,44 +56,6 @@ def nested(arms: Arsenal, rng: Random) -> Attack:
         )
 
 
-def long_ids(arms: Arsenal, rng: Random) -> Attack:
-    """Ids, names, units and keys as long as they may be, and by one longer."""
-    letters = ["a", "é", "\U0001f408", "\x00", " ", "/", "\\", "\u202e", "%2F", "\ud7ff"]
-
-    def text(length: int) -> str:
-        letter = rng.choice(letters)
-        stem = f"{rng.getrandbits(64):016x}"
-        return (stem + letter * length)[:length]
-
-    while True:
-        length = rng.choice([1, 127, 128, 129, 255, 256, 257])
-        count = rng.choice([1, 100, 1_000, 3_000])
-        inline = [{"id": text(128)} for _ in range(count)]
-        catalogue: dict[str, Any] = {text(128): {} for _ in range(min(count, 100))}
-        page = {"experiment": "attacker", "unit": text(length), "context": {"tag": text(length)}}
-        kinds = [
-            ("POST", "/select", {**page}, PAGE),
-            ("POST", "/select", {**page, "arms": [text(length)]}, PAGE),
-            ("POST", "/select", {**page, "arms": inline, "top_k": min(count, 100)}, TENANT),
-            ("POST", "/reward", {"decision_id": text(1_024), "reward": 1.0}, PAGE),
-            ("POST", "/experiments/attacker/arms", {"arms": catalogue}, TENANT),
-            ("PUT", f"/experiments/attacker/arms/{'x' * length}", {"features": {}}, TENANT),
-            ("DELETE", f"/experiments/attacker/arms/{'x' * length}", None, TENANT),
-            ("GET", f"/experiments/{'n' * length}", None, TENANT),
-            ("GET", f"/decisions/{'d' * length}?experiment=attacker", None, TENANT),
-            ("DELETE", f"/units/{'u' * length}?experiment=attacker", None, TENANT),
-            ("PUT", f"/experiments/attacker/readers/{'r' * min(length, 128)}",
-             {"position": rng.choice([0, 2**63 - 1, 2**63]), "row": 2**63 - 1}, TENANT),
-            ("DELETE", f"/experiments/attacker/readers/{'r' * min(length, 128)}", None, TENANT),
-            ("POST", f"/decisions/{'d' * length}/activate", None, PAGE),
-        ]  # fmt: skip
-        method, path, body, key = rng.choice(kinds)
-        headers = []
-        if path == "/select" and key == TENANT:
-            headers.append(f"Idempotency-Key: {'i' * length}")
-        yield arms.ask(method, path, body, key=key, headers=headers, source=rng.randrange(8))
-
-
 def beacons(arms: Arsenal, rng: Random) -> Attack:
     """What a page may say when it is left, with as many parts as it takes and more."""
     while True:
@@ -114,6 +76,5 @@ def beacons(arms: Arsenal, rng: Random) -> Attack:
 
 BODIES: Final[dict[str, Callable[[Arsenal, Random], Attack]]] = {
     "nested bodies": nested,
-    "long ids": long_ids,
     "beacons": beacons,
 }

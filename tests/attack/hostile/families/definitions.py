@@ -129,8 +129,26 @@ def catalogues(arms: Arsenal, rng: Random) -> Attack:
         yield arms.ask("POST", f"{own}/policies/linucb/reset", key=TENANT)
 
 
+def evaluations(arms: Arsenal, rng: Random) -> Attack:
+    """All evaluations at once, of all that was logged, by policies that are slow to evaluate."""
+    slow = {"kind": "lints", "draws": 16_384}
+    wide = {"kind": "neural_linear_ts", "hidden": [2_048] * 8, "embedding": 2_048}
+    ideas = [{}, {"slow": slow}, {f"n{n}": slow for n in range(16)}, {"wide": wide}]
+    while True:
+        body = {
+            "decisions": rng.choice([1, 1_000, 1_000_000]),
+            "definition": rng.choice(ideas),
+            "confidence": rng.choice([0.95, 5e-324, 1 - 1e-16]),
+            "since": rng.choice([None, "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"]),
+            "frozen": rng.random() < 0.3,
+        }
+        experiment = rng.choice(["attacker", "attacker-sum", "attacker-nets"])
+        yield arms.ask("POST", f"/experiments/{experiment}/evaluations", body, key=TENANT)
+
+
 DEFINITIONS: Final[dict[str, Callable[[Arsenal, Random], Attack]]] = {
     "wide definitions": wide_definitions,
     "inflated artifacts": artifacts,
     "catalogues": catalogues,
+    "evaluations": evaluations,
 }

@@ -1,7 +1,6 @@
-"""Numbers at every bound: features, rewards, contributions, ties, and moments of time."""
+"""Numbers at every bound: features, rewards, contributions and ties."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -75,7 +74,7 @@ def ties(arms: Arsenal, rng: Random) -> Attack:
 def contributions(arms: Arsenal, rng: Random) -> Attack:
     """Many rewards of one decision: sums, last words, slates, the same again, and another value."""
     while True:
-        experiment = rng.choice(["attacker-sum", "attacker-clock", "attacker"])
+        experiment = rng.choice(["attacker-sum", "attacker"])
         question: dict[str, Any] = {"experiment": experiment, "top_k": rng.choice([1, 2])}
         if experiment == "attacker-sum":
             question["context"] = {"vector": [0.5] * 16}
@@ -102,37 +101,8 @@ def contributions(arms: Arsenal, rng: Random) -> Attack:
         yield arms.ask("POST", "/reward/batch", {"requests": batch}, key=TENANT)
 
 
-def clock_edges(arms: Arsenal, rng: Random) -> Attack:
-    """Rewards, activations and imports within milliseconds of the moment that ends their time."""
-    far = ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "1969-12-31T23:59:59Z", 0, -1,
-           253402300799, 1e18, -1e18, "2026-01-01T00:00:00+23:59"]  # fmt: skip
-    experiment = "attacker-clock"
-    while True:
-        deferred = rng.random() < 0.3
-        asked = {"experiment": experiment, "deferred": deferred, "top_k": rng.choice([1, 2])}
-        key = rng.choice([PAGE, TENANT])
-        answer = yield arms.ask("POST", "/select", asked, key=key)
-        if answer.status == 200:
-            made, wait_s = answer.json(), rng.choice([0.0, 0.048, 0.05, 0.052, 0.198, 0.2, 0.202])
-            path = f"/decisions/{made['id']}/activate?experiment={experiment}"
-            activation = arms.ask("POST", path, key=key)
-            rewards = {each["arm"]: 1.0 for each in made["ranking"]}
-            body = {"decision_id": made["decision_id"], "rewards": rewards, "reward_id": "a"}
-            reward = arms.ask("POST", "/reward", body, key=key)
-            for shot in [activation, reward] if deferred else [reward]:
-                yield replace(shot, delay_s=wait_s)
-            yield arms.ask("POST", "/reward", {**body, "reward_id": "b"}, key=key)
-        visit = {
-            "id": f"{rng.getrandbits(32)}", "at": rng.choice(far), "arm": "one",
-            "propensity": rng.choice([1.0, 5e-324, 1e-300, 0.0]), "reward": rng.choice(REWARDS),
-        }  # fmt: skip
-        body = {"policy": "linucb", "visits": [visit]}
-        yield arms.ask("POST", f"/experiments/{experiment}/import", body, key=TENANT)
-
-
 NUMBERS: Final[dict[str, Callable[[Arsenal, Random], Attack]]] = {
     "magnitudes": magnitudes,
     "ties": ties,
     "contribution floods": contributions,
-    "clock edges": clock_edges,
 }
