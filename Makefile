@@ -71,7 +71,7 @@ slow: $(VENV)/.nightly  ## Run slow tests, and properties on all of their exampl
 statistics: $(VENV)/.nightly  ## Run the slow statistical tests
 	$(BIN)/python -m pytest $(PARALLEL) -m statistics --timeout 3600 tests $(ARGS)
 
-chaos: $(VENV)/.nightly  ## Kill, cut and fill under load (ten minutes or more; ARGS='--seconds 120' is short)
+chaos: $(VENV)/.nightly  ## Kill, cut and fill under load (twenty minutes; ARGS='--seconds 120' is short)
 	@sh .ci/redis
 	$(BIN)/python -m tests.chaos $(ARGS)
 

@@ -13,18 +13,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tests.chaos.campaign import Goal
 from tests.chaos.campaigns import embedded, shared
 from tests.chaos.disk import disk_full
 from tests.chaos.report import summary, table
 
-EMBEDDED_SHARE: Final = 0.3
-"""Of time; the rest is for Redis, where more can fail."""
+SHARE: Final = 0.3
+"""Of time, for SQLite; the rest is for Redis, where more can fail."""
 OVERHEAD_S: Final = 40.0
 """What starts, ends and the full disk take of --seconds, about."""
-EMBEDDED: Final = Goal(kills=90, rewards=60_000, losses=9)
-SHARED: Final = Goal(kills=210, rewards=140_000, losses=21, redis_faults=100)
-"""Counts to reach without --seconds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,11 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, help="so long in all (else until 300 kills)")
+    parser.add_argument("--seconds", type=float, default=1_200.0, help="in all (1200: 300 kills)")
     parser.add_argument(
         "--keep-stores",
         action="store_true",
-        help="with --seconds: no store loses its end, is emptied or replaced",
+        help="no store loses its end, is emptied or replaced",
     )
     parser.add_argument("--seed", type=int, help="of what is killed when (random)")
     parser.add_argument("--out", type=Path, default=Path("out/chaos.json"), help="the summary")
@@ -62,27 +58,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _goals(options: argparse.Namespace) -> tuple[Goal, Goal]:
-    """Of the embedded and of the shared campaign."""
-    if options.seconds is None:
-        return EMBEDDED, SHARED
-    left_s, keep = max(options.seconds - OVERHEAD_S, 5.0), options.keep_stores
-    if options.only:
-        return Goal(left_s, keep), Goal(left_s, keep)
-    return Goal(EMBEDDED_SHARE * left_s, keep), Goal((1 - EMBEDDED_SHARE) * left_s, keep)
-
-
 async def _run(folder: Path, options: argparse.Namespace, seed: int) -> dict[str, Any]:
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     rng, results, disk, wrong = Random(seed), [], "not asked for", list[str]()
-    own, other = _goals(options)
-    for name, run, goal in (("sqlite", embedded, own), ("redis", shared, other)):
+    for name, run, share in (("sqlite", embedded, SHARE), ("redis", shared, 1 - SHARE)):
         if options.only in (None, name):
-            _say(f"{name}: {goal}")
-            results.append(await run(_folder(folder, name), goal, rng))
+            seconds = max(options.seconds - OVERHEAD_S, 5.0) * (1 if options.only else share)
+            _say(f"{name}: {seconds:.0f} s of faults")
+            results.append(await run(_folder(folder, name), seconds, options.keep_stores, rng))
     if options.only in (None, "disk"):
         disk, wrong = await disk_full(_folder(folder, "disk"), rng)
     found = summary(results, disk, wrong, seed)

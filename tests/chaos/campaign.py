@@ -37,39 +37,9 @@ GRACE_S: Final = 30.0
 FAILED_S: Final = 15.0
 CANCEL_S: Final = 20.0
 """Until one that was cancelled is cancelled again: longer than what is undone then takes."""
-LIMIT_S: Final = 1_800.0
-"""Of one campaign, where it is asked for counts."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 """One episode of a fault, or of whatever else is to go on under load, with the pause before it."""
-
-
-@dataclass(frozen=True)
-class Goal:
-    """When faults end: after `seconds` under load, or with these counts reached.
-
-    keep_stores   no store loses what it had
-    """
-
-    seconds: float | None = None
-    keep_stores: bool = False
-    kills: int = 0
-    redis_faults: int = 0
-    rewards: int = 0
-    losses: int = 0
-
-    def __str__(self) -> str:
-        if self.seconds is not None:
-            return f"{self.seconds:.0f} s of faults"
-        return (
-            f"{self.kills} kills, {self.redis_faults} Redis faults, {self.losses} losses of the "
-            f"log's end, {self.rewards} rewards"
-        )
-
-    @property
-    def progress(self) -> int:
-        """Rewards between two kills, so that both counts are reached at about the same time."""
-        return max(PROGRESS, self.rewards // max(self.kills, 1))
 
 
 @dataclass
@@ -103,18 +73,7 @@ class Result:
     doubled: int = 0
     heads_equal: bool = False
     answers: dict[str, int] = field(default_factory=dict)
-    ledger: dict[str, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
-
-    def reached(self, goal: Goal, since: float) -> bool:
-        if goal.seconds is not None:
-            return monotonic() - since >= goal.seconds
-        return (
-            self.kills.total() >= goal.kills
-            and self.redis_faults.total() >= goal.redis_faults
-            and self.acknowledged >= goal.rewards
-            and self.losses.total() >= goal.losses
-        ) or monotonic() - since >= LIMIT_S
 
 
 class Campaign:
@@ -138,36 +97,32 @@ class Campaign:
         self._ledger = Ledger()
         self.cuts: list[Cut] = []
         self.alone = asyncio.Lock()
-        self._progress = PROGRESS
         self.load = Load([replica.url for replica in replicas], self._ledger, rng)
         self.http = httpx.AsyncClient(timeout=10)
 
-    async def run(self, goal: Goal, *works: Work) -> Result:
-        """Do each of `works` again and again, all at once, until the goal is reached; then let all
-        come to rest, and judge.
+    async def run(self, seconds: float, *works: Work) -> Result:
+        """Do each of `works` again and again, all at once, for so long; then let all come to rest,
+        and judge.
 
         works   may count in `result`, and add to its violations; cancelled at the end, wherever
                 they are then, but for what they do while they hold `alone`
         """
-        began, result, self._progress = monotonic(), self.result, goal.progress
+        began, result = monotonic(), self.result
         async with self._kept():
             try:
                 await self.all_ready()
                 self.load.start()
-                await self._under(works, goal, monotonic())
-                if goal.seconds is None and monotonic() - began >= LIMIT_S:
-                    result.violations.append("time was out before the goal was reached")
+                await self._under(works, monotonic() + seconds)
                 await self._judge()
             except (NotReady, ForageError) as fault:
                 result.violations.append(str(fault))
         result.seconds = monotonic() - began
         return result
 
-    async def _under(self, works: Sequence[Work], goal: Goal, began: float) -> None:
+    async def _under(self, works: Sequence[Work], until: float) -> None:
         tasks = [asyncio.create_task(self._again(work)) for work in works]
         try:
-            while not self.result.reached(goal, began):
-                self.result.acknowledged = self._ledger.acknowledged
+            while monotonic() < until:
                 await asyncio.sleep(0.1)
                 for task in tasks:
                     if task.done():
@@ -211,8 +166,8 @@ class Campaign:
             await asyncio.sleep(self.rng.uniform(0.1, 1.5))
             victim = self.rng.choice(self.replicas)
         else:
-            if not await self.load.progress(self._progress, PROGRESS_S):
-                self._ledger.surprise(f"fewer than {self._progress} rewards in {PROGRESS_S:.0f} s")
+            if not await self.load.progress(PROGRESS, PROGRESS_S):
+                self._ledger.surprise(f"fewer than {PROGRESS} rewards in {PROGRESS_S:.0f} s")
             await asyncio.sleep(self.rng.expovariate(1 / 0.3))
             victim = await self._ready()
         if victim.kill():
@@ -222,7 +177,7 @@ class Campaign:
         """One SIGTERM of a service that is ready; a kill may come before it has ended."""
         await asyncio.sleep(self.rng.uniform(*STOPS_S))
         # Without this it is always one that just came up.
-        await self.load.progress(self._progress, PROGRESS_S)
+        await self.load.progress(PROGRESS, PROGRESS_S)
         await self.stopped([await self._ready()])
 
     async def stopped(self, victims: Sequence[Replica]) -> None:
@@ -310,7 +265,6 @@ class Campaign:
         result.lost, result.doubled = len(found.lost), len(found.doubled)
         result.events = log.end
         result.selects, result.rows = ledger.counts["selects"], len(log.rankings)
-        result.ledger = dict(sorted(ledger.counts.items()))
         result.violations += found.lost + found.doubled + found.strange + ledger.surprises
         self._judge_ends()
 

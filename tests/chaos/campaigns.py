@@ -8,9 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from redis import Redis
-
-from tests.chaos.campaign import PROGRESS, PROGRESS_S, Campaign, Goal, Result
+from tests.chaos.campaign import PROGRESS, PROGRESS_S, Campaign, Result, Work
 from tests.chaos.judge import Cut
 from tests.chaos.losses import (
     cut_append_only,
@@ -44,7 +42,7 @@ def power(folder: Path) -> tuple[Path, Disk | None, str]:
         return place, None, str(reason)
 
 
-async def embedded(folder: Path, goal: Goal, rng: Random) -> Result:
+async def embedded(folder: Path, seconds: float, keep_stores: bool, rng: Random) -> Result:
     """SQLite: the one service and its trainer are killed, the host loses power, and the end of the
     log is lost."""
     place, disk, because = power(folder)
@@ -82,11 +80,11 @@ async def embedded(folder: Path, goal: Goal, rng: Random) -> Result:
             await campaign.recovered(cut)
 
     works = [campaign.kill, campaign.stop, campaign.kill_trainer]
-    if not goal.keep_stores:
+    if not keep_stores:
         works += [lose_tail, partial(lose_file, campaign, file, [replica, training], disk)]
     if disk is not None:
         works.append(lose_power)
-    result = await campaign.run(goal, *works)
+    result = await campaign.run(seconds, *works)
     if replica.ended:  # nothing that it needs was missing
         result.violations.append(f"the service ended by itself: {replica.ended}")
     return result
@@ -125,7 +123,7 @@ async def lose_file(
         await campaign.all_ready()
 
 
-async def shared(folder: Path, goal: Goal, rng: Random) -> Result:
+async def shared(folder: Path, seconds: float, keep_stores: bool, rng: Random) -> Result:
     """Redis: services, trainer and Redis are killed, and the traffic between them fails."""
     place, disk, because = power(folder)
     redis = RedisServer(place, tcp=True, environment=disk.environment if disk else {})
@@ -134,29 +132,30 @@ async def shared(folder: Path, goal: Goal, rng: Random) -> Result:
     try:
         for proxy in proxies:
             await proxy.start()
-        return await _shared(folder, goal, rng, redis, proxies, disk, because)
+        campaign = _on_redis(folder, rng, redis, proxies)
+        campaign.result.shim_because = because
+        return await campaign.run(seconds, *_works(campaign, redis, proxies, disk, keep_stores))
     finally:
         for proxy in proxies:
             await proxy.close()
         redis.kill()
 
 
-async def _shared(
-    folder: Path,
-    goal: Goal,
-    rng: Random,
-    redis: RedisServer,
-    proxies: Sequence[Proxy],
-    disk: Disk | None,
-    because: str,
-) -> Result:
+def _on_redis(folder: Path, rng: Random, redis: RedisServer, proxies: Sequence[Proxy]) -> Campaign:
     urls = [f"redis://127.0.0.1:{proxy.port}/0" for proxy in proxies]
     replicas = [Replica(name, folder, url) for name, url in zip(SERVICES, urls, strict=True)]
     training = trainer(folder, urls[0], replicas[0].url)
-    campaign = Campaign("redis", folder, redis.url, replicas, training, rng)
-    result = campaign.result
-    result.shim_because = because
-    alone = campaign.alone
+    return Campaign("redis", folder, redis.url, replicas, training, rng)
+
+
+def _works(
+    campaign: Campaign,
+    redis: RedisServer,
+    proxies: Sequence[Proxy],
+    disk: Disk | None,
+    keep_stores: bool,
+) -> list[Work]:
+    result, rng, alone = campaign.result, campaign.rng, campaign.alone
 
     async def kill_redis() -> None:
         await asyncio.sleep(rng.uniform(4.0, 12.0))
@@ -180,7 +179,7 @@ async def _shared(
         how = rng.choice(("alive", "alive", "killed", "stopped"))
         async with alone:
             with campaign.losing(f"append-only file cut, services {how}"):
-                cut = await _cut(redis, folder / "data", how, campaign, proxies)
+                cut = await _cut(redis, how, campaign, proxies)
         await campaign.recovered(cut)
 
     async def freeze() -> None:
@@ -200,14 +199,12 @@ async def _shared(
             result.redis_faults[kind] += 1
 
     works = [campaign.kill, campaign.stop, campaign.kill_trainer, kill_redis, freeze, misbehave]
-    if not goal.keep_stores:
+    if not keep_stores:
         works += [lose_tail, partial(empty, campaign, redis, proxies)]
-    return await campaign.run(goal, *works)
+    return works
 
 
-async def _cut(
-    redis: RedisServer, place: Path, how: str, campaign: Campaign, proxies: Sequence[Proxy]
-) -> Cut:
+async def _cut(redis: RedisServer, how: str, campaign: Campaign, proxies: Sequence[Proxy]) -> Cut:
     """how: alive, killed or stopped, the services meanwhile."""
     replicas = campaign.replicas
     with held(replicas if how != "alive" else []):
@@ -219,7 +216,7 @@ async def _cut(
         with frozen(replicas):
             before = await quiet_tail(redis.url, proxies)
             redis.kill()
-            cut_append_only(place, campaign.rng)
+            cut_append_only(redis.folder, campaign.rng)
             await asyncio.to_thread(redis.start)
             return before.after(await read_tail(redis.url))
 
@@ -231,15 +228,13 @@ async def empty(campaign: Campaign, host: RedisServer, proxies: Sequence[Proxy])
         copy = await asyncio.to_thread(dump_redis, host.url)
         await campaign.load.progress(PROGRESS, PROGRESS_S)
         with campaign.losing("Redis emptied"), held(campaign.replicas):
-            with Redis.from_url(host.url) as client:
-                with frozen(campaign.replicas):
-                    before = await quiet_tail(host.url, proxies, SINCE_COPY)
-                    client.flushall()
-                for replica in campaign.replicas:
-                    await campaign.expect_failed("Redis was emptied", replica.alive)
-                for replica in campaign.replicas:
-                    replica.kill()
-                client.flushall()
+            with frozen(campaign.replicas):
+                before = await quiet_tail(host.url, proxies, SINCE_COPY)
+                host.command("FLUSHALL")
+            for replica in campaign.replicas:
+                await campaign.expect_failed("Redis was emptied", replica.alive)
+            for replica in campaign.replicas:
+                replica.kill()
             await asyncio.to_thread(restore_redis, host.url, copy)
             campaign.cuts.append(before.after(await read_tail(host.url, SINCE_COPY)))
         await campaign.all_ready()

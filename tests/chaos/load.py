@@ -203,7 +203,7 @@ class Load:
             return None
         decision: Json = decode(answer.content)
         self._ledger.select(decision, key)
-        return decision
+        return {**decision, "keyed": key is not None}
 
     async def _select_again(self, body: Json, key: str) -> None:
         """Also after a kill."""
@@ -285,7 +285,7 @@ class Load:
             self._ledger.surprise(f"the service knows another reward of {decision['id']}: {told}")
         elif status != 503:
             self._ledger.surprise(f"a reward of {decision['id']}: {told}")
-        elif self._stopping.is_set() and "not in the log yet" in str(told):
+        elif self._stopping.is_set() and _may_be_second(decision):
             self.counts["never logged"] += 1  # its row went with the memory of a killed service
             return True
         return status != 503
@@ -307,9 +307,9 @@ class Load:
 
 
 def _may_be_second(decision: Json) -> bool:
-    """Whether a key may have another decision that counts: two replicas answer the same key while
-    neither can read the log."""
-    return not decision["logged"]
+    """Whether its key may have another decision: two replicas answer the same key while neither can
+    read the log, and a reward waits until the log tells which decision counts."""
+    return not decision["logged"] and decision.get("keyed", False)
 
 
 def _body(decision: Json, rewards: Mapping[str, float]) -> Json:

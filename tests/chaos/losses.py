@@ -128,10 +128,12 @@ def dump_redis(url: str) -> list[tuple[bytes, bytes, int]]:
 
 
 def restore_redis(url: str, copy: list[tuple[bytes, bytes, int]]) -> None:
-    """Put the keys of a dump into an empty Redis."""
-    with Redis.from_url(url) as client:
+    """Replace all keys by those of a dump, at one instant: a proxy may still hold commands."""
+    with Redis.from_url(url) as client, client.pipeline() as transaction:
+        transaction.flushall()
         for key, value, ttl in copy:
-            client.restore(key, max(ttl, 0), value)
+            transaction.restore(key, max(ttl, 0), value)
+        transaction.execute()
 
 
 def remove(file: Path, *suffixes: str) -> None:

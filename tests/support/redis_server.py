@@ -40,7 +40,7 @@ class RedisServer:
         self.port, socket = free_port() if tcp else 0, f"{folder}/redis.sock"
         self.url = f"redis://127.0.0.1:{self.port}/0" if tcp else f"unix://{socket}?db=0"
         self._client = {"port": self.port} if tcp else {"unix_socket_path": socket}
-        self._log = folder / "redis.log"
+        self.folder, self._log = folder, folder / "redis.log"
         self._command = [program, "--bind", "127.0.0.1", "--port", str(self.port)]
         self._command += [] if tcp else ["--unixsocket", socket]
         self._command += ["--dir", str(folder), "--logfile", str(self._log), "--save", ""]
