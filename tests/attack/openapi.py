@@ -39,6 +39,7 @@ def attack(folder: Path, seed: int) -> Campaign:
         config.write_text(f"{own}\n[dictionaries.decisions]\nvalues = {json.dumps(ids)}\n")
         command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run"]
         command += [str(PINNED), "--url", running.url, "--max-examples", str(EXAMPLES)]
+        command += ["--phases", "examples,coverage,fuzzing,stateful"]
         command += ["--checks", "all", "--seed", str(seed), "--no-color"]
         command += ["--report", "json", "--report-json-path", str(report)]
         command += ["--generation-database", "none", "--continue-on-failure"]
