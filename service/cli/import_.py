@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from service.cli.options import ServiceUrl
+from service.cli.options import Renames, ServiceUrl, renames
 from service.cli.running import progress, read_settings
 
 LISTED = 20
@@ -14,10 +14,21 @@ LISTED = 20
 
 
 def import_visits(
-    path: Annotated[Path, Argument(metavar="FILE", help="Visits as .jsonl, .csv or .parquet.")],
+    path: Annotated[
+        Path, Argument(metavar="FILE", help="Visits as .jsonl, .csv or .parquet.")
+    ],
     experiment: Annotated[str, Option(metavar="NAME", help="The experiment.")],
     policy: Annotated[str, Option(metavar="NAME", help="The policy that learns from them.")],
     skip_bad: Annotated[bool, Option("--skip-bad", help="Go on after a refused line.")] = False,
+    columns: Annotated[
+        Renames | None,
+        Option(
+            "--map",
+            parser=renames,
+            metavar="NAME=NEW,...",
+            help="Rename columns of the file; NAME= leaves one out.",
+        ),
+    ] = None,
     url: ServiceUrl = None,
 ) -> int:
     """Give a service logged visits to learn from.
@@ -30,6 +41,7 @@ def import_visits(
     was refused: the lines before it were taken, and once it is corrected the same command goes on.
 
         forage import history.jsonl --experiment shop --policy linucb
+        forage import raw.csv --experiment shop --policy linucb --map shown=arm,prob=propensity
     """
     import httpx
 
@@ -42,8 +54,9 @@ def import_visits(
         base_url=settings.url, timeout=60, trust_env=False, headers=settings.key_headers
     ) as client:
         importing = Importing(client, experiment, policy, skip_bad)
+        known = importing.known()
         with progress() as say:
-            for part in batches(read(path, importing.types())):
+            for part in batches(read(path, known, columns)):
                 importing.take(part)
                 if say:
                     say(f"{importing.imported + importing.duplicates:,} lines taken")

@@ -81,3 +81,18 @@ def moment(text: str) -> datetime:
 def seconds(text: str) -> float:
     """Read a day or an instant as unix seconds. Raises BadParameter."""
     return moment(text).timestamp()
+
+
+class Renames(dict[str, str]):
+    """Old name -> new name."""
+
+
+def renames(text: str) -> Renames:
+    """Read `old=new,old=new`. Raises BadParameter."""
+    found = Renames()
+    for part in names(text):
+        old, equals, new = part.rpartition("=")
+        if not equals or not old or old in found:
+            raise BadParameter("write NAME=NEW,NAME=NEW, each NAME once")
+        found[old.strip()] = new.strip()
+    return found

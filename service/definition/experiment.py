@@ -348,10 +348,10 @@ def load_definition(path: Path) -> tuple[str, Definition]:
     Raises ConfigurationError that says what is wrong where.
     """
     try:
-        content: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as fault:
         raise ConfigurationError(f"{path}: {fault.strerror}") from fault
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+    except (ValueError, RecursionError) as fault:
         raise ConfigurationError(f"{path}: not TOML: {fault}") from fault
     name = content.pop("name", path.stem)
     if not isinstance(name, str) or not re.fullmatch(NAME, name):

@@ -44,7 +44,7 @@ def read_definitions(path: Path) -> dict[str, PolicyFields]:
     """Policies by name from a TOML or JSON file with a `policies` table; the rest of an
     experiment's file is ignored. Raises ConfigurationError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as fault:
         raise ConfigurationError(f"{path}: {fault.strerror}") from fault

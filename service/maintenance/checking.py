@@ -115,7 +115,7 @@ def check(text: str, file: str, stem: str) -> Checked:
     """Check the text of a file. stem: the experiment's name where the text has none."""
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         said = str(error)
         return _unreadable(file, f"not TOML: {said[:1].lower()}{said[1:]}")
     name = content.pop("name", stem)

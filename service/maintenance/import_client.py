@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from service.errors import ConfigurationError, StoreUnavailable
+from service.maintenance.dsjson import Known
 from service.maintenance.visit_files import Line
 
 NumberedVisit = tuple[int, dict[str, object]]
@@ -36,15 +37,19 @@ class Importing:
         self.refused: list[tuple[int, str]] = []
         self.stopped = False
 
-    def types(self) -> dict[str, str]:
-        """Ask for the features of the context, with their types. Raises ConfigurationError where
+    def known(self) -> Known:
+        """Ask for the features and the catalogue of the experiment. Raises ConfigurationError where
         there is no such experiment."""
         answer = self._ask("GET", self._path)
         if answer.status_code != 200:
             raise ConfigurationError(_problem(answer))
         try:
-            features = answer.json()["definition"]["features"]["context"]
-            return {name: feature["type"] for name, feature in features.items()}
+            definition = answer.json()["definition"]
+            context, arm = (
+                {name: str(each["type"]) for name, each in definition["features"][of].items()}
+                for of in ("context", "arm")
+            )
+            return Known(context, arm, frozenset(definition["arms"]))
         except (ValueError, LookupError, TypeError) as fault:
             raise ConfigurationError(_problem(answer)) from fault
 
@@ -71,12 +76,15 @@ class Importing:
             return
         faults = answer.json().get("errors", [])
         whole = [fault["path"] for fault in faults] == ["visits"]
-        if len(visits) > 1 and (answer.status_code == 413 or whole):
+        unread = answer.status_code == 400  # the service names no visit that it cannot read
+        if len(visits) > 1 and (answer.status_code == 413 or whole or unread):
             half = len(visits) // 2  # the service is set to take less at once
             self._send(visits[:half])
             self._send(visits[half:])
         elif answer.status_code == 413:
             self._refuse(visits[0][0], "is larger than the service takes")
+        elif unread:
+            self._refuse(visits[0][0], f"the service cannot read it: {_problem(answer)}")
         elif answer.status_code == 422 and (refused := _first_refused(faults)):
             index, why = refused
             self._send(visits[:index])
@@ -123,8 +131,12 @@ def batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
     part, size = list[Line](), 0
     for number, visit in lines:
         try:
-            own = len(json.dumps(visit, allow_nan=False))
+            own = len(json.dumps(visit, allow_nan=False, ensure_ascii=False).encode())
             line: Line = (number, visit)
+        except UnicodeEncodeError:
+            own, line = 0, (number, "holds half of a surrogate pair, which is no character")
+        except RecursionError:
+            own, line = 0, (number, "is nested too deeply")
         except (TypeError, ValueError) as fault:  # of Parquet: NaN, bytes, dates
             own, line = 0, (number, f"cannot be sent as JSON: {fault}")
         if part and (len(part) == BATCH or size + own > BATCH_BYTES):

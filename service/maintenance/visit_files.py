@@ -7,81 +7,169 @@ with missing cells.
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from service.errors import ConfigurationError
+from service.maintenance.dsjson import Known
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 CONTEXT = "context."
+REQUIRED = ("id", "at", "arm", "propensity")
+COLUMNS = (*REQUIRED, "context", "arms", "probabilities", "reward", "unit")
 NAMES = ("id", "arm", "unit")
 NUMBERS = ("propensity", "reward")
 PARSED = ("context", "arms", "probabilities")
 """Columns whose text is JSON."""
 
 BATCH = 1_000  # rows of a Parquet file in memory at once
+NOT_UTF8 = "not UTF-8"
 
-Types = Mapping[str, str]
-"""Features of the context: name -> type, as in the definition."""
+Renames = Mapping[str, str]
+"""Name in the file -> name in a visit; "" leaves a column out."""
 
 Line = tuple[int, dict[str, object] | str]
 """The number of a line, from 1, and its visit, or why it is none."""
 
 
-def read(path: Path, types: Types) -> Iterator[Line]:
-    """Yield the lines of a file. Raises ConfigurationError where the file is of no known kind or
-    cannot be read."""
+def read(path: Path, known: Known, renames: Renames | None = None) -> Iterator[Line]:
+    """Yield the lines of a file. Raises ConfigurationError where the file is of no known kind,
+    cannot be read, or lacks a column."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise ConfigurationError(f"{path}: the name must end with {', '.join(READERS)}")
     try:
-        yield from reader(path, types)
+        yield from reader(path, known, renames or {})
     except OSError as fault:
         raise ConfigurationError(f"{path}: {fault.strerror or fault}") from fault
-    except (UnicodeDecodeError, csv.Error, ValueError) as fault:
+    except (csv.Error, ValueError) as fault:
         raise ConfigurationError(f"{path}: cannot be read: {fault}") from fault
 
 
-def _json_lines(path: Path, types: Types) -> Iterator[Line]:
-    with path.open(encoding="utf-8") as file:
+def _json_lines(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
+    for number, found in _objects(path):
+        yield number, found if isinstance(found, str) else _visit(_renamed(found, renames))
+
+
+def _objects(path: Path) -> Iterator[Line]:
+    """Yield the JSON objects of a file, one a line."""
+    with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
         for number, text in enumerate(file, 1):
-            if not text.strip():
-                continue
-            try:
-                visit = json.loads(text)
-            except json.JSONDecodeError as fault:
-                yield number, f"not JSON: {fault.msg}"
-                continue
-            yield number, _visit(visit) if isinstance(visit, dict) else "not a JSON object"
+            if text.strip():
+                yield number, _object(text)
 
 
-def _csv(path: Path, types: Types) -> Iterator[Line]:
-    with path.open(encoding="utf-8", newline="") as file:
+def _object(text: str) -> dict[str, object] | str:
+    if not _is_utf8(text):
+        return NOT_UTF8
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as fault:
+        return f"not JSON: {fault.msg}"
+    except ValueError:
+        return "not JSON: a number has more than 4,300 digits"
+    except RecursionError:
+        return "not JSON: it is nested too deeply"
+    return found if isinstance(found, dict) else "not a JSON object"
+
+
+def _is_utf8(text: str) -> bool:
+    """False where the decoder put surrogates in place of bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _csv(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         rows = csv.DictReader(file, restkey="", restval="")
-        for row in rows:
+        _check_columns(path, rows.fieldnames or [], renames)
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as fault:
+                yield rows.reader.line_num, f"not CSV: {fault}"
+                continue
             if "" in row:
                 yield rows.line_num, "has more cells than the first line has names"
+            elif not _is_utf8("".join(row.values())):
+                yield rows.line_num, NOT_UTF8
             else:
                 cells = {name: cell for name, cell in row.items() if cell != ""}
-                yield rows.line_num, _visit(_typed(cells, types))
+                yield rows.line_num, _visit(_typed(_renamed(cells, renames), known.context))
 
 
-def _parquet(path: Path, types: Types) -> Iterator[Line]:
+def _check_columns(path: Path, columns: Sequence[str], renames: Renames) -> None:
+    """Raise ConfigurationError where columns are missing, unknown or given twice."""
+    there = ", ".join(columns)
+    if absent := [name for name in renames if name not in columns]:
+        raise ConfigurationError(f"{path}: --map: there is no column {absent[0]}, only {there}")
+    names = [name for column in columns if (name := renames.get(column, column))]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigurationError(f"{path}: two columns are named {twice[0]}")
+    missing = [name for name in REQUIRED if name not in names]
+    unknown = [name for name in names if name not in COLUMNS and not name.startswith(CONTEXT)]
+    if missing:
+        raise ConfigurationError(
+            f"{path}: there is no column {', '.join(missing)}, only {there}: rename columns with "
+            f"--map {(unknown or ['NAME'])[0]}={missing[0]}"
+        )
+    if unknown:
+        raise ConfigurationError(
+            f"{path}: a visit has no {', '.join(unknown)}: rename columns with --map "
+            f"{unknown[0]}={CONTEXT}{unknown[0]}, or leave them out with --map {unknown[0]}= "
+            f"(a visit has {', '.join(COLUMNS)})"
+        )
+
+
+def _renamed(row: Mapping[str, object], renames: Renames) -> dict[str, object]:
+    found = {renames.get(name, name): value for name, value in row.items()}
+    found.pop("", None)
+    return found
+
+
+def _parquet(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
     import pyarrow
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow.names, renames)
             number = 0
             for batch in file.iter_batches(BATCH):
-                for row in batch.to_pylist():
+                for row in _rows(batch):
                     number += 1
-                    yield number, _visit(row)
+                    yield number, row if isinstance(row, str) else _visit(_renamed(row, renames))
     except pyarrow.ArrowException as fault:
         raise ConfigurationError(f"{path}: cannot be read: {fault}") from fault
 
 
-READERS: dict[str, Callable[[Path, Types], Iterator[Line]]] = {
+def _rows(batch: "RecordBatch") -> Iterator[dict[str, object] | str]:
+    """Convert a batch at once, or a row at a time where one of them cannot be converted."""
+    try:
+        yield from batch.to_pylist()
+        return
+    except (ValueError, OverflowError):
+        pass
+    for number in range(batch.num_rows):
+        try:
+            yield batch.slice(number, 1).to_pylist()[0]
+        except UnicodeDecodeError:
+            yield NOT_UTF8
+        except (ValueError, OverflowError) as fault:
+            yield f"cannot be read: {fault}"
+
+
+Reader = Callable[[Path, Known, Renames], Iterator[Line]]
+READERS: dict[str, Reader] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".csv": _csv,
@@ -89,11 +177,12 @@ READERS: dict[str, Callable[[Path, Types], Iterator[Line]]] = {
 }
 
 
-def _typed(cells: Mapping[str, str], types: Types) -> dict[str, object]:
+def _typed(cells: Mapping[str, object], types: Mapping[str, str]) -> dict[str, object]:
     """Convert cells to the types of their names; leave a cell that does not fit as text, for the
     service to refuse."""
     found: dict[str, object] = {}
     for name, cell in cells.items():
+        assert isinstance(cell, str)
         kind = types.get(name.removeprefix(CONTEXT)) if name.startswith(CONTEXT) else None
         if name in NUMBERS or name == "at" or kind == "numeric":
             found[name] = _number(cell)
@@ -118,7 +207,7 @@ def _number(cell: str) -> float | str:
 def _json(cell: str) -> object:
     try:
         return json.loads(cell)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return cell
 
 

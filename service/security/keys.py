@@ -244,7 +244,7 @@ def read_keys(path: Path) -> list[Key]:
         raise ConfigurationError(f"{path}: cannot be read: {fault.strerror}") from fault
     try:
         raw = json.loads(content)
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         raise ConfigurationError(f"{path}: is not JSON") from fault
     try:
         return KeyFile.model_validate(raw).keys

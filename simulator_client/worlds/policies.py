@@ -99,11 +99,11 @@ def read_policies(path: Path) -> dict[str, Settings]:
     Raises UsageError that says what is wrong.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
-    except ValueError as error:  # of both formats, and of bytes that are no text
+    except (ValueError, RecursionError) as error:  # also of bytes that are no text
         form = "TOML" if path.suffix == ".toml" else "JSON"
         raise UsageError(f"{path} is not {form}: {error}") from error
     if not isinstance(found, dict) or not found:

@@ -210,6 +210,16 @@ def test_what_cannot_be_read_is_said(
     assert ("not UTF-8" if content else "No such file") in told
 
 
+def test_a_number_or_a_list_that_no_reader_takes_is_a_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shop.toml"
+    for content in (f"max_vector = {'9' * 5_001}", f"arms = {'[' * 100_000}"):
+        path.write_text(content)
+        status, told = run(str(path), capsys=capsys)
+        assert (status, "not TOML: " in told) == (1, True)
+
+
 @pytest.mark.process
 def test_a_service_says_which_policies_would_start_anew(tmp_path: Path) -> None:
     file = tmp_path / "shop.toml"

@@ -117,6 +117,19 @@ def test_what_is_wrong_with_all_of_it_is_said_in_one_line(running: Serving, tmp_
         assert said in expect_refusal(ended)
 
 
+@pytest.mark.process
+def test_a_raw_file_is_taken_with_its_columns_renamed(running: Serving, tmp_path: Path) -> None:
+    (tmp_path / "raw.csv").write_text(
+        "id,at,shown,prob,persona,note\na,1714564800,4,0.5,cat_connoisseur,x\n"
+    )
+    arguments = ["import", "raw.csv", *ARGUMENTS, running.url]
+    assert "--map shown=arm" in expect_refusal(forage(*arguments, folder=tmp_path))
+    names = "shown=arm,prob=propensity,persona=context.persona,note="
+    ended = forage(*arguments, "--map", names, folder=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert forage(*arguments, "--map", "shown", folder=tmp_path).returncode == 2
+
+
 # -- a service that is set lower, or away ----------------------------------------------------------
 
 
@@ -144,6 +157,20 @@ def test_a_service_that_takes_less_at_once_is_given_less() -> None:
     work.take([(n, {"id": str(n)}) for n in range(8)])
     assert not work.stopped
     assert (work.imported, sizes) == (8, [8, 4, 2, 2, 4, 2, 2])
+
+
+def test_a_visit_that_the_service_cannot_read_is_found_and_refused() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        visits = json.loads(request.content)["visits"]
+        if any(visit["id"] == "5" for visit in visits):
+            return httpx.Response(400, json={"detail": "nested too deeply", "errors": []})
+        results = [{"status": 200, "answer": "imported"}] * len(visits)
+        return httpx.Response(200, json={"results": results})
+
+    work = importing(answer, skip_bad=True)
+    work.take([(n, {"id": str(n)}) for n in range(8)])
+    assert work.imported == 7
+    assert work.refused == [(5, "the service cannot read it: nested too deeply")]
 
 
 def test_one_visit_that_is_too_large_is_refused() -> None:
@@ -188,4 +215,4 @@ def test_a_service_that_does_not_come_back_ends_the_import(
 def test_what_is_no_forage_is_said(status: int) -> None:
     work = importing(lambda _: httpx.Response(status, html="<p>Hello"))
     with pytest.raises(ConfigurationError, match=f"answers {status}, not as a Forage service"):
-        work.types()
+        work.known()

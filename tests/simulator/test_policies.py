@@ -76,7 +76,7 @@ def test_policies_of_clicks_are_refused_where_rewards_are_none() -> None:
      ("p.toml", '[mine]\nkind = "linucb"\nalpha = 0.5\n')],
 )  # fmt: skip
 def test_a_policy_file(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
     assert read_policies(tmp_path / name) == {"mine": {"kind": "linucb", "alpha": 0.5}}
 
 
@@ -85,6 +85,7 @@ def test_a_policy_file(tmp_path: Path, name: str, text: str) -> None:
     [
         ("p.json", "{", "is not JSON"),
         ("p.toml", "=", "is not TOML"),
+        ("p.toml", "mine = " + "[" * 100_000, "is not TOML"),
         ("p.json", "{}", "holds no policies"),
         ("p.json", "[1]", "holds no policies"),
         ("p.json", '{"mine": {"alpha": 1}}', "policy 'mine' has no kind"),

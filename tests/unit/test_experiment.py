@@ -12,6 +12,7 @@ from service.definition.experiment import Definition, load_definition
 from service.definition.faults import faults_of
 from service.definition.features import Schema
 from service.errors import ConfigurationError
+from service.evaluation.targets import read_definitions
 
 SHOP: dict[str, Any] = {
     "features": {
@@ -169,6 +170,8 @@ def test_a_file_with_an_unknown_key_is_refused_with_its_path(tmp_path: Path) -> 
     [
         ("[policies", "not TOML"),
         (b'name = "\xff"', "not TOML"),
+        (f"max_vector = {'9' * 5_001}", "not TOML"),
+        (f"arms = {'[' * 100_000}", "not TOML"),
         ('name = "two words"', "name: letters, digits"),
         ('name = "line\\n"', "name: letters, digits"),
         ("name = 7", "name: letters, digits"),
@@ -192,3 +195,10 @@ def test_a_file_without_a_name_takes_its_own(tmp_path: Path) -> None:
     path = tmp_path / "corner-shop.toml"
     path.write_text('policies = { r = { kind = "random" } }')
     assert load_definition(path)[0] == "corner-shop"
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "shop.toml"
+    path.write_text('name = "mall"\n[policies.r]\nkind = "random"', encoding="utf-8-sig")
+    assert load_definition(path)[0] == "mall"
+    assert read_definitions(path) == {"r": {"kind": "random"}}

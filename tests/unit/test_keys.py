@@ -119,6 +119,7 @@ def test_a_broken_file_says_where_and_not_what(tmp_path: Path) -> None:
     for content, said in (
         ("", "is not JSON"),
         ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
         ("[]", "valid dictionary"),
         ('{"version": 2}', "version"),
         ('{"keyz": []}', "keyz"),

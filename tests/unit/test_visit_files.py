@@ -10,9 +10,11 @@ import pytest
 from pyarrow import parquet
 
 from service.errors import ConfigurationError
+from service.maintenance.dsjson import Known
+from service.maintenance.import_client import batches
 from service.maintenance.visit_files import read
 
-TYPES = {"persona": "categorical", "age": "numeric", "member": "boolean", "taste": "vector"}
+KNOWN = Known({"persona": "categorical", "age": "numeric", "member": "boolean", "taste": "vector"})
 VISITS: list[dict[str, Any]] = [
     {
         "id": "a",
@@ -39,7 +41,7 @@ VISITS: list[dict[str, Any]] = [
 
 
 def visits(path: Path) -> list[Any]:
-    return [visit for _, visit in read(path, TYPES)]
+    return [visit for _, visit in read(path, KNOWN)]
 
 
 def written(path: Path, text: str) -> Path:
@@ -51,7 +53,7 @@ def written(path: Path, text: str) -> Path:
 def test_json_lines_hold_visits_as_they_are_sent(tmp_path: Path, name: str) -> None:
     text = "\n\n".join(map(json.dumps, VISITS)) + "\n"
     path = written(tmp_path / name, text)
-    assert list(read(path, TYPES)) == [(1, VISITS[0]), (3, VISITS[1]), (5, VISITS[2])]
+    assert list(read(path, KNOWN)) == [(1, VISITS[0]), (3, VISITS[1]), (5, VISITS[2])]
 
 
 def test_names_may_be_numbers_and_nulls_are_left_out(tmp_path: Path) -> None:
@@ -76,7 +78,9 @@ def test_cells_are_what_the_definition_says(tmp_path: Path) -> None:
 
 
 def test_a_context_may_be_one_cell_of_json(tmp_path: Path) -> None:
-    text = 'id,context,context.age\na,"{""persona"": ""cat"", ""age"": null}",2\n'
+    text = (
+        'id,at,arm,propensity,context,context.age\na,,,,"{""persona"": ""cat"", ""age"": null}",2\n'
+    )
     [visit] = visits(written(tmp_path / "log.csv", text))
     assert visit == {"id": "a", "context": {"persona": "cat", "age": 2.0}}
 
@@ -84,11 +88,12 @@ def test_a_context_may_be_one_cell_of_json(tmp_path: Path) -> None:
 def test_cells_that_are_not_what_they_should_be_are_left_for_the_service_to_refuse(
     tmp_path: Path,
 ) -> None:
-    text = "id,at,propensity,context.age,context.member,context.taste\na,2024-05-01,half,x,y,z\n"
+    head = "id,arm,at,propensity,context.age,context.member,context.taste"
+    text = f"{head}\na,4,2024-05-01,half,x,y,{'9' * 5_001}\n"
     [visit] = visits(written(tmp_path / "log.csv", text))
     assert visit["at"] == "2024-05-01"
     assert visit["propensity"] == "half"
-    assert visit["context"] == {"age": "x", "member": "y", "taste": "z"}
+    assert visit["context"] == {"age": "x", "member": "y", "taste": "9" * 5_001}
 
 
 def test_parquet_holds_columns_of_their_own_types(tmp_path: Path) -> None:
@@ -108,32 +113,129 @@ def test_parquet_holds_columns_of_their_own_types(tmp_path: Path) -> None:
     ]
     path = tmp_path / "log.parquet"
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    assert list(read(path, TYPES)) == list(enumerate(VISITS, 1))
+    assert list(read(path, KNOWN)) == list(enumerate(VISITS, 1))
 
 
 def test_a_parquet_time_without_a_zone_is_utc(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     times = pyarrow.array([datetime(2024, 5, 1, 12)], pyarrow.timestamp("us"))
-    parquet.write_table(pyarrow.table({"at": times, "arms": [["4", "17"]]}), path)
-    assert visits(path) == [{"at": 1714564800.0, "arms": ["4", "17"]}]
+    own: dict[str, Any] = {"id": ["a"], "arm": ["4"], "propensity": [0.5]}
+    parquet.write_table(pyarrow.table({**own, "at": times, "arms": [["4", "17"]]}), path)
+    [visit] = visits(path)
+    assert (visit["at"], visit["arms"]) == (1714564800.0, ["4", "17"])
 
 
 def test_lines_that_are_no_visits_are_named(tmp_path: Path) -> None:
     path = written(tmp_path / "log.jsonl", '{"id": "a"}\n{"id":\n[1]\n')
-    assert list(read(path, TYPES)) == [
+    assert list(read(path, KNOWN)) == [
         (1, {"id": "a"}),
         (2, "not JSON: Expecting value"),
         (3, "not a JSON object"),
     ]
-    path = written(tmp_path / "log.csv", "id,arm\na,4\nb,5,6\n")
-    assert list(read(path, TYPES))[1] == (3, "has more cells than the first line has names")
+    path = written(tmp_path / "log.csv", f"{HEAD}\na,4,1,1\nb,5,1,1,6\n")
+    assert list(read(path, KNOWN))[1] == (3, "has more cells than the first line has names")
+
+
+HEAD = "id,arm,at,propensity"
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "log.csv"])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, name: str) -> None:
+    content = json.dumps(VISITS[0]) if name == "log.jsonl" else CSV
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8-sig")
+    assert visits(path)[0] == VISITS[0]
+
+
+def test_a_line_that_cannot_be_read_is_refused_and_the_others_are_not(tmp_path: Path) -> None:
+    good = b'{"id": "a"}'
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(
+        b"\n".join(
+            [
+                good,
+                b'{"id": "\xff"}',
+                b'{"id": "\\ud800"}',
+                b'{"reward": ' + b"1" * 5_001 + b"}",
+                b'{"context": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+                b'{"reward": 1e999}',
+                good,
+            ]
+        )
+    )
+    [part] = batches(read(path, KNOWN))
+    assert part == [
+        (1, {"id": "a"}),
+        (2, "not UTF-8"),
+        (3, "holds half of a surrogate pair, which is no character"),
+        (4, "not JSON: a number has more than 4,300 digits"),
+        (5, "not JSON: it is nested too deeply"),
+        (6, "cannot be sent as JSON: Out of range float values are not JSON compliant"),
+        (7, {"id": "a"}),
+    ]
+
+
+def test_a_csv_row_that_cannot_be_read_is_refused_and_the_others_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    rows = [b"a,4,1,1", b"b\xff,4,1,1", b"c," + b"4" * 200_000 + b",1,1", b"d,4,1,1"]
+    path.write_bytes(b"\n".join([HEAD.encode(), *rows]))
+    (_, first), second, third, (number, last) = read(path, KNOWN)
+    assert second == (3, "not UTF-8")
+    assert third == (4, "not CSV: field larger than field limit (131072)")
+    assert isinstance(first, dict)
+    assert isinstance(last, dict)
+    assert (number, first["id"], last["id"]) == (5, "a", "d")
+
+
+def test_a_parquet_row_that_cannot_be_read_is_refused_and_the_others_are_not(
+    tmp_path: Path,
+) -> None:
+    binary = pyarrow.array([b"a", b"\xff", b"c"], pyarrow.binary())
+    text = pyarrow.StringArray.from_buffers(3, binary.buffers()[1], binary.buffers()[2])
+    table = pyarrow.table({"id": text, "arm": ["4"] * 3, "at": [1] * 3, "propensity": [1.0] * 3})
+    path = tmp_path / "log.parquet"
+    parquet.write_table(table, path)
+    first, second, third = visits(path)
+    assert (first["id"], second, third["id"]) == ("a", "not UTF-8", "c")
+
+
+RAW = "id,at,shown,prob,page\na,1714564800,4,0.5,home\n"
+
+
+def test_columns_are_renamed_or_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path / "log.csv", RAW)
+    names = {"shown": "arm", "prob": "propensity", "page": ""}
+    [(_, visit)] = read(path, KNOWN, names)
+    assert visit == {"id": "a", "at": 1714564800.0, "arm": "4", "propensity": 0.5}
+    path = written(tmp_path / "log.jsonl", '{"id": "a", "shown": 4, "page": "home"}')
+    assert list(read(path, KNOWN, names)) == [(1, {"id": "a", "arm": "4"})]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({}, "no column arm, propensity, only id, at, shown, prob, page: .* --map shown=arm"),
+        (
+            {"shown": "arm", "prob": "propensity"},
+            "a visit has no page: .* --map page=context.page, or leave them out with --map page= ",
+        ),
+        ({"show": "arm"}, "--map: there is no column show, only id, at, shown, prob, page"),
+        ({"shown": "arm", "prob": "arm", "page": ""}, "two columns are named arm"),
+    ],
+)
+def test_columns_that_no_visit_has_are_named(
+    tmp_path: Path, names: dict[str, str], said: str
+) -> None:
+    path = written(tmp_path / "log.csv", RAW)
+    with pytest.raises(ConfigurationError, match=said):
+        list(read(path, KNOWN, names))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("log.txt", b"", "must end with .jsonl, .ndjson, .csv, .parquet"),
-        ("log.jsonl", b"\xff\xfe", "cannot be read"),
+        ("log.csv", b"x" * 200_000, "cannot be read: field larger"),
         ("log.parquet", b"no parquet", "cannot be read"),
         ("nowhere/log.csv", None, "No such file"),
     ],
