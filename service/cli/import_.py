@@ -15,7 +15,7 @@ LISTED = 20
 
 def import_visits(
     path: Annotated[
-        Path, Argument(metavar="FILE", help="Visits as .jsonl, .csv or .parquet.")
+        Path, Argument(metavar="FILE", help="Visits as .jsonl, .dsjson, .csv or .parquet.")
     ],
     experiment: Annotated[str, Option(metavar="NAME", help="The experiment.")],
     policy: Annotated[str, Option(metavar="NAME", help="The policy that learns from them.")],
@@ -37,11 +37,17 @@ def import_visits(
     and give them to a running service, which logs them and lets the policy learn. The same file
     again changes nothing: each visit has an id. docs/import.md describes the format.
 
+    A .dsjson file is a decision-service log of Vowpal Wabbit or Azure Personalizer. The reward is
+    -_label_cost. An arm's id is its _tag, else its feature id, else its number in _multi, from 1. A
+    feature in a namespace is Namespace.name, or name where only one namespace has it; those that
+    the experiment does not have are left out. A line without _label_cost is refused.
+
     Exit status: 0 where all lines were taken, or with `--skip-bad` all that can be; 1 where a line
     was refused: the lines before it were taken, and once it is corrected the same command goes on.
 
         forage import history.jsonl --experiment shop --policy linucb
         forage import raw.csv --experiment shop --policy linucb --map shown=arm,prob=propensity
+        forage import logs.dsjson --experiment shop --policy linucb --skip-bad
     """
     import httpx
 
@@ -69,4 +75,10 @@ def import_visits(
         print(f"forage: {path}:{number}: {why}", file=sys.stderr)
     if (left := len(importing.refused) - LISTED) > 0:
         print(f"forage: {path}: and {left:,} more", file=sys.stderr)
+    if known.ignored:
+        those = ", ".join(sorted(known.ignored)[:LISTED])
+        print(
+            f"forage: {path}: left out: features that the experiment does not have: {those}",
+            file=sys.stderr,
+        )
     return 1 if importing.stopped else 0

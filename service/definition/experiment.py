@@ -31,7 +31,7 @@ from service.errors import ConfigurationError
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
-ArmId = Annotated[str, Field(min_length=1, max_length=128)]
+ArmId = Annotated[str, Field(min_length=1, max_length=256)]
 Text = Annotated[str, Field(max_length=256)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]

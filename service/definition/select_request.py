@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-Id = Annotated[str, Meta(min_length=1, max_length=128)]
+Id = Annotated[str, Meta(min_length=1, max_length=256)]
 Text = Annotated[str, Meta(max_length=256)]
 Value = bool | float | Text | list[float]
 Values = Annotated[dict[str, Value | None], Meta(max_length=256)]

@@ -198,7 +198,7 @@ async def arm_figures(
     policy: Annotated[Name | None, Query(description="Left out: all together.")] = None,
     order: Annotated[Order, Query()] = "impressions",
     descending: Annotated[bool, Query()] = True,
-    match: Annotated[str, Query(max_length=128, description="Part of the id.")] = "",
+    match: Annotated[str, Query(max_length=256, description="Part of the id.")] = "",
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> ArmFiguresAnswer:

@@ -1,4 +1,4 @@
-"""Read files of logged visits (JSON Lines, CSV, Parquet) a line at a time, in the form that
+"""Read files of logged visits (JSON Lines, DSJSON, CSV, Parquet) a line at a time, in the form that
 `POST /experiments/{name}/import` takes. docs: import.md.
 
 CSV is read with the csv module: pyarrow's reader counts rows in place of lines, and refuses rows
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.errors import ConfigurationError
-from service.maintenance.dsjson import Known
+from service.maintenance.dsjson import Known, visit_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -53,6 +53,13 @@ def read(path: Path, known: Known, renames: Renames | None = None) -> Iterator[L
 def _json_lines(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
     for number, found in _objects(path):
         yield number, found if isinstance(found, str) else _visit(_renamed(found, renames))
+
+
+def _dsjson(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
+    if renames:
+        raise ConfigurationError(f"{path}: --map renames columns, and DSJSON has none")
+    for number, found in _objects(path):
+        yield number, found if isinstance(found, str) else visit_of(found, known)
 
 
 def _objects(path: Path) -> Iterator[Line]:
@@ -172,6 +179,7 @@ Reader = Callable[[Path, Known, Renames], Iterator[Line]]
 READERS: dict[str, Reader] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
+    ".dsjson": _dsjson,
     ".csv": _csv,
     ".parquet": _parquet,
 }

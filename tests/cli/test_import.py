@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from service.errors import ConfigurationError, StoreUnavailable
 from service.maintenance import import_client
 from service.maintenance.import_client import Importing
 from tests.cli.forage import Serving, expect_refusal, forage, serving, started
+from tests.unit.test_dsjson import COFFEE, DANGLING
 
 DOCS = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", DOCS, re.DOTALL)
@@ -115,6 +117,32 @@ def test_what_is_wrong_with_all_of_it_is_said_in_one_line(running: Serving, tmp_
     ]:
         ended = forage("import", *arguments, "--url", running.url, folder=tmp_path)
         assert said in expect_refusal(ended)
+
+
+DRINKS: dict[str, Any] = {
+    "features": {
+        "context": {"weather": {"type": "categorical", "values": ["Sunny", "Rainy"]}},
+        "arm": {"j.roast": {"type": "categorical", "values": ["dark", "light"]}},
+    },
+    "policies": {"linucb": {"kind": "linucb"}},
+    "arms": {"Latte": {"j.roast": "dark"}},
+}
+
+
+@pytest.mark.process
+def test_a_decision_service_log_is_imported(running: Serving, tmp_path: Path) -> None:
+    """Costs become rewards, and the features that the experiment does not have are named."""
+    httpx.put(f"{running.url}/experiments/coffee", json=DRINKS).raise_for_status()
+    (tmp_path / "log.dsjson").write_text("\n".join([COFFEE, DANGLING]))
+    arguments = ["import", "log.dsjson", "--experiment", "coffee", "--policy", "linucb"]
+    ended = forage(*arguments, "--skip-bad", "--url", running.url, folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[1].split() == ["linucb", "1", "0", "1"]
+    refused, ignored = ended.stderr.splitlines()
+    assert refused.startswith("forage: log.dsjson:2: an observation without its decision")
+    assert ignored.endswith("not have: FromUrl.name, FromUrl.timeofday, i.constant, i.id, j.type")
+    policy = httpx.get(f"{running.url}/experiments/coffee/policies/linucb").json()
+    assert (policy["rewards"], policy["mean_reward"]) == (1, 1.0)
 
 
 @pytest.mark.process

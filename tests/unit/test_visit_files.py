@@ -234,7 +234,7 @@ def test_columns_that_no_visit_has_are_named(
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("log.txt", b"", "must end with .jsonl, .ndjson, .csv, .parquet"),
+        ("log.txt", b"", "must end with .jsonl, .ndjson, .dsjson, .csv, .parquet"),
         ("log.csv", b"x" * 200_000, "cannot be read: field larger"),
         ("log.parquet", b"no parquet", "cannot be read"),
         ("nowhere/log.csv", None, "No such file"),

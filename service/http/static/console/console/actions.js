@@ -91,7 +91,7 @@ export async function retire(app, arm) {
 
 /** features: of an arm, as the definition has them. */
 export async function add(app, features) {
-  const id = h("input", { name: "id", required: true, maxlength: 128, autocomplete: "off", autofocus: true });
+  const id = h("input", { name: "id", required: true, maxlength: 256, autocomplete: "off", autofocus: true });
   const inputs = Object.entries(features).map(([name, feature]) => [name, feature, inputOf(feature)]);
   const outcome = await form({
     title: "Add an arm",

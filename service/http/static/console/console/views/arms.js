@@ -27,7 +27,7 @@ export function arms(app) {
     type: "search",
     placeholder: "Filter by id",
     "aria-label": "Filter by id",
-    maxlength: 128,
+    maxlength: 256,
     oninput: typed,
   });
   // Where rows are cards there are no headings to sort by.
