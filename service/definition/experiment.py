@@ -42,6 +42,9 @@ Values = Annotated[
 LARGEST_REWARD = 1e12
 """Limit of a reward, and of a sum of rewards, on either side of 0: the squares of a million such
 rewards can be summed, and no product with a feature overflows."""
+SMALLEST_RANGE = 1e-12
+"""Least width of the range of rewards: squares of much smaller numbers vanish, and with them the
+width of every interval."""
 CENTER = "The value that becomes 0. Left out: 0 where `scale` is given, else measured."
 SCALE = (
     "The distance from the center that becomes 1; policies learn best from usual values of this "
@@ -216,7 +219,7 @@ class RewardRules(Model):
     range: tuple[Number, Number] = Field(
         (0.0, 1.0),
         strict=False,  # JSON has no tuples
-        description="Smallest and largest reward; others are refused.",
+        description="Smallest and largest reward, at least 1e-12 apart; others are refused.",
     )
     wait_seconds: Seconds = Field(600.0, description="Until `reward_by`.")
     accept_seconds: Seconds = Field(

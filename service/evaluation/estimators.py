@@ -142,8 +142,11 @@ def choose_threshold(log: Logged) -> float:
 
 def effective_size(weight: Array) -> float:
     """Rows of equal weight that would tell as much: (sum w)^2 / sum w^2 (Kish 1965)."""
-    squares = float(np.square(weight).sum())
-    return float(weight.sum()) ** 2 / squares if squares else 0.0
+    largest = float(weight.max(initial=0.0))
+    if not 0 < largest < np.inf:
+        return 0.0
+    share = weight / largest  # so that squares neither overflow nor vanish
+    return float(share.sum()) ** 2 / float(np.square(share).sum())
 
 
 def estimate(

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 
 import numpy as np
 
@@ -54,17 +53,17 @@ def refusal(
     if others := columns.otherwise(policy):
         return _of_shortlists(columns, others)
     mass, by_arm = columns.unsupported(policy)
-    if mass > request.most_unsupported:
+    # Comparisons that NaN fails: a number that is none never makes an estimate.
+    if not mass <= request.most_unsupported:
         return _of_support(mass, by_arm)
-    if weights.effective_sample_size < request.least_effective:
+    if not weights.effective_sample_size >= request.least_effective:
         return (
             f"the log tells as much of it as {weights.effective_sample_size:.0f} decisions of its "
             f"own would; at least {request.least_effective:.0f} are needed (largest weight "
             f"{weights.largest_weight:,.0f})"
         )
-    error = weights.mean_weight_error
-    off = abs(weights.mean_weight - 1)
-    if isfinite(error) and off > request.most_unsupported + MEAN_WEIGHT_ERRORS * error:
+    bound = request.most_unsupported + MEAN_WEIGHT_ERRORS * weights.mean_weight_error
+    if not abs(weights.mean_weight - 1) <= bound:
         return _of_mean(weights)
     return None
 

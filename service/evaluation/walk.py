@@ -38,6 +38,10 @@ from service.state.learner import Learner
 
 ABSENT = "made before all of the policies were there"
 FEATURES = "their features or arms do not fit the policies as they stand"
+LEAST_PROPENSITY = 1e-12
+"""Of a shown arm. A decision of a smaller one would hold all the weight of any log, and squares and
+cubes of such weights overflow; no log is long enough to show an arm of so small a chance."""
+TINY = f"their shown arm had a chance below {LEAST_PROPENSITY:g}: nothing can be weighted by it"
 SURE = 1.0
 
 
@@ -185,8 +189,8 @@ class Walk:
         shown = decision.arms.index(first.arm)
         behaviour = self._behaviour(state, decision, chances)
         propensity = first.propensity if behaviour is None else float(behaviour[shown])
-        if propensity <= 0:
-            self.left_out[UNREADABLE] += 1
+        if not propensity >= LEAST_PROPENSITY:
+            self.left_out[TINY if propensity > 0 else UNREADABLE] += 1
             return None
         learners = self._frozen or state.learners
         targets = {name: learners[name] for name in self._policies}

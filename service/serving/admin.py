@@ -10,7 +10,7 @@ import numpy as np
 
 from service.bandits.policies.version import Version
 from service.bandits.posterior.base import Meta
-from service.definition.experiment import LARGEST_REWARD, Definition
+from service.definition.experiment import LARGEST_REWARD, SMALLEST_RANGE, Definition
 from service.definition.features import Array, Schema
 from service.definition.policies import Network
 from service.definition.view import View
@@ -264,8 +264,10 @@ def _defined(
 
 
 def _expect_moderate(definition: Definition) -> None:
-    """Raises Invalid for numbers with which sums or scores would overflow."""
+    """Raises Invalid for numbers with which sums or scores would overflow, or squares vanish."""
     rules = definition.reward
+    if rules.range[1] - rules.range[0] < SMALLEST_RANGE:
+        raise Invalid(f"must be at least {SMALLEST_RANGE:g} wide", path="reward.range")
     bounded: list[tuple[str, object, float, float]] = [
         (f"reward.{setting}", end, -LARGEST_REWARD, LARGEST_REWARD)
         for setting, ends in (("range", rules.range), ("total", rules.total or ()))

@@ -60,6 +60,7 @@ FAULTS = [
     (faulty(arms={"": {}}), "arms."),
     (reward(range=[1, 0]), "reward"),
     (reward(range=[0]), "reward.range.1"),
+    (reward(range=[0, 1e-300]), "reward.range"),
     (reward(default=2), "reward"),
     (reward(aggregation=MARKER), "reward.aggregation"),
     (reward(wait_seconds=0), "reward.wait_seconds"),

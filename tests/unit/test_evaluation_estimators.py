@@ -65,6 +65,16 @@ def test_equal_weights_count_in_full_and_one_weight_counts_once() -> None:
     assert effective_size(np.zeros(3)) == 0.0
 
 
+@pytest.mark.parametrize("weight", [1e300, 1e-300])
+def test_weights_whose_squares_overflow_or_vanish_count_in_full(weight: float) -> None:
+    assert effective_size(np.full(7, weight)) == pytest.approx(7)
+
+
+@pytest.mark.parametrize("weight", [np.inf, np.nan])
+def test_a_weight_that_is_no_number_counts_for_nothing(weight: float) -> None:
+    assert effective_size(np.array([1.0, weight])) == 0.0
+
+
 def test_a_guess_that_is_right_leaves_no_error() -> None:
     reward = np.array([1.0, 0.0, 1.0])
     log = Logged(reward, np.full(3, 0.1), np.full(3, 0.9), reward, np.full(3, 0.4))

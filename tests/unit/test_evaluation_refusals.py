@@ -1,5 +1,8 @@
 """What an evaluation refuses: other candidates, weights that cannot be, slates by another name."""
 
+import json
+from dataclasses import replace
+from math import inf, nan
 from random import Random
 from typing import Any
 
@@ -7,9 +10,12 @@ import numpy as np
 import pytest
 
 from service.definition.select_request import SelectRequest
+from service.evaluation.columns import Columns
 from service.evaluation.evaluate import Evaluation, evaluate
+from service.evaluation.refusals import WeightSummary, refusal
 from service.evaluation.report import as_json, table
 from service.evaluation.request import EvaluationRequest, Selection
+from service.evaluation.walk import TINY
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.maintenance.importing import Visit as Imported
@@ -18,7 +24,7 @@ from service.serving.settlement import RewardRequest
 from service.state.events import Shortlist
 from tests.support.clock import run_virtual
 from tests.unit.audited import decisions_of, define, live, state_of
-from tests.unit.test_evaluation import played, visits
+from tests.unit.test_evaluation import played, visits, walked
 
 ARMS, DECISIONS = 800, 300
 QUALITY = np.random.default_rng(1).random(ARMS) ** 2
@@ -154,9 +160,11 @@ def test_arms_that_the_request_names_are_nobodys_shortlist() -> None:
 # -- weights -------------------------------------------------------------------------------------
 
 
-def imported(shown: float, said: float, *, told: bool = True) -> MemoryStore:
+def imported(
+    shown: float, said: float, *, told: bool = True, last: float | None = None
+) -> MemoryStore:
     """Of six arms `food1` was shown with one chance and is said to have had another. told: what is
-    said of the others was logged, too."""
+    said of the others was logged, too. last: what is said of the last visit alone."""
     rng, arms = Random(3), [f"{kind}{n}" for kind in ("food", "toy", "bed") for n in (1, 2)]
     rest = (1 - said) / 5
 
@@ -174,6 +182,8 @@ def imported(shown: float, said: float, *, told: bool = True) -> MemoryStore:
             )
             for number in range(600)
         ]
+        if last is not None:
+            history[-1] = replace(history[-1], propensity=last, probabilities=None)
         await services.importer.take(state_of(services), "linucb", history, skip_refused=False)
 
     return played(play)
@@ -216,6 +226,42 @@ def test_five_standard_errors_above_1_are_refused() -> None:
     [value] = found(imported(0.5, 0.2), policies=["linucb"]).policies
     assert value.weights.mean_weight > 1.01 + 5 * value.weights.mean_weight_error > 1.1
     assert value.refused is not None
+
+
+@pytest.mark.parametrize("tiny", [1e-300, 5e-324])
+def test_a_decision_of_a_chance_that_no_weight_can_hold_is_left_out(tiny: float) -> None:
+    result = found(imported(0.2, 0.2, last=tiny), policies=["linucb"])
+    assert (result.decisions, result.left_out) == (599, {TINY: 1})
+    [value] = result.policies
+    assert value.refused is None
+    assert value.weights.effective_sample_size > 50
+    assert "1 left out: their shown arm had a chance below 1e-12: nothing" in table(result)
+    json.dumps(as_json(result), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        (WeightSummary(nan, 1.0, 1.0, 0.0), "at least 50 are needed"),
+        (WeightSummary(100.0, 1.0, nan, 0.0), "weights have the mean nan"),
+        (WeightSummary(100.0, 1.0, 1.0, nan), "weights have the mean"),
+    ],
+)
+def test_a_number_that_is_none_makes_no_estimate(weights: WeightSummary, said: str) -> None:
+    columns, request = one_decision(), EvaluationRequest("shop")
+    assert refusal(columns, "random", replace(SOUND, mean_weight_error=inf), request) is None
+    assert refusal(columns, "random", SOUND, request) is None
+    assert said in str(refusal(columns, "random", weights, request))
+
+
+SOUND = WeightSummary(100.0, 1.0, 1.0, 0.0)
+
+
+def one_decision() -> Columns:
+    columns = Columns(["random"])
+    [visit, *_] = walked(played(visits(1, policy="random")), "random")
+    columns.add(visit, 1.0)
+    return columns
 
 
 # -- slates --------------------------------------------------------------------------------------
