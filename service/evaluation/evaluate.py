@@ -26,6 +26,7 @@ Range = tuple[float, float]
 class PolicyValue:
     """Of one policy.
 
+    learned_from       rewards that it had learned from at the last decision; None: it never learns
     refused            why there is no estimate; None where there is one
     other_candidates   decisions of which it would have had other candidates
     unsupported        share of what it would show that the log could not, and by arm
@@ -35,6 +36,7 @@ class PolicyValue:
 
     policy: str
     never_ran: bool
+    learned_from: int | None
     refused: str | None
     weights: WeightSummary
     other_candidates: int
@@ -129,7 +131,10 @@ async def evaluate(
         untold=columns.untold,
         erased=len(chosen.erased),
         left_out=dict((chosen.left_out + walk.left_out).most_common()),
-        policies=[_value(columns, policy, range_, request) for policy in policies],
+        policies=[
+            _value(columns, policy, walk.learned_from.get(policy, 0), range_, request)
+            for policy in policies
+        ],
     )
 
 
@@ -159,15 +164,22 @@ async def _policies(store: Store, name: str, request: EvaluationRequest) -> list
     return found
 
 
-def _value(columns: Columns, policy: str, range_: Range, request: EvaluationRequest) -> PolicyValue:
+def _value(
+    columns: Columns,
+    policy: str,
+    learned_from: int | None,
+    range_: Range,
+    request: EvaluationRequest,
+) -> PolicyValue:
     mass, by_arm = columns.unsupported(policy)
     log = columns.logged(policy, range_)
     weights = summarize(log)
-    refused = refusal(columns, policy, weights, request)
+    refused = refusal(columns, policy, weights, learned_from, request)
     estimates = {} if refused else estimate(log, request.confidence)
     return PolicyValue(
         policy=policy,
         never_ran=policy in request.definitions,
+        learned_from=learned_from,
         refused=refused,
         weights=weights,
         other_candidates=columns.otherwise(policy),

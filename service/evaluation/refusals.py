@@ -39,7 +39,11 @@ def summarize(log: Logged) -> WeightSummary:
 
 
 def refusal(
-    columns: Columns, policy: str, weights: WeightSummary, request: EvaluationRequest
+    columns: Columns,
+    policy: str,
+    weights: WeightSummary,
+    learned_from: int | None,
+    request: EvaluationRequest,
 ) -> str | None:
     """None where the log can tell."""
     if not len(columns):
@@ -52,6 +56,8 @@ def refusal(
         )
     if others := columns.otherwise(policy):
         return _of_shortlists(columns, others)
+    if learned_from == 0:
+        return _of_learning(policy, request)
     mass, by_arm = columns.unsupported(policy)
     # Comparisons that NaN fails: a number that is none never makes an estimate.
     if not mass <= request.most_unsupported:
@@ -79,6 +85,19 @@ def _of_shortlists(columns: Columns, others: int) -> str:
         f"{_share(others, columns)} chose from other candidates than it would have had: from "
         f"{those}, and propensities hold among these alone. What a policy with `retrieve` earned "
         "by its own decisions can be estimated: choose those logged by it, without freezing it"
+    )
+
+
+def _of_learning(policy: str, request: EvaluationRequest) -> str:
+    nothing = "it had learned from 0 rewards, so it would choose as if it knew nothing"
+    if request.freeze:
+        return f"{nothing}: choose later decisions, or do not freeze it"
+    if policy in request.definitions:
+        return f"{nothing}: no reward came before the last of these decisions"
+    return (
+        f"{nothing}. A definition learns from every reward of the log: write the settings of "
+        f"{policy} into a file under another name and evaluate that with --definition FILE (in a "
+        "request: `definition`)"
     )
 
 

@@ -50,6 +50,7 @@ def table(found: Evaluation) -> str:
     if found.logged is not None:
         who = "The first slots of the log" if found.first_slot else "The log itself"
         lines.append(f"{who} earned {found.logged:.4f} {_text(found.logged_interval)}.")
+    lines.append(f"{'; '.join(map(_learned, found.policies))}.")
     percent, metric = f"{found.confidence:.0%}", "slot 1" if found.first_slot else "reward"
     rows = [["policy", "estimator", metric, percent, "bootstrap", "ESS", "weight"]]
     for value in found.policies:
@@ -78,6 +79,12 @@ def _head(found: Evaluation) -> str:
         f"{found.experiment}: {found.decisions:,} decisions{when}"
         f"{f' ({by})' if by else ''}; policies {how}."
     )
+
+
+def _learned(value: PolicyValue) -> str:
+    if value.learned_from is None:
+        return f"{value.policy} does not learn"
+    return f"{value.policy} learned from {value.learned_from:,} rewards"
 
 
 def _rows(value: PolicyValue) -> list[list[str]]:

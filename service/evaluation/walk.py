@@ -77,7 +77,10 @@ class LoggedDecision:
 class Walk:
     """Over one experiment's log.
 
-    own   divide by the propensity under the policy that was assigned, even where chance assigned it
+    own           divide by the propensity under the policy that was assigned, even where chance
+                  assigned it
+    learned_from  by policy, rewards that it had learned from at the last decision; None: it never
+                  learns
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Walk:
         self._follower = Follower(store, Telemetry())
         self.left_out: Counter[str] = Counter()
         self.range = 0.0, 1.0
+        self.learned_from: dict[str, int | None] = {}
 
     async def decisions(
         self, chosen: SelectedDecisions, progress: Progress = SILENT
@@ -194,6 +198,7 @@ class Walk:
             return None
         learners = self._frozen or state.learners
         targets = {name: learners[name] for name in self._policies}
+        self.learned_from = {name: learner.learned_from for name, learner in targets.items()}
         return LoggedDecision(
             index,
             decision,

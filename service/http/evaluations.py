@@ -84,6 +84,10 @@ class EstimateAnswer(BaseModel):
 class PolicyEvaluation(BaseModel):
     policy: str
     never_ran: bool = Field(description="It is of `definition`.")
+    learned_from: int | None = Field(
+        description="Rewards that it had learned from at the last of the decisions: of none it is "
+        "refused. Null: its kind does not learn."
+    )
     refused: str | None = Field(description="Why the log cannot tell; null where it can.")
     effective_sample_size: float
     largest_weight: float

@@ -110,6 +110,14 @@ class Learner:
         return self.births[-1]
 
     @property
+    def learned_from(self) -> int | None:
+        """The number of rewards that its head holds, or its net was trained on; None: it never
+        learns."""
+        if self.policy.has_head:
+            return self.active.settled
+        return None if self.policy.net is None else self.active.rewards
+
+    @property
     def view(self) -> View:
         """The columns that the policy sees, under the scaling of the active version."""
         return self.active.view

@@ -34,9 +34,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_policy_is_worth_on_its_own_log_what_it_earned(folder: Path) -> None:
     ended = forage("evaluate", "--policies", "random", "--policy-logged", "random", folder=folder)
     assert (ended.returncode, ended.stderr) == (0, "")
-    head, earned, _, columns, *rows = ended.stdout.splitlines()
+    head, earned, learned, _, columns, *rows = ended.stdout.splitlines()
     assert head.startswith(f"zooplus: {VISITS} decisions from ")
     assert earned.startswith("The log itself earned 0.3333 [")
+    assert learned == "random does not learn."
     assert columns.split() == [
         *["policy", "estimator", "reward", "95%", "bootstrap", "ESS", "weight"]
     ]

@@ -249,9 +249,9 @@ def test_a_decision_of_a_chance_that_no_weight_can_hold_is_left_out(tiny: float)
 )
 def test_a_number_that_is_none_makes_no_estimate(weights: WeightSummary, said: str) -> None:
     columns, request = one_decision(), EvaluationRequest("shop")
-    assert refusal(columns, "random", replace(SOUND, mean_weight_error=inf), request) is None
-    assert refusal(columns, "random", SOUND, request) is None
-    assert said in str(refusal(columns, "random", weights, request))
+    assert refusal(columns, "random", replace(SOUND, mean_weight_error=inf), 1, request) is None
+    assert refusal(columns, "random", SOUND, 1, request) is None
+    assert said in str(refusal(columns, "random", weights, 1, request))
 
 
 SOUND = WeightSummary(100.0, 1.0, 1.0, 0.0)
@@ -262,6 +262,37 @@ def one_decision() -> Columns:
     [visit, *_] = walked(played(visits(1, policy="random")), "random")
     columns.add(visit, 1.0)
     return columns
+
+
+# -- learning --------------------------------------------------------------------------------------
+
+
+def test_a_policy_that_learned_nothing_is_refused_and_a_definition_of_it_is_not() -> None:
+    """`linucb` learned from the import, `lints` from its own decisions, of which there are none."""
+    log, idea = imported(0.2, 0.2), {"idea": {"kind": "lints", "draws": 32}}
+    result = found(log, policies=["linucb", "lints", "random"], definitions=idea)
+    by_name = {value.policy: value for value in result.policies}
+    learned = {name: value.learned_from for name, value in by_name.items()}
+    assert learned == {"linucb": 599, "lints": 0, "random": None, "idea": 599}
+    refused = by_name["lints"].refused
+    assert refused is not None
+    assert refused.startswith("it had learned from 0 rewards, so it would choose as if it knew ")
+    assert "evaluate that with --definition FILE" in refused
+    assert refusals(result) == {"linucb": None, "lints": refused, "random": None, "idea": None}
+    assert by_name["idea"].estimates["dr"].value > 0.8
+    said = "linucb learned from 599 rewards; lints learned from 0 rewards; random does not learn; "
+    assert f"\n{said}idea learned from 599 rewards.\n" in table(result)
+    assert [each["learned_from"] for each in as_json(result)["policies"]] == [599, 0, None, 599]  # type: ignore[attr-defined]
+
+
+def test_a_frozen_policy_that_learned_nothing_before_is_refused() -> None:
+    log = imported(0.2, 0.2)
+    [value] = found(log, policies=["linucb"], freeze=True).policies
+    assert (value.learned_from, value.refused) == (300, None)
+    every = Selection(since=0.0)
+    [value] = found(log, policies=["linucb"], freeze=True, selection=every).policies
+    assert value.learned_from == 0
+    assert "choose later decisions, or do not freeze it" in str(value.refused)
 
 
 # -- slates --------------------------------------------------------------------------------------
@@ -294,5 +325,5 @@ def test_the_value_of_the_first_slot_is_told_under_that_name(slates: MemoryStore
     assert as_json(result)["metric"] == "reward_of_first_slot"
     said = table(result)
     assert "The first slots of the log earned 0." in said
-    assert "slot 1" in said.splitlines()[3]
+    assert "slot 1" in said.splitlines()[4]
     assert "60 of 80 decisions (75.0%) showed several arms: all values are of slot 1" in said

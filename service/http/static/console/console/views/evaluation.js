@@ -178,6 +178,13 @@ export function evaluation(app) {
           text: (row) => count(row.of.effective_sample_size),
           hint: "Decisions that the weights are worth.",
         },
+        {
+          key: "learned",
+          title: "Learned from",
+          number: true,
+          text: (row) => (row.of.learned_from === null ? "–" : count(row.of.learned_from)),
+          hint: "Rewards that the policy had learned from at the last decision.",
+        },
         { key: "weight", title: "Largest weight", number: true, text: (row) => figure(row.of.largest_weight) },
       ],
     });
