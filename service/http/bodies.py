@@ -155,7 +155,14 @@ class SelectAnswer(msgspec.Struct):
     ]
     ranking: list[Slot]
     slate_propensity: Annotated[
-        float | None, Meta(description="Chance of the whole ranking; top_k > 1.")
+        float | None,
+        Meta(
+            description="Chance of the whole ranking; null where top_k is 1, or where a float "
+            "cannot hold it."
+        ),
+    ]
+    slate_log_propensity: Annotated[
+        float, Meta(description="Natural logarithm of the chance of the whole ranking.")
     ]
     experiment: str
     policy: str
@@ -364,6 +371,7 @@ def write_answer(answer: Answer) -> bytes:
             first.propensity,
             [Slot(arm.arm, arm.propensity) for arm in shown],
             decision.slate if len(shown) > 1 else None,
+            decision.slate_log,
             answer.experiment,
             decision.policy,
             decision.model_version,

@@ -196,7 +196,12 @@ class DecisionAnswer(BaseModel):
     key: str = Field(description="Name of the API key that asked; empty where keys are off.")
     context: dict[str, object]
     ranking: list[Ranked]
-    slate_propensity: float
+    slate_propensity: float | None = Field(
+        description="Chance of the whole ranking; null where a float cannot hold it."
+    )
+    slate_log_propensity: float = Field(
+        description="Natural logarithm of the chance of the whole ranking."
+    )
     seed: int
     candidates: list[CandidateAnswer]
     choice_follows: bool = Field(

@@ -9,7 +9,7 @@ import base64
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import isclose
+from math import isclose, log
 from typing import Literal
 
 from service.definition.select_request import InlineArm, Values
@@ -154,7 +154,7 @@ class Importer:
             seed=0,
             bank=0,
             shown=[shown],
-            slate=visit.propensity,
+            slate_log=log(visit.propensity),
             reward_by=visit.at + rules.wait_seconds,
             accept_until=visit.at + rules.wait_seconds + rules.accept_seconds,
         )

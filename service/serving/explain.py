@@ -54,6 +54,7 @@ async def _explain(journal: Journal, store: Store, state: State, decision: Decis
         "context": decision.context,
         "ranking": [{"arm": arm.arm, "propensity": arm.propensity} for arm in decision.shown],
         "slate_propensity": decision.slate,
+        "slate_log_propensity": decision.slate_log,
         "seed": decision.seed,
         "candidates": await _candidates(journal, state, decision),
         "choice_follows": choice_follows(decision),

@@ -98,7 +98,7 @@ class Recorder:
                 Shown(ids[index], propensity, x, ids[index] in inline)
                 for index, propensity, x in zip(slate.arms, slate.propensities, xs, strict=True)
             ],
-            slate=slate.chance,
+            slate_log=slate.log_chance,
             reward_by=reward_by,
             accept_until=reward_by + reward.accept_seconds,
             deferred=request.deferred,

@@ -5,6 +5,7 @@ Rows may be corrupt: whatever a changed byte made of one becomes a discrepancy, 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from math import exp, log
 from typing import NamedTuple
 
 import numpy as np
@@ -101,9 +102,10 @@ def check_choice(decision: Decision) -> Iterator[Discrepancy]:
         if not np.isclose(p, first.propensity, rtol=1e-9):
             what = f"chance of {first.arm} in the first slot"
             yield Discrepancy("choice", decision.id, what, first.propensity, p)
-    elif not first.propensity == decision.slate == p:
-        logged = [first.propensity, decision.slate]
-        yield Discrepancy("choice", decision.id, f"propensity of {first.arm}", logged, p)
+        return
+    logged, derived = [first.propensity, decision.slate_log], [p, log(p) if p > 0 else None]
+    if logged != derived:
+        yield Discrepancy("choice", decision.id, f"propensity of {first.arm}", logged, derived)
 
 
 def check_event(position: int, event: Learned, decision: Decision) -> Discrepancy | None:
@@ -222,11 +224,13 @@ def _check_probabilities(
             tied = close_draws(learner.score(context, candidates)) > 0
             yield Discrepancy("tie" if tied else "choice", decision.id, "slate", shown, ranked)
             return
-        chances = [*slate.propensities, slate.chance]
-        told = [*(arm.propensity for arm in decision.shown), decision.slate]
+        chances = [*slate.propensities, slate.log_chance]
+        told = [*(arm.propensity for arm in decision.shown), decision.slate_log]
         if chances != told:
-            difference = float(np.abs(np.subtract(chances, told)).max())
-            tied = rounded(learner.score(context, candidates), difference)
+            whole = exp(min(slate.log_chance, 0.0)) - exp(min(decision.slate_log, 0.0))
+            slots = np.subtract(chances, told)[:-1]
+            difference = max(abs(whole), float(np.abs(slots).max()))
+            tied = difference > 0 and rounded(learner.score(context, candidates), difference)
             what = "chances of the slots and of the slate"
             yield Discrepancy("tie" if tied else "probabilities", decision.id, what, told, chances)
 

@@ -1,6 +1,7 @@
 """From contexts to choices: everything that chance has a part in."""
 
 from collections.abc import Sequence
+from math import log
 from random import Random
 
 import numpy as np
@@ -36,7 +37,7 @@ def decide(
     if p[index] < 1:  # a sure choice needs no draw, which takes longer than all this
         index = rules.choose(p, rules.point_of(seed))
     propensity = float(p[index])
-    return p, Slate([index], [propensity], propensity)
+    return p, Slate([index], [propensity], log(propensity))
 
 
 def decide_batch(
@@ -54,6 +55,6 @@ def decide_batch(
     chosen = rules.choose_each(p, [rules.point_of(seed) for seed in seeds])
     shown = p[np.arange(len(p)), chosen].tolist()
     return [
-        (own, Slate([index], [propensity], propensity))
+        (own, Slate([index], [propensity], log(propensity)))
         for own, index, propensity in zip(p, chosen.tolist(), shown, strict=True)
     ]

@@ -6,6 +6,8 @@ Every record carries the number of its schema: a Forage of another schema refuse
 
 from collections.abc import Callable
 from contextlib import suppress
+from math import exp
+from sys import float_info
 from typing import Any, Generic, TypeVar
 from zlib import crc32
 
@@ -252,7 +254,7 @@ class Decided(
     context          as sent                      inline           features of other arms
     arms             the candidates, in order     probabilities    of slot 1, by candidate
     seed             of every draw                bank             seed of the posterior draws' bank
-    slate            chance of the whole slate    reward_by, accept_until   unix seconds
+    slate_log        ln of the whole slate's chance        reward_by, accept_until   unix seconds
     deferred         not shown, and not learned, before its activation
     key              the name of the caller's API key, '' where keys are off
     shortlist        how the policy chose `arms`; None: named by the request, or all arms
@@ -273,13 +275,21 @@ class Decided(
     seed: int
     bank: int
     shown: list[Shown]
-    slate: float
+    slate_log: float
     reward_by: float
     accept_until: float
     deferred: bool = False
     key: str = ""
     shortlist: Shortlist | None = None
     epoch: int = 0
+
+    @property
+    def slate(self) -> float | None:
+        """Chance of the whole slate; None where a float cannot hold it."""
+        if len(self.shown) == 1:
+            return self.shown[0].propensity
+        chance = exp(self.slate_log)
+        return chance if chance >= float_info.min else None
 
 
 Decision = Decided[list[str], list[float]]

@@ -107,7 +107,7 @@ def test_a_row_that_was_written_anew_is_found_by_deriving_it(
     """Its checksum holds, and its numbers no longer follow from the seed."""
     name, payload = last_row(db)
     decision = decode_decision(payload)
-    changed = encode_decision(msgspec.structs.replace(decision, slate=decision.slate / 2))
+    changed = encode_decision(msgspec.structs.replace(decision, slate_log=decision.slate_log - 0.5))
     db.execute("UPDATE decisions SET payload = ? WHERE id = ?", (changed, name))
     ended = forage("audit", folder=folder)
     assert ended.returncode == 1

@@ -19,8 +19,9 @@ from tests.support.service import Wire, serving
 
 ANSWER = {
     "id": "d", "decision_id": "token", "arm": "a", "propensity": 0.5,
-    "ranking": [{"arm": "a", "propensity": 0.5}], "slate_propensity": None, "experiment": "shop",
-    "policy": "lints", "model_version": "lints/0@1", "logged": True,
+    "ranking": [{"arm": "a", "propensity": 0.5}], "slate_propensity": None,
+    "slate_log_propensity": -0.7, "experiment": "shop", "policy": "lints",
+    "model_version": "lints/0@1", "logged": True,
 }  # fmt: skip
 CAT = {"persona": "cat"}
 BUDGET_S = 0.3

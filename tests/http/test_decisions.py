@@ -21,6 +21,7 @@ def test_a_decision_is_told_as_it_was_made(wire: Wire) -> None:
     assert chances[decision["arm"]] == decision["propensity"]
     assert all(each["width"] > 0 for each in told["candidates"])
     assert told["slate_propensity"] == decision["propensity"]
+    assert told["slate_log_propensity"] == decision["slate_log_propensity"]
     assert told["learned"] == []
 
 

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from math import log, perm
 
 import pytest
 
@@ -21,6 +22,7 @@ def test_an_answer_says_what_was_chosen_how_likely_and_until_when(wire: Wire) ->
     assert answer["arm"] in ("kibble", "mouse", "ball")
     assert answer["ranking"] == [{"arm": answer["arm"], "propensity": answer["propensity"]}]
     assert answer["slate_propensity"] is None
+    assert answer["slate_log_propensity"] == log(answer["propensity"])
     assert (answer["experiment"], answer["policy"]) == ("shop", "linucb")
     assert answer["model_version"] == "linucb/0@1"
     assert answer["logged"] is True
@@ -123,6 +125,16 @@ def test_a_slate_ranks_different_arms_and_says_its_chance(wire: Wire, policy: st
     assert 0 < answer["slate_propensity"] <= 1
     pair = wire.select(top_k=2, policy="named_only")  # uniform over three arms
     assert pair["slate_propensity"] == pytest.approx(1 / 6)
+    assert pair["slate_log_propensity"] == pytest.approx(log(1 / 6))
+
+
+def test_a_chance_that_no_float_holds_is_told_by_its_logarithm(wire: Wire) -> None:
+    """100 of 2,000 arms at random: 1,900! / 2,000! is e^-757, and 0.0 would be no weight at all."""
+    wire.redefine(arms={f"a{number}": {"category": "toy"} for number in range(2_000)})
+    answer = wire.select(top_k=100, policy="named_only")
+    for told in (answer, wire.explain(answer)):
+        assert told["slate_propensity"] is None
+        assert told["slate_log_propensity"] == pytest.approx(-log(perm(2_000, 100)))
 
 
 def test_top_k_is_bounded_by_the_arms_and_by_a_setting(wire: Wire) -> None:

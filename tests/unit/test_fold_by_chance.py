@@ -1,6 +1,7 @@
 """Logs by chance: replay equals live, snapshot and tail equal the whole fold, bit for bit."""
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -191,4 +192,5 @@ def test_every_answer_of_any_log_is_a_distribution(steps: list[tuple[Any, ...]])
         p, slate = decide(learner, context, log.state.candidates, 1, seed=1)
         assert np.isfinite(p).all()
         assert abs(p.sum() - 1) < 1e-9
-        assert slate.chance == p[slate.arms[0]] > 0
+        assert slate.propensities == [p[slate.arms[0]]]
+        assert slate.log_chance == math.log(slate.propensities[0])

@@ -193,7 +193,7 @@ def test_a_decision_is_written_as_its_record_is() -> None:
     decision = Decision(
         id="i", at=1.5, policy="p", assignment=1.0, model_version="p/0@1", schema_version=1,
         unit=None, context={"é": "\n"}, arms=["a"], inline={}, probabilities=[1.0], seed=7, bank=0,
-        shown=[Shown("a", 1.0, [0.1])], slate=1.0, reward_by=2.0, accept_until=3.0,
+        shown=[Shown("a", 1.0, [0.1])], slate_log=0.0, reward_by=2.0, accept_until=3.0,
     )  # fmt: skip
     written = encode_decision(decision)
     record = msgspec.json.decode(written)

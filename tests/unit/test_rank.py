@@ -3,7 +3,7 @@
 import tracemalloc
 from collections import Counter
 from itertools import pairwise, permutations
-from math import factorial, perm
+from math import exp, factorial, log, perm
 from random import Random
 
 import numpy as np
@@ -35,23 +35,22 @@ def slot_by_slot(scores: Scores, size: int, epsilon: float, rng: Random) -> rule
         hits = np.argsort(-table, axis=1)[:, :size] == shown
         shares = (1 - epsilon) * hits.mean(axis=0) + epsilon / table.shape[1]
         whole = float(hits.all(axis=1).mean())
-        chance = (1 - epsilon) * whole + epsilon * (1 / perm(table.shape[1], size))
+        chance = ranking.log_chance(whole, 0, epsilon, perm(table.shape[1], size))
         return rules.Slate(shown, shares.tolist(), chance)
-    reached, left, uniform = np.ones(len(table)), table.copy(), 1.0
+    reached, left = np.ones(len(table)), table.copy()
     propensities = []
     for slot, arm in enumerate(shown):
         best = left.max(axis=1, keepdims=True)
         highest = left >= best - TIE * np.abs(best)
         reached *= np.where(highest[:, arm], 1 / highest.sum(axis=1), 0.0)
         left[:, arm] = -np.inf
-        uniform /= table.shape[1] - slot
         margin = TIE * np.maximum(np.abs(table[:, [arm]]), np.abs(table))
         above = (table > table[:, [arm]] + margin).sum(axis=1)
         level = (np.abs(table - table[:, [arm]]) <= margin).sum(axis=1)
         share = np.where((above <= slot) & (slot < above + level), 1 / level, 0.0)
         propensities.append(float((1 - epsilon) * share.mean() + epsilon / table.shape[1]))
-    chance = (1 - epsilon) * reached.mean() + epsilon * uniform
-    return rules.Slate(shown, propensities, float(chance))
+    chance = ranking.log_chance(float(reached.mean()), 0, epsilon, perm(table.shape[1], size))
+    return rules.Slate(shown, propensities, chance)
 
 
 close = st.sampled_from([0.0, -0.0, 1.0, 1 + 4e-13, 1 + 8e-13, 1 - 4e-13, -1.0, -1 - 4e-13])
@@ -77,6 +76,33 @@ def test_a_slate_has_the_bits_of_the_whole_table(
         patch.setattr(ranking, "DIRECT_COMPARISONS", at_once)
         found = ranking.rank(table, size, epsilon, Random(seed))
     assert found == slot_by_slot(table, size, epsilon, Random(seed))
+
+
+@pytest.mark.parametrize(("draws", "epsilon"), [(1, 0.0), (1, 0.3), (3, 0.0), (3, 1.0)])
+def test_a_chance_that_no_float_holds_has_its_logarithm(draws: int, epsilon: float) -> None:
+    """100 of 2,000 arms that all tie: 2,000! / 1,900! orders are alike, whatever draws and
+    epsilon."""
+    table = Scores(np.zeros((draws, 1)), np.zeros(2_000, np.intp))
+    slate = ranking.rank(table, 100, epsilon, Random(0))
+    assert slate.log_chance == pytest.approx(-log(perm(2_000, 100)), rel=1e-14)
+    assert exp(slate.log_chance) == 0.0
+
+
+def test_a_ranking_by_the_floor_alone_has_its_logarithm() -> None:
+    """Distinct scores, and a permutation that the floor of 1e-9 draws: 1e-9 1,900! / 2,000!."""
+    table = Scores(np.arange(2_000.0)[None], np.arange(2_000))
+    orders = perm(2_000, 100)
+    assert ranking.log_chance(0.0, 0, 1e-9, orders) == pytest.approx(log(1e-9) - log(orders))
+    certain = ranking.rank(table, 100, 0.5, Random(1))
+    assert certain.log_chance in (log(0.5), log(0.5) - log(orders))
+
+
+def test_draws_whose_chances_lie_far_apart_are_averaged() -> None:
+    """One of two draws ranks 100 arms for certain, the other has them all tie: half of 1."""
+    rows = np.stack([np.arange(2_000.0), np.zeros(2_000)])
+    table = Scores(rows, np.arange(2_000))
+    found = {round(ranking.rank(table, 100, 0.0, Random(seed)).log_chance) for seed in range(8)}
+    assert found == {round(log(0.5)), round(log(0.5) - log(perm(2_000, 100)))}
 
 
 @pytest.mark.parametrize("groups", [1, 40, 150, 300])
@@ -134,8 +160,7 @@ def test_a_slates_chance_and_propensities_equal_the_enumeration(
     exact = by_enumeration(table.arms, size, epsilon)
     assert sum(exact.values()) == pytest.approx(1.0)
     for slate in slates(table, size, epsilon, seeds=8):
-        assert slate.chance == pytest.approx(exact[tuple(slate.arms)], abs=1e-12)
-        assert slate.chance > 0
+        assert exp(slate.log_chance) == pytest.approx(exact[tuple(slate.arms)], abs=1e-12)
         for slot, (arm, propensity) in enumerate(zip(slate.arms, slate.propensities, strict=True)):
             marginal = sum(p for order, p in exact.items() if order[slot] == arm)
             assert propensity == pytest.approx(marginal, abs=1e-12)
@@ -146,7 +171,7 @@ def test_one_ranking_of_three_arms_with_a_floor_of_a_tenth() -> None:
     table = Scores(np.array([[3.0, 2.0, 1.0]]), np.arange(3))
     found = {tuple(s.arms): s for s in slates(table, 2, 0.1, seeds=200)}
     assert len(found) == factorial(3)
-    assert found[0, 1].chance == pytest.approx(0.9 + 0.1 / 6)
+    assert exp(found[0, 1].log_chance) == pytest.approx(0.9 + 0.1 / 6)
     assert found[0, 1].propensities == pytest.approx([0.9 + 0.1 / 3] * 2)
-    assert found[2, 0].chance == pytest.approx(0.1 / 6)
+    assert exp(found[2, 0].log_chance) == pytest.approx(0.1 / 6)
     assert found[2, 0].propensities == pytest.approx([0.1 / 3] * 2)

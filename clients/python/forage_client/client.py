@@ -66,7 +66,9 @@ class Decision(NamedTuple):
     arms             from the first slot down
     decision         sealed token: what a reward is for
     propensity       chance with which `arm` was chosen, given the policy
-    slate_propensity of the whole ranking; None where one arm was asked for
+    slate_propensity of the whole ranking; None where one arm was asked for, or where a float cannot
+                     hold it
+    slate_log_propensity   its natural logarithm, always there
     model_version    policy/version@position
     error            why it is a fallback: Unreachable, Unsendable, or the service's Problem
     """
@@ -80,6 +82,7 @@ class Decision(NamedTuple):
     propensity: float | None = None
     ranking: tuple[Ranked, ...] = ()
     slate_propensity: float | None = None
+    slate_log_propensity: float | None = None
     experiment: str = ""
     policy: str = ""
     model_version: str = ""
@@ -265,6 +268,7 @@ def _decided(answer: Json, *, deferred: bool) -> Decision:
         propensity=answer["propensity"],
         ranking=ranking,
         slate_propensity=answer["slate_propensity"],
+        slate_log_propensity=answer["slate_log_propensity"],
         experiment=answer["experiment"],
         policy=answer["policy"],
         model_version=answer["model_version"],

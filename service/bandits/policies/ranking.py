@@ -8,8 +8,9 @@ slots that tie: 5 ms if all arms are alike, 0.1 s if they are alike in pairs.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import perm
+from math import exp, ldexp, log, perm
 from random import Random
+from sys import float_info
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,11 @@ rounding does not add up to the others."""
 DIRECT_COMPARISONS = 2**16
 """Scores up to which comparing all at once is faster than a binary search: one draw of 50 arms in 5
 groups, 10 slots: 0.6 ms instead of 0.9."""
+
+
+RESCALED_SLOTS = 32
+"""Slots after which chances are scaled by a power of two: by then those of ties among 2^30 arms
+have not left the range of a float."""
 
 
 def rank(scores: Scores, size: int, epsilon: float, rng: Random) -> Slate:
@@ -47,19 +53,30 @@ def rank(scores: Scores, size: int, epsilon: float, rng: Random) -> Slate:
         hits = highest.groups[:, :size] == groups  # (M, size)
         shares = (1 - epsilon) * hits.mean(axis=0) + epsilon / candidates
         whole = float(hits.all(axis=1).mean())
-        permuted = 1 / perm(candidates, size)
-        return Slate(shown, shares.tolist(), (1 - epsilon) * whole + epsilon * permuted)
+        return Slate(shown, shares.tolist(), log_chance(whole, 0, epsilon, perm(candidates, size)))
 
     own = rows[:, groups]
     in_slots = [float(share.mean()) for share in highest.in_slots(own).T.copy()]
-    uniform = 1.0
-    for slot in range(size):
-        uniform /= candidates - slot
+    reached = highest.reached(groups, own)
     return Slate(
         shown,
         [(1 - epsilon) * share + epsilon / candidates for share in in_slots],
-        float((1 - epsilon) * highest.reached(groups, own).mean() + epsilon * uniform),
+        log_chance(*reached, epsilon, perm(candidates, size)),
     )
+
+
+def log_chance(whole: float, exponent: int, epsilon: float, orders: int) -> float:
+    """Return ln((1 - epsilon) whole 2^exponent + epsilon / orders), also where the sum underflows.
+
+    By `math` alone: numpy's logarithms differ between processors, and the audit compares bits.
+    """
+    ranked = (1 - epsilon) * whole
+    chance = ldexp(ranked, exponent) + epsilon * (1 / orders)
+    if chance >= float_info.min:
+        return log(chance)
+    parts = [log(ranked) + exponent * log(2)] if ranked else []
+    parts += [log(epsilon) - log(orders)] if epsilon else []
+    return max(parts) + log(sum(exp(part - max(parts)) for part in parts))
 
 
 def _permute_ties(key: Array, size: int, rng: Random) -> list[int]:
@@ -132,13 +149,15 @@ class HighestGroups:
         slots = np.arange(own.shape[1])
         return np.where((above <= slots) & (slots < above + level), 1 / level, 0.0)
 
-    def reached(self, groups: Index, own: Array) -> Array:  # (size,), (M, size) -> (M,)
-        """Return the chance of the whole slate in each draw: at every slot its arm is one of those
-        that tie for the highest score of the arms left."""
+    def reached(self, groups: Index, own: Array) -> tuple[float, int]:  # (size,), (M, size)
+        """Return the mean chance of the whole slate over the draws, over a power of two, and its
+        exponent: at every slot its arm is one of those that tie for the highest score of the arms
+        left."""
         size = len(groups)
         values = self.values[:, :size]
         tied = self._before(lambda each, own: each >= own - TIE * np.abs(own), values)
         found, left = np.ones(len(own)), self.counts.copy()
+        exponents = np.zeros(len(own), np.intc)
         for slot, group in enumerate(groups.tolist()):
             draws = found.nonzero()[0]
             if not len(draws):
@@ -150,7 +169,13 @@ class HighestGroups:
             share = 1 / (tied[draws, first] - gone)
             found[draws] *= np.where(own[draws, slot] >= least, share, 0.0)
             left[group] -= 1
-        return found
+            if slot % RESCALED_SLOTS == RESCALED_SLOTS - 1:
+                found, shifts = np.frexp(found)
+                exponents += shifts
+        if not found.any():
+            return 0.0, 0
+        exponent = int(exponents[found > 0].max())
+        return float(np.ldexp(found, exponents - exponent).mean()), exponent
 
     def _before(self, holds: Comparison, own: Array) -> Index:  # (M, n) -> (M, n)
         """Count the arms of each draw for which a comparison holds: the highest ones, or none."""

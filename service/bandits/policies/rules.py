@@ -110,11 +110,12 @@ def choose_each(p: Array, points: Sequence[float]) -> Index:  # (B, K), (B,) -> 
 
 
 class Slate(Struct, frozen=True):
-    """arms: indexes in order shown; propensities: of each arm in its slot; chance: of the slate."""
+    """arms: indexes in order shown; propensities: of each arm in its slot; log_chance: natural
+    logarithm of the chance of the slate."""
 
     arms: list[int]
     propensities: list[float]
-    chance: float
+    log_chance: float
 
 
 def entropy(p: Sequence[float] | Array) -> float:

@@ -51,7 +51,7 @@ DECISIONS = pa.schema(
         "probabilities": NUMBERS,
         "seed": INTEGER,
         "bank": INTEGER,
-        "slate": NUMBER,
+        "slate_log": NUMBER,
         "deferred": FLAG,
         "shown": pa.list_(SHOWN),
         "reward_by": TIME,

@@ -79,7 +79,7 @@ export function show(decision, tookMs, visit, clicks) {
         ["Policy", decision.policy],
         ["Model version", decision.modelVersion],
         ["First place's chance", percent(decision.propensity)],
-        ["This ranking's chance", decision.slate_propensity.toPrecision(2)],
+        ["This ranking's chance", Math.exp(decision.slate_log_propensity).toPrecision(2)],
         ["Decision", decision.id],
         ["Written to the log", decision.logged ? "yes" : "not yet: the log is gone"],
       ];

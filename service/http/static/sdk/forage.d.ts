@@ -83,8 +83,10 @@ export interface Decided {
   /** Chance with which `arm` was chosen, given the policy. */
   propensity: number;
   ranking: Ranked[];
-  /** Chance of the whole ranking; null where topK is 1. */
+  /** Chance of the whole ranking; null where topK is 1, or where a double cannot hold it. */
   slate_propensity: number | null;
+  /** Natural logarithm of the chance of the whole ranking. */
+  slate_log_propensity: number;
   experiment: string;
   policy: string;
   /** policy/version@position: names exactly what decided. */
