@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PositiveFloat,
@@ -31,7 +32,21 @@ from service.errors import ConfigurationError
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
-ArmId = Annotated[str, Field(min_length=1, max_length=256)]
+DOTS = (".", "..")
+"""Ids that no path can carry: to a client `DELETE /arms/..` is another route."""
+
+
+def _expect_no_dots(id: str) -> str:
+    if id in DOTS:
+        raise ValueError("must not be '.' or '..', which no path can carry")
+    return id
+
+
+Id = Annotated[
+    str, AfterValidator(_expect_no_dots), Field(json_schema_extra={"not": {"enum": [*DOTS]}})
+]
+ArmId = Annotated[Id, Field(min_length=1, max_length=256)]
+UnitId = Annotated[Id, Field(min_length=1, max_length=256)]
 Text = Annotated[str, Field(max_length=256)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]

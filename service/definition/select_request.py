@@ -7,7 +7,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+NO_DOTS = r"^(?!\.{1,2}(?!\n)$)"
+"""Any id but '.' and '..', which no path can carry. Python's $ alone also matches before a line
+end."""
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
+NewId = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_DOTS)]
+"""Of an arm that the catalogue need not have."""
+UnitId = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_DOTS)]
 Text = Annotated[str, Meta(max_length=256)]
 Value = bool | float | Text | list[float]
 Values = Annotated[dict[str, Value | None], Meta(max_length=256)]
@@ -22,7 +28,7 @@ def given(values: Mapping[str, Value | None]) -> dict[str, Value]:
 class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An arm outside the catalogue."""
 
-    id: Id
+    id: NewId
     features: Values = {}
 
     def __post_init__(self) -> None:

@@ -16,10 +16,12 @@ from starlette.exceptions import HTTPException
 
 from service.definition.experiment import NAME
 from service.definition.select_request import (
+    NO_DOTS,
     Id,
     InlineArm,
     SelectRequest,
     Text,
+    UnitId,
     Value,
     Values,
     given,
@@ -48,7 +50,7 @@ class SelectBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="Left out: one is assigned by traffic share, sticky to `unit`."),
     ] = None
     unit: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=256)] | None,
+        UnitId | None,
         Meta(description="Who the decision is for; stored only as a keyed hash."),
     ] = None
     context: Annotated[
@@ -318,7 +320,10 @@ def fault_of(message: str, body: bytes) -> Fault:
         plural = "" if length[3] == "1" else "s"
         text = f"must have {bound} {length[3]} {UNITS[length[1]]}{plural}"
     elif pattern := PATTERN.match(text):
-        text = "must match " + pattern[1].replace("\\\\", "\\").replace(NO_LINE_END, "$")
+        expected = pattern[1].replace("\\\\", "\\")
+        text = "must match " + expected.replace(NO_LINE_END, "$")
+        if expected == NO_DOTS:
+            text = "must not be '.' or '..', which no path can carry"
     elif kind := KIND.match(text):
         *others, last = [TYPES[each] for each in kind[1].split(" | ")]
         text = f"must be {', '.join(others)}{' or ' * bool(others)}{last}" + (

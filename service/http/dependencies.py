@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Path, Request
 from pydantic import WithJsonSchema
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from service.definition.experiment import Name
 from service.errors import Invalid
@@ -12,6 +13,15 @@ from service.http.scope import CALLER
 from service.http.services import Services
 from service.security.access import Caller, Grant, expect_granted
 from service.state.fold import State
+
+
+class IdConvertor(StringConvertor):
+    """Any id, at the end of a path: the path is decoded, so it may hold slashes and line ends."""
+
+    regex = "(?s:.+)"
+
+
+register_url_convertor("id", IdConvertor())
 
 REVISION = re.compile(r'"?[0-9]{1,18}"?')
 

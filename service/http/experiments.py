@@ -149,14 +149,14 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         await services.admin.upsert_arms(state, body.arms)
         return _listed(body.arms)
 
-    @routes.get("/arms/{arm}", tags=["define"], responses=problems(404, 503))
+    @routes.get("/arms/{arm:id}", tags=["define"], responses=problems(404, 503))
     async def get_arm(arm: ArmPath, state: Experiment) -> Arm:
         """One arm of the catalogue."""
         if arm not in state.arms:
             raise NotFound("the catalogue has no such arm", path="arm")
         return Arm(id=arm, features=state.arms[arm])
 
-    @routes.put("/arms/{arm}", tags=["define"], responses=problems(400, 404, 503))
+    @routes.put("/arms/{arm:id}", tags=["define"], responses=problems(400, 404, 503))
     async def put_arm(
         arm: ArmPath, body: FeaturesBody, state: Experiment, services: ServicesDep
     ) -> Arm:
@@ -165,7 +165,7 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         return Arm(id=arm, features=body.features)
 
     @routes.delete(
-        "/arms/{arm}",
+        "/arms/{arm:id}",
         tags=["define"],
         status_code=204,
         response_class=Response,

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from pydantic import AwareDatetime, BaseModel, Field
 
-from service.definition.experiment import ArmId, Name, Number, Values
+from service.definition.experiment import ArmId, Name, Number, UnitId, Values
 from service.definition.select_request import InlineArm
 from service.errors import Invalid, Refused
 from service.http.dependencies import ServicesDep
@@ -55,9 +55,7 @@ class VisitBody(Body):
         None, description="Of all arms, in their order, where they are known."
     )
     reward: Number | None = Field(None, description="Left out: not known; nothing is learned.")
-    unit: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
-        None, description="Who it was for; stored only as a keyed hash."
-    )
+    unit: UnitId | None = Field(None, description="Who it was for; stored only as a keyed hash.")
 
     def visit(self) -> Visit:
         return Visit(

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from service.definition.experiment import Name
+from service.definition.experiment import Name, UnitId
 from service.errors import Invalid
 from service.http.dependencies import GrantDep, GrantedName, ServicesDep, StateDep
 from service.http.openapi import problems
@@ -34,9 +34,9 @@ class ReaderList(BaseModel):
     readers: dict[str, Reader]
 
 
-@router.delete("/units/{unit:path}", responses=problems(404, 409, 503))
+@router.delete("/units/{unit:id}", responses=problems(404, 409, 503))
 async def delete_unit(
-    unit: Annotated[str, Path(min_length=1, max_length=256)],
+    unit: Annotated[UnitId, Path()],
     services: ServicesDep,
     grant: GrantDep,
     request: Request,

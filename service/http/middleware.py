@@ -142,7 +142,7 @@ class RequestMiddleware:
         await self._app(scope, exchange.receive, exchange.send)
 
     def _count(self, scope: Scope, status: int, start: float) -> None:
-        route = getattr(scope.get("route"), "path", "unmatched")
+        route: str = getattr(scope.get("route"), "path", "unmatched").replace(":id}", "}")
         method = scope["method"] if scope["method"] in METHODS else "other"
         self._telemetry.requests.labels(route, method, str(status)).inc()
         # A 503 is no fault of its request: what caused it is reported when it begins and ends.

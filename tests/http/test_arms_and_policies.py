@@ -1,6 +1,7 @@
 """The catalogue while it serves, and how each policy does."""
 
 import asyncio
+from urllib.parse import quote
 
 import pytest
 
@@ -34,6 +35,57 @@ def test_arms_are_added_read_changed_and_removed(wire: Wire, scope: str) -> None
     assert catalogue(wire).keys() == {"kibble", "mouse", "ball", "rope"}
     wire.redefine(arms={"mouse": {"category": "toy"}})
     assert catalogue(wire).keys() == {"mouse"}
+
+
+ODD = [
+    "openai/gpt-4o",
+    "a/",
+    "/",
+    "two\nlines\n",
+    "..\n",
+    "a/../b",
+    "%2F",
+    "?#",
+    "é ...",
+    "x" * 128,
+]
+"""Ids that a body takes."""
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("arm", ODD)
+def test_every_arm_that_a_body_takes_has_a_path(wire: Wire, scope: str, arm: str) -> None:
+    assert wire.post(f"{scope}/arms", {"arms": {arm: TOY}}).status_code == 200
+    path = f"{scope}/arms/{quote(arm, safe='')}"
+    assert wire.get(path).json() == {"id": arm, "features": TOY}
+    assert wire.put(path, {"features": {"category": "food"}}).json()["id"] == arm
+    assert wire.delete(path).status_code == 204
+    assert arm not in catalogue(wire)
+
+
+@pytest.mark.parametrize("dots", [".", ".."])
+def test_dots_are_no_ids(wire: Wire, dots: str) -> None:
+    """A client resolves them: `DELETE /experiments/shop/arms/..` deletes the experiment."""
+    visit = {"id": "1", "at": 0, "arm": "kibble", "propensity": 1}
+    inline = {"id": dots, "features": TOY}
+    for path, body, where in (
+        ("/arms", {"arms": {dots: TOY}}, f"arms.{dots}"),
+        ("/select", {"arms": [inline]}, "arms.0.id"),
+        ("/select", {"unit": dots}, "unit"),
+        ("/import", {"policy": "lints", "visits": [{**visit, "unit": dots}]}, "visits.0.unit"),
+        ("/import", {"policy": "lints", "visits": [{**visit, "arm": dots}]}, "visits.0.arm"),
+    ):
+        problem = expect_problem(wire.post(path, body), 422)
+        [fault] = problem["errors"]
+        assert fault["path"] == where
+        assert "'.' or '..'" in fault["message"]
+    definition = wire.definition()
+    arms = {**definition["arms"], dots: TOY}
+    expect_problem(wire.put("/experiments/shop", {**definition, "arms": arms}), 422)
+    escaped = dots.replace(".", "%2E")
+    expect_problem(wire.put(f"/arms/{escaped}", {"features": TOY}), 422)
+    expect_problem(wire.delete(f"/units/{escaped}"), 422)
+    expect_problem(wire.put(f"/experiments/{escaped}", definition), 422)
 
 
 def test_an_arm_that_is_removed_while_it_is_put_is_answered(wire: Wire) -> None:

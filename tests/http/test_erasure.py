@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -31,7 +32,7 @@ def visit(wire: Wire, unit: str | None, reward: float | None = 1.0, **question: 
 
 
 def erase(wire: Wire, unit: str, **query: str) -> Json:
-    answer = wire.delete(f"/units/{unit}", params=query)
+    answer = wire.delete(f"/units/{quote(unit, safe='')}", params=query)
     assert answer.status_code == 200, answer.text
     found: Json = answer.json()["erased"]
     return found
@@ -67,6 +68,12 @@ def test_the_units_decisions_go_and_the_heads_sums_stay(wire: Wire) -> None:
     assert [(stone.policy, stone.rewards) for stone in stones] == [("linucb", 1)]
     [erased] = [event.decisions for event in events(wire) if isinstance(event, Erased)]
     assert erased == [decision["id"] for decision in own]
+
+
+@pytest.mark.parametrize("unit", ["two\nlines", "end\n", "\n", "a/b/", "/", "?#%2F", "..\n"])
+def test_every_unit_that_a_body_takes_can_be_erased(wire: Wire, unit: str) -> None:
+    visit(wire, unit)
+    assert erase(wire, unit) == {"shop": {"decisions": 1, "events": 1}}
 
 
 def test_erasing_again_or_an_unknown_unit_changes_nothing(wire: Wire) -> None:

@@ -10,7 +10,7 @@ from tests.support.service import Json, Wire, expect_problem, filled, openapi, p
 
 CAT = {"persona": "cat"}
 JSON = {"Content-Type": "application/json"}
-NO_PATHS = ("/nothing", "/select/x", "/experiments/a/b", "/arms/a/b")
+NO_PATHS = ("/nothing", "/select/x", "/experiments/a/b", "/policies/a/b")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,13 @@ def openapi() -> Json:
 @cache
 def _operations() -> list[tuple[re.Pattern[str], Json]]:
     paths = openapi()["paths"].items()
-    return [(re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), methods) for path, methods in paths]
+    return [(re.compile(_pattern(path)), methods) for path, methods in paths]
+
+
+def _pattern(path: str) -> str:
+    """Of a path of the document: an arm or a unit may hold slashes and line ends."""
+    whole = re.sub(r"\{(arm|unit)\}$", "(?s:.+)", path)
+    return re.sub(r"\{\w+\}", "[^/]+", whole)
 
 
 def declared(method: str, path: str) -> Json | None:
