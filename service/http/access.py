@@ -1,11 +1,14 @@
 """Keys before every route: which scope a request needs, and whether it has it."""
 
+import logging
 import re
 from collections.abc import Iterator
+from math import inf
 from typing import Any, Final, Literal, NamedTuple
 
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.clock import Clock
 from service.errors import ForeignOrigin, Misdirected, TooLarge
 from service.http.problems import MEDIA_TYPE
 from service.http.scope import PROBES, declared_length, headers_of
@@ -13,6 +16,8 @@ from service.security.access import Access, Caller
 from service.security.addresses import Addresses, Headers
 from service.security.hosts import Hosts
 from service.security.keys import KeyScope
+
+logger = logging.getLogger(__name__)
 
 FREE: Final = "free"
 """Needs no key: probes, descriptions, pages and scripts, which do not name experiments."""
@@ -125,6 +130,41 @@ class Authentication:
             raise TooLarge(f"at most {most} bytes with this key")
         self._access.charge(caller, BASE_COST)
         return caller
+
+
+LOG_SECONDS: Final = 60.0
+LOGGED_ORIGINS: Final = 256
+
+
+class OriginLog:
+    """ASGI middleware that logs the origins of pages that may not ask: their visitors' browsers
+    hide the answer. Each origin at most once in LOG_SECONDS, and at most LOGGED_ORIGINS of them."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts, clock: Clock) -> None:
+        self._app, self._hosts, self._clock = app, hosts, clock
+        self._again: dict[bytes, float] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["path"].startswith("/sdk/"):  # which is for all
+            headers = headers_of(scope)
+            origins, hosts = headers.get(b"origin"), headers.get(b"host", ())
+            if origins and self._hosts.is_foreign(origins, hosts, scope["scheme"], None):
+                self._log(origins[-1])
+        await self._app(scope, receive, send)
+
+    def _log(self, origin: bytes) -> None:
+        now = self._clock.monotonic()
+        if now < self._again.get(origin, -inf):
+            return
+        if len(self._again) >= LOGGED_ORIGINS:
+            self._again = {each: again for each, again in self._again.items() if now < again}
+        if len(self._again) < LOGGED_ORIGINS:
+            self._again[origin] = now + LOG_SECONDS
+            logger.warning(
+                "pages of the origin %.200s may not ask: if they should, list it in "
+                "FORAGE_CORS_ORIGINS",
+                origin.decode("latin-1"),
+            )
 
 
 DECLARED: Final = {

@@ -19,10 +19,11 @@ from service.http import (
     maintenance,
     openapi,
     problems,
+    request_id,
     routes,
     web,
 )
-from service.http.access import Authentication
+from service.http.access import Authentication, OriginLog
 from service.http.decisions import DecisionRoutes
 from service.http.dependencies import get_only_state, get_state
 from service.http.middleware import RequestMiddleware
@@ -33,6 +34,17 @@ DESCRIPTION = """Ask `POST /select` which arm to show, tell `POST /reward` what 
 Every answer of /select says with which probability its arm was chosen, and by which version of
 which policy. Errors are `application/problem+json` in one shape."""
 
+
+ALLOWED_HEADERS: Final = (
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-Match",
+    "X-API-Key",
+    "X-Envoy-Expected-Rq-Timeout-Ms",
+    request_id.HEADER,
+)
+"""All request headers that the documentation names: a preflight for any other is refused."""
 
 PREFLIGHT_SECONDS: Final = 7_200
 """How long a browser remembers a preflight; no browser keeps it longer."""
@@ -58,7 +70,8 @@ class Application(FastAPI):
             services.gate,
             services.settings,
         )
-        return _allow_origins(services.settings.cors_origins, app)
+        app = _allow_origins(services.settings.cors_origins, app)
+        return OriginLog(app, services.hosts, services.clock)
 
 
 def _allow_origins(origins: Sequence[str], app: ASGIApp) -> ASGIApp:
@@ -72,9 +85,9 @@ def _allow_origins(origins: Sequence[str], app: ASGIApp) -> ASGIApp:
     return CORSMiddleware(
         app,
         allow_origins=list(origins),
-        allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-Match"],
-        expose_headers=["Retry-After", "ETag"],
+        allow_methods=["GET", "HEAD", "POST", "PUT", "DELETE"],
+        allow_headers=ALLOWED_HEADERS,
+        expose_headers=["Retry-After", "ETag", request_id.HEADER],
         max_age=PREFLIGHT_SECONDS,
     )
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
+from service.http.access import LOGGED_ORIGINS
 from service.security.hosts import origin_of
 from service.settings import Settings
 from tests.support.keys import Keys
@@ -48,6 +49,9 @@ def test_a_preflight_is_answered_and_remembered(listed: Wire, path: str) -> None
     assert answer.headers["access-control-allow-origin"] == SHOP
     allowed = answer.headers["access-control-allow-headers"].lower()
     assert {"authorization", "content-type", "idempotency-key"} <= set(allowed.split(", "))
+    for name in ("X-Request-ID", "X-API-Key", "If-Match", "X-Envoy-Expected-Rq-Timeout-Ms"):
+        asks = {**PREFLIGHT, "Access-Control-Request-Headers": name.lower()}
+        assert asked(listed, "OPTIONS", path, headers=asks).status_code == 200
     assert answer.headers["access-control-max-age"] == "7200"
     assert "access-control-allow-credentials" not in answer.headers
 
@@ -63,6 +67,9 @@ def test_answers_and_refusals_can_be_read_by_the_page(listed: Wire) -> None:
         assert answer.status_code == status
         assert answer.headers["access-control-allow-origin"] == SHOP
         assert "Origin" in answer.headers["vary"]
+        assert {"Retry-After", "ETag", "X-Request-ID"} == set(
+            answer.headers["access-control-expose-headers"].split(", ")
+        )
 
 
 @pytest.mark.parametrize(
@@ -74,6 +81,40 @@ def test_a_foreign_origin_is_told_nothing(listed: Wire, origin: str) -> None:
     assert "access-control-allow-origin" not in answer.headers
     plain = listed.post("/select", QUESTION, headers={"Origin": origin})
     assert "access-control-allow-origin" not in plain.headers
+
+
+LOCAL = "http://localhost:3000"
+
+
+@pytest.mark.parametrize("listed", ["", "http://127.0.0.1:3000"])
+@pytest.mark.parametrize("method", ["OPTIONS", "GET", "POST"])
+def test_a_refused_origin_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture, listed: str, method: str
+) -> None:
+    def told() -> int:
+        lines = [each.message for each in caplog.records if LOCAL in each.message]
+        assert all("FORAGE_CORS_ORIGINS" in line for line in lines)
+        return len(lines)
+
+    with serving(cors_origins=listed) as wire:
+        for _ in range(2):
+            asked(wire, method, "/arms", headers={**PREFLIGHT, "Origin": LOCAL})
+        assert told() == 1
+        wire.clock.skip(61)
+        asked(wire, method, "/arms", headers={**PREFLIGHT, "Origin": LOCAL})
+        assert told() == 2
+        for origin in ("http://forage", listed or "https://forage"):
+            asked(wire, method, "/arms", headers={**PREFLIGHT, "Origin": origin})
+        asked(wire, "GET", "/sdk/forage.js", headers={"Origin": SHOP})  # which is for all pages
+        assert len([each for each in caplog.records if "may not ask" in each.message]) == 2
+
+
+def test_many_refused_origins_do_not_flood_the_log(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(LOGGED_ORIGINS + 10):
+        wire.get("/healthz", headers={"Origin": f"https://{number}.example"})
+    assert len([each for each in caplog.records if "may not ask" in each.message]) == LOGGED_ORIGINS
 
 
 def test_without_a_list_only_the_services_own_pages_can_ask(wire: Wire) -> None:
