@@ -87,4 +87,6 @@ async def readyz(services: ServicesDep, grant: GrantDep, response: Response) -> 
 )
 async def metrics(services: ServicesDep) -> Response:
     """Prometheus text format."""
-    return Response(services.telemetry.expose(), media_type=CONTENT_TYPE_LATEST)
+    return Response(
+        services.telemetry.expose(services.journal.follower.names), media_type=CONTENT_TYPE_LATEST
+    )

@@ -28,7 +28,7 @@ from service.log.witness import Witness
 from service.log.writer import RETRY_SECONDS, Writer
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.state.events import AnyEvent, Skipped, encode_event
+from service.state.events import AnyEvent, ExperimentDeleted, Skipped, encode_event
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Journal(Hooks):
         witness: Witness | None = None,
         rng: Random | None = None,
     ) -> None:
-        self._durability_changes = telemetry.durability_changes
+        self._telemetry = telemetry
         self._store, self._witness = store, witness or Witness(None)
         self.clock = clock
         self.background = background = Background()
@@ -95,6 +95,8 @@ class Journal(Hooks):
         self._changes.folded(live, event)
         self.snapshots.folded(live, event)
         self.losses.folded(live, event)
+        if isinstance(event, ExperimentDeleted):
+            self._telemetry.forget_others(self.follower.names)
 
     # -- the process -----------------------------------------------------------------------------
 
@@ -201,7 +203,7 @@ class Journal(Hooks):
                 self.writer.degrade(fault)
             if self._store.durability == before:
                 continue
-            self._durability_changes.inc()
+            self._telemetry.durability_changes.inc()
             now = self._store.durability
             logger.warning("durability settings changed: %s Before: %s", now, before)
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -90,8 +90,8 @@ class Count:
         self.count = 0
         self.created = time()
 
-    def inc(self) -> None:
-        self.count += 1
+    def inc(self, by: int = 1) -> None:
+        self.count += by
 
 
 class Timing:
@@ -134,6 +134,11 @@ class Labelled(Collector, Generic[Series]):
         if series is None:
             series = self._series[values] = self._kind()
         return series
+
+    def forget_others(self, experiments: Container[str]) -> None:
+        """Forget the series of all other experiments, the first label."""
+        series = self._series.items()
+        self._series = {labels: one for labels, one in series if labels[0] in experiments}
 
     def describe(self) -> Iterable[Metric]:
         kind = CounterMetricFamily if self._kind is Count else HistogramMetricFamily
@@ -225,12 +230,12 @@ class Telemetry:
             "forage_damaged_snapshots_total",
             "Snapshots passed over because they could not be read.",
         )
-        self.trimmed = counter(
+        self.trimmed = counts(
             "forage_trimmed_total",
             "Rows, events and marks that were deleted because of their age.",
             ["experiment"],
         )
-        self.erased = counter(
+        self.erased = counts(
             "forage_erased_decisions_total", "Decisions erased because a unit was.", ["experiment"]
         )
         self.snapshots: dict[str, float] = {}
@@ -257,7 +262,18 @@ class Telemetry:
     def read(self, reading: Reading) -> None:
         self.registry.register(_Readings(reading))
 
-    def expose(self) -> bytes:
+    def forget_others(self, experiments: Container[str]) -> None:
+        """Forget what was measured of all other experiments."""
+        for counts in (self.decisions, self.repeated, self.rewards, self.trimmed, self.erased):
+            counts.forget_others(experiments)
+        self.snapshots = {name: at for name, at in self.snapshots.items() if name in experiments}
+        self.watched = {key: one for key, one in self.watched.items() if key[0] in experiments}
+        self.drift.forget_others(experiments)
+
+    def expose(self, experiments: Container[str]) -> bytes:
+        """Return all metrics as text. Requests that were under way at a deletion have counted
+        since: forget all experiments but these first."""
+        self.forget_others(experiments)
         return generate_latest(self.registry)
 
     def snapshot_age(self, experiment: str) -> float | None:

@@ -102,6 +102,26 @@ def test_gauges_follow_the_state(wire: Wire) -> None:
     assert gauges == []
 
 
+def test_a_deleted_experiment_leaves_no_series() -> None:
+    """Not even where a request that was under way counts after the deletion, nor in memory."""
+    with used() as wire:
+        services, definition = wire.services, wire.definition()
+        services.history.sample(services.clock.time())
+        assert any('experiment="shop"' in name for name in wire.metrics())
+        wire.delete("/experiments/shop")
+        assert services.telemetry.watched == services.telemetry.snapshots == {}
+        services.history.sample(services.clock.time())
+        assert services.history.samples("shop", "lints", 5, 0.0).size == 0
+        services.telemetry.decisions.labels("shop", "lints").inc()
+        assert [name for name in wire.metrics() if "shop" in name] == []
+        wire.put("/experiments/shop", definition)
+        assert wire.get("/experiments/shop/decisions").json() == {"decisions": []}
+        assert wire.policy("lints")["propensity_mean"] is None
+        wire.select(policy="lints")
+        decisions = 'forage_decisions_total{experiment="shop",policy="lints"}'
+        assert wire.metrics()[decisions] == 1
+
+
 def test_what_callers_invent_makes_no_series(wire: Wire) -> None:
     def invent(number: int) -> None:
         name = f"invented{number}"
