@@ -174,6 +174,11 @@ class Settings(BaseSettings):
         description="Open connections. Left out: 4,096, or fewer where the limit of open files is "
         "low.",
     )
+    keep_alive_seconds: PositiveInt = Field(
+        75,
+        description="Time that an idle connection stays open. Keep it above that of a proxy in "
+        "front, often 60: else the proxy sends requests into connections that close.",
+    )
     max_pending: PositiveInt = Field(
         512,
         description="Decisions under way beyond which further ones are refused (503). Rewards: "

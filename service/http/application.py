@@ -125,4 +125,5 @@ def create_app(services: Services) -> FastAPI:
     problems.install(app)
     app.openapi = lambda: openapi.document(app, services.access.required)  # type: ignore[method-assign]
     app.router.routes += [web.openapi_route(app), *web.static_routes()]
+    web.redirect_slashes(app.router)
     return app

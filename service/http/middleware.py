@@ -13,7 +13,7 @@ from service.errors import Overloaded, Refused
 from service.http import request_id
 from service.http.access import Authentication
 from service.http.problems import REFUSALS, problem, refusal, respond
-from service.http.scope import CALLER, declared_length
+from service.http.scope import CALLER, declared_length, headers_of
 from service.log.commit_gate import CommitGate
 from service.observability.logs import REQUEST_ID
 from service.observability.telemetry import Telemetry
@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 VERSIONS: Final = re.compile(r"/experiments/[^/]+/policies/[^/]+/versions")
 METHODS: Final = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
+IDENTITY: Final = (b"identity", b"")
 PENDING: Final = {
     "/select": 1, "/select/batch": 1, "/reward": 2, "/reward/batch": 2, "/beacon": 2,
 }  # fmt: skip
@@ -93,6 +94,8 @@ class RequestMiddleware:
                 await self._app(scope, receive, send)
             return
         path: str = scope["path"]
+        if path.endswith("/") and path[:-1] in PENDING:
+            path = scope["path"] = path[:-1]
         name = request_id.of(scope)
         REQUEST_ID.set(name)  # for the server too: it logs a bug in the same task
         if self._gate.waiting >= self._bounds.get(path, inf) and scope["method"] == "POST":
@@ -139,7 +142,17 @@ class RequestMiddleware:
         if caller is not None:
             scope[CALLER] = caller
             exchange.limit = min(exchange.limit, caller.grant.profile.body_bytes)
-        await self._app(scope, exchange.receive, exchange.send)
+        encoding = headers_of(scope).get(b"content-encoding", IDENTITY)[-1]
+        if encoding.strip().lower() not in IDENTITY:
+            encoded = respond(problem(415, *REFUSALS[415], "send it without Content-Encoding"))
+            encoded.headers["Accept-Encoding"] = "identity"
+            await encoded(scope, exchange.receive, exchange.send)
+        elif scope["method"] != "HEAD":
+            await self._app(scope, exchange.receive, exchange.send)
+        else:
+            as_get = {**scope, "method": "GET"}  # uvicorn sends no body
+            await self._app(as_get, exchange.receive, exchange.send)
+            scope["route"] = as_get.get("route")
 
     def _count(self, scope: Scope, status: int, start: float) -> None:
         route: str = getattr(scope.get("route"), "path", "unmatched").replace(":id}", "}")

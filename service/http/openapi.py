@@ -17,6 +17,7 @@ MEANING = {
     410: "The time for this has passed.",
     412: "Another revision than If-Match names.",
     413: "The body is too large.",
+    415: "The body is compressed: send it without `Content-Encoding`.",
     422: "The request is not valid; `errors` says where.",
     504: "The caller's time was over before this was begun: nothing was changed.",
     503: "The log cannot be written, or too many requests are under way: try again after "
@@ -29,7 +30,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {"description": MEANING[status], "content": content}
-        for status in sorted({413, 422, *statuses})
+        for status in sorted({413, 415, 422, *statuses})
     }
 
 

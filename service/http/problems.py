@@ -36,6 +36,7 @@ REFUSALS = {
     404: ("not-found", "There is no such thing"),
     405: ("method-not-allowed", "The path has no such method"),
     413: ("too-large", "The body is too large"),
+    415: ("encoded", "The body is compressed"),
 }
 """Slugs and titles of refusals before a request reaches a route, by status."""
 
@@ -139,12 +140,13 @@ def answer_to(fault: Exception) -> Response:
 
 def _methods(request: Request) -> set[str]:
     """Of all routes of the path: Starlette names only those of the first."""
-    return {
+    found = {
         method
-        for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
         for route in request.app.routes
         if route.matches({**request.scope, "method": method})[0] is Match.FULL
     }
+    return found | {"HEAD"} if "GET" in found else found
 
 
 def install(app: FastAPI) -> None:

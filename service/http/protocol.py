@@ -74,6 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*options, **more)
         self._services = services
         self._head_bytes = services.settings.max_head_bytes
+        self.timeout_keep_alive = services.settings.keep_alive_seconds
         self._part: Literal["head", "body"] | None = None
         self._loose = self._received = 0
         self._running: RequestResponseCycle | None = None

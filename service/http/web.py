@@ -5,14 +5,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Match, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 WEB: Final = Path(__file__).parent / "static"
 TYPES: Final = {
@@ -81,15 +82,32 @@ def static_routes() -> list[BaseRoute]:
     }
     return [
         Route("/", page, include_in_schema=False),
-        *(Route(path, _add_slash, include_in_schema=False) for path in ("/demo", "/docs")),
         *(Mount(path, GZipMiddleware(each, COMPRESSED_BYTES)) for path, each in folders.items()),
         Mount("/docs", Files("docs")),  # to compress its two megabytes would delay decisions
     ]
 
 
-async def _add_slash(request: Request) -> Response:
-    """Redirect to a relative path: it holds behind a proxy that serves Forage under a path."""
-    return RedirectResponse(f"{request.scope['path'].rpartition('/')[2]}/", 308)
+def redirect_slashes(router: Router) -> None:
+    """Have a router redirect a path with a slash too many, or too few, to a relative path.
+
+    It holds behind a proxy that ends TLS, or that serves Forage under a path; Starlette's own
+    redirect names the scheme and the host by which the proxy asked.
+    """
+    unmatched = router.default
+
+    async def redirect(scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        more = path.endswith("/")
+        other = {**scope, "path": path[:-1] if more else f"{path}/"}
+        if all(each.matches(other)[0] is Match.NONE for each in router.routes):
+            await unmatched(scope, receive, send)
+            return
+        name = quote(path.rstrip("/").rpartition("/")[2], safe="")
+        query = scope["query_string"].decode("latin-1")
+        target = (f"../{name}" if more else f"{name}/") + f"?{query}" * bool(query)
+        await RedirectResponse(target, 308)(scope, receive, send)
+
+    router.redirect_slashes, router.default = False, redirect
 
 
 def openapi_route(app: FastAPI) -> Route:

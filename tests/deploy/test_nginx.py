@@ -3,8 +3,6 @@
 import re
 from ipaddress import ip_address
 
-import uvicorn
-
 from service.security.addresses import Addresses
 from service.security.hosts import Hosts
 from service.settings import Settings
@@ -67,5 +65,4 @@ def test_it_reads_slow_clients_itself_and_closes_idle_connections_first() -> Non
     assert values("proxy_request_buffering") == values("proxy_buffering") == ["on"]
     assert values("proxy_http_version") == ["1.1"]
     assert 'Connection ""' in values("proxy_set_header")
-    keep_alive = uvicorn.Config("").timeout_keep_alive
-    assert number(values("keepalive_timeout")[0]) < keep_alive
+    assert number(values("keepalive_timeout")[0]) < Settings().keep_alive_seconds

@@ -18,7 +18,7 @@ HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: for"
 HALF_BODY = head("/arms", 100, JSON) + b'{"arms"'
 CHUNKED = head("/select", 100, JSON).replace(b"Content-Length: 100", b"Transfer-Encoding: chunked")
 HEAD_BYTES = 16_384
-KEEP_ALIVE_SECONDS = 5
+KEEP_ALIVE_SECONDS = 75
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,13 @@ def expect_end(plug: Plug, status: int, slug: str) -> None:
     assert plug.transport.paused
     plug.send(SELECT)
     assert not plug.transport.sent
+
+
+def test_an_answer_to_head_has_no_body(plug: Plug) -> None:
+    plug.send(HEALTH.replace(b"GET", b"HEAD"))
+    plug.wait()
+    assert plug.transport.sent.startswith(b"HTTP/1.1 200")
+    assert plug.transport.sent.endswith(b"\r\n\r\n")
 
 
 # -- heads -----------------------------------------------------------------------------------------
@@ -161,6 +168,14 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(wire: Wire, plug: Pl
     assert not plug.transport.closed
     wire.sleep(2)
     assert plug.transport.closed
+    with serving(keep_alive_seconds=5) as impatient:
+        plug = Plug(impatient)
+        plug.send(SELECT)
+        plug.receive()
+        impatient.sleep(4)
+        assert not plug.transport.closed
+        impatient.sleep(2)
+        assert plug.transport.closed
     unused = Plug(wire)
     wire.sleep(SECONDS["head"] - 1)
     assert not unused.transport.closed

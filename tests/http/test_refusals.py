@@ -1,11 +1,13 @@
 """Well-formed requests for what there is not, or too much of."""
 
+import gzip
 import re
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from service.http.problems import problem
+from tests.support.keys import Keys
 from tests.support.service import Json, Wire, expect_problem, filled, openapi, paths, serving
 
 CAT = {"persona": "cat"}
@@ -133,10 +135,67 @@ def test_a_token_opens_under_every_key_and_is_sealed_under_the_first(wire: Wire)
 @pytest.mark.parametrize("path", [*openapi()["paths"], *NO_PATHS])
 def test_a_path_says_which_methods_it_has(wire: Wire, path: str) -> None:
     known = {method.upper() for method in openapi()["paths"].get(path, {})}
+    known |= {"HEAD"} if "GET" in known else set()
     for method in sorted({"GET", "POST", "PUT", "DELETE", "PATCH"} - known):
         answer = wire.request(method, filled(path, "e"))
         expect_problem(answer, 405 if known else 404)
         assert set(answer.headers.get("allow", "").split(", ")) <= known | {""}
+
+
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/readyz", "/metrics", "/arms", "/", "/sdk/forage.js"]
+)
+def test_head_is_answered_where_get_is(wire: Wire, path: str) -> None:
+    got = wire.get(path)
+    answer = wire.request("HEAD", path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == got.headers["content-type"]
+
+
+def test_head_is_counted_by_its_route(wire: Wire) -> None:
+    wire.request("HEAD", "/healthz")
+    counted = 'forage_http_requests_total{method="HEAD",route="/healthz",status="200"}'
+    assert wire.metrics()[counted] == 1
+
+
+def test_a_slash_too_many_is_the_same_decision_or_reward(guarded: Wire, keys: Keys) -> None:
+    """Their clients repeat no POST elsewhere, and a key of theirs is good for no other path."""
+    headers = keys.headers("select")
+    answer = guarded.post("/select/", {"context": {"persona": "cat"}}, headers=headers)
+    assert answer.status_code == 200
+    assert guarded.post("/reward/", {}, headers=keys.headers("reward")).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("/healthz/", "../healthz"),
+        ("/experiments/shop/status/?a=b", "../status?a=b"),
+        ("/arms/?next=//evil.example", "../arms?next=//evil.example"),
+        ("/demo", "demo/"),
+        ("/console", "console/"),
+        ("/sdk", "sdk/"),
+    ],
+)
+def test_a_redirect_names_no_scheme_and_no_host(wire: Wire, path: str, target: str) -> None:
+    """A proxy that ends TLS asks over http://, and may serve Forage under a path."""
+    answer = wire.get(path)
+    assert (answer.status_code, answer.headers["location"]) == (308, target)
+    reached = answer.url.join(target).path
+    assert reached.strip("/") == path.partition("?")[0].strip("/")
+    assert reached.endswith("/") == target.endswith("/")
+
+
+@pytest.mark.parametrize("path", ["/select", "/reward", "/arms", "/import"])
+def test_a_compressed_body_is_refused_by_its_encoding(wire: Wire, path: str) -> None:
+    content = gzip.compress(b"{}")
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    answer = wire.post(path, content=content, headers=headers)
+    problem = expect_problem(answer, 415)
+    assert "without Content-Encoding" in problem["detail"]
+    assert answer.headers["accept-encoding"] == "identity"
+    plain = {"Content-Type": "application/json", "Content-Encoding": "identity"}
+    assert wire.post(path, content=b"{}", headers=plain).status_code != 415
 
 
 WITH_BODY = [
