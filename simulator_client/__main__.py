@@ -56,11 +56,7 @@ def _replay(options: argparse.Namespace) -> int:
 
     _with_service(
         options,
-        lambda client: play(
-            client, run, folder,
-            continued=options.continued, patience_s=options.training_patience,
-            expiry_patience_s=options.expiry_patience,
-        ),
+        lambda client: play(client, run, folder, patience_s=options.training_patience),
         folder / "run.json",
         f"report {folder}",
     )  # fmt: skip

@@ -159,7 +159,6 @@ LOAD_LIMITS: Final[list[Option]] = [
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser of forage-sim."""
     top = argparse.ArgumentParser(prog="forage-sim", description=ABOUT)
     commands = top.add_subparsers(
         dest="command", required=True, metavar="replay | showdown | load | report"
@@ -199,18 +198,11 @@ def _replay(replay: argparse.ArgumentParser) -> None:
     ):
         ways.add_argument(f"--{way}", dest="reporting", action="store_const", const=way, help=told)
     _add(reported, AT_A_RATE)
-    service = _service(
+    _service(
         replay,
         PATIENCE,
-        ("--expiry-patience", values.seconds, "SECONDS", "how long the service may take to learn "
-         "the last rewards of a run at a rate, after the last wait window (default: %(default)g)",
-         60.0),
         ("--experiment", str, "NAME", "default: one named after the run; an existing one is used "
          "as it is defined", None),
-    )  # fmt: skip
-    service.add_argument(
-        "--continue", dest="continued", action="store_true",
-        help="play on an experiment that has learned already",
     )  # fmt: skip
     _results(replay, "folder of the run: out/<run id>")
 
@@ -225,7 +217,7 @@ def _showdown(showdown: argparse.ArgumentParser) -> None:
         "--keep", action="store_true", help="leave the experiments of finished seeds in the service"
     )
     _results(showdown, "folder of the showdown, new or begun: out/showdown-<id>")
-    showdown.set_defaults(seed=None, continued=False, reporting=None, wait_seconds=None, rate=None)
+    showdown.set_defaults(seed=None, reporting=None, wait_seconds=None, rate=None)
 
 
 def _load(load: argparse.ArgumentParser) -> None:

@@ -74,11 +74,9 @@ class Client:
         self._turns = Counter({"/reward": 1})
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._transport.aclose()
 
     async def select(self, request: Json) -> Answer:
-        """POST /select."""
         return await self._call("POST", "/select", request)
 
     async def reward(self, feedback: Json) -> Answer:
@@ -110,12 +108,10 @@ class Client:
             raise
 
     async def experiments(self) -> list[str]:
-        """Return the names of all experiments."""
         answer = await self._call("GET", "/experiments")
         return [each["name"] for each in answer.body["experiments"]]
 
     async def policies(self, experiment: str) -> list[Json]:
-        """Return the status of every policy of an experiment."""
         answer = await self._call("GET", f"{_experiment(experiment)}/policies")
         return list(answer.body["policies"])
 

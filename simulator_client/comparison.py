@@ -126,7 +126,6 @@ def rows(compared: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _has_values(name: str, compared: Mapping[str, Any]) -> bool:
-    """Whether a column has anything to say."""
     of_seeds = [f for figures in compared["policies"].values() for f in figures["seeds"].values()]
     if name == "matched_visits":
         return any(of_seed["matched_visits"] < of_seed["visits"] for of_seed in of_seeds)

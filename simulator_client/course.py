@@ -49,7 +49,6 @@ class Course:
 
     @property
     def regret(self) -> Array:
-        """Expected clicks lost so far."""
         lost: Array = np.cumsum(self.best - self.expected)
         return lost
 

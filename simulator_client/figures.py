@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from simulator_client.comparison import half_width
@@ -36,7 +36,6 @@ from simulator_client.looks import (
     thousands,
     visits_axis,
 )
-from simulator_client.summary import figures
 
 Group = Sequence[Results]
 Looks = Mapping[str, Look]
@@ -44,7 +43,6 @@ BINS: Final = 40  # of the shares over time
 BAND_ALPHA: Final = 0.15
 BANDS_ALPHA: Final = 0.8  # of all bands together, so that the lines stay visible
 TINY: Final = 1e-12  # an eigenvalue of zero but for rounding
-SPREAD: Final = 0.25  # of the dots of a policy
 # Tol's light colours, then the same darker.
 GROUP_COLOURS: Final = (
     "#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#44BB99", "#DDDDDD", "#99DDFF", "#AAAA00",
@@ -69,8 +67,6 @@ def draw(groups: Sequence[Group]) -> dict[str, bytes]:
             pictures["smallest-eigenvalue"] = _lines(groups, label, _eigenvalue)
         if all(len(group) == 1 for group in groups):
             pictures["arm-shares"] = _shares(runs)
-        else:
-            pictures["seeds"] = _seeds(runs)
         return pictures
 
 
@@ -79,7 +75,6 @@ def _policies(runs: Group) -> list[str]:
 
 
 def _courses(group: Group, policy: str) -> list[Course]:
-    """Return a policy's course in each run that has one."""
     return [run.courses[policy] for run in group if policy in run.courses]
 
 
@@ -160,37 +155,6 @@ def _banded(axes: Axes, values: Array, policy: str, style: Looks, first: int = 0
         _, half = thinned(half_width(values), first)
         alpha, colour = min(BAND_ALPHA, BANDS_ALPHA / len(style)), style[policy].colour
         axes.fill_between(x, y - half, y + half, color=colour, alpha=alpha, linewidth=0)
-
-
-def _seeds(runs: Group) -> bytes:
-    """Draw a row per policy, a dot per seed, and a bar at the mean."""
-    style = looks(runs[0].run.policies)
-    panels = {"expected_ctr": "expected CTR", "relative_regret": "regret, % of uniform's"}
-    if not all(course.truth_known for run in runs for course in run.courses.values()):
-        panels = {"expected_ctr": "CTR of matched visits"}
-    if runs[0].shock:
-        panels["recovery_visits"] = "visits to recover from the shock"
-    figure = Figure(figsize=(11.0, 1.4 + 0.42 * len(style)), layout="constrained")
-    grid: list[Axes] = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
-    for axes, (name, label) in zip(grid, panels.items(), strict=True):
-        for row, (policy, look) in enumerate(style.items()):
-            values = np.array([figures(run.courses[policy], run)[name] for run in runs], float)
-            values = values[np.isfinite(values)]
-            count = len(values)
-            offsets = np.linspace(-SPREAD, SPREAD, count) if count > 1 else np.zeros(count)
-            axes.plot(values, row + offsets, "o", color=look.colour, alpha=0.8, markersize=6)
-            if count == len(runs):
-                mean = [values.mean()] * 2
-                axes.plot(mean, [row - 0.38, row + 0.38], color="black", linewidth=1.2)
-        axes.set_xlabel(label)
-        if name == "relative_regret" and axes.get_xlim()[0] > 0:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.xaxis.set_minor_formatter(NullFormatter())
-    grid[0].set_yticks(range(len(style)), list(style))
-    grid[0].set_ylim(len(style) - 0.5, -0.5)
-    return png(figure)
 
 
 def group_shares(group: NDArray[np.int64], groups: int, bins: int) -> Array:

@@ -51,10 +51,8 @@ class HealthLog:
         return status
 
     def close(self) -> None:
-        """Close the file."""
         self._lines.close()
 
 
 def looks(folder: Path, policy: str) -> Iterator[Health]:
-    """Yield the looks so far, in order."""
     yield from whole_lines(file_of(folder, "health", policy), lambda fields: Health(**fields))

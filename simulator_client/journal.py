@@ -24,8 +24,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The description of a run."""
-
     run: str
     experiment: str
     world: str
@@ -67,12 +65,10 @@ class Record:
 
     @property
     def matched(self) -> bool:
-        """Whether the visit counts."""
         return self.settled > 0
 
 
 def world_of(run: Run) -> World[Any]:
-    """Return the world of a run."""
     data = None if run.data is None else Path(run.data)
     return make_world(
         run.world, run.world_seed, run.shock_at, data, label=run.label, risky=run.risky,
@@ -81,7 +77,6 @@ def world_of(run: Run) -> World[Any]:
 
 
 def save_run(folder: Path, run: Run) -> None:
-    """Write run.json as a whole."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "run.json", json.dumps({"schema": SCHEMA} | asdict(run), indent=2) + "\n")
 
@@ -141,15 +136,12 @@ class Lines:
         self._file = path.open("wb")
 
     def add(self, fields: dict[str, Any]) -> None:
-        """Append a line."""
         self._file.write(json.dumps(fields).encode() + b"\n")
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
 def file_of(folder: Path, what: str, policy: str) -> Path:
-    """Return the file of a policy."""
     return folder / f"{what}-{quote(policy, safe='')}.jsonl"

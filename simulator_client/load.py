@@ -60,7 +60,6 @@ def histogram() -> HdrHistogram:
 
 
 def record(latencies: HdrHistogram, seconds: float) -> None:
-    """Count a latency."""
     latencies.record_value(min(max(1, int(seconds * 1e6)), LONGEST_US))
 
 
@@ -98,19 +97,13 @@ class Tally:
 def run(plan: Plan) -> Tally:
     """Carry out a plan on an event loop whose timers are finer than a millisecond."""
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(FineSelector())) as runner:
-        return runner.run(measure(plan))
-
-
-async def measure(plan: Plan) -> Tally:
-    """Carry out a plan on the running event loop."""
-    return await LoadTest(plan).run()
+        return runner.run(LoadTest(plan).run())
 
 
 class FineSelector(selectors.DefaultSelector):
     """Waits by microseconds: epoll rounds a timeout up to the next millisecond."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait until a file is ready, at most `timeout` seconds."""
         if timeout is None or timeout > 0:
             select.select([self.fileno()], (), (), timeout)
         return super().select(0)
@@ -182,7 +175,6 @@ class LoadTest:
         self._free += 1
 
     async def _repeat(self, origin: Origin) -> None:
-        """Make one visit after another."""
         clock = time.monotonic
         while (now := clock()) < self._end:
             if not self.plan.rewards_alone or now < self._begin:

@@ -50,7 +50,6 @@ def write_load_report(found: dict[str, Any], tally: Tally, out: Path) -> Path:
 
 
 def draw(found: dict[str, Any], tally: Tally) -> dict[str, bytes]:
-    """Draw the figures: PNG by name."""
     with rc_context(STYLE):
         return {"load-latency": _latency(tally), "load-throughput": _throughput(found)}
 

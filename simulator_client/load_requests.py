@@ -16,14 +16,13 @@ from simulator_client.wire import Origin
 
 Json = dict[str, Any]
 
-NUMBERS: Final = 10**8
-NUMBER: Final = "%08d"
-"""The place of a request's number in a format; numbers repeat after NUMBERS."""
-MARK: Final = "<number>"
+NUMBER: Final = "<number>"
+"""Stands where a request has its number, and is as long as one."""
+NUMBER_DIGITS: Final = len(NUMBER)
+NUMBERS: Final = 10**NUMBER_DIGITS
 CONTEXTS: Final = 512  # drawn contexts; each request puts its own number into one
 CONTEXTS_BYTES: Final = 8_000_000  # of all of them: each may list ten thousand arms
 DIGITS: Final = 15  # that a double tells apart
-NUMBER_DIGITS: Final = 8
 STANDARD_DEVIATIONS: Final = 1.5
 REWARDS: Final = 10
 HIGH_REWARDS: Final = 3  # of ten, at the upper end of the range
@@ -31,7 +30,7 @@ HEADERS: Final = "User-Agent: forage-sim\r\nContent-Type: application/json\r\n"
 
 
 class Requests:
-    """The bytes of each request, formats that take its number.
+    """The bytes of each request.
 
     numbered: whether the contexts hold a number that never repeats.
     """
@@ -52,7 +51,7 @@ class Requests:
         fixed    other fields of each select: experiment, policy
         arms     list the ids of all arms in each select
         fresh    give each context a number that never repeats, if a feature can hold one
-        headers  whole lines, as a format with NUMBER in any place
+        headers  whole lines, with NUMBER in any place
         """
         rng, features = random.Random(seed), definition["features"].get("context", {})
         self._url, self._headers = url, headers
@@ -63,48 +62,38 @@ class Requests:
             features and len(self._selects) < CONTEXTS and size < CONTEXTS_BYTES
         ):
             asked = {**fixed, "context": context(features, rng, fresh=fresh), **listed}
-            text = json.dumps(asked, separators=(",", ":")).replace("%", "%%")
-            body = re.sub(rf'"(-?[\d.]+){MARK}"', rf"\1{NUMBER}", text).encode()
-            self.numbered = _places(body) > 0
-            self._selects.append(self._format("/select", len(_filled(body, 0)), body))
+            text = json.dumps(asked, separators=(",", ":"))
+            body = re.sub(rf'"(-?[\d.]+{NUMBER})"', r"\1", text).encode()
+            self.numbered = NUMBER.encode() in body
+            self._selects.append(self._request("/select", body))
             size += len(body)
         low, high = definition.get("reward", {}).get("range", (0.0, 1.0))
         self._rewards = [json.dumps(high if k < HIGH_REWARDS else low) for k in range(REWARDS)]
-        self._places = _places(self._selects[0])  # the same in every one
         self._select_number = self._reward_number = 0
 
     def select(self) -> bytes:
-        """Return the next request for a decision."""
         self._select_number += 1
         request = self._selects[self._select_number % len(self._selects)]
-        return request % ((self._select_number % NUMBERS,) * self._places)
+        return _numbered(request, self._select_number)
 
     def reward(self, token: bytes) -> bytes:
-        """Return the next reward, for a decision."""
         self._reward_number += 1
         value = self._rewards[self._reward_number % REWARDS].encode()
         body = b'{"decision_id":"%b","reward":%b}' % (token, value)
-        request = self._format("/reward", len(body), body.replace(b"%", b"%%"))
-        return _filled(request, self._reward_number)
+        return _numbered(self._request("/reward", body), self._reward_number)
 
-    def _format(self, path: str, length: int, body: bytes) -> bytes:
+    def _request(self, path: str, body: bytes) -> bytes:
         where = urlsplit(self._url)
         start = f"POST {where.path.rstrip('/')}{path} HTTP/1.1\r\nHost: {where.netloc}\r\n"
-        head = f"{start.replace('%', '%%')}{self._headers}Content-Length: {length}\r\n\r\n"
+        head = f"{start}{self._headers}Content-Length: {len(body)}\r\n\r\n"
         return head.encode() + body
 
 
-def _places(text: bytes) -> int:
-    """Count the places of a number in a format."""
-    return re.findall(rb"%(%|08d)", text).count(b"08d")
-
-
-def _filled(text: bytes, number: int) -> bytes:
-    return text % ((number % NUMBERS,) * _places(text))
+def _numbered(request: bytes, number: int) -> bytes:
+    return request.replace(NUMBER.encode(), b"%08d" % (number % NUMBERS))
 
 
 def origin_of(url: str) -> Origin:
-    """Return scheme, host and port of a URL."""
     where = urlsplit(url)
     return Origin(
         where.scheme, where.hostname or "", where.port or (443 if where.scheme == "https" else 80)
@@ -141,8 +130,7 @@ async def requests_for(
         if arms and not definition["arms"]:
             raise UsageError(f"experiment {experiment!r} has no arms to list")
         fixed = {"experiment": experiment} | ({"policy": policy} if policy else {})
-        key = (client.key or "").replace("%", "%%")
-        headers = HEADERS + (f"Authorization: Bearer {key}\r\n" if key else "")
+        headers = HEADERS + (f"Authorization: Bearer {client.key}\r\n" if client.key else "")
         requests = Requests(
             client.urls[0], definition, fixed, arms=arms, fresh=fresh, headers=headers, seed=seed
         )
@@ -155,7 +143,7 @@ async def requests_for(
 def context(features: Mapping[str, Json], rng: random.Random, *, fresh: bool) -> Json:
     """Draw a context: any category, and numbers around their centre.
 
-    fresh: the first number (or the first of a vector) ends in MARK, the place of a number.
+    fresh: the first number (or the first of a vector) ends in NUMBER.
     """
     drawn = {name: _value(feature, rng) for name, feature in features.items()}
     numeric = sorted(
@@ -164,7 +152,7 @@ def context(features: Mapping[str, Json], rng: random.Random, *, fresh: bool) ->
     )
     if fresh and numeric:
         name = numeric[0]
-        text = f"{_around(features[name], rng):.{_decimals(features[name])}f}{MARK}"
+        text = f"{_around(features[name], rng):.{_decimals(features[name])}f}{NUMBER}"
         is_vector = features[name]["type"] == "vector"
         drawn[name] = [text, *drawn[name][1:]] if is_vector else text
     return drawn

@@ -173,6 +173,5 @@ def facts(found: dict[str, Any]) -> str:
 
 
 def throughput(found: dict[str, Any]) -> dict[str, list[int]]:
-    """Return the answers of each second to draw, by name."""
     names = {"select": "selects", "reward": "rewards", ERROR: "errors"}
     return {names[what]: counts for what, counts in found["throughput"].items() if any(counts)}

@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -34,8 +33,6 @@ STYLE: Final[Any] = {
 
 
 class Look(NamedTuple):
-    """A line of a policy."""
-
     colour: str
     dashes: Any
     marker: str = ""
@@ -43,7 +40,7 @@ class Look(NamedTuple):
 
 # The kind gives the colour, after Okabe and Ito and Tol (distinct under the common colour
 # blindnesses); what differs from the kind's defaults gives the dashes; how it forgets gives a
-# marker and a darker shade. Dashes and markers also serve those who print in grey.
+# marker.
 COLOURS: Final = {
     "linucb": "#0072B2",
     "lints": "#009E73",
@@ -74,7 +71,6 @@ DASHES: Final[dict[str, Any]] = {
 }
 BASELINES: Final = frozenset({"popularity", "static", "random"})
 BASELINE_DASHES: Final = (0, (5, 1.5, 1, 1.5))
-DARKER: Final = 0.6
 MODIFIER_MARKERS: Final = {"change": "o", "forgetting": "s", "window": "^"}
 # For policies with other names, in the order of a run.
 SPARE_COLOURS: Final = ("#332288", "#117733", "#AA4499", "#44AA99", "#999933", "#CC6677")
@@ -83,7 +79,6 @@ SPARE_MARKERS: Final = ("", "D", "v", "P", "X")
 
 
 def looks(policies: Sequence[str]) -> dict[str, Look]:
-    """The look of each policy."""
     found = {policy: look for policy in policies if (look := _known_look(policy))}
     others = [policy for policy in policies if policy not in found]
     for number, policy in enumerate(others):
@@ -106,9 +101,6 @@ def _known_look(policy: str) -> Look | None:
     if variants:
         dashes = (0, tuple(part for v in variants for part in DASHES[v][1]))
     colour = COLOURS[kind]
-    if marker:
-        red, green, blue = to_rgb(colour)
-        colour = to_hex((DARKER * red, DARKER * green, DARKER * blue))
     return Look(colour, dashes, marker)
 
 
@@ -171,12 +163,10 @@ def legend_below(figure: Figure, grid: Sequence[Axes]) -> None:
 
 
 def thousands(value: float, _: float) -> str:
-    """1,234."""
     return f"{value:,.0f}"
 
 
 def png(figure: Figure) -> bytes:
-    """The picture."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI)
     return buffer.getvalue()

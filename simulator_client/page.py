@@ -21,7 +21,6 @@ th:first-child, td:first-child { text-align: left; }
 
 
 def page(title: str, heading: str, parts: Iterable[str]) -> str:
-    """Return the whole page."""
     lines = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -35,12 +34,10 @@ def page(title: str, heading: str, parts: Iterable[str]) -> str:
 
 
 def section(heading: str) -> str:
-    """Return the heading of a section."""
     return f"<h2>{escape(heading)}</h2>"
 
 
 def note(text: str) -> str:
-    """Return a paragraph in grey."""
     return f'<p class="note">{escape(text)}</p>'
 
 

@@ -10,8 +10,6 @@ from simulator_client.worlds import Outcome, Stream, World
 
 
 class Pending(NamedTuple):
-    """A decision without a reward yet."""
-
     visit: int
     decision_id: str
     shown: list[str]
@@ -22,8 +20,6 @@ class Pending(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """The calls of one policy."""
-
     run: Run
     policy: str
     client: Client
@@ -31,7 +27,6 @@ class Player:
     stream: Stream[Any]
 
     async def select(self, number: int) -> Pending:
-        """Ask for a decision."""
         request = self.world.request(self.stream.visit(number))
         answer = await self.client.select(
             {"experiment": self.run.experiment, "policy": self.policy, **request}
@@ -44,7 +39,6 @@ class Player:
         )
 
     def outcome(self, pending: Pending) -> Outcome:
-        """Return the visitor's reaction to a decision."""
         return self.world.outcome(self.stream.visit(pending.visit), pending.shown)
 
     async def finish(self, pending: Pending, outcome: Outcome, *, tell: bool = True) -> Record:
@@ -77,4 +71,4 @@ def settled_arms(feedback: dict[str, Any] | None, shown: Sequence[str]) -> int:
     if feedback.get("feedback") == "cascade":
         clicked = feedback["clicked"]
         return len(shown) if clicked is None else shown.index(clicked) + 1
-    return len(feedback["rewards"]) if "rewards" in feedback else 1
+    return 1

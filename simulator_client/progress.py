@@ -36,29 +36,18 @@ class Tally:
 
 
 def count(tally: Tally, record: Record) -> None:
-    """Add a finished visit."""
     tally.done += 1
     tally.matched += record.matched
     tally.clicks += record.clicks
     tally.expected += record.expected
 
 
-class Board:
-    """Shows tallies on stderr."""
+async def show_regularly(tallies: Sequence[Tally]) -> None:
+    """Show a line every LINE_EVERY_S, until cancelled."""
+    while True:
+        await asyncio.sleep(LINE_EVERY_S)
+        show(tallies)
 
-    def __init__(self, tallies: Sequence[Tally]) -> None:
-        self._tallies = tallies
 
-    async def run(self) -> None:
-        """Show a line every LINE_EVERY_S, until cancelled."""
-        while True:
-            await asyncio.sleep(LINE_EVERY_S)
-            self.show()
-
-    def show(self) -> None:
-        """Show a line for all policies."""
-        self.say(" | ".join(map(str, self._tallies)))
-
-    def say(self, message: str) -> None:
-        """Show a message."""
-        print(message, file=sys.stderr, flush=True)
+def show(tallies: Sequence[Tally]) -> None:
+    print(" | ".join(map(str, tallies)), file=sys.stderr, flush=True)

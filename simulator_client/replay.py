@@ -22,7 +22,7 @@ from simulator_client.health import LOOK_AT_LEAST_VISITS, LOOKS, HealthLog
 from simulator_client.journal import Lines, Run, file_of, save_run, world_of
 from simulator_client.paced import PacedChain
 from simulator_client.player import Player
-from simulator_client.progress import Board, Tally, count
+from simulator_client.progress import Tally, count, show, show_regularly
 from simulator_client.reporting import check_rules, definition
 from simulator_client.training import TrainingGate
 
@@ -40,7 +40,6 @@ class Chain:
     health: HealthLog | None  # None: nobody asks
 
     async def play(self) -> None:
-        """Make all visits."""
         if self.gate:
             await self.gate.start()
         for number in range(self.player.run.visits):
@@ -65,7 +64,7 @@ def new_run_id() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-async def prepare(client: Client, run: Run, *, continued: bool) -> None:
+async def prepare(client: Client, run: Run) -> None:
     """Define the run's experiment, or check that an existing one can be used.
 
     An experiment that is there already is used as it is defined, never redefined: its policies
@@ -87,11 +86,11 @@ async def prepare(client: Client, run: Run, *, continued: bool) -> None:
                 f"it has: {', '.join(by_name)}"
             )
         warm = [name for name, s in by_name.items() if s["decisions"] or s["rewards"]]
-        if warm and not continued:
+        if warm:
             raise UsageError(
                 f"experiment {run.experiment!r} is warm: {warm[0]!r} has decided or learned "
                 "already, so its figures would not be those of a fresh start; "
-                "take another --experiment, or add --continue"
+                "take another --experiment"
             )
     await client.wait_defined(run.experiment, DEFINED_WITHIN_S, arms=arms)
 
@@ -101,12 +100,11 @@ async def play(
     run: Run,
     folder: Path,
     *,
-    continued: bool = False,
     patience_s: float = 120.0,
     expiry_patience_s: float = 60.0,
 ) -> None:
     """Make a run, from its definition to its last visit."""
-    await prepare(client, run, continued=continued)
+    await prepare(client, run)
     save_run(folder, run)
     print(f"Run {run.run} on experiment {run.experiment}, in {folder}", file=sys.stderr)
     await replay(client, run, folder, patience_s=patience_s, expiry_patience_s=expiry_patience_s)
@@ -130,7 +128,6 @@ async def replay(
     world = world_of(run)
     stream = world.stream(run.seed)
     tallies = [Tally(policy, run.visits) for policy in run.policies]
-    shown = Board(tallies)
     with ExitStack() as stack:
         chains: list[Chain | PacedChain] = []
         gates = []
@@ -151,13 +148,12 @@ async def replay(
                 continue
             if run.wait_for_training:
                 gate = TrainingGate(
-                    client, run.experiment, tally.policy,
-                    patience_s=patience_s, warn=shown.say, sleep=sleep,
-                )  # fmt: skip
+                    client, run.experiment, tally.policy, patience_s=patience_s, sleep=sleep
+                )
                 gates.append(gate)
             chains.append(Chain(player, journal, tally, gate, health))
         try:
-            await _together(chains, shown)
+            await _together(chains, tallies)
         finally:
             timeouts = sum(gate.timeouts for gate in gates)
             if timeouts:
@@ -166,9 +162,9 @@ async def replay(
     return run
 
 
-async def _together(chains: Sequence[Chain | PacedChain], shown: Board) -> None:
+async def _together(chains: Sequence[Chain | PacedChain], tallies: Sequence[Tally]) -> None:
     """Play all chains at once; the first fault stops the others, and is raised."""
-    telling = asyncio.create_task(shown.run())
+    telling = asyncio.create_task(show_regularly(tallies))
     try:
         async with asyncio.TaskGroup() as group:
             for chain in chains:
@@ -177,4 +173,4 @@ async def _together(chains: Sequence[Chain | PacedChain], shown: Board) -> None:
         raise faults.exceptions[0] from None
     finally:
         telling.cancel()
-        shown.show()
+        show(tallies)

@@ -24,7 +24,6 @@ FIGURES: Final = {
         "Expected clicks lost so far against the best arm for each visitor. A flat line has "
         "nothing left to learn.",
     ),
-    "seeds": ("Seed by seed", "A dot per seed, a bar at the mean: one bad stream shows here."),
     "arm-shares": ("Shown arms", "Share of each group of arms over time."),
     "smallest-eigenvalue": (
         "The least known direction of a head",
@@ -75,7 +74,6 @@ def write_comparison(runs: Mapping[int, Results], compared: Mapping[str, Any], o
 
 
 def _run(results: Results) -> list[str]:
-    """Return the description of a run, and its table."""
     run = results.run
     short = [p for p, course in results.courses.items() if len(course.clicks) < run.visits]
     told = (

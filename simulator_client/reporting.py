@@ -63,7 +63,6 @@ def rules(run: Run) -> dict[str, Any]:
 
 
 def definition(run: Run) -> dict[str, Any]:
-    """The experiment that a run makes."""
     defined = world_of(run).definition(run.policies, run.own)
     return defined | {"reward": defined["reward"] | rules(run)}
 

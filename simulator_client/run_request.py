@@ -8,7 +8,7 @@ from typing import Any
 from simulator_client.arguments import DEFAULTS, OUT
 from simulator_client.errors import UsageError
 from simulator_client.journal import Run, world_of
-from simulator_client.reporting import ALL, check, implied
+from simulator_client.reporting import check, implied
 from simulator_client.worlds.policies import read_policies
 from simulator_client.worlds.synthetic import Synthetic, policies_of
 
@@ -31,10 +31,6 @@ def requested_run(options: argparse.Namespace, run_id: str, experiment: str | No
     if len(set(run.policies)) != len(run.policies):
         raise UsageError("a policy is named twice")
     check(run)
-    if run.reporting != ALL and options.continued:
-        raise UsageError(
-            f"--continue is not for --{run.reporting}: what was open before would be learned too"
-        )
     world = world_of(run)
     if experiment is None:
         world.definition(run.policies, run.own)
@@ -52,7 +48,6 @@ def run_folder(named: Path) -> Path:
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the given options among those that describe a run."""
     given = {name: getattr(options, name) for name in DEFAULTS}
     if given["data"] is not None:
         given["data"] = str(given["data"].resolve())  # a report may be written from any folder

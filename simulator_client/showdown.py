@@ -18,7 +18,6 @@ OF_A_SEED: Final = frozenset({"run", "experiment", "seed", "training_timeouts"})
 
 
 def seed_folder(out: Path, seed: int) -> Path:
-    """Return the folder of a seed's run."""
     return out / f"seed-{seed}"
 
 

@@ -41,7 +41,6 @@ def summary(results: Results) -> dict[str, Any]:
 
 
 def summary_text(results: Results) -> str:
-    """The summary as JSON."""
     return json.dumps(summary(results), indent=2) + "\n"
 
 
@@ -154,7 +153,6 @@ def rows(summed: dict[str, Any]) -> list[list[str]]:
 
 
 def _cell(forms: dict[str, str], figures: Figures, unknown: str = "-") -> str:
-    """The figures of a column, written."""
     cells = [
         unknown if figures.get(name) is None else form.format(figures[name])
         for name, form in forms.items()
@@ -163,7 +161,6 @@ def _cell(forms: dict[str, str], figures: Figures, unknown: str = "-") -> str:
 
 
 def table(cells: Sequence[Sequence[str]]) -> str:
-    """Cells as text: the first column to the left, figures to the right."""
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     lines = [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()

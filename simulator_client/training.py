@@ -6,6 +6,7 @@ live service: there, a fast client is further on when a version arrives.
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -27,19 +28,16 @@ class TrainingGate:
         policy: str,
         *,
         patience_s: float,
-        warn: Callable[[str], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._experiment, self._policy = client, experiment, policy
-        self._patience_s, self._warn, self._sleep, self._clock = patience_s, warn, sleep, clock
+        self._patience_s, self._sleep = patience_s, sleep
         self._rewards = 0
         self._due_at: int | None = 0
         self._gave_up = False
         self.timeouts = 0
 
     async def start(self) -> None:
-        """Learn where the policy stands."""
         status = await self._client.policy(self._experiment, self._policy)
         self._rewards, self._due_at = status["rewards"], status["training_due_at"]
 
@@ -55,14 +53,13 @@ class TrainingGate:
 
     @property
     def due(self) -> bool:
-        """Whether the next visit has to wait."""
         return self._due_at is not None and self._rewards >= self._due_at
 
     async def wait(self) -> None:
         """Return once the version that is due is served everywhere, or patience ran out."""
-        deadline = self._clock() + self._patience_s
+        deadline = time.monotonic() + self._patience_s
         while not await self._arrived():
-            if self._gave_up or self._clock() >= deadline:
+            if self._gave_up or time.monotonic() >= deadline:
                 self._go_on()
                 return
             await self._sleep(POLL_S)
@@ -85,9 +82,10 @@ class TrainingGate:
     def _go_on(self) -> None:
         if not self._gave_up:
             self.timeouts += 1
-            self._warn(
+            print(
                 f"{self._policy}: the version due at {self._due_at} rewards did not come within "
-                f"{self._patience_s:.0f} s; going on without (is the trainer running?)"
-            )
+                f"{self._patience_s:.0f} s; going on without (is the trainer running?)",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
         self._gave_up = True
         self._due_at = self._rewards + LOOK_AGAIN_REWARDS

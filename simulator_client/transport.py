@@ -41,7 +41,6 @@ class DirectTransport(httpx.AsyncBaseTransport):
         return httpx.Response(answer.status, headers=answer.headers(), content=answer.body)
 
     async def aclose(self) -> None:
-        """Close the idle connections."""
         self._pool.close()
 
 

@@ -7,7 +7,6 @@ from math import inf
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Parse names, separated by commas."""
     found = tuple(name.strip() for name in text.split(",") if name.strip())
     if not found:
         raise argparse.ArgumentTypeError("names at least one, separated by commas")
@@ -22,8 +21,6 @@ def key(text: str) -> str:
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """Make a parser of whole numbers."""
-
     def parse(text: str) -> int:
         digits = text.replace("_", "").replace(",", "")
         if not digits.isdecimal() or int(digits) < least:

@@ -43,14 +43,11 @@ class Answer(NamedTuple):
     keep: bool
 
     def headers(self) -> dict[str, str]:
-        """Return the headers by lower-case name."""
         lines = (line.partition(":") for line in self.head.decode("latin-1").split("\r\n")[1:])
         return {name.strip().lower(): value.strip() for name, _, value in lines}
 
 
 class Origin(NamedTuple):
-    """Where a service listens."""
-
     scheme: str
     host: str
     port: int
@@ -83,7 +80,6 @@ class Pool:
         return answer
 
     def close(self) -> None:
-        """Close the idle connections."""
         for idle in self._idle.values():
             while idle:
                 idle.pop().close()
@@ -141,7 +137,6 @@ class Connection(asyncio.Protocol):
         return answer
 
     def close(self) -> None:
-        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from simulator_client.errors import UsageError
 from simulator_client.worlds.base import Asked, Outcome, Reference, Stream, World
-from simulator_client.worlds.classification import Classification
+from simulator_client.worlds.classification import LABEL, Classification
 from simulator_client.worlds.logged import Logged
 from simulator_client.worlds.ranking import Ranking
 from simulator_client.worlds.synthetic import Synthetic
@@ -15,15 +15,23 @@ from simulator_client.worlds.zooplus import Zooplus
 
 __all__ = ["WORLDS", "Outcome", "Reference", "Stream", "World", "make_world"]
 
-# name -> the world that is asked for
-WORLDS: Final[dict[str, Callable[[Asked], World[Any]]]] = {
-    Zooplus.name: Zooplus.of,
-    Ranking.name: Ranking.of,
-    Classification.name: Classification.of,
-    Logged.name: Logged.of,
-    Synthetic.name: Synthetic.of,
+FROM_DATA: Final[dict[str, Callable[[Path, Asked], World[Any]]]] = {
+    Classification.name: lambda path, asked: Classification(
+        path, asked.label or LABEL, risky=asked.risky
+    ),
+    Logged.name: lambda path, asked: Logged(path),
+    Synthetic.name: lambda path, asked: Synthetic(path, asked.seed, asked.clicks, asked.effects),
 }
-FROM_DATA: Final = frozenset({Classification.name, Logged.name, Synthetic.name})
+FILES: Final = {
+    Classification.name: "a CSV with a header",
+    Logged.name: "a log in the Open Bandit form",
+    Synthetic.name: "an experiment file (forage init)",
+}
+FROM_SEED: Final[dict[str, Callable[[Asked], World[Any]]]] = {
+    Zooplus.name: lambda asked: Zooplus(asked.seed, asked.shock_at),
+    Ranking.name: lambda asked: Ranking(asked.seed),
+}
+WORLDS: Final = FROM_DATA.keys() | FROM_SEED.keys()
 
 
 def make_world(
@@ -37,16 +45,20 @@ def make_world(
     clicks: float | None = None,
     effects: str | None = None,
 ) -> World[Any]:
-    """The world `name` drawn from `seed`, or read from `data`.
+    """Return the world `name` drawn from `seed`, or read from `data`.
 
     Raises UsageError for an unknown name, and for what the world has no use for.
     """
     if name not in WORLDS:
         raise UsageError(f"unknown world {name!r}; known: {', '.join(sorted(WORLDS))}")
+    if shock_at is not None and name != Zooplus.name:
+        raise UsageError(f"world {name} has no market shock")
     if data is not None and name not in FROM_DATA:
         raise UsageError(
             f"world {name} reads no data; --data is for {', '.join(sorted(FROM_DATA))}"
         )
+    if data is None and name in FROM_DATA:
+        raise UsageError(f"world {name} needs --data FILE, {FILES[name]}")
     if (label is not None or risky) and name != Classification.name:
         raise UsageError(f"--label and --risky are for world {Classification.name}, not {name}")
     asked = Asked(seed, shock_at, data, label, risky)
@@ -60,4 +72,6 @@ def make_world(
 @lru_cache(maxsize=4)
 def _made(name: str, asked: Asked) -> World[Any]:
     # Worlds never change, and a showdown asks for the same one again and again.
-    return WORLDS[name](asked)
+    if asked.data is not None:
+        return FROM_DATA[name](asked.data, asked)
+    return FROM_SEED[name](asked)

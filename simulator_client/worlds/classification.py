@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator_client.errors import UsageError
-from simulator_client.worlds.base import Asked, Outcome, Reference
+from simulator_client.worlds.base import Outcome, Reference
 from simulator_client.worlds.policies import Settings, chosen, sees_features
 from simulator_client.worlds.tables import CATEGORIES, Columns, read_table
 
@@ -38,8 +38,6 @@ PASSED: Final = (0.0, 0.0)
 
 
 class Visit(NamedTuple):
-    """One row of the data."""
-
     number: int  # from 0
     row: int
     uniform: float  # in [0, 1): which of two rewards, where chance has a say
@@ -60,7 +58,6 @@ class RowStream:
         self._passes: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
 
     def visit(self, index: int) -> Visit:
-        """The visit at `index`, from 0."""
         number, offset = divmod(index, self._rows)
         while number >= len(self._passes):
             order = self._order.permutation(self._rows)
@@ -70,8 +67,6 @@ class RowStream:
 
 
 class Classification:
-    """The data set in a file; `risky` for the rewards of the Mushroom problem."""
-
     name: str = "classification"
     longest: int | None = None
 
@@ -99,15 +94,6 @@ class Classification:
         few = len(self.arms) <= GROUPS
         self.groups: tuple[str, ...] = tuple(self.arms) if few else (*sorted(common), OTHERS)
 
-    @classmethod
-    def of(cls, asked: Asked) -> "Classification":
-        """The data set that is asked for."""
-        if asked.data is None:
-            raise UsageError("world classification needs --data FILE, a CSV with a header")
-        if asked.shock_at is not None:
-            raise UsageError("world classification has no market shock")
-        return cls(asked.data, asked.label or LABEL, risky=asked.risky)
-
     def definition(
         self, policies: Sequence[str], own: Mapping[str, Mapping[str, Any]] | None = None
     ) -> dict[str, Any]:
@@ -123,11 +109,9 @@ class Classification:
         }
 
     def stream(self, seed: int) -> RowStream:
-        """The rows in the order of `seed`."""
         return RowStream(seed, len(self.labels))
 
     def request(self, visit: Visit) -> dict[str, Any]:
-        """All columns but the class."""
         return {"context": self.columns.row(visit.row)}
 
     def outcome(self, visit: Visit, shown: Sequence[str]) -> Outcome:
@@ -148,14 +132,12 @@ class Classification:
         return (1.0, 1.0) if arm == label else (0.0, 0.0)
 
     def references(self, visits: int) -> list[Reference]:
-        """Means over all rows."""
         bounds = [(self._bounds(label), n) for label, n in Counter(self.labels).items()]
         best = sum(n * best for (best, _), n in bounds) / len(self.labels)
         uniform = sum(n * uniform for (_, uniform), n in bounds) / len(self.labels)
         return [Reference(0, best, uniform)]
 
     def _bounds(self, label: str) -> tuple[float, float]:
-        """Best and mean expected reward over the arms."""
         if not self.risky:
             return 1.0, 1.0 / len(self.arms)
         means = [sum(self.rewards(label, arm)) / 2 for arm in self.arms]

@@ -9,15 +9,15 @@ is then kept with the same chance whatever was shown, and the account is exact a
 that of 1 / min(p) rows about one is kept: a log with tiny propensities keeps next to none.
 """
 
+import os
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from simulator_client.errors import UsageError
-from simulator_client.worlds.base import Asked, Outcome, Reference
+from simulator_client.worlds.base import Outcome, Reference
 from simulator_client.worlds.policies import chosen
 from simulator_client.worlds.tables import CATEGORIES, Columns, numbers, read_table
 
@@ -31,8 +31,6 @@ REJECTED: Final = "rejected"
 
 
 class Visit(NamedTuple):
-    """One row of the log."""
-
     number: int  # from 0
     row: int
     uniform: float  # in [0, 1): whether a match is kept
@@ -47,7 +45,6 @@ class LogStream:
         self._order, self._uniforms = order.tolist(), chance.random(rows).tolist()
 
     def visit(self, index: int) -> Visit:
-        """The visit at `index`, from 0."""
         if index >= len(self._order):
             raise UsageError(f"the log has {len(self._order):,} rows, and so many visits at most")
         return Visit(index, self._order[index], self._uniforms[index])
@@ -83,16 +80,15 @@ class Logged:
         self.reward_range: tuple[float, float] = (0.0, 1.0)
         self.miss: float | None = None
         self.longest: int | None = len(self.shown)
-        self.remark = self._remark()
-
-    @classmethod
-    def of(cls, asked: Asked) -> "Logged":
-        """The log that is asked for."""
-        if asked.data is None:
-            raise UsageError("world logged needs --data FILE, a log in the Open Bandit form")
-        if asked.shock_at is not None:
-            raise UsageError("world logged has no market shock")
-        return cls(asked.data)
+        self.remark = "A visit counts where the choice is the logged one"
+        self.remark += (
+            "."
+            if self.is_uniform
+            else (
+                " and, as the log is not one of uniform choices, the row is kept: with chance "
+                f"min(p)/p, min(p) being {self._kept:.3g}, which makes the account exact."
+            )
+        )
 
     @property
     def is_uniform(self) -> bool:
@@ -115,7 +111,6 @@ class Logged:
         }
 
     def stream(self, seed: int) -> LogStream:
-        """The rows in the order of `seed`."""
         return LogStream(seed, len(self.shown))
 
     def request(self, visit: Visit) -> dict[str, Any]:
@@ -135,22 +130,15 @@ class Logged:
         """None: nobody knows the truth behind a log."""
         return []
 
-    def _remark(self) -> str:
-        """How visits come to count."""
-        told = "A visit counts where the choice is the logged one"
-        if self.is_uniform:
-            return f"{told}."
-        return (
-            f"{told} and, as the log is not one of uniform choices, the row is kept: with chance "
-            f"min(p)/p, min(p) being {self._kept:.3g}, which makes the account exact."
-        )
-
     def _catalogue(self, path: Path) -> tuple[list[str], dict[str, list[str]]]:
         """The items and the columns of their features, in one order."""
         beside = [file for file in path.parent.glob(ITEM_FILE) if file != path]
         if not beside:
             return sorted(set(self.shown), key=_by_number), {}
-        nearest = max(sorted(beside), key=lambda file: _alike(file.name, path.name))
+        nearest = max(
+            sorted(beside),
+            key=lambda file: len(os.path.commonprefix([file.name, path.name])),  # noqa: RUF071
+        )
         table = read_table(nearest)
         if ITEM not in table:
             raise UsageError(f"{nearest} has no column {ITEM!r}")
@@ -167,12 +155,6 @@ def _numbers(path: Path, table: Mapping[str, Sequence[str]], column: str) -> lis
     if values is None:
         raise UsageError(f"{path}: column {column!r} has values that are no numbers")
     return values
-
-
-def _alike(one: str, other: str) -> int:
-    """How many characters two names begin with in common."""
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _by_number(item: str) -> tuple[int, str]:

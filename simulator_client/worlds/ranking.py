@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator_client.errors import UsageError
-from simulator_client.worlds.base import Asked, Outcome, Reference
+from simulator_client.worlds.base import Outcome, Reference
 from simulator_client.worlds.policies import Settings, chosen, is_linear, sees_features
 
 Array = NDArray[np.float64]
@@ -67,7 +67,6 @@ class RankingStream:
         self._block = lru_cache(maxsize=BLOCKS_KEPT)(self._drawn)
 
     def visit(self, index: int) -> Round:
-        """The round at `index`, from 0."""
         block, offset = divmod(index, BLOCK_ROUNDS)
         rounds, uniforms = self._block(block)
         user, items = rounds[offset]
@@ -84,8 +83,6 @@ class RankingStream:
 
 
 class Ranking:
-    """The world of `seed`."""
-
     name: str = "ranking"
     groups: tuple[str, ...] = tuple(GROUPS.values())
     reward_range: tuple[float, float] = (0.0, 1.0)
@@ -97,13 +94,6 @@ class Ranking:
         rng = np.random.default_rng(seed)
         self.users = rng.uniform(-BOUND, BOUND, (USERS, SIZE))
         self.items = rng.uniform(-BOUND, BOUND, (ITEMS, SIZE))
-
-    @classmethod
-    def of(cls, asked: Asked) -> "Ranking":
-        """The world that is asked for."""
-        if asked.shock_at is not None:
-            raise UsageError("world ranking has no market shock")
-        return cls(asked.seed)
 
     def definition(
         self, policies: Sequence[str], own: Mapping[str, Mapping[str, Any]] | None = None
@@ -122,11 +112,9 @@ class Ranking:
         }
 
     def stream(self, seed: int) -> RankingStream:
-        """The rounds of `seed`."""
         return RankingStream(seed)
 
     def request(self, visit: Round) -> dict[str, Any]:
-        """The user's embedding, the retrieved items, ten slots."""
         return {
             "context": {"user": self.users[visit.user].tolist()},
             "arms": list(map(str, visit.items.tolist())),
@@ -186,7 +174,6 @@ class Ranking:
         return float(np.mean(oracle)), float(np.mean(uniform))
 
     def _scores(self) -> list[Array]:
-        """(CHUNK_USERS, ITEMS) each."""
         return [
             self.users[start : start + CHUNK_USERS] @ self.items.T / TEMPERATURE
             for start in range(0, USERS, CHUNK_USERS)

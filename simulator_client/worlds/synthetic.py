@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator_client.errors import UsageError
-from simulator_client.worlds.base import Asked, Outcome, Reference
+from simulator_client.worlds.base import Outcome, Reference
 from simulator_client.worlds.policies import chosen
 
 Array = NDArray[np.float64]
@@ -104,15 +104,6 @@ class Synthetic:
             f"Click chances are drawn for {path.name}: {effects} effects of its features, and "
             f"{clicks:.1%} clicks on a random arm."
         )
-
-    @classmethod
-    def of(cls, asked: Asked) -> "Synthetic":
-        """The world that is asked for."""
-        if asked.data is None:
-            raise UsageError("world synthetic needs --data, an experiment file (forage init)")
-        if asked.shock_at is not None:
-            raise UsageError("world synthetic has no shock: leave out --shock-at")
-        return cls(asked.data, asked.seed, asked.clicks, asked.effects)
 
     def definition(
         self, policies: Sequence[str], own: Mapping[str, Mapping[str, Any]] | None = None

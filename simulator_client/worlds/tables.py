@@ -81,7 +81,6 @@ class Columns:
         self._hash_the_widest()
 
     def row(self, index: int) -> dict[str, str | float]:
-        """The features of one row, by name."""
         return {name: values[index] for name, values in self._values.items()}
 
     def _hash_the_widest(self) -> None:

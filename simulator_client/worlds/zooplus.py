@@ -1,7 +1,7 @@
 """A pet shop: four kinds of customers, five kinds of products, click chances known exactly.
 
-The world is drawn from one generator in this order: the remainder of the catalogue, its shuffle,
-then one persona per user. The draws are part of the world's definition: the same seed has to give
+The world is drawn from one generator in this order: the shuffle of the catalogue, then one persona
+per user. The draws are part of the world's definition: the same seed has to give
 the same shop in any implementation. At seed 42 user 0 is a new_puppy_parent, product 4 a Dog Toy,
 product 3 a Cat Toy.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator_client.errors import UsageError
-from simulator_client.worlds.base import Asked, Outcome, Reference
+from simulator_client.worlds.base import Outcome, Reference
 from simulator_client.worlds.policies import Settings, chosen
 
 CATEGORIES: Final = ("Fish Supplies", "Cat Food", "Dog Food", "Dog Toy", "Cat Toy")
@@ -41,6 +41,8 @@ SHOCKED: Final = CLICK_CHANCE | {
     }
 }
 
+USERS: Final = 1_000
+PRODUCTS_OF_A_CATEGORY: Final = 10
 BLOCK_VISITS: Final = 4096
 
 
@@ -66,7 +68,6 @@ class ZooplusStream:
         self._blocks: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
 
     def visit(self, index: int) -> Visit:
-        """The visit at `index`, from 0."""
         block, offset = divmod(index, BLOCK_VISITS)
         while block >= len(self._blocks):
             who = self._who.integers(0, self._users, BLOCK_VISITS)
@@ -85,32 +86,20 @@ class Zooplus:
     longest: int | None = None
     remark: str = ""
 
-    def __init__(
-        self, seed: int = 42, shock_at: int | None = None, *, products: int = 50, users: int = 1000
-    ) -> None:
+    def __init__(self, seed: int = 42, shock_at: int | None = None) -> None:
         rng = np.random.default_rng(seed)
-        each, remainder = divmod(products, len(CATEGORIES))
-        listed = [category for category in CATEGORIES for _ in range(each)]
-        listed += [str(category) for category in rng.choice(CATEGORIES, remainder)]
+        listed = [category for category in CATEGORIES for _ in range(PRODUCTS_OF_A_CATEGORY)]
         self.categories = [str(category) for category in rng.permutation(listed)]
-        self.personas = [str(rng.choice(PERSONAS)) for _ in range(users)]
+        self.personas = [str(rng.choice(PERSONAS)) for _ in range(USERS)]
         self.shock_at = shock_at
-        sold = sorted(set(self.categories))
-        self._best: dict[bool, dict[str, float]] = {}
-        self._mean: dict[bool, dict[str, float]] = {}
-        for shocked, table in ((False, CLICK_CHANCE), (True, SHOCKED)):
-            self._best[shocked] = {
-                persona: max(chances[name] for name in sold) for persona, chances in table.items()
-            }
-            self._mean[shocked] = {
-                persona: float(np.mean([chances[name] for name in self.categories]))
-                for persona, chances in table.items()
-            }
-
-    @classmethod
-    def of(cls, asked: Asked) -> "Zooplus":
-        """The shop that is asked for."""
-        return cls(asked.seed, asked.shock_at)
+        # Best and mean click chance by persona, before the shock and after it.
+        self._best, self._mean = (
+            [
+                {persona: float(of([*chances.values()])) for persona, chances in table.items()}
+                for table in (CLICK_CHANCE, SHOCKED)
+            ]
+            for of in (np.max, np.mean)
+        )
 
     def definition(
         self, policies: Sequence[str], own: Mapping[str, Mapping[str, Any]] | None = None
@@ -128,7 +117,6 @@ class Zooplus:
         }
 
     def stream(self, seed: int) -> ZooplusStream:
-        """The visits of `seed`."""
         return ZooplusStream(seed, len(self.personas))
 
     def request(self, visit: Visit) -> dict[str, Any]:

@@ -1,19 +1,43 @@
-"""A small service that speaks the wire: greedy on what it was told, with faults on demand."""
+"""A small service that speaks the wire: its choices follow from its rewards; faults on demand."""
 
+import asyncio
 import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import httpx
 
+from simulator_client.journal import Run
+
 Json = dict[str, Any]
-TRIALS = 8  # of each category per persona before the greedy choice
+FIGURES = {
+    "visits", "matched_visits", "ctr", "expected_ctr", "expected_ctr_last_5000",
+    "expected_ctr_before_shock", "expected_ctr_after_shock", "expected_regret", "relative_regret",
+    "share_of_optimal", "best_arm_share", "recovery_visits", "select_p50_ms", "select_p99_ms",
+    "reward_p50_ms", "reward_p99_ms", "retries", "lost_selects", "rate_reached",
+}  # fmt: skip
+"""The figures of a policy in a summary."""
+
+
+def run_of(**changes: Any) -> Run:
+    """Describe a run in the shop that waits for training; changes: other fields."""
+    run = Run(
+        run="r", experiment="e", world="zooplus", world_seed=42, seed=1, visits=120, shock_at=None,
+        policies=("linucb",), wait_for_training=True,
+    )  # fmt: skip
+    return replace(run, **changes)
+
+
+async def no_nap(seconds: float) -> None:
+    """Let others run, without a wait."""
+    await asyncio.sleep(0)
 
 
 class FakeService:
-    """Its choices follow from the rewards alone, so a reward lost or counted twice shows."""
+    """A reward that is lost or counted twice changes every later choice."""
 
     def __init__(
         self,
@@ -28,9 +52,9 @@ class FakeService:
         self.told: list[tuple[str, float, float]] = []  # token, reward, seconds since its decision
         self.choice = choice  # an arm of the definition, whatever was learned
         self.experiments: dict[str, Json] = {}
-        self.decisions: dict[str, tuple[str, str, str, str]] = {}
+        self.decisions: dict[str, tuple[str, str]] = {}
         self.rewards: dict[str, float] = {}
-        self.learned: defaultdict[tuple[str, str], dict[str, list[float]]] = defaultdict(dict)
+        self.learned: defaultdict[tuple[str, str], float] = defaultdict(float)
         self.counts: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.decided: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.first_training, self.polls_to_train = first_training, polls_to_train
@@ -98,7 +122,7 @@ class FakeService:
             for token, at in self.decided_at.items()
             if at <= before
             and token not in self.rewards
-            and self.decisions[token][:2] == (experiment, policy)
+            and self.decisions[token] == (experiment, policy)
         ]
         for token in due[: self.expired_a_look]:
             self._settle(token, rules["default"])
@@ -130,31 +154,19 @@ class FakeService:
         experiment, policy = body["experiment"], body["policy"]
         if experiment not in self.experiments:
             return problem(404, "Unknown experiment", f"there is no experiment {experiment!r}")
-        persona, category, chosen = self._chosen(experiment, policy, body["context"])
+        arms = list(self.experiments[experiment]["arms"])
+        turn = 3 * self.counts[experiment, policy] + int(self.learned[experiment, policy])
+        chosen = arms[turn % len(arms)]
+        if self.choice:
+            chosen = self.choice(self.experiments[experiment])
         token = f"token-{len(self.decisions)}"
-        self.decisions[token] = (experiment, policy, persona, category)
+        self.decisions[token] = (experiment, policy)
         self.decided_at[token] = time.monotonic()
         self.decided[experiment, policy] += 1
         ranking = [{"arm": chosen, "propensity": 1.0}]
         return httpx.Response(
             200, json={"decision_id": token, "arm": chosen, "propensity": 1.0, "ranking": ranking}
         )
-
-    def _chosen(self, experiment: str, policy: str, context: Json) -> tuple[str, str, str]:
-        """Persona, category and arm: greedy once every category was tried."""
-        if self.choice:
-            return "", "", self.choice(self.experiments[experiment])
-        arms = self.experiments[experiment]["arms"]
-        by_category = {features["category"]: arm for arm, features in arms.items()}
-        persona = context["persona"]
-        told = self.learned[experiment, policy]
-        best, found = -1.0, ""
-        for category in sorted(by_category):
-            seen = told.get(f"{persona}/{category}", [])
-            value = 2.0 if len(seen) < TRIALS else sum(seen) / len(seen)
-            if value > best:
-                best, found = value, category
-        return persona, found, by_category[found]
 
     def _reward(self, body: Json) -> httpx.Response:
         token, reward = body["decision_id"], body["reward"]
@@ -166,10 +178,8 @@ class FakeService:
 
     def _settle(self, token: str, reward: float) -> None:
         self.rewards[token] = reward
-        experiment, policy, persona, category = self.decisions[token]
-        self.counts[experiment, policy] += 1
-        told = self.learned[experiment, policy]
-        told.setdefault(f"{persona}/{category}", []).append(reward)
+        self.counts[self.decisions[token]] += 1
+        self.learned[self.decisions[token]] += reward
 
 
 def problem(status: int, title: str, detail: str = "", **headers: str) -> httpx.Response:

@@ -24,17 +24,9 @@ DEFINITION: Json = {
 CLOSE = b"close"  # in place of an answer: hang up
 
 
-def ok(body: Json, *headers: str) -> bytes:
+def ok(body: Json) -> bytes:
     content = json.dumps(body).encode()
-    lines = ["HTTP/1.1 200 OK", f"Content-Length: {len(content)}", *headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
-
-
-def chunked(body: Json) -> bytes:
-    content = json.dumps(body).encode()
-    half = len(content) // 2
-    parts = b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in (content[:half], content[half:]))
-    return b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + parts + b"0\r\n\r\n"
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
 
 
 def refusal(status: int) -> bytes:
@@ -48,8 +40,6 @@ class LoadServer:
 
     def __init__(self, fault: Callable[[str, int], bytes | None] | None = None) -> None:
         self.fault = fault
-        self.form: Callable[[Json], bytes] = ok
-        self.logged = True
         self.selects: list[Json] = []
         self.rewards: list[Json] = []
         self.connections = 0
@@ -70,9 +60,9 @@ class LoadServer:
         if self.fault and (answer := self.fault(path, len(asked))) is not None:
             return answer
         if path == "/reward":
-            return self.form({"status": "accepted"})
+            return ok({"status": "accepted"})
         token = f"token-{len(self.selects)}"
-        return self.form({"arm": "ball", "decision_id": token, "logged": self.logged})
+        return ok({"arm": "ball", "decision_id": token})
 
     def talk(self, reader: BufferedIOBase, writer: BufferedIOBase) -> None:
         """A connection, to its end."""
@@ -90,8 +80,6 @@ class LoadServer:
             if answer == CLOSE:
                 break
             writer.write(answer)
-            if b"connection: close" in answer.lower():
-                break
 
     @contextmanager
     def running(self) -> Iterator[Self]:

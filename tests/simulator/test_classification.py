@@ -3,6 +3,7 @@
 import gzip
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,6 +60,8 @@ def test_gzip_and_another_label(table: Path, tmp_path: Path) -> None:
     assert make_world("classification", 42, data=table, label="arm").groups == ("p", "q")
     with pytest.raises(UsageError, match="'' is no name of a class"):
         make_world("classification", 42, data=table, label="colour")
+    with pytest.raises(UsageError, match="labels edible and poisonous alone"):
+        make_world("classification", 42, data=table, risky=True)
 
 
 def test_a_right_class_pays_1(table: Path) -> None:
@@ -104,9 +107,6 @@ def test_mushrooms_pay_as_published(tmp_path: Path) -> None:
     assert world.definition([])["reward"] == {"range": [-35.0, 5.0]}
     with pytest.raises(UsageError, match="popularity"):
         world.definition(["popularity"])
-
-
-def test_risky_is_asked_for_or_follows_from_the_name(tmp_path: Path) -> None:
     other = mushrooms(tmp_path, "fungi.csv")
     assert Classification(other).arms == ["edible", "poisonous"]
     assert make_world("classification", 1, data=other, risky=True).reward_range == (-35.0, 5.0)
@@ -133,17 +133,6 @@ def test_a_column_with_too_many_values_is_hashed(tmp_path: Path, values: int, ki
     assert context["many"]["type"] == kind
 
 
-def test_a_figure_tells_14_classes_apart_and_no_more(tmp_path: Path) -> None:
-    path = tmp_path / "many.csv"
-    rows = [f"{k},c{k % 20:02}\n" for k in range(40)] + ["1,c19\n"]
-    path.write_text("x,label\n" + "".join(rows))
-    world = Classification(path)
-    assert len(world.groups) == 15
-    visit = world.stream(1).visit(0)
-    assert world.outcome(visit, ["c19"]).group == "c19"
-    assert {world.outcome(visit, [arm]).group for arm in world.arms} == set(world.groups)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -167,14 +156,21 @@ def test_a_table_that_is_none_is_said(tmp_path: Path, text: str | None, said: st
         Classification(path)
 
 
-def test_what_the_world_does_not_have_is_said(table: Path) -> None:
-    with pytest.raises(UsageError, match="needs --data"):
-        make_world("classification", 42)
-    with pytest.raises(UsageError, match="no market shock"):
-        make_world("classification", 42, 100, table)
-    with pytest.raises(UsageError, match="world zooplus reads no data"):
-        make_world("zooplus", 42, None, table)
-    with pytest.raises(UsageError, match="--label and --risky are for world classification"):
-        make_world("zooplus", 42, risky=True)
-    with pytest.raises(UsageError, match="labels edible and poisonous alone"):
-        make_world("classification", 42, data=table, risky=True)
+@pytest.mark.parametrize(
+    ("world", "asked", "said"),
+    [
+        ("mars", {}, "unknown world 'mars'; known: classification, logged"),
+        ("classification", {}, "needs --data"),
+        ("logged", {}, "needs --data FILE, a log in the Open Bandit form"),
+        ("synthetic", {}, "needs --data FILE, an experiment file"),
+        ("synthetic", {"shock_at": 1, "data": Path()}, "no market shock"),
+        ("classification", {"shock_at": 1, "data": Path()}, "no market shock"),
+        ("logged", {"shock_at": 1, "data": Path()}, "no market shock"),
+        ("ranking", {"shock_at": 1}, "no market shock"),
+        ("zooplus", {"data": Path()}, "world zooplus reads no data"),
+        ("zooplus", {"risky": True}, "--label and --risky are for world classification"),
+    ],
+)
+def test_a_world_refuses_what_it_does_not_have(world: str, asked: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        make_world(world, 42, **asked)

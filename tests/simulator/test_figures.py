@@ -37,10 +37,7 @@ def test_recovery_is_the_end_of_the_first_window_back_at_95_percent(
     expected = np.ones(2_000)
     expected[:low] = 0.0
     assert recovery_visits(expected, 1.0) == recovered
-
-
-def test_fewer_visits_than_a_window_show_no_recovery() -> None:
-    assert recovery_visits(np.ones(499), 1.0) is None
+    assert recovery_visits(np.ones(499), 1.0) is None, "fewer visits than a window"
 
 
 def test_the_interval_is_students() -> None:
@@ -56,7 +53,7 @@ def test_a_policy_looks_the_same_in_every_report() -> None:
 
 
 def test_policies_are_told_apart() -> None:
-    """Every kind by its colour; within a kind, by dashes, marker or shade."""
+    """Every kind by its colour; within a kind, by dashes or marker."""
     assert len(set(COLOURS.values())) == len(COLOURS) == len(KINDS)
     names = [f"{kind}_{suffix}" for kind, suffixes in KINDS.items() for suffix in suffixes]
     names += [*KINDS, "linucb_change", "linucb_forgetting", "linucb_window", "a", "b", "c"]

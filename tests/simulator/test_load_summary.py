@@ -5,14 +5,12 @@ from typing import Any
 import pytest
 
 from simulator_client.load import Plan, Tally, histogram, record
-from simulator_client.load_report import draw
 from simulator_client.load_requests import Requests
 from simulator_client.load_summary import (
     errors_in_words,
     facts,
     latency_ms,
     missed,
-    remarks,
     rows,
     summary,
 )
@@ -87,11 +85,6 @@ def test_remarks_explain_the_figures(counted: Tally, said: list[str]) -> None:
     assert all(line.startswith(start) for line, start in zip(found, said, strict=True))
 
 
-def test_rewards_without_decisions_are_explained() -> None:
-    found = remarks(figures(rewards_alone=True, rate=None))
-    assert found == ["There was no decision to reward: use a longer --warm-up."]
-
-
 def test_limits() -> None:
     found = figures()
     assert missed(found, None, None) == []
@@ -115,10 +108,3 @@ def test_facts_name_the_requests_and_their_rate() -> None:
     )
     told = facts(figures(features={}, rate=None, rewards_alone=True))
     assert "repeated contexts, rewards alone: as fast as 64 connections go" in told
-
-
-@pytest.mark.parametrize("selects", [0, 1, 400])
-def test_a_report_is_drawn_of_few_answers_and_of_many(selects: int) -> None:
-    counted = tally(selects)
-    pictures = draw(figures(counted), counted)
-    assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from simulator_client.errors import UsageError
-from simulator_client.worlds import make_world
 from simulator_client.worlds.logged import Logged, Visit
 
 HEADER = ",item_id,position,click,propensity_score,user_feature_0,user-item_affinity_0\n"
@@ -47,12 +46,6 @@ def test_definition_is_of_users_position_and_items(tmp_path: Path) -> None:
     assert arm["item_feature_1"] == {"type": "categorical", "values": ["x", "y"]}
     assert definition["arms"]["1"] == {"arm": "1", "item_feature_0": 0.5, "item_feature_1": "y"}
     assert definition["reward"] == {"range": [0.0, 1.0], "default": None}
-
-
-def test_without_a_file_of_items_the_logged_ones_are_the_arms(tmp_path: Path) -> None:
-    rows = [(item, 1, 0, 0.5, "ab"[item % 2]) for item in (10, 9, 2)]
-    definition = Logged(log_of(tmp_path, rows, None)).definition([])
-    assert definition["arms"] == {arm: {"arm": arm} for arm in ("2", "9", "10")}
 
 
 def test_a_match_counts_and_nothing_else_does(tmp_path: Path) -> None:
@@ -131,7 +124,3 @@ def test_a_table_that_is_no_log_is_said(tmp_path: Path) -> None:
     path.write_text("item_id,click,propensity_score\n1,maybe,0.5\n")
     with pytest.raises(UsageError, match="'click' has values that are no numbers"):
         Logged(path)
-    with pytest.raises(UsageError, match="needs --data"):
-        make_world("logged", 42)
-    with pytest.raises(UsageError, match="no market shock"):
-        make_world("logged", 42, 100, path)

@@ -2,15 +2,13 @@
 before a run ends."""
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from forage_client import ClientError
 
 from simulator_client import paced
 from simulator_client.client import Client
@@ -19,26 +17,19 @@ from simulator_client.errors import Unsettled, UsageError
 from simulator_client.journal import Run, records
 from simulator_client.replay import play as played
 from simulator_client.report import write_report
-from simulator_client.reporting import check, owed
+from simulator_client.reporting import check
 from simulator_client.summary import rows, summary
 
-from .fake import FakeService, Fault, busy, lost, problem, refused, transport
+from .fake import FakeService, busy, lost, no_nap, refused, transport
+from .fake import run_of as any_run
 
 WAIT_S = 0.05
 VISITS = 60
-
-
-def run_of(reporting: str = "clicks-only", **changes: Any) -> Run:
-    run = Run(
-        run="r", experiment="zooplus-r", world="zooplus", world_seed=42, seed=1, visits=VISITS,
-        shock_at=None, policies=("linucb",), wait_for_training=False, reporting=reporting,
-        wait_seconds=WAIT_S, rate=3000.0,
-    )  # fmt: skip
-    return replace(run, **changes)
-
-
-async def no_nap(seconds: float) -> None:
-    await asyncio.sleep(0)
+run_of = partial(
+    any_run, visits=VISITS, wait_for_training=False, reporting="clicks-only", wait_seconds=WAIT_S,
+    rate=3000.0,
+)  # fmt: skip
+at_once = partial(run_of, reporting="all", wait_seconds=None)
 
 
 def play(answers: httpx.MockTransport, run: Run, folder: Path, patience_s: float = 60.0) -> None:
@@ -53,24 +44,10 @@ def clicks(folder: Path) -> int:
     return sum(record.clicks > 0 for record in records(folder, "linucb"))
 
 
-def test_misses_are_left_to_the_default_reward_and_waited_for(tmp_path: Path) -> None:
-    """The 60 visits take 20 ms, the last window 50 ms more: the run does not end before."""
-    service = FakeService()
-    play(transport(service), run_of(), tmp_path)
-    assert service.experiments["zooplus-r"]["reward"] == {
-        "range": [0.0, 1.0], "default": 0.0, "wait_seconds": WAIT_S,
-    }  # fmt: skip
-    assert [reward for _, reward, _ in service.told] == [1.0] * clicks(tmp_path)
-    assert 0 < clicks(tmp_path) < VISITS
-    assert len(service.values("linucb")) == VISITS
-    assert sum(service.values("linucb")) == clicks(tmp_path)
-    assert [record.visit for record in records(tmp_path, "linucb")] == list(range(VISITS))
-
-
 def test_late_misses_are_told_after_the_wait_and_clicks_at_once(tmp_path: Path) -> None:
     service = FakeService()
-    play(transport(service), run_of("misses-late", wait_seconds=0.5), tmp_path)
-    assert service.experiments["zooplus-r"]["reward"]["default"] is None, "it is not in the way"
+    play(transport(service), run_of(reporting="misses-late", wait_seconds=0.5), tmp_path)
+    assert service.experiments["e"]["reward"]["default"] is None, "it is not in the way"
     late = [after_s for _, reward, after_s in service.told if not reward]
     assert len(late) == VISITS - clicks(tmp_path) > 0
     assert min(late) >= 0.5
@@ -79,50 +56,21 @@ def test_late_misses_are_told_after_the_wait_and_clicks_at_once(tmp_path: Path) 
     assert len(service.values("linucb")) == VISITS
 
 
-def test_without_a_default_misses_are_never_learned(tmp_path: Path) -> None:
-    service = FakeService()
-    play(transport(service), run_of("misses-never"), tmp_path)
-    assert service.experiments["zooplus-r"]["reward"]["default"] is None
-    assert service.values("linucb") == [1.0] * clicks(tmp_path)
-    figures = summary(load(tmp_path))["policies"]["linucb"]
-    assert figures["matched_visits"] == VISITS, "the visits count all the same"
-
-
-def test_a_rate_alone_reports_every_visit_at_once(tmp_path: Path) -> None:
-    service = FakeService()
-    play(transport(service), run_of("all", wait_seconds=None), tmp_path)
-    assert service.experiments["zooplus-r"]["reward"] == {"range": [0.0, 1.0]}
-    assert len(service.told) == VISITS
-
-
-def together(service: FakeService, count: int) -> httpx.MockTransport:
-    """The first decisions are answered once so many are asked for at the same time."""
-    on_their_way, enough = 0, asyncio.Event()
+def slow(seen: list[int], *, first: int = 0, seconds: float = 0.0) -> httpx.MockTransport:
+    """Answer decisions after some seconds, and none before so many wait at the same time; note in
+    `seen` how many do."""
+    service, enough, waiting = FakeService(), asyncio.Event(), 0
 
     async def respond(request: httpx.Request) -> httpx.Response:
-        nonlocal on_their_way
+        nonlocal waiting
         if request.url.path == "/select":
-            on_their_way += 1
-            if on_their_way >= count:
+            waiting += 1
+            seen.append(waiting)
+            if waiting >= first:
                 enough.set()
             await asyncio.wait_for(enough.wait(), 60.0)
-            on_their_way -= 1
-        return service.handle(request)
-
-    return httpx.MockTransport(respond)
-
-
-def slow(service: FakeService, seconds: float, seen: list[int]) -> httpx.MockTransport:
-    """Decisions take time; how many were on their way at each goes into `seen`."""
-    on_their_way = 0
-
-    async def respond(request: httpx.Request) -> httpx.Response:
-        nonlocal on_their_way
-        if request.url.path == "/select":
-            on_their_way += 1
-            seen.append(on_their_way)
             await asyncio.sleep(seconds)
-            on_their_way -= 1
+            waiting -= 1
         return service.handle(request)
 
     return httpx.MockTransport(respond)
@@ -130,8 +78,7 @@ def slow(service: FakeService, seconds: float, seen: list[int]) -> httpx.MockTra
 
 def test_visits_begin_on_time_though_answers_are_slow(tmp_path: Path) -> None:
     """40 visits at 400 a second, none answered before the tenth has begun."""
-    run = run_of("all", visits=40, rate=400.0, wait_seconds=None)
-    play(together(FakeService(), 10), run, tmp_path)
+    play(slow([], first=10), at_once(visits=40, rate=400.0), tmp_path)
     begun = [record.begun_s for record in records(tmp_path, "linucb")]
     assert len(begun) == 40
     assert all(at is not None and at >= k / 400.0 - 1e-3 for k, at in enumerate(begun))
@@ -144,8 +91,7 @@ def test_a_rate_that_is_not_reached_is_said(
     """Two at a time, 20 ms each: about 100 a second, whatever is asked for."""
     monkeypatch.setattr(paced, "MOST_IN_FLIGHT", 2)
     seen: list[int] = []
-    run = run_of("all", visits=30, wait_seconds=None)
-    play(slow(FakeService(), 0.02, seen), run, tmp_path)
+    play(slow(seen, seconds=0.02), at_once(visits=30), tmp_path)
     assert max(seen) == 2
     told = summary(load(tmp_path))
     assert told["rate_asked"] == 3000.0
@@ -175,12 +121,6 @@ def test_a_decision_whose_answer_was_lost_is_waited_for_too(
     assert len(service.rewards) == len(service.decisions)
 
 
-def test_the_first_fault_ends_the_run_and_says_which(tmp_path: Path) -> None:
-    wrong: Iterable[Fault | None] = [None] * 9 + [lambda r, a: problem(422, "Invalid", "nonsense")]
-    with pytest.raises(ClientError, match="422 Invalid: nonsense"):
-        play(transport(FakeService(), wrong), run_of(), tmp_path)
-
-
 @pytest.mark.parametrize(
     ("reporting", "said"),
     [("clicks-only", r"has reward.wait_seconds 600.0, and --clicks-only needs 0.05"),
@@ -191,9 +131,9 @@ def test_an_experiment_with_other_reward_rules_is_refused(
 ) -> None:
     service = FakeService()
     there = {"policies": {"linucb": {}}, "reward": {"default": 0.0, "wait_seconds": 600.0}}
-    service.experiments["zooplus-r"] = there
+    service.experiments["e"] = there
     with pytest.raises(UsageError, match=said):
-        play(transport(service), run_of(reporting), tmp_path)
+        play(transport(service), run_of(reporting=reporting), tmp_path)
 
 
 def test_worlds_whose_misses_have_no_reward_of_their_own_are_refused(tmp_path: Path) -> None:
@@ -213,13 +153,3 @@ def test_worlds_whose_misses_have_no_reward_of_their_own_are_refused(tmp_path: P
         check(of("logged", "log.csv"))
     check(of("classification", "rows.csv"))  # a wrong class is a miss, and worth 0
     check(replace(of("classification", "mushroom.csv"), reporting="all"))
-
-
-def test_what_a_slate_owes_is_what_its_feedback_settles(tmp_path: Path) -> None:
-    """A click in slot 3 of 10 settles three arms; a round without one all ten, by default."""
-    play(transport(FakeService()), run_of("all", visits=2, wait_seconds=None), tmp_path)
-    some = next(records(tmp_path, "linucb"))
-    clicked, missed = replace(some, clicks=1.0, settled=3), replace(some, clicks=0.0, settled=10)
-    assert owed(run_of("clicks-only"), [clicked, missed]) == 13
-    assert owed(run_of("misses-late"), [clicked, missed]) == 13
-    assert owed(run_of("misses-never"), [clicked, missed]) == 3

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from simulator_client.errors import UsageError
-from simulator_client.worlds.policies import KINDS, chosen, named, read_policies
+from simulator_client.worlds.policies import chosen, named, read_policies
 from simulator_client.worlds.zooplus import Zooplus
 
 
@@ -13,18 +13,12 @@ from simulator_client.worlds.zooplus import Zooplus
     ("name", "settings"),
     [
         ("linucb", {"kind": "linucb"}),
-        ("linucb_disjoint", {"kind": "linucb", "disjoint": True}),
-        ("lints_narrow", {"kind": "lints", "scale": 0.1}),
         ("lints_disjoint_narrow", {"kind": "lints", "disjoint": True, "scale": 0.1}),
-        ("neural_ucb", {"kind": "neural_ucb"}),
         ("neural_ucb_full", {"kind": "neural_ucb", "form": "full"}),
         ("bootstrap_ensemble_ucb", {"kind": "bootstrap_ensemble", "rule": "ucb"}),
-        ("mc_dropout_ucb", {"kind": "mc_dropout", "rule": "ucb"}),
-        ("greedy_neural", {"kind": "greedy", "regressor": "neural"}),
         ("epsilon_greedy_popularity", {"kind": "epsilon_greedy", "regressor": "popularity"}),
         ("linucb_change", {"kind": "linucb", "change": True}),
         ("lints_forgetting", {"kind": "lints", "gamma": 0.9995}),
-        ("neural_linear_ts_window", {"kind": "neural_linear_ts", "window": 2000}),
         (
             "neural_ts_diagonal_window_change",
             {"kind": "neural_ts", "form": "diagonal", "window": 2000, "change": True},
@@ -46,21 +40,12 @@ def test_other_names_are_refused_with_what_is_known(name: str) -> None:
         chosen([name], None, lambda settings: {})
 
 
-def test_every_kind_is_a_name_of_its_own() -> None:
-    assert {named(kind)["kind"] for kind in KINDS} == set(KINDS)
-
-
 def test_in_the_shop_disjoint_heads_see_the_persona() -> None:
     told = Zooplus(42).definition(["linucb_disjoint", "linucb"])["policies"]
     assert told == {
         "linucb_disjoint": {"kind": "linucb", "disjoint": True, "features": ["persona"]},
         "linucb": {"kind": "linucb"},
     }
-
-
-def test_what_the_settings_say_goes_before_what_the_world_adds() -> None:
-    own = {"linucb": {"kind": "linucb", "disjoint": True, "features": ["intercept"], "alpha": 1.0}}
-    assert Zooplus(42).definition(["linucb"], own)["policies"] == own
 
 
 def test_policies_of_clicks_are_refused_where_rewards_are_none() -> None:

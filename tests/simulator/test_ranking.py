@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from simulator_client.errors import UsageError
-from simulator_client.worlds import make_world
 from simulator_client.worlds.ranking import (
     BLOCK_ROUNDS,
-    GROUPS,
     Ranking,
     Round,
     best_of_retrieved,
@@ -88,26 +86,6 @@ def test_cascade_the_first_click_ends_the_round() -> None:
     assert outcome.clicks == 0.0
 
 
-def test_no_order_of_the_best_ten_beats_the_best() -> None:
-    visit = WORLD.stream(1).visit(0)
-    order = best_order(visit)
-    best = WORLD.outcome(visit, order[:10])
-    assert best.best is not None
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        other = WORLD.outcome(visit, [str(arm) for arm in rng.permutation(order[:12])[:10]])
-        assert other.expected <= best.best
-        assert other.best == best.best
-
-
-def test_groups_tell_how_good_the_first_item_is() -> None:
-    visit = WORLD.stream(1).visit(0)
-    order = best_order(visit)
-    found = [WORLD.outcome(visit, [order[rank]]).group for rank in (0, 1, 9, 10, 49, 50, 499)]
-    best, ten, fifty, other = GROUPS.values()
-    assert found == [best, ten, ten, fifty, fifty, other, other]
-
-
 def test_uniform_is_the_mean_over_every_ordered_choice() -> None:
     """Of 10 items all 10! orders are too many: 11 items with 9 that are never clicked are few."""
     q = np.array([0.5, 0.3] + [0.0] * 9)
@@ -167,8 +145,6 @@ def test_definition_has_vectors_of_unit_variance_and_their_product() -> None:
 
 
 def test_what_the_world_does_not_have_is_said() -> None:
-    with pytest.raises(UsageError, match="no market shock"):
-        make_world("ranking", 42, 100)
     visit = WORLD.stream(1).visit(0)
     missing = next(k for k in range(10_000) if k not in set(visit.items.tolist()))
     for arm in (str(missing), "x"):

@@ -3,41 +3,27 @@
 import asyncio
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from forage_client import ClientError
 
 from simulator_client.client import Client
 from simulator_client.course import load
 from simulator_client.errors import UsageError
 from simulator_client.health import Health
 from simulator_client.journal import Run, load_run, records, save_run
-from simulator_client.player import settled_arms
 from simulator_client.replay import prepare, replay
 from simulator_client.report import write_report
 from simulator_client.summary import rows as rows_of
 from simulator_client.summary import summary
 
-from .fake import FakeService, Fault, busy, lost, problem, refused, transport
+from .fake import FakeService, Fault, busy, lost, no_nap, refused, run_of, transport
 
+BOTH = ("linucb", "random")
 TIMES = ("select_p50_ms", "select_p99_ms", "reward_p50_ms", "reward_p99_ms")
-
-
-def run_of(**changes: Any) -> Run:
-    run = Run(
-        run="r", experiment="zooplus-r", world="zooplus", world_seed=42, seed=1, visits=120,
-        shock_at=None, policies=("linucb", "random"), wait_for_training=True,
-    )  # fmt: skip
-    return replace(run, **changes)
-
-
-async def no_nap(seconds: float) -> None:
-    await asyncio.sleep(0)
 
 
 def play(
@@ -46,7 +32,6 @@ def play(
     folder: Path,
     faults: Iterable[Fault | None] = (),
     *,
-    continued: bool = False,
     patience_s: float = 5.0,
     looks: int = 0,
 ) -> Run:
@@ -57,7 +42,7 @@ def play(
             ["http://a"], transport=transport(service, faults), sleep=no_nap,
             rng=np.random.default_rng(0),
         )  # fmt: skip
-        await prepare(client, run, continued=continued)
+        await prepare(client, run)
         save_run(folder, run)
         return await replay(client, run, folder, patience_s=patience_s, looks=looks, sleep=no_nap)
 
@@ -73,22 +58,11 @@ def figures(folder: Path) -> dict[str, Any]:
     }
 
 
-def test_every_policy_meets_the_same_visits(tmp_path: Path) -> None:
+def test_every_policy_meets_the_same_visits_and_every_click_is_counted(tmp_path: Path) -> None:
     service = FakeService()
-    play(service, run_of(), tmp_path)
-    personas = {
-        policy: [s["context"]["persona"] for s in service.selected if s["policy"] == policy]
-        for policy in ("linucb", "random")
-    }
-    assert len(personas["linucb"]) == 120
-    assert personas["linucb"] == personas["random"]
-    best = [[record.best for record in records(tmp_path, policy)] for policy in personas]
+    play(service, run_of(policies=BOTH), tmp_path)
+    best = [[record.best for record in records(tmp_path, policy)] for policy in BOTH]
     assert best[0] == best[1]
-
-
-def test_every_click_is_told_and_counted(tmp_path: Path) -> None:
-    service = FakeService()
-    play(service, run_of(), tmp_path)
     for policy, told in figures(tmp_path).items():
         assert told["visits"] == len(service.values(policy)) == 120
         assert told["ctr"] == sum(service.values(policy)) / 120
@@ -97,9 +71,9 @@ def test_every_click_is_told_and_counted(tmp_path: Path) -> None:
 
 def test_faults_of_the_service_change_no_figure_but_the_retries(tmp_path: Path) -> None:
     calm, rough = FakeService(), FakeService()
-    play(calm, run_of(), tmp_path / "calm")
+    play(calm, run_of(policies=BOTH), tmp_path / "calm")
     faults = [None, refused, busy, lost, None, None, lost, lost, busy, lost, refused, lost] * 20
-    play(rough, run_of(), tmp_path / "rough", faults)
+    play(rough, run_of(policies=BOTH), tmp_path / "rough", faults)
     one, other = figures(tmp_path / "calm"), figures(tmp_path / "rough")
     assert sum(told.pop("retries") for told in other.values()) == sum(map(bool, faults))
     orphans = sum(told.pop("lost_selects") for told in other.values())
@@ -109,26 +83,18 @@ def test_faults_of_the_service_change_no_figure_but_the_retries(tmp_path: Path) 
     assert one == other
 
 
-def test_the_first_fault_ends_the_run_and_says_which(tmp_path: Path) -> None:
-    wrong: list[Fault] = [lambda request, answer: problem(422, "Invalid", "no such persona")]
-    with pytest.raises(ClientError, match="422 Invalid: no such persona"):
-        play(FakeService(), run_of(), tmp_path, wrong)
-
-
-def test_a_warm_experiment_is_refused_without_continue(tmp_path: Path) -> None:
+def test_a_warm_experiment_is_refused(tmp_path: Path) -> None:
     service = FakeService()
     play(service, run_of(), tmp_path / "first")
-    with pytest.raises(UsageError, match=r"'zooplus-r' is warm: 'linucb'.*--continue"):
+    with pytest.raises(UsageError, match=r"'e' is warm: 'linucb'"):
         play(service, run_of(), tmp_path / "second")
     assert not (tmp_path / "second").exists()
-    play(service, run_of(), tmp_path / "third", continued=True)
-    assert len(service.values("linucb")) == 240
 
 
 def test_an_experiment_that_exists_is_used_as_it_is_defined(tmp_path: Path) -> None:
     service = FakeService()
     play(service, run_of(visits=1), tmp_path / "first")
-    mine = json.loads(json.dumps(service.experiments["zooplus-r"]))
+    mine = json.loads(json.dumps(service.experiments["e"]))
     mine["policies"] = {"mine": {"kind": "linucb"}}
     service.experiments["own"] = mine
     play(service, run_of(experiment="own", policies=("mine",)), tmp_path / "own")
@@ -146,13 +112,11 @@ def test_waiting_polls_only_while_a_version_is_due(tmp_path: Path) -> None:
     assert polls["neural_ucb"] == 5
     assert run.training_timeouts == 0
     assert summary(load(tmp_path))["waited_for_training"] is True
-
-
-def test_a_free_run_never_asks(tmp_path: Path) -> None:
-    service = FakeService()
-    play(service, run_of(policies=("neural_ucb",), wait_for_training=False), tmp_path)
+    service.polls.clear()
+    free = run_of(experiment="f", policies=("neural_ucb",), wait_for_training=False)
+    play(service, free, tmp_path / "free")
     assert not service.polls
-    assert summary(load(tmp_path))["waited_for_training"] is False
+    assert summary(load(tmp_path / "free"))["waited_for_training"] is False
 
 
 def test_a_version_that_never_comes_is_given_up_and_said(
@@ -162,7 +126,7 @@ def test_a_version_that_never_comes_is_given_up_and_said(
     service = FakeService(first_training=40, polls_to_train=10**9)
     run = run_of(policies=("neural_ucb",), visits=150)
     play(service, run, tmp_path, patience_s=0.0)
-    assert service.polls["zooplus-r", "neural_ucb"] == 3
+    assert service.polls["e", "neural_ucb"] == 3
     warned = capsys.readouterr().err
     assert warned.count("due at 40 rewards did not come within 0 s") == 1
     assert load_run(tmp_path).training_timeouts == 1
@@ -198,7 +162,7 @@ def test_a_damaged_journal_is_said(tmp_path: Path, line: str) -> None:
 
 def test_heads_are_looked_at_over_the_run(tmp_path: Path) -> None:
     """120 visits, 10 looks: after 12, 24, ... visits; the eigenvalue of the fake is 1 + n / 8."""
-    play(FakeService(), run_of(), tmp_path, looks=10)
+    play(FakeService(), run_of(policies=BOTH), tmp_path, looks=10)
     found = load(tmp_path).courses["linucb"].health
     assert [look.visit for look in found] == list(range(12, 121, 12))
     assert found[0] == Health(12, 0, 2.5, 12.0)
@@ -240,21 +204,12 @@ def test_a_log_of_which_nothing_matched_has_no_figures(tmp_path: Path) -> None:
     assert "matched" in page.read_text()
 
 
-def test_a_cascade_settles_the_arms_down_to_the_click() -> None:
-    shown = ["a", "b", "c"]
-    assert settled_arms({"feedback": "cascade", "clicked": "b"}, shown) == 2
-    assert settled_arms({"feedback": "cascade", "clicked": None}, shown) == 3
-    assert settled_arms({"reward": 1.0}, ["a"]) == 1
-    assert settled_arms({"rewards": {"a": 1.0, "c": 0.0}}, shown) == 2
-    assert settled_arms(None, ["a"]) == 0
-
-
 def test_a_look_tells_of_a_version_that_is_due_earlier(tmp_path: Path) -> None:
     """Due at 40, 80, 160; after 90 visits a change makes one due at 100, which never comes."""
     service = FakeService(first_training=40, polls_to_train=2)
 
     def changed(request: httpx.Request, answer: Any) -> httpx.Response:
-        service.due_at["zooplus-r", "neural_ucb"], service.polls_to_train = 100, 10**9
+        service.due_at["e", "neural_ucb"], service.polls_to_train = 100, 10**9
         return answer()
 
     run = run_of(policies=("neural_ucb",))

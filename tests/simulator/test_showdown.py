@@ -2,58 +2,31 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
 from simulator_client import __main__ as command
-from simulator_client.client import Client
 from simulator_client.journal import records
 
-from .fake import FakeService, problem, transport
+from .conftest import Serve
+from .fake import FIGURES, FakeService, problem, transport
 
 KEYS = {
     "world", "data", "world_seed", "visits", "shock_at", "remark", "waited_for_training", "seeds",
     "oracle_ctr", "uniform_ctr", "policies",
 }  # fmt: skip
-FIGURES = {
-    "visits", "matched_visits", "ctr", "expected_ctr", "expected_ctr_last_5000",
-    "expected_ctr_before_shock", "expected_ctr_after_shock", "expected_regret", "relative_regret",
-    "share_of_optimal", "best_arm_share", "recovery_visits", "select_p50_ms", "select_p99_ms",
-    "reward_p50_ms", "reward_p99_ms", "retries", "lost_selects", "rate_reached",
-}  # fmt: skip
 ASKED = ["showdown", "--policies", "linucb,random", "--seeds", "3", "--visits", "60", "--out", "s"]
-Serve = Callable[[httpx.MockTransport], None]
-
-
-@pytest.fixture
-def serve(unpainted: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
-    """Puts a service where the command looks for one."""
-    monkeypatch.chdir(tmp_path)
-
-    def put(answers: httpx.MockTransport) -> None:
-        def client(urls: Any, **more: Any) -> Client:
-            return Client(urls, transport=answers, **more)
-
-        monkeypatch.setattr(command, "Client", client)
-
-    return put
 
 
 def figures(folder: str) -> dict[str, Any]:
     """What a showdown came to, without the times."""
     told = json.loads(Path(folder, "showdown.json").read_text())
     for policy in told["policies"].values():
-        for part in (
-            policy["mean"],
-            policy["interval"],
-            policy["worst"],
-            *policy["seeds"].values(),
-        ):
+        kept = [policy[name] for name in ("mean", "interval", "worst")]
+        for part in (*kept, *policy["seeds"].values()):
             for name in list(part):
                 if name.endswith("_ms"):
                     del part[name]
@@ -90,7 +63,7 @@ def test_every_seed_has_a_run_and_an_experiment_that_is_deleted(
         )
         assert found["mean"]["recovery_visits"] is None, "no window of 500 visits"
     page = Path("s/showdown.html").read_text()
-    assert page.count("data:image/png;base64,") == len(list(Path("s").glob("*.png"))) == 4
+    assert page.count("data:image/png;base64,") == len(list(Path("s").glob("*.png"))) == 3
     assert "http" not in re.sub(r"base64,[^\"]+", "", page), "nothing is fetched"
     out = capsys.readouterr().out
     assert re.search(r"^linucb +0\.\d{4} ±0\.\d{4} +0\.\d{4} \([123]\)", out, re.MULTILINE)
@@ -151,15 +124,7 @@ def test_one_seed_has_no_interval(serve: Serve, capsys: pytest.CaptureFixture[st
     assert "±" not in capsys.readouterr().out
 
 
-def test_keep_leaves_the_experiments(serve: Serve) -> None:
-    service = FakeService()
-    serve(transport(service))
-    assert command.main([*ASKED, "--keep"]) == 0
-    assert len(service.experiments) == 3
-    assert not service.deleted
-
-
-def test_policies_of_a_file(serve: Serve) -> None:
+def test_policies_of_a_file_are_played_and_keep_leaves_the_experiment(serve: Serve) -> None:
     service = FakeService()
     serve(transport(service))
     Path("mine.json").write_text('{"mine": {"kind": "linucb", "alpha": 0.5}}')

@@ -9,11 +9,13 @@ import pytest
 
 from simulator_client.client import Client
 from simulator_client.course import load
-from simulator_client.journal import Run, records
+from simulator_client.journal import records
 from simulator_client.replay import play
 from simulator_client.reporting import owed
 from simulator_client.summary import summary
 from tests.support.service import serving
+
+from .fake import run_of
 
 VISITS = 6
 EXAMPLES = Path(__file__).parents[2] / "service/definition/examples"
@@ -44,10 +46,8 @@ def test_the_service_takes_every_world(
 ) -> None:
     if data:
         (tmp_path / data).write_text(DATA[data])
-    run = Run(
-        run="r", experiment="e", world=world, world_seed=42, seed=1, visits=VISITS, shock_at=None,
-        policies=policies, wait_for_training=True, data=str(tmp_path / data) if data else None,
-    )  # fmt: skip
+    file = str(tmp_path / data) if data else None
+    run = run_of(world=world, visits=VISITS, policies=policies, data=file)
     folder = tmp_path / "run"
     statuses: dict[str, Any] = {}
     with serving() as wire:
@@ -78,10 +78,9 @@ def test_the_service_takes_every_world(
 def test_misses_are_learned_by_default_or_never(tmp_path: Path, world: str, reporting: str) -> None:
     """0.1 s of visits, a window of 0.3 s: the service expires what was not clicked, then only is
     the run over. Expected of each policy: the rewards that were owed, the clicks their sum."""
-    run = Run(
-        run="r", experiment="e", world=world, world_seed=42, seed=1, visits=20, shock_at=None,
-        policies=("linucb", "lints"), wait_for_training=False, reporting=reporting,
-        wait_seconds=0.3, rate=200.0,
+    run = run_of(
+        world=world, visits=20, policies=("linucb", "lints"), wait_for_training=False,
+        reporting=reporting, wait_seconds=0.3, rate=200.0,
     )  # fmt: skip
     statuses: list[dict[str, Any]] = []
     with serving(expiry_seconds=0.05) as wire:
@@ -95,6 +94,7 @@ def test_misses_are_learned_by_default_or_never(tmp_path: Path, world: str, repo
     for status in statuses:
         visits = list(records(tmp_path, status["name"]))
         clicks = sum(visit.clicks for visit in visits)
+        assert [visit.visit for visit in visits] == list(range(20))
         assert status["rewards"] == owed(run, visits)
         assert (status["mean_reward"] or 0.0) * status["rewards"] == pytest.approx(clicks)
         assert sum(visit.reward_ms is not None for visit in visits) == clicks
