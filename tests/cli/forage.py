@@ -1,8 +1,8 @@
 """`forage` as a user runs it: its exit status, what it says, and what it does to its folder.
 
 `forage` runs a command in this process, `started` in one of its own, `serving` serves in one. Those
-are forks of a process that has imported the service (tests/support/warm.py) unless a test asks for
-a `cold` start: one of what a start imports, or of what a process takes.
+are forks of a process that has imported the service (tests/support/warm.py), unless a test asks for
+a `cold` start.
 """
 
 import io
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,27 +53,11 @@ def forage(*arguments: str, folder: Path | None = None, **settings: str) -> Ende
     return subprocess.CompletedProcess(arguments, status, told.getvalue(), said.getvalue())
 
 
-def started(
-    *arguments: str, folder: Path | None = None, cold: bool = False, **settings: str
-) -> Ended:
+def started(*arguments: str, folder: Path | None = None, **settings: str) -> Ended:
     """Run a command to its end, in a process of its own."""
-    if not cold:
-        return _warm(arguments, folder, environment(**settings))
-    return subprocess.run(
-        [sys.executable, "-m", "service", *arguments],
-        cwd=folder,
-        env=environment(**settings),
-        capture_output=True,
-        text=True,
-        timeout=START_S,
-        check=False,
-    )
-
-
-def _warm(arguments: Sequence[str], folder: Path | None, environment: dict[str, str]) -> Ended:
     with TemporaryDirectory() as written:
         told, said = Path(written) / "stdout", Path(written) / "stderr"
-        process = Warm(arguments, folder, environment, told, said)
+        process = Warm(arguments, folder, environment(**settings), told, said)
         try:
             status = process.wait(START_S)
         finally:

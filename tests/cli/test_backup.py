@@ -14,8 +14,7 @@ import pytest
 
 from service.cli.program import main
 from service.log.follower import Follower
-from service.log.stores import Store, open_store
-from service.log.stores.base import KeptMark
+from service.log.stores import open_store
 from service.observability.telemetry import Telemetry
 from tests.cli.forage import Serving, environment, expect_refusal, forage, serving, started
 from tests.support.redis_server import RedisServer, redis_server
@@ -71,12 +70,6 @@ def folder(played: tuple[Path, list[Any]], tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_backup_is_one_file_of_its_owner(played: tuple[Path, list[Any]]) -> None:
-    folder, _ = played
-    assert {path.name for path in folder.glob("*backup*")} == {"backup.db"}
-    assert (folder / "backup.db").stat().st_mode & 0o777 == 0o600
-
-
 def test_a_backup_is_audited_as_a_store(folder: Path) -> None:
     ended = forage("audit", "--store", "sqlite:///backup.db", folder=folder)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -90,6 +83,7 @@ def test_a_service_goes_on_from_where_the_backup_was_taken(
     before, between, later = played[1]
     restored = started("restore", "--from", "backup.db", folder=folder)
     assert (restored.returncode, restored.stderr) == (0, "")
+    assert {path.name for path in played[0].glob("*backup*")} == {"backup.db"}
     assert (folder / "forage.db").stat().st_mode & 0o777 == 0o600
     with serving(folder) as running:
         statuses = [reward(running, decision) for decision in (before, between, later)]
@@ -111,7 +105,7 @@ async def held(url: str) -> dict[str, Any]:
         return {
             "events": await store.read("zooplus", 0, 10_000),
             "rows": [(row.id, row.payload) for row in await store.decisions("zooplus", 0, 10_000)],
-            "marks": await marks(store),
+            "marks": {m.identity: m for m in (await store.list_marks("zooplus", "", 1_000))[0]},
             "snapshots": await store.snapshots("zooplus"),
             "instant": (instant.position, instant.checksum, instant.due, instant.counts),
             "secret": await store.secret(),
@@ -119,15 +113,6 @@ async def held(url: str) -> dict[str, Any]:
         }
     finally:
         await store.close()
-
-
-async def marks(store: Store) -> dict[str, KeptMark]:
-    found, cursor = dict[str, KeptMark](), ""
-    while True:
-        page, cursor = await store.list_marks("zooplus", cursor, 1_000)
-        found |= {mark.identity: mark for mark in page}
-        if not cursor:
-            return found
 
 
 def test_a_copy_into_redis_and_back_keeps_all(
@@ -161,9 +146,9 @@ def test_a_copy_is_served_and_needs_stores_without_a_service(
     assert "holds experiment zooplus, and nothing is written over" in again
     with serving(folder):
         served = ["copy", "--from", "sqlite:///forage.db", "--to", "sqlite:///new.db"]
-        assert "is served by another forage process" in expect_refusal(
-            forage(*served, folder=folder)
-        )
+        for command in (served, ["restore", "--from", "backup.db"]):
+            line = expect_refusal(forage(*command, folder=folder))
+            assert "is served by another forage process" in line
 
 
 KILLED = """
@@ -194,49 +179,6 @@ def test_a_restore_that_is_killed_leaves_no_database_and_is_begun_again(folder: 
 
 
 # -- refusals --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["backup", "--to", "backup.db"], "backup.db exists, and nothing is written over"),
-        (["backup", "--to", "old.db"], "old.db-wal exists, and nothing is written over"),
-        (["backup", "--to", "nowhere/b.db"], "nowhere/b.db does not exist"),
-        (["backup", "--to", "b.db", "--store", "sqlite:///no.db"], "no.db does not exist yet"),
-        (["backup", "--to", "b.db", "--store", "memory://"], "no other process can read"),
-        (["backup", "--to", "b.db", "--store", "postgres://h"], "unknown scheme"),
-        (["restore", "--from", "no.db"], "no.db does not exist"),
-        (["restore", "--from", "old.db-wal", "--store", "sqlite:///n.db"], "not an SQLite"),
-        (["restore", "--from", "backup.db"], "forage.db exists, and nothing is written over"),
-        (["restore", "--from", "backup.db", "--store", "memory://"], "backups are of sqlite"),
-        (["restore", "--from", "backup.db", "--store", "redis://h"], "Redis makes its own"),
-        (["backup", "--to", "b.db", "--store", "redis://h"], "Redis makes its own"),
-        (["copy", "--from", "sqlite:///no.db", "--to", "sqlite:///n.db"], "no.db does not exist"),
-        (["copy", "--from", "memory://", "--to", "sqlite:///n.db"], "ends with its process"),
-        (["copy", "--from", "sqlite:///forage.db", "--to", "redis://127.0.0.1:1"], "127.0.0.1:1"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line_and_changes_nothing(
-    folder: Path,
-    arguments: list[str],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    shutil.copy(folder / "backup.db", folder / "forage.db")
-    (folder / "old.db-wal").write_bytes(b"of a database that is gone" * 1_000)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    monkeypatch.chdir(folder)
-    assert main(arguments) == 1
-    assert said in capsys.readouterr().err.splitlines()[-1]
-    after = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert {name: after[name] for name in after if not name.endswith(".lock")} == before
-
-
-def test_a_store_that_is_served_is_not_restored_over(folder: Path) -> None:
-    with serving(folder):
-        ended = forage("restore", "--from", "backup.db", folder=folder)
-        assert "is served by another forage process" in expect_refusal(ended)
 
 
 def test_a_backup_of_a_damaged_store_is_refused(folder: Path) -> None:

@@ -92,22 +92,6 @@ def test_an_endless_head_costs_no_memory_and_delays_nobody(running: Serving) -> 
     assert most - before < GROWTH_BYTES
 
 
-def test_a_client_reads_why_it_is_refused_and_loses_its_connection(running: Serving) -> None:
-    with connected(running) as client:
-        client.sendall(HALF + b"a" * 20_000)
-        answer = client.recv(65_536)
-        assert answer.startswith(b"HTTP/1.1 431 ")
-        deadline = time.monotonic() + WAIT_S
-        closed = False
-        while not closed:  # it lingers, so that the answer can be read
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-            try:
-                client.send(b"a")
-            except OSError:
-                closed = True
-
-
 def test_a_client_that_reads_no_answer_loses_its_connection(running: Serving) -> None:
     with connected(running, receive_bytes=4_096) as unread:
         unread.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 1_000)

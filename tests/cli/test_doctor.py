@@ -94,34 +94,42 @@ def test_expired_and_missing_keys_are_named(
     assert "not JSON" in found["keys"].message
 
 
-def test_a_service_open_to_others_without_keys_is_a_fault(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("asked", "settings", "check", "level"),
+    [
+        ("--store memory://", {"FORAGE_HOST": "0.0.0.0"}, "keys", "fault"),  # noqa: S104
+        ("--store memory://", {"FORAGE_HOST": "::", "FORAGE_OPEN": "true"}, "keys", "warning"),
+        ("--store memory:// --url http://127.0.0.1:1", {}, "service", "fault"),
+        ("--store memory:// --url nonsense", {}, "service", "fault"),
+        ("--store sqlite:////tmp/no-forage.db", {}, "store", "ok"),  # it is made by a start
+    ],
+)
+def test_a_check_has_a_level(
+    asked: str,
+    settings: dict[str, str],
+    check: str,
+    level: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("FORAGE_HOST", "0.0.0.0")  # noqa: S104
-    assert examined("--store", "memory://", capsys=capsys)[1]["keys"].level == "fault"
-    monkeypatch.setenv("FORAGE_OPEN", "true")
-    assert examined("--store", "memory://", capsys=capsys)[1]["keys"].level == "warning"
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert examined(*asked.split(), capsys=capsys)[1][check].level == level
 
 
 def test_an_experiment_file_with_a_fault_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("service.training.find_spec", lambda name: None)
     monkeypatch.setenv("FORAGE_EXPERIMENTS", str(SHOP))
     _, found = examined("--store", "memory://", capsys=capsys)
     assert "defines experiment 'shop'" in found["definitions"].message
+    assert found["trainer"].level == "warning", "without torch, nets stay untrained"
     path = tmp_path / "shop.toml"
     path.write_text(SHOP.read_text().replace("share = 3.0", "shares = 3.0"))
     monkeypatch.setenv("FORAGE_EXPERIMENTS", str(path))
     status, found = examined("--store", "memory://", capsys=capsys)
     assert (status, found["definitions"].advice) == (1, f"forage check {path}")
-
-
-def test_without_torch_nets_stay_untrained(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.training.find_spec", lambda name: None)
-    _, found = examined("--store", "memory://", capsys=capsys)
-    assert found["trainer"].level == "warning"
 
 
 # -- store -----------------------------------------------------------------------------------------
@@ -143,15 +151,6 @@ def test_a_store_that_cannot_open_is_a_fault(
     assert (status, found["store"].level) == (1, "fault")
     assert said in found["store"].message
     assert "SECRETVALUE" not in str(found)
-
-
-def test_a_store_that_is_not_made_yet_is_no_fault(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, found = examined("--store", f"sqlite:///{tmp_path}/forage.db", capsys=capsys)
-    assert status == 0
-    assert "does not exist yet" in found["store"].message
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.process
@@ -215,12 +214,6 @@ def test_a_service_that_refuses_the_host_names_the_setting(
     _, found = examined("--store", store_of(zoo), "--url", url, capsys=capsys)
     assert "FORAGE_ALLOWED_HOSTS" in found["experiments"].advice
     assert found["service"].level == "ok"
-
-
-def test_a_service_that_does_not_answer_is_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    for url in ("http://127.0.0.1:1", "nonsense"):
-        status, found = examined("--store", "memory://", "--url", url, capsys=capsys)
-        assert (status, found["service"].level) == (1, "fault")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.program import main
-from tests.cli.forage import expect_refusal, forage, serving, started
+from tests.cli.forage import forage, serving, started
 
 pytestmark = pytest.mark.process
 
@@ -26,8 +25,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert running.stop() == 0
     (folder / "ideas.toml").write_text('[policies.idea]\nkind = "random"\nshare = 3\n')
     (folder / "sure.toml").write_text('[policies.sure]\nkind = "linucb"\n')
-    (folder / "wrong.toml").write_text('[policies.idea]\nkind = "linucb"\nalpha = "much"\n')
-    (folder / "empty.toml").write_text('name = "zooplus"\n')
     return folder
 
 
@@ -57,12 +54,6 @@ def test_json_takes_the_place_of_the_table_or_goes_to_a_file(folder: Path) -> No
     assert random["estimates"]["snips"]["interval"][0] < random["estimates"]["snips"]["value"]
 
 
-def test_the_first_slot_is_asked_for_by_name(folder: Path) -> None:
-    ended = forage("evaluate", "--policies", "random", "--first-slot", folder=folder)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "The first slots of the log earned 0." in ended.stdout
-
-
 def test_what_the_log_cannot_tell_is_said_and_the_status_is_1(folder: Path) -> None:
     """Of 50 arms that chance showed, a policy that is sure would have shown few of the same."""
     ended = forage("evaluate", "--policies", "random", "--definition", "sure.toml", folder=folder)
@@ -85,41 +76,3 @@ def test_frozen_policies_are_evaluated_on_the_second_half(folder: Path) -> None:
     )
     found = json.loads(ended.stdout)
     assert (found["decisions"], found["frozen"]) == ((VISITS + 1) // 2, True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--experiment", "nowhere"], "no experiment nowhere"),
-        (["--policies", "nobody"], "no policy nobody"),
-        (["--store", "memory://"], "no other process can read"),
-        (["--store", "sqlite:///nothing.db"], "does not exist yet"),
-        (["--definition", "nowhere.toml"], "No such file or directory"),
-        (["--definition", "empty.toml"], "there is no [policies.NAME] in it"),
-        (["--definition", "wrong.toml"], "policies.idea"),
-        (["--policies", "random", "--json", "nowhere/found.json"], "No such file or directory"),
-    ],
-)
-def test_a_refusal_ends_with_1_and_one_line(folder: Path, arguments: list[str], said: str) -> None:
-    ended = forage("evaluate", *arguments, folder=folder)
-    if "nowhere/found.json" in arguments:
-        assert ended.returncode == 1
-        assert said in ended.stderr
-    else:
-        assert said in expect_refusal(ended)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--since", "yesterday"],
-        ["--decisions", "0"],
-        ["--confidence", "1"],
-        ["--policies", ","],
-    ],
-)
-def test_an_option_that_is_wrong_ends_with_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["evaluate", *arguments]) == 2
-    assert arguments[0] in capsys.readouterr().err

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.program import main
 from service.log.stores import open_store
 from tests.cli.forage import environment, expect_refusal, forage, serving, started
 from tests.support.archived import DAY_S, MORNING, Shop, a_decision, ids_of, positions_of, rows_of
@@ -63,17 +62,6 @@ def test_a_second_run_changes_nothing(written: str, tmp_path: Path) -> None:
         assert head == "experiment  new decisions  new events"
         assert line.split() == ["shop", *counts]
         expect_whole(tmp_path / "archive")
-
-
-def test_one_experiment_is_exported_alone(copied: sqlite3.Connection, tmp_path: Path) -> None:
-    with closing(copied):
-        copied.execute("INSERT INTO experiments VALUES ('broken', 1)")
-        copied.execute("INSERT INTO events VALUES ('broken', 1, x'00')")
-    line = expect_refusal(forage("export", "--to", "archive", folder=tmp_path))
-    assert "experiment broken, position 1: a log record cannot be read" in line
-    alone = forage("export", "--to", "archive", "--experiment", "shop", folder=tmp_path)
-    assert alone.returncode == 0
-    assert "broken" not in alone.stdout
 
 
 def test_a_damaged_decision_is_left_out_and_the_status_says_so(
@@ -131,11 +119,6 @@ def until(met: object, running: subprocess.Popen[bytes] | Warm) -> None:
         time.sleep(0.02)
 
 
-def interruptible() -> None:
-    """Restore the handling of interrupts, which background jobs of a shell ignore."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_a_follower_exports_reports_to_the_service_and_holds_the_folder(tmp_path: Path) -> None:
     archive, path = tmp_path / "archive", "/experiments/zooplus/readers"
     with serving(tmp_path) as running:
@@ -145,7 +128,7 @@ def test_a_follower_exports_reports_to_the_service_and_holds_the_folder(tmp_path
             [*command, "--url", running.url],
             cwd=tmp_path,
             env=environment(),
-            preexec_fn=interruptible,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         try:
             whole = {"archive": {"position": 2, "row": 1}}
@@ -180,28 +163,3 @@ def test_a_follower_waits_for_the_store_and_goes_on_without_the_service(
 
 
 # -- refusals --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--experiment", "nowhere"], "no experiment nowhere"),
-        (["--store", "memory://"], "no other process can read"),
-        (["--store", "sqlite:///nothing.db"], "does not exist yet"),
-        (["--to", "file/archive"], "Not a directory"),
-    ],
-)
-def test_a_refusal_is_one_line(
-    written: str,
-    arguments: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("")
-    assert main(["export", "--to", "archive", "--store", written, *arguments]) == 1
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("forage: ")
-    assert said in line

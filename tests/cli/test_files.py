@@ -1,16 +1,14 @@
 """Files that hold what was logged are their owner's alone, whatever the umask says."""
 
 import os
-import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from service.security.files import create_private, keep_private, make_private
-from tests.cli.forage import expect_refusal, forage, serving
+from service.security.files import keep_private
+from tests.cli.forage import forage, serving
 
 
 @pytest.fixture(autouse=True)
@@ -70,37 +68,6 @@ def test_files_that_others_could_read_are_tightened_at_the_start(tmp_path: Path)
 def _said_by_the_next_start(folder: Path) -> str:
     with serving(folder) as running:
         return running.said
-
-
-def test_the_database_of_another_program_keeps_its_mode(tmp_path: Path) -> None:
-    path = tmp_path / "forage.db"
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE theirs (a)")
-    path.chmod(0o644)
-    line = expect_refusal(forage("serve", "--port", "0", folder=tmp_path))
-    assert "another program" in line
-    assert modes(tmp_path)["forage.db"] == 0o644
-
-
-def test_a_file_is_created_private_and_one_that_is_there_keeps_its_content(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    create_private(path)
-    assert modes(tmp_path) == {"file": 0o600}
-    path.write_text("content")
-    path.chmod(0o664)
-    create_private(path)
-    assert modes(tmp_path) == {"file": 0o664}
-    make_private(path)
-    assert modes(tmp_path) == {"file": 0o600}
-    assert path.read_text() == "content"
-
-
-def test_a_folder_and_a_file_that_is_not_there_are_left_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir(0o755)
-    keep_private(folder)
-    keep_private(tmp_path / "none")
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
 def test_the_file_of_another_owner_is_told_and_left(

@@ -44,22 +44,6 @@ def test_help_of_a_command_has_an_example(command: str, capsys: pytest.CaptureFi
     assert any(line.startswith(f"forage {command}") for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "near"),
-    [
-        (["serv"], "No such command 'serv'. Did you mean 'serve'?"),
-        (["xyz"], "No such command 'xyz'. (see forage --help)"),
-        (["serve", "--prot", "1"], "No such option: --prot (Possible options: --host, --port)"),
-        (["check", "a.toml", "--jason"], "--json"),
-    ],
-)
-def test_a_wrong_name_ends_with_2_and_the_nearest_one(
-    arguments: list[str], near: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    assert near in capsys.readouterr().err
-
-
 @pytest.mark.process
 def test_help_imports_no_library_of_a_service() -> None:
     heavy = {"numpy", "scipy", "fastapi", "uvicorn", "pyarrow", "redis", "httpx"}

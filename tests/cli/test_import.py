@@ -27,18 +27,11 @@ def running(tmp_path: Path) -> Iterator[Serving]:
 
 
 def lines_of(visits: int) -> list[str]:
-    rows = [
-        {
-            "id": number,
-            "at": 1_700_000_000 + number,
-            "context": {"persona": "cat_connoisseur"},
-            "arm": number % 50,
-            "propensity": 0.02,
-            "reward": number % 2,
-        }
-        for number in range(visits)
+    same = {"context": {"persona": "cat_connoisseur"}, "propensity": 0.02}
+    return [
+        json.dumps({"id": n, "at": 1.7e9 + n, "arm": n % 50, "reward": n % 2, **same})
+        for n in range(visits)
     ]
-    return [json.dumps(row) for row in rows]
 
 
 @pytest.mark.process
@@ -185,6 +178,9 @@ def test_a_service_that_takes_less_at_once_is_given_less() -> None:
     work.take([(n, {"id": str(n)}) for n in range(8)])
     assert not work.stopped
     assert (work.imported, sizes) == (8, [8, 4, 2, 2, 4, 2, 2])
+    work = importing(lambda _: httpx.Response(413, json={"detail": "at most", "errors": []}))
+    work.take([(7, {"id": "a"}), (8, {"id": "b"})])
+    assert (work.stopped, work.refused) == (True, [(7, "is larger than the service takes")])
 
 
 def test_a_visit_that_the_service_cannot_read_is_found_and_refused() -> None:
@@ -199,13 +195,6 @@ def test_a_visit_that_the_service_cannot_read_is_found_and_refused() -> None:
     work.take([(n, {"id": str(n)}) for n in range(8)])
     assert work.imported == 7
     assert work.refused == [(5, "the service cannot read it: nested too deeply")]
-
-
-def test_one_visit_that_is_too_large_is_refused() -> None:
-    work = importing(lambda _: httpx.Response(413, json={"detail": "at most", "errors": []}))
-    work.take([(7, {"id": "a"}), (8, {"id": "b"})])
-    assert work.stopped
-    assert work.refused == [(7, "is larger than the service takes")]
 
 
 def test_a_service_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,8 +98,3 @@ def test_what_cannot_be_written_is_said(
 ) -> None:
     assert main(["init", *arguments]) == 1
     assert said in capsys.readouterr().err
-
-
-def test_it_writes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", "-"]) == 0
-    assert tomllib.loads(capsys.readouterr().out)["name"] == "experiment"

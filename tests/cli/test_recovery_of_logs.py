@@ -108,7 +108,9 @@ def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "forage.db"
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE theirs (id INTEGER)")
+    path.chmod(0o644)
     before = path.read_bytes()
     line = expect_refusal(forage("serve", "--port", "0", folder=tmp_path))
     assert "another program" in line
     assert path.read_bytes() == before
+    assert path.stat().st_mode & 0o777 == 0o644

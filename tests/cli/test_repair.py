@@ -74,7 +74,3 @@ def test_a_log_that_cannot_be_folded_is_served_again_and_audits_clean(tmp_path: 
     assert copied.returncode == 0, copied.stderr
     restored = forage("audit", "--store", f"sqlite:///{tmp_path}/copy.db", folder=tmp_path)
     assert restored.returncode == 0, restored.stdout
-
-
-def test_to_skip_an_event_its_experiment_has_to_be_named(tmp_path: Path) -> None:
-    assert "name the experiment" in expect_refusal(forage("repair", "--skip", "3", folder=tmp_path))

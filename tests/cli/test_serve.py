@@ -38,16 +38,9 @@ def test_with_nothing_given_it_serves_the_zooplus_example(zoo: Serving) -> None:
     reward = {"decision_id": answer["decision_id"], "reward": 1.0}
     assert zoo.post("/reward", reward) == {"status": "accepted"}
     assert zoo.get("/readyz")["ready"] is True
-
-
-def test_it_says_where_it_serves_what(zoo: Serving) -> None:
     assert re.search(r"serving zooplus on http://127\.0\.0\.1:\d+ .*store sqlite", zoo.said)
     assert "Traceback" not in zoo.said
-
-
-def test_the_embedded_store_lies_in_the_folder_and_is_its_owners(zoo: Serving) -> None:
-    folder = folder_of(zoo)
-    assert stat.S_IMODE((folder / "forage.db").stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder_of(zoo) / "forage.db").stat().st_mode) == 0o600
     health = zoo.get("/healthz")
     assert (health["status"], health["store"]) == ("ok", "sqlite")
     assert "power loss" in health["durability"]
@@ -99,27 +92,21 @@ def test_a_database_that_another_process_holds_is_said_in_one_line(zoo: Serving)
 
 
 def test_settings_come_from_the_environment_and_options_win(tmp_path: Path) -> None:
+    coins = tmp_path / "coins.toml"  # without a name of its own: that of the file
+    coins.write_text("[policies]\ntoss = { kind = 'random' }\n[arms]\nheads = {}\n")
     settings = {
         "FORAGE_STORE": f"sqlite:///{tmp_path}/not-this.db",
-        "FORAGE_EXPERIMENTS": str(SHOP),
+        "FORAGE_EXPERIMENTS": f"{SHOP},{coins}",
         "FORAGE_MAX_BATCH": "1",
     }
     with serving(tmp_path, "--store", "memory://", **settings) as running:
         assert running.get("/healthz")["store"] == "memory"
         assert not (tmp_path / "not-this.db").exists()
-        assert running.get("/experiments")["experiments"][0]["name"] == "shop"
+        served = [each["name"] for each in running.get("/experiments")["experiments"]]
+        assert served == ["shop", "coins"]
         two = {"requests": [{"context": {"persona": "cat"}}] * 2}
         assert running.client.post("/select/batch", json=two).status_code == 422
         assert running.stop() == 0
-
-
-def test_several_experiments_are_served_from_files(tmp_path: Path) -> None:
-    coins = tmp_path / "coins.toml"  # without a name of its own: that of the file
-    coins.write_text("[policies]\ntoss = { kind = 'random' }\n[arms]\nheads = {}\n")
-    options = ["--experiment", str(SHOP), "--experiment", str(coins), "--store", "memory://"]
-    with serving(tmp_path, *options) as running:
-        served = [each["name"] for each in running.get("/experiments")["experiments"]]
-        assert served == ["shop", "coins"]
 
 
 # -- signals ---------------------------------------------------------------------------------------
@@ -195,11 +182,6 @@ def test_a_hangup_has_settings_and_keys_read_again(tmp_path: Path) -> None:
         wait_until(lambda: "keeping the old settings: FORAGE_TOKEN_KEYS" in running.said)
         assert running.get("/readyz")["ready"] is True
         assert running.stop() == 0
-
-
-def test_a_file_of_settings_that_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
-    line = expect_refusal(forage("serve", folder=tmp_path, FORAGE_ENV_FILE="none.env"))
-    assert "FORAGE_ENV_FILE: none.env cannot be read" in line
 
 
 # -- stop and start again --------------------------------------------------------------------------
