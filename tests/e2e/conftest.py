@@ -50,11 +50,10 @@ class Console:
     def __init__(self, context: "BrowserContext") -> None:
         self.errors: list[str] = []
         self.expected: list[str] = []
-        context.on("console", lambda said: self._note(said.text) if said.type == "error" else None)
-        context.on("weberror", lambda fault: self._note(str(fault.error)))
-
-    def _note(self, text: str) -> None:
-        self.errors.append(text)
+        context.on(
+            "console", lambda said: self.errors.append(said.text) if said.type == "error" else None
+        )
+        context.on("weberror", lambda fault: self.errors.append(str(fault.error)))
 
     def verify(self) -> None:
         left = [each for each in self.errors if not any(part in each for part in self.expected)]

@@ -76,11 +76,7 @@ def shoot(page: "Page", shots: Path, name: str) -> None:
 
 
 def test_the_console_reads_the_ctr_of_the_replays_report(
-    service: Serving,
-    page: "Page",
-    shots: Path,
-    playing: subprocess.Popen[bytes],
-    tmp_path: Path,
+    service: Serving, page: "Page", shots: Path, playing: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     page.goto(service.url)
     page.get_by_role("heading", name="No decision yet").wait_for()  # of the one experiment there
