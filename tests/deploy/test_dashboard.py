@@ -65,20 +65,6 @@ def test_panels_lie_beside_each_other_within_the_width() -> None:
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
 
 
-def test_it_has_a_row_for_each_question() -> None:
-    rows = [panel["title"] for panel in BOARD["panels"] if panel["type"] == "row"]
-    assert rows == [
-        "Is it well?",
-        "Traffic and latency",
-        "Learning",
-        "Exploration",
-        "Head health",
-        "Drift",
-        "Log and store",
-        "Trainer",
-    ]
-
-
 def test_grafana_is_started_with_it() -> None:
     source = yaml.safe_load((FOLDER / "provisioning/datasources/prometheus.yml").read_text())
     provider = yaml.safe_load((FOLDER / "provisioning/dashboards/forage.yml").read_text())

@@ -28,12 +28,8 @@ def blocks(path: Path) -> Iterator[Block]:
     content = path.read_text(encoding="utf-8")
     for found in FENCE.finditer(content):
         before = content[: found.start()]
-        yield Block(
-            found[1],
-            found[2],
-            before.count("\n") + 2,
-            not before.rstrip().endswith(NOT_RUN),
-        )
+        run = not before.rstrip().endswith(NOT_RUN)
+        yield Block(found[1], found[2], before.count("\n") + 2, run)
 
 
 def prose(path: Path) -> str:

@@ -12,8 +12,8 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tests.cli.forage import Serving, environment, serving
@@ -28,18 +28,13 @@ class Session:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._serving: Any = None
+        self._open = ExitStack()
         self.running: Serving | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *fault: object) -> None:
         self._stop()
 
     def run(self, page: Path) -> int:
@@ -50,11 +45,10 @@ class Session:
             if not block.run or block.language not in ("sh", "python"):
                 continue
             where = f"{page.name}:{block.line}"
-            printed = (
-                self._python(block.text, where)
-                if block.language == "python"
-                else self._sh(block.text, where)
-            )
+            if block.language == "python":
+                printed = self._run([sys.executable, "-c", self._here(block.text)], where)
+            else:
+                printed = self._sh(block.text, where)
             count += 1
             after = found[index + 1] if index + 1 < len(found) else None
             if after and after.run and after.language in ("json", ""):
@@ -71,15 +65,10 @@ class Session:
         if not any(rest):
             return ""
         kept = shlex.quote(str(self._folder / ".variables"))
-        script = f"set -eo pipefail\n[ -f {kept} ] && . {kept}\n"
-        script += (
-            "\n".join(rest)
-            + f"\ndeclare -p TOKEN SLATE SECOND AHEAD ID >{kept} 2>/dev/null || true"
-        )
+        before = f"set -eo pipefail\n[ -f {kept} ] && . {kept}"
+        after = f"declare -p TOKEN SLATE SECOND AHEAD ID >{kept} 2>/dev/null || true"
+        script = "\n".join([before, *rest, after])
         return self._run(["bash", "-c", self._here(script)], where)
-
-    def _python(self, text: str, where: str) -> str:
-        return self._run([sys.executable, "-c", self._here(text)], where)
 
     def _here(self, text: str) -> str:
         if self.running is None:
@@ -106,13 +95,12 @@ class Session:
     def _serve(self, line: str) -> None:
         self._stop()
         _, _, *options = shlex.split(line, comments=True)
-        self._serving = serving(self._folder, *options)
-        self.running = self._serving.__enter__()
+        self.running = self._open.enter_context(serving(self._folder, *options))
 
     def _stop(self) -> None:
         if self.running is not None:
             assert self.running.stop() == 0
-            self._serving.__exit__(None, None, None)
+            self._open.close()
             self.running = None
 
 

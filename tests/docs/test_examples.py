@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.page import DOCS, ROOT, blocks
-from tests.docs.session import Session, expect, shape
+from tests.docs.session import Session
 
 MOST_WORDS = 800
 SDK = DOCS.parent / "service" / "http" / "static" / "sdk"
@@ -58,14 +58,3 @@ def test_the_script_of_the_quick_start_uses_what_the_sdk_has(tmp_path: Path) -> 
         file = tmp_path / "script.mjs"
         file.write_text(script)
         subprocess.run([node, "--check", file], check=True)
-
-
-def test_a_shape_is_names_types_and_statuses() -> None:
-    told = {"status": "ok", "a": [1, {"b": 2.5}], "c": None, "d": True, "e": "x"}
-    other = {"status": "ok", "a": [7, {"b": 0}], "c": None, "d": True, "e": "y"}
-    assert shape(told) == shape(other)
-    for wrong in ({"status": "no"}, {"a": [1]}, {"c": 1}, {"d": False}, {"f": 1}):
-        assert shape(told) != shape({**told, **wrong})
-    expect("x '4'\n", "x '5'", False, "")
-    with pytest.raises(AssertionError):
-        expect("x 4", "x 5", False, "")

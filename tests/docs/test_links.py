@@ -27,11 +27,3 @@ def test_the_index_names_every_page() -> None:
     named = {(DOCS / link).resolve() for link in links(DOCS / "README.md")}
     pages = {page.resolve() for page in DOCS.glob("*.md") if page.name != "README.md"}
     assert pages - named == set()
-
-
-def test_anchors_are_those_of_github(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "# A `forage serve` page\n## What's in [x](y.md)?\n## Two\n## Two\n```\n# not this\n```\n"
-    )
-    assert anchors(page) == {"a-forage-serve-page", "whats-in-x", "two", "two-1"}
