@@ -100,7 +100,7 @@ async def test_columns_hold_the_decision_bit_for_bit(folder: Path) -> None:
     [row] = rows_of(folder, "decisions")
     for name in ("id", "policy", "model_version", "unit", "key", "arms", "seed", "deferred"):
         assert row[name] == getattr(logged, name), name
-    for name in ("assignment", "slate"):
+    for name in ("assignment", "slate_log"):
         assert bits(row[name]) == bits(getattr(logged, name))
     times = [row[name].timestamp() for name in ("time", "reward_by", "accept_until")]
     assert times == [logged.at, logged.reward_by, logged.accept_until]

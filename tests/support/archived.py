@@ -53,7 +53,7 @@ def a_decision(number: int, at: float = MORNING, slots: int = 1, **changes: Any)
             Shown(arm, 1 / (3 + place), [1.0, -0.0, 1e300, number / 7], arm == "c")
             for place, arm in enumerate(arms[:slots])
         ],
-        "slate": 1 / 7,
+        "slate_log": -1 / 7,
         "reward_by": at + WAIT_S,
         "accept_until": at + WAIT_S + ACCEPT_S,
     }
