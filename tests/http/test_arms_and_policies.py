@@ -155,7 +155,7 @@ def test_a_new_arm_is_shown_at_once_and_a_removed_one_no_longer(wire: Wire) -> N
             "arms.bone.category",
         ),
         ("POST", "/arms", {"arms": ["rope"]}, "arms"),
-        ("POST", "/arms", {"arms": {"a" * 257: {"category": "toy"}}}, f"arms.{'a' * 257}"),
+        ("POST", "/arms", {"arms": {"a" * 257: {"category": "toy"}}}, f"arms.{'a' * 191} ..."),
         ("POST", "/arms", {}, "arms"),
     ],
 )

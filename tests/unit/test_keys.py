@@ -120,7 +120,7 @@ def test_a_broken_file_says_where_and_not_what(tmp_path: Path) -> None:
         ("", "is not JSON"),
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
-        ("[]", "valid dictionary"),
+        ("[]", "must be an object"),
         ('{"version": 2}', "version"),
         ('{"keyz": []}', "keyz"),
         ('{"keys": [{}]}', "keys.0.id"),

@@ -35,8 +35,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"kind": "linucb", "gamma": 0.9, "window": 9}, "", "forget by gamma, or by window and change"),
     ({"kind": "neural_ucb", "form": "full", "gamma": 0.9}, "", "full form keeps its first rows"),
     ({"kind": "neural_ts", "form": "full", "gamma": 0.9}, "", "full form keeps its first rows"),
-    ({"kind": "neural_ucb", "disjoint": True}, "disjoint", "not permitted"),
-    ({"kind": "neural_glm_ts", "noise": 0.5}, "noise", "not permitted"),
+    ({"kind": "neural_ucb", "disjoint": True}, "disjoint", "is unknown"),
+    ({"kind": "neural_glm_ts", "noise": 0.5}, "noise", "is unknown"),
     ({"kind": "greedy", "regressor": "forest"}, "regressor", "'linear', 'neural' or 'popularity'"),
     ({"kind": "static", "loss": "hinge"}, "loss", "'log' or 'squared'"),
 ]
