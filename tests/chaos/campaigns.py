@@ -11,7 +11,9 @@ from typing import Final
 from tests.chaos.campaign import PROGRESS, PROGRESS_S, Campaign, Result, Work
 from tests.chaos.judge import Cut
 from tests.chaos.losses import (
+    append_only_file,
     cut_append_only,
+    cut_tail,
     cut_wal,
     dump_redis,
     frozen,
@@ -73,7 +75,8 @@ async def embedded(folder: Path, seconds: float, keep_stores: bool, rng: Random)
                     return
                 training.kill()
                 before = await read_tail(store)
-                cut_wal(file, rng)
+                files = [file, file.with_name(f"{file.name}-wal")]
+                await cut_tail(store, files, partial(cut_wal, file, rng))
                 if disk is not None:
                     disk.adopt()
                 cut = before.after(await read_tail(store))
@@ -216,8 +219,9 @@ async def _cut(redis: RedisServer, how: str, campaign: Campaign, proxies: Sequen
         with frozen(replicas):
             before = await quiet_tail(redis.url, proxies)
             redis.kill()
-            cut_append_only(redis.folder, campaign.rng)
-            await asyncio.to_thread(redis.start)
+            file = append_only_file(redis.folder)
+            cut = partial(cut_append_only, file, campaign.rng)
+            await cut_tail(redis.url, [file], cut, redis.start, redis.kill)
             return before.after(await read_tail(redis.url))
 
 

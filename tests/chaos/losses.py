@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from redis import Redis
 
 from service.log.replay import PAGE
 from service.log.stores.base import KeptRow, Record
-from service.state.events import Learned, decode_event, outcomes
+from service.state.events import ExperimentDefined, Learned, decode_event, outcomes
 from tests.chaos.judge import Cut
 from tests.chaos.processes import NAME, Process
 from tests.chaos.proxy import Proxy
@@ -69,6 +69,35 @@ async def read_tail(url: str, last: int = TAIL) -> Tail:
             rows += listed
             after = listed[-1].number
     return Tail(events, rows)
+
+
+async def cut_tail(
+    url: str,
+    files: Sequence[Path],
+    cut: Callable[[], None],
+    start: Callable[[], object] = lambda: None,
+    stop: Callable[[], None] = lambda: None,
+) -> None:
+    """Cut the end of a stopped store, and start it. A cut that leaves no log is taken back for a
+    smaller one: services recover alone from the loss of a tail, and an emptied store needs a
+    person (`empty`, `lose_file`)."""
+    whole = {file: file.read_bytes() for file in files if file.exists()}
+    while True:
+        cut()
+        await asyncio.to_thread(start)
+        if await _defined(url):
+            return
+        stop()
+        for file, content in whole.items():
+            file.write_bytes(content)
+
+
+async def _defined(url: str) -> bool:
+    """Whether a log begins with its definition: not if it was emptied, even if services have
+    appended to it since."""
+    async with reading(url) as store:
+        first = await store.read(NAME, 0, 1)
+    return bool(first) and isinstance(decode_event(first[0].payload), ExperimentDefined)
 
 
 @contextmanager
@@ -142,11 +171,15 @@ def remove(file: Path, *suffixes: str) -> None:
         file.with_name(file.name + suffix).unlink(missing_ok=True)
 
 
-def cut_append_only(folder: Path, rng: Random) -> None:
-    """Cut the end of Redis' append-only file: between two transactions, or anywhere."""
+def append_only_file(folder: Path) -> Path:
+    """The part of Redis' append-only file that it writes to."""
     manifest = (folder / "appendonlydir" / "appendonly.aof.manifest").read_text().splitlines()
     newest = [line.split()[1] for line in manifest if line.endswith("type i")][-1]
-    file = folder / "appendonlydir" / newest
+    return folder / "appendonlydir" / newest
+
+
+def cut_append_only(file: Path, rng: Random) -> None:
+    """Cut the end of Redis' append-only file: between two transactions, or anywhere."""
     size = file.stat().st_size
     end = size - rng.randrange(1, min(CUT_BYTES, size))
     if rng.random() < 0.5:
