@@ -35,6 +35,9 @@ Renames = Mapping[str, str]
 Line = tuple[int, dict[str, object] | str]
 """The number of a line, from 1, and its visit, or why it is none."""
 
+CELL_CHARACTERS = 131_072
+"""Of a cell of a CSV file: a longer one is refused with its line."""
+
 
 def read(path: Path, known: Known, renames: Renames | None = None) -> Iterator[Line]:
     """Yield the lines of a file. Raises ConfigurationError where the file is of no known kind,
@@ -94,6 +97,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _csv(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
+    csv.field_size_limit(CELL_CHARACTERS)  # of this process
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         rows = csv.DictReader(file, restkey="", restval="")
         _check_columns(path, rows.fieldnames or [], renames)
