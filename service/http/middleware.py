@@ -142,8 +142,8 @@ class RequestMiddleware:
         if caller is not None:
             scope[CALLER] = caller
             exchange.limit = min(exchange.limit, caller.grant.profile.body_bytes)
-        encoding = headers_of(scope).get(b"content-encoding", IDENTITY)[-1]
-        if encoding.strip().lower() not in IDENTITY:
+        encodings = headers_of(scope).get(b"content-encoding")
+        if encodings is not None and encodings[-1].strip().lower() not in IDENTITY:
             encoded = respond(problem(415, *REFUSALS[415], "send it without Content-Encoding"))
             encoded.headers["Accept-Encoding"] = "identity"
             await encoded(scope, exchange.receive, exchange.send)
