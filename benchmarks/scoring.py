@@ -26,7 +26,7 @@ from service.bandits.networks import Network, cold_network
 from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.version import Version
 from service.definition.experiment import Definition
-from service.definition.features import Schema
+from service.features.schema import Schema
 from service.server.allocator import keep_freed_memory
 from service.serving.scoring import decide
 from service.state.events import Rewarded, Settled

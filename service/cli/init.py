@@ -30,7 +30,7 @@ def init(
         forage init shop.toml
         forage init - | less
     """
-    from service.definition.experiment import NAME
+    from service.features.declaration import NAME
 
     printed = str(path) == "-"
     stem = "experiment" if printed else path.stem

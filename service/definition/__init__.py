@@ -1,1 +1,1 @@
-"""Experiments: features, settings and their checks."""
+"""Experiments: their definition and its checks."""

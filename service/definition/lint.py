@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from math import inf
 
-from service.definition.experiment import CROSS, Definition, Numeric, is_disjoint
-from service.definition.features import Schema, distinct_contexts
+from service.definition.experiment import Definition, is_disjoint
 from service.definition.policies import (
     FULL_ROWS,
     AnyPolicy,
@@ -18,7 +17,9 @@ from service.definition.policies import (
     Thompson,
     Ucb,
 )
-from service.definition.view import View
+from service.features.declaration import CROSS, Numeric
+from service.features.schema import Schema, distinct_contexts
+from service.features.view import View
 
 Warned = tuple[tuple[str | int, ...], str]
 """Keys of a setting, and the reason."""
@@ -152,7 +153,7 @@ def _form(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
     """A full Z that may meet more distinct rows than it holds."""
     if not isinstance(policy, Gradient) or policy.form != "full":
         return
-    rows = distinct_contexts(definition) * max(len(definition.arms), 1)
+    rows = distinct_contexts(definition.features) * max(len(definition.arms), 1)
     if rows > FULL_ROWS:
         count = "any number" if rows == inf else f"{rows:,.0f}"
         yield (

@@ -5,14 +5,9 @@ The defaults are meant for every world: rewards in any range, binary or not, few
 
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from service.features.model import Model
 
 FULL_ROWS = 2_048
 """Distinct rows in a full Z at most. At this limit the factor of their kernel has 34 MB; it takes
@@ -20,20 +15,6 @@ FULL_ROWS = 2_048
 
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1)]
-
-
-def whole(value: object) -> object:
-    """2.0 as 2: to JSON they are one number, and to JSON Schema both are integers."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _whole(cls, given: object) -> object:
-        return {k: whole(v) for k, v in given.items()} if isinstance(given, dict) else given
 
 
 class PolicySettings(Model):

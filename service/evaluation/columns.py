@@ -8,9 +8,9 @@ from hashlib import blake2b
 
 import numpy as np
 
-from service.definition.features import Array
 from service.evaluation.estimators import Logged
 from service.evaluation.walk import LoggedDecision
+from service.features.schema import Array
 
 ARMS = 10_000
 """Arms without support that are counted one by one; further ones are counted together."""

@@ -20,10 +20,10 @@ from pydantic import ValidationError
 from service.bandits.policies.candidates import Candidates
 from service.definition.experiment import Definition
 from service.definition.faults import faults_of
-from service.definition.features import Array, Schema
-from service.definition.view import View
 from service.errors import ConfigurationError, StoreUnavailable
 from service.evaluation.request import PolicyFields
+from service.features.schema import Array, Schema
+from service.features.view import View
 from service.log.stores import Store
 from service.state.artifacts import read_artifact
 from service.state.events import ExperimentDefined

@@ -13,10 +13,10 @@ from functools import cache
 
 import numpy as np
 
-from service.definition.features import Array
 from service.errors import Invalid, LogGap, NotFound
 from service.evaluation.rows import EARLIER, UNREADABLE, SelectedDecisions
 from service.evaluation.targets import ExtraPolicies, frozen, guesses
+from service.features.schema import Array
 from service.log.follower import Follower
 from service.log.live import Live
 from service.log.reading import SILENT, Progress

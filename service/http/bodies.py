@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
-from service.definition.experiment import NAME
 from service.definition.select_request import (
     NO_DOTS,
     Id,
@@ -27,6 +26,7 @@ from service.definition.select_request import (
     given,
 )
 from service.errors import Fault, Invalid, Refused
+from service.features.declaration import NAME
 from service.http.schemas import Problem
 from service.serving.engine import Answer
 from service.serving.settlement import RewardRequest, Status

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from service import __version__
-from service.definition.experiment import Name
+from service.features.declaration import Name
 from service.http.dependencies import GrantDep, IfMatch, ServicesDep, StateDep, revision_of
 from service.http.openapi import problems
 from service.http.schemas import Body

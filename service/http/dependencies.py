@@ -7,8 +7,8 @@ from fastapi import Depends, Header, Path, Request
 from pydantic import WithJsonSchema
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from service.definition.experiment import Name
 from service.errors import Invalid
+from service.features.declaration import Name
 from service.http.scope import CALLER
 from service.http.services import Services
 from service.security.access import Caller, Grant, expect_granted

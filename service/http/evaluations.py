@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import AwareDatetime, BaseModel, Field
 
-from service.definition.experiment import Name
 from service.definition.policies import AnyPolicy
 from service.evaluation.request import EvaluationRequest, Selection
+from service.features.declaration import Name
 from service.http.dependencies import ServicesDep, StateDep
 from service.http.openapi import problems
 from service.http.schemas import Body

@@ -9,8 +9,9 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from service.definition.experiment import ArmId, Name
+from service.definition.experiment import ArmId
 from service.errors import Invalid, NotFound
+from service.features.declaration import Name
 from service.http.dependencies import (
     GrantDep,
     GrantedName,

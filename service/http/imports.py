@@ -6,9 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from pydantic import AwareDatetime, BaseModel, Field
 
-from service.definition.experiment import ArmId, Name, Number, UnitId, Values
+from service.definition.experiment import ArmId, UnitId, Values
 from service.definition.select_request import InlineArm
 from service.errors import Invalid, Refused
+from service.features.declaration import Name, Number
 from service.http.dependencies import ServicesDep
 from service.http.openapi import problems
 from service.http.problems import problem_of

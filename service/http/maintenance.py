@@ -5,8 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from service.definition.experiment import Name, UnitId
+from service.definition.experiment import UnitId
 from service.errors import Invalid
+from service.features.declaration import Name
 from service.http.dependencies import GrantDep, GrantedName, ServicesDep, StateDep
 from service.http.openapi import problems
 from service.http.schemas import Body

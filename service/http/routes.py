@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service import __version__
-from service.definition.experiment import Name
+from service.features.declaration import Name
 from service.http.dependencies import GrantDep, ServicesDep
 from service.http.openapi import problems
 from service.http.schemas import (

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from service.definition.experiment import ArmId, Definition, Name, Values
+from service.definition.experiment import ArmId, Definition, Values
 from service.definition.faults import at_most
+from service.features.declaration import Name
 from service.serving.settlement import ActivationStatus
 
 MEMBERS = 64

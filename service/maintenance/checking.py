@@ -16,10 +16,11 @@ from typing import Annotated, Literal, TypeGuard, Union, get_args, get_origin
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from service.definition.experiment import NAME, Definition, load_definition
+from service.definition.experiment import Definition, load_definition
 from service.definition.faults import faults_of, path_of
 from service.definition.lint import lint
 from service.errors import ConfigurationError, Invalid
+from service.features.declaration import NAME
 from service.serving.admin import Admin
 from service.settings import Settings
 

@@ -16,8 +16,9 @@ from random import Random
 import numpy as np
 
 from service.clock import SYSTEM, Clock
-from service.definition.experiment import Boolean, Categorical, Hashed, RewardRules, Vector
-from service.definition.features import Array, Schema
+from service.definition.experiment import RewardRules
+from service.features.declaration import Boolean, Categorical, Hashed, Vector
+from service.features.schema import Array, Schema
 from service.state.events import Learned, Settled, SettledReward, outcomes
 from service.state.fold import State
 from service.state.learner import Learner

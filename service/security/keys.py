@@ -34,9 +34,9 @@ from pydantic import (
     model_validator,
 )
 
-from service.definition.experiment import Name
 from service.definition.faults import faults_of
 from service.errors import ConfigurationError
+from service.features.declaration import Name
 from service.security.hosts import origin_of
 from service.security.profile import FREE, STRICT, Profile
 

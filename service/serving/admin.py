@@ -11,10 +11,10 @@ import numpy as np
 from service.bandits.policies.version import Version
 from service.bandits.posterior.base import Meta
 from service.definition.experiment import LARGEST_REWARD, SMALLEST_RANGE, Definition
-from service.definition.features import Array, Schema
 from service.definition.policies import Network
-from service.definition.view import View
 from service.errors import Conflict, Damaged, Invalid, NotFound, PreconditionFailed, UnknownSchema
+from service.features.schema import Array, Schema
+from service.features.view import View
 from service.log.journal import Journal
 from service.log.replay import Pace, record_at
 from service.log.stores import Store

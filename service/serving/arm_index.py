@@ -10,8 +10,8 @@ from threading import Thread
 import numpy as np
 
 from service.bandits.linalg import Index, Single
-from service.definition.features import Array
-from service.definition.view import View
+from service.features.schema import Array
+from service.features.view import View
 
 logger = logging.getLogger(__name__)
 

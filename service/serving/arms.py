@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 
 from service.bandits.policies.candidates import LARGE, Candidates
-from service.definition.features import Array
 from service.definition.select_request import InlineArm, RequestedArms
 from service.errors import Fault, Invalid
+from service.features.schema import Array
 from service.log.replay import Pace
 from service.state.fold import State
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from service.bandits.policies import rules
 from service.bandits.policies.candidates import Candidates
-from service.definition.experiment import INTERCEPT
-from service.definition.features import Array
+from service.features.declaration import INTERCEPT
+from service.features.schema import Array
 from service.state.learner import Learner
 
 MOST_CANDIDATES = 20

@@ -11,9 +11,9 @@ from time import perf_counter
 import msgspec
 
 from service.bandits.policies import rules
-from service.definition.features import Array
 from service.definition.select_request import InlineArm, RequestedArms, SelectRequest
 from service.errors import Conflict, Invalid, NotFound
+from service.features.schema import Array
 from service.log.buffer import LogAnswer, StoredDecision
 from service.log.journal import Journal
 from service.observability.telemetry import Telemetry

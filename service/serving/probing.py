@@ -5,8 +5,8 @@ import numpy as np
 
 from service.bandits.policies.version import Version
 from service.bandits.posterior import Observation
-from service.definition.features import Array
 from service.errors import Damaged, NotPositiveDefinite
+from service.features.schema import Array
 from service.log.replay import replay
 from service.log.stores import Store
 from service.state.events import Learned

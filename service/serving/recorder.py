@@ -8,9 +8,9 @@ import msgspec
 
 from service.bandits.policies import rules
 from service.bandits.policies.candidates import Candidates
-from service.definition.features import Array
 from service.definition.select_request import InlineArm, SelectRequest
 from service.errors import Invalid
+from service.features.schema import Array
 from service.log.stores.base import DecisionRow
 from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of, text_of
 from service.serving.decision_times import DecisionTime

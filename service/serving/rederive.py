@@ -13,8 +13,8 @@ import numpy as np
 from service.bandits.policies import rules
 from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.rules import Scores
-from service.definition.features import Array
 from service.errors import Invalid
+from service.features.schema import Array
 from service.serving.audit_report import Discrepancy, Kind
 from service.serving.scoring import decide
 from service.serving.traffic import chances_of

@@ -11,8 +11,8 @@ import asyncio
 import numpy as np
 
 from service.bandits.policies.candidates import Candidates
-from service.definition.features import Array
-from service.definition.view import View
+from service.features.schema import Array
+from service.features.view import View
 from service.serving.arm_index import ArmIndex
 from service.state.events import Shortlist
 from service.state.fold import State

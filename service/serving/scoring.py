@@ -9,8 +9,8 @@ import numpy as np
 from service.bandits.policies import ranking, rules
 from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.rules import Slate
-from service.definition.features import Array
 from service.errors import NoFiniteScores, NotPositiveDefinite
+from service.features.schema import Array
 from service.state.learner import Learner
 
 

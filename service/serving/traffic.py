@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from service.bandits.policies import rules
-from service.definition.features import Array
 from service.definition.select_request import SelectRequest
 from service.errors import NotFound
+from service.features.schema import Array
 from service.state.fold import State
 from service.state.learner import Learner
 

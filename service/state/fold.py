@@ -13,10 +13,10 @@ from msgspec import structs
 from service.bandits.linalg import Index
 from service.bandits.policies.candidates import Candidates, Selections
 from service.bandits.posterior.base import Stored, part
-from service.definition.columns import base_meanings, places, taken, unknown, view_meanings
 from service.definition.experiment import Definition
-from service.definition.features import Array, Schema
 from service.errors import Damaged, FoldedBeforeSkipped, Invalid, LogGap
+from service.features.columns import base_meanings, places, taken, unknown, view_meanings
+from service.features.schema import Array, Schema
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, read_artifact
 from service.state.checksum import begin

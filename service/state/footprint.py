@@ -10,7 +10,6 @@ from math import prod
 from service.bandits.policies.version import Version
 from service.bandits.posterior import KEPT_DRAWS, DisjointRidgeHead, GradientHead
 from service.definition.experiment import Definition, is_disjoint
-from service.definition.features import Schema, distinct_contexts, width
 from service.definition.policies import (
     FULL_ROWS,
     AnyPolicy,
@@ -21,8 +20,9 @@ from service.definition.policies import (
     NeuralGlmTs,
     Static,
 )
-from service.definition.view import View
 from service.errors import Invalid
+from service.features.schema import Schema, distinct_contexts, width
+from service.features.view import View
 from service.state.fold import State
 from service.state.learner import REMEMBERED
 
@@ -55,7 +55,7 @@ def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, in
             columns = View(schema, definition.features_of(policy)).width
         m, parameters = _widths(policy, columns)
         numbers = 6.0 * parameters  # of the trained and the untrained net, and of a version to come
-        rows = distinct_contexts(definition) * (arms + 1)
+        rows = distinct_contexts(definition.features) * (arms + 1)
         numbers += _head(policy, m, parameters, rows, arms, max(arms, heads))
         numbers += _draws(policy, m, arms) + arms * (3 * columns + m)
         if kept := policy.window or (REMEMBERED if policy.change else 0):

@@ -20,9 +20,9 @@ from service.bandits.policies.version import WARM_UP, Version
 from service.bandits.posterior import Bank, Head, RidgeHead
 from service.bandits.posterior.base import Meta, Stored, part
 from service.definition.experiment import Definition
-from service.definition.features import Array, Schema
 from service.definition.policies import AnyPolicy
-from service.definition.view import View
+from service.features.schema import Array, Schema
+from service.features.view import View
 from service.state.events import ChangeDetected, Learned, SettledReward, outcomes
 
 HISTORY = 100

@@ -12,9 +12,9 @@ import numpy as np
 from service.bandits.linalg import Index
 from service.bandits.policies.version import WARM_UP
 from service.bandits.posterior.base import Stored
-from service.definition.columns import base_meanings, places, taken, unknown, view_meanings
-from service.definition.features import Array
-from service.definition.scaling import Scaling
+from service.features.columns import base_meanings, places, taken, unknown, view_meanings
+from service.features.scaling import Scaling
+from service.features.schema import Array
 from service.state.learner import Learner
 
 HEADLESS = {

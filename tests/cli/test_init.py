@@ -9,9 +9,9 @@ import pytest
 
 from service.cli.init import TEMPLATE
 from service.cli.program import main
-from service.definition import experiment
-from service.definition.experiment import Definition, load_definition
+from service.definition.experiment import Definition, RewardRules, load_definition
 from service.definition.policies import AnyPolicy, PolicySettings
+from service.features.declaration import Boolean, Categorical, Hashed, Numeric, Vector
 from service.maintenance.checking import check_file
 from tests.cli.forage import serving, started
 
@@ -43,9 +43,7 @@ def kinds() -> list[type[PolicySettings]]:
 def test_every_setting_and_every_kind_is_in_it() -> None:
     text = TEMPLATE.read_text()
     named = set(re.findall(r"^(?:#: |# )?(\w+) = ", text, re.MULTILINE))
-    features = [experiment.Numeric, experiment.Boolean, experiment.Categorical]
-    features += [experiment.Hashed, experiment.Vector]
-    for model in [*kinds(), experiment.RewardRules, *features]:
+    for model in [*kinds(), RewardRules, Numeric, Boolean, Categorical, Hashed, Vector]:
         for setting in model.model_fields:
             assert setting in named or f".{setting}]" in text, f"{model.__name__}.{setting}"
     for setting in Definition.model_fields:

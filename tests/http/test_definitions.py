@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.definition.experiment import CLIP
+from service.features.declaration import CLIP
 from service.log.stores.memory import MemoryStore
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.definition.experiment import NAME
+from service.features.declaration import NAME
 from service.http.beacon import BYTES
 from tests.support.plug import Plug, head
 from tests.support.properties import examples

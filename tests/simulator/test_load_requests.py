@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.definition.experiment import Features
-from service.definition.features import Schema
+from service.features.declaration import Features
+from service.features.schema import Schema
 from simulator_client.load_requests import NUMBER, Requests, is_unlogged, token_of
 
 from .load_server import DEFINITION

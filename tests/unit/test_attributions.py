@@ -7,7 +7,7 @@ import pytest
 
 from service.bandits.policies import rules
 from service.bandits.policies.candidates import Candidates
-from service.definition.features import Array
+from service.features.schema import Array
 from service.serving.attributions import MOST_CANDIDATES, MOST_FEATURES, Attribution, attributions
 from tests.unit.folding import POLICIES, Log, shop
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.definition.experiment import Features, RewardRules
-from service.definition.features import Array, Schema
+from service.definition.experiment import RewardRules
 from service.definition.select_request import SelectRequest
+from service.features.declaration import Features
+from service.features.schema import Array, Schema
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.observability import drift

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 import service
 from service.definition.experiment import Definition, load_definition
 from service.definition.faults import faults_of
-from service.definition.features import Schema
 from service.errors import ConfigurationError
 from service.evaluation.targets import read_definitions
+from service.features.schema import Schema
 
 SHOP: dict[str, Any] = {
     "features": {

@@ -9,9 +9,9 @@ import pytest
 from service.bandits.posterior.gradient_rows import cholesky
 from service.bandits.posterior.logistic import implicit_step
 from service.definition.experiment import Definition
-from service.definition.features import LARGEST
 from service.definition.select_request import SelectRequest
 from service.errors import Invalid
+from service.features.schema import LARGEST
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest

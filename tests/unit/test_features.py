@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from service.definition.experiment import CLIP, Features
-from service.definition.features import Schema, width
 from service.errors import Invalid
+from service.features.declaration import CLIP, Features
+from service.features.schema import Schema, width
 
 
 def schema(context: dict[str, Any], arm: dict[str, Any] | None = None, crosses: Any = ()) -> Schema:

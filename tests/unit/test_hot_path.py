@@ -12,9 +12,10 @@ from service.bandits.policies import rules
 from service.bandits.policies.candidates import Candidates
 from service.bandits.policies.rules import Scores
 from service.bandits.posterior import Bank, Observation, RidgeHead
-from service.definition.experiment import Definition, Features
-from service.definition.features import Schema
-from service.definition.view import View
+from service.definition.experiment import Definition
+from service.features.declaration import Features
+from service.features.schema import Schema
+from service.features.view import View
 from service.security.entropy import Entropy
 from service.serving.scoring import decide
 from service.state.events import SCHEMA, Decision, Shown, encode_decision

@@ -7,8 +7,8 @@ import pytest
 
 from service.bandits.policies.version import WARM_UP, Version
 from service.definition.experiment import Definition
-from service.definition.features import Array, Schema
-from service.definition.scaling import ENOUGH, LIMIT, NORMAL, Scaling
+from service.features.scaling import ENOUGH, LIMIT, NORMAL, Scaling
+from service.features.schema import Array, Schema
 from service.state.fold import State
 from tests.unit.folding import NET, Log, bits, replay
 from tests.unit.test_forgetting import expect_batch, weighted

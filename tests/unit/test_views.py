@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.definition.experiment import Features
-from service.definition.features import Schema
-from service.definition.view import View
+from service.features.declaration import Features
+from service.features.schema import Schema
+from service.features.view import View
 
 SCHEMA = Schema(
     Features.model_validate(

@@ -19,7 +19,7 @@ from service.bandits.posterior import (
 )
 from service.bandits.posterior.win_probabilities import Weights
 from service.definition.experiment import Definition
-from service.definition.features import Schema
+from service.features.schema import Schema
 from service.state.learner import Learner
 
 FEATURES = {

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from benchmarks.learning.course import Chance
 from benchmarks.learning.forage import rewards_of
 from service.definition.experiment import Definition
-from service.definition.features import Array, Schema
+from service.features.schema import Array, Schema
 from simulator_client.worlds import World
 
 Indexes = npt.NDArray[np.intp]

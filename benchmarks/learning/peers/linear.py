@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.learning.peers.base import Indexes, LeftOut, Problem, top
-from service.definition.features import Array
+from service.features.schema import Array
 
 ALPHA: Final = 1.5
 RIDGE: Final = 1.0

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from benchmarks.learning.peers.base import Indexes, LeftOut, Problem
-from service.definition.features import Array
+from service.features.schema import Array
 
 
 class MabWiser:

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.learning.peers.base import Indexes, Problem, top
 from benchmarks.learning.peers.network import HIDDEN, Array32, Network, Replay
-from service.definition.features import Array
+from service.features.schema import Array
 
 UCB_ALPHA: Final = 3.0
 """Of NeuralUCB. Regret on Zooplus in percent of uniform's, streams 1 to 3: 37 on the first with 1;

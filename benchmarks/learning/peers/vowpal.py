@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 from benchmarks.learning.peers.base import Indexes, Problem
-from service.definition.features import Array
+from service.features.schema import Array
 
 
 class VowpalWabbit:

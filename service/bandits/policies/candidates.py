@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from service.bandits.linalg import Index
-from service.definition.features import Array
-from service.definition.view import View
+from service.features.schema import Array
+from service.features.view import View
 
 LARGE = 20_000
 """Arms from which on a catalogue is not compared as a whole for a few of them: a million take

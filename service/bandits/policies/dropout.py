@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from service.bandits.networks import Network
-from service.definition.features import Array
+from service.features.schema import Array
 
 FOLDED = 2**20
 """Weights with masks in them that are made at once, 8 MB: 128 masks of a layer 128 x 64."""

@@ -10,7 +10,7 @@ from scipy.special import expit
 from service.bandits.gradients import Layout, factors
 from service.bandits.networks import Network
 from service.bandits.policies.dropout import Dropout
-from service.definition.features import Array
+from service.features.schema import Array
 
 COLD_SHARE = 2.0
 """Size of the random features beside the trained ones in a head (whose mean square is 1). They keep

@@ -6,7 +6,6 @@ import numpy as np
 
 from service.bandits.networks import Network, cold_network
 from service.bandits.policies.encoder import ROW_SQUARE, Encoder
-from service.definition.features import Array
 from service.definition.policies import (
     AnyPolicy,
     Gradient,
@@ -16,7 +15,8 @@ from service.definition.policies import (
     Training,
 )
 from service.definition.policies import Network as NetworkSettings
-from service.definition.view import View
+from service.features.schema import Array
+from service.features.view import View
 
 
 @dataclass(frozen=True, slots=True)

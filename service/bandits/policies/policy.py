@@ -11,8 +11,8 @@ from service.bandits.policies.candidates import Candidates, DistinctArms
 from service.bandits.policies.net import Net
 from service.bandits.policies.rules import Scores, win_shares
 from service.bandits.policies.version import Version
-from service.definition.features import Array
 from service.definition.policies import Training
+from service.features.schema import Array
 
 BLOCK_CELLS = 2**16
 """Numbers of phi in a block of contexts: the block stays in the cache. 50 arms of 10 columns: 131

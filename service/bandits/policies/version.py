@@ -9,9 +9,9 @@ from service.bandits.policies.memory import Memory
 from service.bandits.posterior import Bank, Head
 from service.bandits.posterior.base import Meta, Observation, Stored, pack_names, part, unpack_names
 from service.bandits.settled import SettledReward
-from service.definition.features import Array
 from service.definition.policies import PolicySettings
-from service.definition.view import View
+from service.features.schema import Array
+from service.features.view import View
 
 WIDE = 512
 """Columns of a head beyond which its spectrum takes longer than others should wait."""

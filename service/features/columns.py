@@ -6,9 +6,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from service.definition.experiment import Boolean, Categorical, Feature, Hashed, Numbers
-from service.definition.features import Array, Schema, width
-from service.definition.view import View
+from service.features.declaration import Boolean, Categorical, Feature, Hashed, Numbers
+from service.features.schema import Array, Schema, width
+from service.features.view import View
 
 Index = npt.NDArray[np.intp]
 Number = TypeVar("Number", bound=np.generic)

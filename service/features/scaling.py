@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from service.definition.experiment import CLIP, Numbers
-from service.definition.features import Array, Schema
+from service.features.declaration import CLIP, Numbers
+from service.features.schema import Array, Schema
 
 Index = npt.NDArray[np.intp]
 

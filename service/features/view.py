@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from service.definition.experiment import (
+from service.features.declaration import (
     CROSS,
     INTERCEPT,
     Categorical,
@@ -17,8 +17,8 @@ from service.definition.experiment import (
     in_order,
     parts_of,
 )
-from service.definition.features import Array, Schema, SideEncoder, largest_column, width
-from service.definition.scaling import ENOUGH, Scaling
+from service.features.scaling import ENOUGH, Scaling
+from service.features.schema import Array, Schema, SideEncoder, largest_column, width
 
 Index = npt.NDArray[np.intp]
 

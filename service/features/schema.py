@@ -11,11 +11,11 @@ from math import copysign, inf, isfinite
 import numpy as np
 import numpy.typing as npt
 
-from service.definition.experiment import (
+from service.errors import Fault, Invalid
+from service.features.declaration import (
     CLIP,
     Boolean,
     Categorical,
-    Definition,
     Feature,
     Features,
     Hashed,
@@ -23,7 +23,6 @@ from service.definition.experiment import (
     Numeric,
     Vector,
 )
-from service.errors import Fault, Invalid
 
 Array = npt.NDArray[np.float64]
 
@@ -52,10 +51,10 @@ def width(feature: Feature) -> int:
             return feature.size
 
 
-def distinct_contexts(definition: Definition) -> float:
+def distinct_contexts(features: Features) -> float:
     """Count the contexts that differ; infinite where one of their features is a number."""
     found = 1.0
-    for feature in definition.features.context.values():
+    for feature in features.context.values():
         match feature:
             case Boolean():
                 found *= 2

@@ -1,0 +1,1 @@
+"""Features: their declarations, and how they become numbers."""
