@@ -22,9 +22,9 @@ import numpy as np
 from benchmarks import floors
 from benchmarks.floors import SELECTS, Work
 from benchmarks.tables import Cells, Json, conclude, parser_of, publish_option
+from service.bandits.candidates import Candidates
 from service.bandits.networks import Network, cold_network
-from service.bandits.policies.candidates import Candidates
-from service.bandits.policies.version import Version
+from service.bandits.version import Version
 from service.definition.experiment import Definition
 from service.features.schema import Schema
 from service.server.allocator import keep_freed_memory

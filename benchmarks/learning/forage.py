@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.learning.course import Chance
-from service.bandits.policies.candidates import Candidates
+from service.bandits.candidates import Candidates
 from service.definition.experiment import Definition
 from service.log.stores import Store
 from service.log.stores.base import Mark, Record

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from pydantic import ValidationError
 
-from service.bandits.policies.candidates import Candidates
+from service.bandits.candidates import Candidates
 from service.definition.experiment import Definition
 from service.definition.faults import faults_of
 from service.errors import ConfigurationError, StoreUnavailable

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from service.bandits.policies.candidates import LARGE
+from service.bandits.candidates import LARGE
 from service.errors import LogGap, StoreError, StoreUnavailable
 from service.log.background import Background
 from service.log.clock import LogClock

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from service.bandits.policies.version import Version
+from service.bandits.version import Version
 from service.errors import ConfigurationError, NotFound, StoreUnavailable
 from service.log.follower import Follower
 from service.log.reading import Progress, Say, reading, single_experiment

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.bandits.policies.version import Version
-from service.bandits.posterior.base import Meta
+from service.bandits.heads.base import Meta
+from service.bandits.version import Version
 from service.definition.experiment import LARGEST_REWARD, SMALLEST_RANGE, Definition
 from service.definition.policies import Network
 from service.errors import Conflict, Damaged, Invalid, NotFound, PreconditionFailed, UnknownSchema

@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 
-from service.bandits.policies.candidates import LARGE, Candidates
+from service.bandits.candidates import LARGE, Candidates
 from service.definition.select_request import InlineArm, RequestedArms
 from service.errors import Fault, Invalid
 from service.features.schema import Array

@@ -6,8 +6,8 @@ from typing import TypedDict
 
 import numpy as np
 
-from service.bandits.policies import rules
-from service.bandits.policies.candidates import Candidates
+from service.bandits import rules
+from service.bandits.candidates import Candidates
 from service.features.declaration import INTERCEPT
 from service.features.schema import Array
 from service.state.learner import Learner

@@ -10,7 +10,7 @@ from time import perf_counter
 
 import msgspec
 
-from service.bandits.policies import rules
+from service.bandits import rules
 from service.definition.select_request import InlineArm, RequestedArms, SelectRequest
 from service.errors import Conflict, Invalid, NotFound
 from service.features.schema import Array

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from service.bandits.policies.version import WIDE
+from service.bandits.version import WIDE
 from service.clock import SYSTEM
 from service.log.journal import Journal
 from service.observability.telemetry import MetricFamily, Telemetry

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from service.bandits.policies.version import WIDE, Version
-from service.bandits.posterior import digest
+from service.bandits.heads import digest
+from service.bandits.version import WIDE, Version
 from service.clock import SYSTEM, Clock
 from service.log.journal import Journal
 from service.log.stores import Store

@@ -3,8 +3,8 @@ fold."""
 
 import numpy as np
 
-from service.bandits.policies.version import Version
-from service.bandits.posterior import Observation
+from service.bandits.heads import Observation
+from service.bandits.version import Version
 from service.errors import Damaged, NotPositiveDefinite
 from service.features.schema import Array
 from service.log.replay import replay

@@ -6,8 +6,8 @@ from random import Random
 
 import msgspec
 
-from service.bandits.policies import rules
-from service.bandits.policies.candidates import Candidates
+from service.bandits import rules
+from service.bandits.candidates import Candidates
 from service.definition.select_request import InlineArm, SelectRequest
 from service.errors import Invalid
 from service.features.schema import Array

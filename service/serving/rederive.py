@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.bandits.policies import rules
-from service.bandits.policies.candidates import Candidates
-from service.bandits.policies.rules import Scores
+from service.bandits import rules
+from service.bandits.candidates import Candidates
+from service.bandits.rules import Scores
 from service.errors import Invalid
 from service.features.schema import Array
 from service.serving.audit_report import Discrepancy, Kind

@@ -10,7 +10,7 @@ import asyncio
 
 import numpy as np
 
-from service.bandits.policies.candidates import Candidates
+from service.bandits.candidates import Candidates
 from service.features.schema import Array
 from service.features.view import View
 from service.serving.arm_index import ArmIndex

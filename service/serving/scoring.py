@@ -6,9 +6,9 @@ from random import Random
 
 import numpy as np
 
-from service.bandits.policies import ranking, rules
-from service.bandits.policies.candidates import Candidates
-from service.bandits.policies.rules import Slate
+from service.bandits import ranking, rules
+from service.bandits.candidates import Candidates
+from service.bandits.rules import Slate
 from service.errors import NoFiniteScores, NotPositiveDefinite
 from service.features.schema import Array
 from service.state.learner import Learner

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.bandits.policies import rules
+from service.bandits import rules
 from service.definition.select_request import SelectRequest
 from service.errors import NotFound
 from service.features.schema import Array

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from service.bandits.policies.version import Version
-from service.bandits.posterior.base import Meta, Stored
+from service.bandits.heads.base import Meta, Stored
+from service.bandits.version import Version
 from service.errors import Damaged, NotPositiveDefinite
 from service.state import codec
 from service.state.learner import Learner

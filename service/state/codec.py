@@ -15,7 +15,7 @@ from typing import IO
 import msgspec
 import numpy as np
 
-from service.bandits.posterior.base import Meta, Stored
+from service.bandits.heads.base import Meta, Stored
 from service.errors import Damaged, UnknownSchema
 
 MAGIC = b"forage1\n"

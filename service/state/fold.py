@@ -10,9 +10,9 @@ from typing import TypeGuard
 import numpy as np
 from msgspec import structs
 
+from service.bandits.candidates import Candidates, Selections
+from service.bandits.heads.base import Stored, part
 from service.bandits.linalg import Index
-from service.bandits.policies.candidates import Candidates, Selections
-from service.bandits.posterior.base import Stored, part
 from service.definition.experiment import Definition
 from service.errors import Damaged, FoldedBeforeSkipped, Invalid, LogGap
 from service.features.columns import base_meanings, places, taken, unknown, view_meanings

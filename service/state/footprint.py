@@ -7,8 +7,8 @@ measured peak of a process that learns, decides and takes a snapshot.
 from itertools import pairwise
 from math import prod
 
-from service.bandits.policies.version import Version
-from service.bandits.posterior import KEPT_DRAWS, DisjointRidgeHead, GradientHead
+from service.bandits.heads import KEPT_DRAWS, DisjointRidgeHead, GradientHead
+from service.bandits.version import Version
 from service.definition.experiment import Definition, is_disjoint
 from service.definition.policies import (
     FULL_ROWS,

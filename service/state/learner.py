@@ -8,17 +8,17 @@ from random import Random
 
 import numpy as np
 
+from service.bandits.candidates import Candidates
+from service.bandits.change import Detector
+from service.bandits.encoder import Encoder
+from service.bandits.heads import Bank, Head, RidgeHead
+from service.bandits.heads.base import Meta, Stored, part
+from service.bandits.kinds.kinds import head_of, policy_of
+from service.bandits.memory import Memory
+from service.bandits.net import cold_encoder
 from service.bandits.networks import Network, dropout_masks
-from service.bandits.policies.candidates import Candidates
-from service.bandits.policies.change import Detector
-from service.bandits.policies.encoder import Encoder
-from service.bandits.policies.kinds import head_of, policy_of
-from service.bandits.policies.memory import Memory
-from service.bandits.policies.net import cold_encoder
-from service.bandits.policies.rules import Scores
-from service.bandits.policies.version import WARM_UP, Version
-from service.bandits.posterior import Bank, Head, RidgeHead
-from service.bandits.posterior.base import Meta, Stored, part
+from service.bandits.rules import Scores
+from service.bandits.version import WARM_UP, Version
 from service.definition.experiment import Definition
 from service.definition.policies import AnyPolicy
 from service.features.schema import Array, Schema

@@ -9,7 +9,7 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from service.bandits.posterior.base import Stored, pack_names, unpack_names
+from service.bandits.heads.base import Stored, pack_names, unpack_names
 from service.definition.experiment import RewardRules
 from service.state.events import SettledReward
 

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from service.bandits.heads.base import Stored
 from service.bandits.linalg import Index
-from service.bandits.policies.version import WARM_UP
-from service.bandits.posterior.base import Stored
+from service.bandits.version import WARM_UP
 from service.features.columns import base_meanings, places, taken, unknown, view_meanings
 from service.features.scaling import Scaling
 from service.features.schema import Array

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from service.bandits.policies.memory import Memory
+from service.bandits.memory import Memory
 from service.errors import StoreUnavailable
 from service.log.replay import replay
 from service.log.stores import Store

@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from service.bandits.posterior import digest
+from service.bandits.heads import digest
 from service.log.replay import PAGE
 from service.log.stores import open_store
 from service.log.stores.store import Store

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.bandits.posterior import HeadHealth, RidgeHead
+from service.bandits.heads import HeadHealth, RidgeHead
 from service.definition.select_request import InlineArm, SelectRequest
 from service.serving import engine, explain
 from tests.support.clock import SetClock

@@ -10,7 +10,7 @@ from zlib import crc32
 
 import pytest
 
-from service.bandits.posterior import digest
+from service.bandits.heads import digest
 from service.errors import StoreUnavailable
 from service.log.follower import Follower
 from service.log.stores.base import Append, Record

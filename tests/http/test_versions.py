@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.bandits.encoder import Encoder
 from service.bandits.networks import Network
-from service.bandits.policies.encoder import Encoder
 from service.errors import StoreUnavailable
 from service.log.stores.base import Record
 from service.log.stores.memory import MemoryStore

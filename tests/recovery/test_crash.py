@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from service.bandits.posterior import digest
+from service.bandits.heads import digest
 from service.log.stores import open_store
 from service.state.events import Learned, decode_event
 from tests.recovery.serving import eventually, folded, replaying

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from service.bandits.policies.candidates import Candidates
-from service.bandits.policies.rules import TIE
-from service.bandits.posterior import Bank
+from service.bandits.candidates import Candidates
+from service.bandits.heads import Bank
+from service.bandits.rules import TIE
 from service.state.learner import Learner
 from tests.statistics.shop import Array
 

@@ -16,10 +16,9 @@ import torch
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
+from service.bandits.encoder import Encoder
 from service.bandits.gradients import Layout, factors
-from service.bandits.networks import cold_network, dropout_masks
-from service.bandits.policies.encoder import Encoder
-from service.bandits.posterior import (
+from service.bandits.heads import (
     NOISE_RATE,
     NOISE_SHAPE,
     Array,
@@ -30,7 +29,8 @@ from service.bandits.posterior import (
     Observation,
     RidgeHead,
 )
-from service.bandits.posterior.logistic import LogisticHead
+from service.bandits.heads.logistic import LogisticHead
+from service.bandits.networks import cold_network, dropout_masks
 from service.definition.policies import Training
 from service.training.fit import Plan, fit
 

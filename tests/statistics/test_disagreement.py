@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from service.bandits.networks import dropout_masks
-from service.bandits.policies.encoder import Encoder
-from service.bandits.posterior import (
+from service.bandits.encoder import Encoder
+from service.bandits.heads import (
     Array,
     Bank,
     DisjointRidgeHead,
@@ -18,7 +17,8 @@ from service.bandits.posterior import (
     Observation,
     RidgeHead,
 )
-from service.bandits.posterior.logistic import LogisticHead
+from service.bandits.heads.logistic import LogisticHead
+from service.bandits.networks import dropout_masks
 from service.definition.policies import Training
 from service.training.fit import Plan, fit
 from tests.statistics.test_coverage import LAST, LAYOUT, gradient_rows

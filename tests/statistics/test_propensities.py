@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from service.bandits.policies import rules
-from service.bandits.policies.rules import Scores
-from service.bandits.posterior import Bank, digest
+from service.bandits import rules
+from service.bandits.heads import Bank, digest
+from service.bandits.rules import Scores
 from service.serving.scoring import decide
 from service.state.events import Learned
 from service.state.fold import State

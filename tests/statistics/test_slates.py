@@ -9,8 +9,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from service.bandits.policies import ranking
-from service.bandits.policies.candidates import Candidates
+from service.bandits import ranking
+from service.bandits.candidates import Candidates
 from service.serving.scoring import decide
 from tests.statistics.shop import FLOOR, POLICIES, context_of, frozen
 from tests.statistics.test_propensities import LEVEL, fit_of

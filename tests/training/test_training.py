@@ -6,8 +6,8 @@ from typing import get_args
 import pytest
 import torch
 
-from service.bandits.posterior import Head
-from service.bandits.posterior.gradient import Form
+from service.bandits.heads import Head
+from service.bandits.heads.gradient import Form
 from service.errors import StoreUnavailable
 from service.state.artifacts import read_artifact
 from service.state.events import Expired

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from service.bandits.networks import cold_network
-from service.bandits.policies.rules import Scores
+from service.bandits.rules import Scores
 from service.definition.experiment import Definition
 from service.definition.select_request import InlineArm, SelectRequest
 from service.http.services import Services

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from service.bandits.heads import digest
 from service.bandits.networks import Network, cold_network
-from service.bandits.posterior import digest
 from service.definition.experiment import Definition
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.bandits.policies import rules
-from service.bandits.policies.candidates import Candidates
+from service.bandits import rules
+from service.bandits.candidates import Candidates
 from service.features.schema import Array
 from service.serving.attributions import MOST_CANDIDATES, MOST_FEATURES, Attribution, attributions
 from tests.unit.folding import POLICIES, Log, shop

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.bandits.policies import ranking
+from service.bandits import ranking
 from service.log.stores.memory import MemoryStore
 from service.serving.audit_report import Discrepancy
 from service.serving.rederive import drawn_arm

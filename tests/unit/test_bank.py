@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.bandits.posterior import KEPT_DRAWS, KEPT_PLACES, Bank, BetaHead
+from service.bandits.heads import KEPT_DRAWS, KEPT_PLACES, Bank, BetaHead
 
 draws = st.integers(2, 600)
 names = st.text(max_size=8)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.bandits.posterior import Observation
+from service.bandits.heads import Observation
 from service.serving import scoring
 from service.serving.scoring import decide
 from tests.unit.test_policy_settings import KINDS

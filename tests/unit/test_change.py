@@ -5,7 +5,7 @@ from math import log
 import numpy as np
 import pytest
 
-from service.bandits.policies.change import CLIP, FALSE_ALARMS, SHIFT, Detector
+from service.bandits.change import CLIP, FALSE_ALARMS, SHIFT, Detector
 
 ONE = np.ones(1)
 

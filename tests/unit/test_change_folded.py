@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.bandits.posterior import Head, Observation
+from service.bandits.heads import Head, Observation
 from service.state.artifacts import read_artifact
 from service.state.events import ChangeDetected, Expired
 from service.state.fold import State, changes_due

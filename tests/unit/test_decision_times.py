@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.bandits.posterior import Bank
+from service.bandits.heads import Bank
 from service.definition.experiment import Definition
 from service.serving.decision_times import DecisionTimes
 from service.serving.scoring import decide

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from service.bandits import dropout
+from service.bandits.dropout import Dropout
 from service.bandits.networks import Array, Network, cold_network, dropout_masks
-from service.bandits.policies import dropout
-from service.bandits.policies.dropout import Dropout
 
 
 def by_definition(

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.bandits.posterior import Bank, Observation, RidgeHead
-from service.bandits.posterior.ensemble import EnsembleHead, times
+from service.bandits.heads import Bank, Observation, RidgeHead
+from service.bandits.heads.ensemble import EnsembleHead, times
 
 BANK = Bank(16, "not looked at")
 sizes = st.integers(1, 6)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.bandits.posterior.gradient_rows import cholesky
-from service.bandits.posterior.logistic import implicit_step
+from service.bandits.heads.gradient_rows import cholesky
+from service.bandits.heads.logistic import implicit_step
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.errors import Invalid

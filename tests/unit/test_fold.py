@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.bandits.policies.rules import probabilities
-from service.bandits.posterior import BetaHead, RidgeHead
+from service.bandits.heads import BetaHead, RidgeHead
+from service.bandits.rules import probabilities
 from service.errors import LogGap, StoreUnavailable
 from service.state.events import ArmUpserted, Expired, VersionActivated
 from service.state.fold import State

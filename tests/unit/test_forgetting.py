@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.bandits.policies.version import NEGLIGIBLE
-from service.bandits.posterior import BetaHead, DisjointRidgeHead, EnsembleHead, RidgeHead
-from service.bandits.posterior.ensemble import times
+from service.bandits.heads import BetaHead, DisjointRidgeHead, EnsembleHead, RidgeHead
+from service.bandits.heads.ensemble import times
+from service.bandits.version import NEGLIGIBLE
 from service.state.artifacts import read_artifact
 from service.state.events import Expired, Learned, outcomes
 from service.state.fold import State

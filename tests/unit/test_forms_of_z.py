@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.bandits.gradients import Layout, factors
+from service.bandits.heads.gradient_diagonal import Diagonal
+from service.bandits.heads.gradient_full import Full
+from service.bandits.heads.gradient_rows import Covariance, DistinctRows, cholesky, distinct
 from service.bandits.networks import cold_network
-from service.bandits.posterior.gradient_diagonal import Diagonal
-from service.bandits.posterior.gradient_full import Full
-from service.bandits.posterior.gradient_rows import Covariance, DistinctRows, cholesky, distinct
 from service.errors import NotPositiveDefinite
 from tests.unit.small_net import RIDGE, SMALL, by_formula, rows_of, stream
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from service.bandits.gradients import Layout, factors
-from service.bandits.posterior import Observation
-from service.bandits.posterior.base import Bank
-from service.bandits.posterior.gradient import Form, GradientHead
-from service.bandits.posterior.ridge import RidgeHead
+from service.bandits.heads import Observation
+from service.bandits.heads.base import Bank
+from service.bandits.heads.gradient import Form, GradientHead
+from service.bandits.heads.ridge import RidgeHead
 from tests.unit.small_net import RIDGE, SMALL, by_formula, rows_of
 
 FORMS: tuple[Form, ...] = ("diagonal", "full")

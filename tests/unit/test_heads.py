@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from service.bandits.posterior import (
+from service.bandits.heads import (
     Bank,
     BetaHead,
     DisjointRidgeHead,

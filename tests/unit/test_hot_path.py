@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.bandits.policies import rules
-from service.bandits.policies.candidates import Candidates
-from service.bandits.policies.rules import Scores
-from service.bandits.posterior import Bank, Observation, RidgeHead
+from service.bandits import rules
+from service.bandits.candidates import Candidates
+from service.bandits.heads import Bank, Observation, RidgeHead
+from service.bandits.rules import Scores
 from service.definition.experiment import Definition
 from service.features.declaration import Features
 from service.features.schema import Schema

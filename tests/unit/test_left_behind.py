@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from service.bandits.posterior import digest
+from service.bandits.heads import digest
 from service.errors import Conflict, LogGap
 from service.http.services import Services
 from service.log.follower import Follower

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from service.bandits.posterior import Observation, digest
-from service.bandits.posterior.logistic import LogisticHead, implicit_step
+from service.bandits.heads import Observation, digest
+from service.bandits.heads.logistic import LogisticHead, implicit_step
 
 ONE = np.array([[1.0]])
 sizes = st.integers(1, 6)

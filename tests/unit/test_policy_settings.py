@@ -5,7 +5,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from service.bandits.policies.kinds import policy_of
+from service.bandits.kinds.kinds import policy_of
 from service.definition.experiment import Definition
 from service.definition.faults import faults_of
 from service.definition.policies import AnyPolicy

@@ -12,8 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from service.bandits.policies import ranking, rules
-from service.bandits.policies.rules import TIE, Scores
+from service.bandits import ranking, rules
+from service.bandits.rules import TIE, Scores
 from tests.unit.test_rules import scores
 
 epsilons = st.sampled_from([0.0, 0.1, 0.75, 1.0])

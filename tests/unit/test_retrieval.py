@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.bandits.posterior import Observation
+from service.bandits.heads import Observation
 from service.serving import arm_index, retrieval
 from service.serving.arm_index import ArmIndex
 from service.serving.retrieval import DRAWS, Retrieval

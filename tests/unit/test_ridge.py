@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.bandits.posterior import (
-    NOISE_RATE,
-    NOISE_SHAPE,
-    Bank,
-    Observation,
-    RidgeHead,
-)
+from service.bandits.heads import NOISE_RATE, NOISE_SHAPE, Bank, Observation, RidgeHead
 
 ONE = np.array([[1.0]])
 sizes = st.integers(1, 8)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from service.bandits.policies import rules
-from service.bandits.policies.rules import TIE, Scores
+from service.bandits import rules
+from service.bandits.rules import TIE, Scores
 
 levels = st.sampled_from([-2.0, -1.0, 0.0, 1e-9, 1.0, 1.5])
 """Few, so that ties are common."""

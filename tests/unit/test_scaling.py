@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.bandits.policies.version import WARM_UP, Version
+from service.bandits.version import WARM_UP, Version
 from service.definition.experiment import Definition
 from service.features.scaling import ENOUGH, LIMIT, NORMAL, Scaling
 from service.features.schema import Array, Schema

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.bandits.posterior import (
+from service.bandits.heads import (
     NOISE_RATE,
     NOISE_SHAPE,
     Bank,
@@ -15,7 +15,7 @@ from service.bandits.posterior import (
     RidgeHead,
     digest,
 )
-from service.bandits.posterior.disjoint import COMMON_NOISE
+from service.bandits.heads.disjoint import COMMON_NOISE
 
 NONE = np.zeros(0)
 observations = st.lists(

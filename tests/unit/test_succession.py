@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.bandits.posterior import DisjointRidgeHead, RidgeHead
+from service.bandits.heads import DisjointRidgeHead, RidgeHead
 from service.serving.traffic import chances_of, winner
 from service.state.fold import State
 from service.state.succession import obstacle

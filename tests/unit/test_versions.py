@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from service.bandits.policies.encoder import COLD_SHARE
+from service.bandits.encoder import COLD_SHARE
 from service.errors import Damaged, LogGap, UnknownSchema
 from service.serving.attributions import attributions
 from service.state import codec

@@ -7,17 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.bandits import rules, thompson
+from service.bandits.candidates import Candidates
+from service.bandits.heads import BetaHead, LogisticHead, Observation, RidgeHead, win_probabilities
+from service.bandits.heads.win_probabilities import Weights
 from service.bandits.networks import cold_network
-from service.bandits.policies import rules, thompson
-from service.bandits.policies.candidates import Candidates
-from service.bandits.posterior import (
-    BetaHead,
-    LogisticHead,
-    Observation,
-    RidgeHead,
-    win_probabilities,
-)
-from service.bandits.posterior.win_probabilities import Weights
 from service.definition.experiment import Definition
 from service.features.schema import Schema
 from service.state.learner import Learner

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logit
 
-from service.bandits.posterior import (
+from service.bandits.heads import (
     BetaHead,
     DisjointRidgeHead,
     EnsembleHead,
@@ -21,7 +21,7 @@ from service.bandits.posterior import (
     RidgeHead,
     digest,
 )
-from service.bandits.posterior.gradient_full import Full
+from service.bandits.heads.gradient_full import Full
 from service.state.events import Corrected, Expired
 from tests.unit.folding import Log, collected, head_of, trainable
 from tests.unit.small_net import RIDGE, SMALL, rows_of

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from service.bandits.posterior import digest
+from service.bandits.heads import digest
 from service.log.replay import PAGE
 from service.state.events import Corrected, Learned, Rewarded, decode_event, outcomes
 from tests.attack.hostile.tenants import VICTIM, Ground, started

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from service.bandits.heads import Array, Head, RidgeHead
 from service.bandits.linalg import Index
-from service.bandits.policies.policy import Rule
-from service.bandits.policies.rules import highest
-from service.bandits.policies.version import Version
-from service.bandits.posterior import Array, Head, RidgeHead
+from service.bandits.policy import Rule
+from service.bandits.rules import highest
+from service.bandits.version import Version
 
 FIRST_DOUBT, NET_DOUBT = 0.25, 2.0
 """The 1/4 and, with a net, the k of `anytime`."""

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from service.bandits.heads import Array, BetaHead, DisjointRidgeHead
+from service.bandits.heads.gaussian import GaussianHead
+from service.bandits.heads.win_probabilities import TABLE
 from service.bandits.linalg import Index
-from service.bandits.policies.policy import Rule
-from service.bandits.policies.version import Version
-from service.bandits.posterior import Array, BetaHead, DisjointRidgeHead
-from service.bandits.posterior.gaussian import GaussianHead
-from service.bandits.posterior.win_probabilities import TABLE
+from service.bandits.policy import Rule
+from service.bandits.version import Version
 
 
 class ThompsonSampling(Rule):

@@ -29,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from service.bandits.heads.win_probabilities import Weights
 from service.bandits.linalg import Array as Array
 from service.bandits.linalg import Index
-from service.bandits.posterior.win_probabilities import Weights
 
 Stored = npt.NDArray[Any]
 """An array of a snapshot."""

@@ -6,8 +6,8 @@ from math import e, factorial
 
 import numpy as np
 
-from service.bandits.posterior.base import Array, Bank, HeadHealth, Observation, part, removable
-from service.bandits.posterior.ridge import RidgeHead, solution
+from service.bandits.heads.base import Array, Bank, HeadHealth, Observation, part, removable
+from service.bandits.heads.ridge import RidgeHead, solution
 
 POISSON = np.cumsum([1 / (e * factorial(count)) for count in range(20)])
 """P(w <= 0), P(w <= 1), ... of a Poisson variable of mean 1; P(w > 19) is below 2^-53."""

@@ -4,9 +4,9 @@ import numpy as np
 from scipy.linalg import lapack
 
 from service.bandits.gradients import Layout
+from service.bandits.heads.base import Array, Stored
+from service.bandits.heads.gradient_rows import DistinctRows, cholesky, seen, solve
 from service.bandits.linalg import JITTERS
-from service.bandits.posterior.base import Array, Stored
-from service.bandits.posterior.gradient_rows import DistinctRows, cholesky, seen, solve
 from service.definition.policies import FULL_ROWS
 from service.errors import NotPositiveDefinite
 

@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit
 
+from service.bandits.dropout import Dropout
 from service.bandits.gradients import Layout, factors
 from service.bandits.networks import Network
-from service.bandits.policies.dropout import Dropout
 from service.features.schema import Array
 
 COLD_SHARE = 2.0

@@ -2,14 +2,9 @@
 
 from typing import assert_never
 
-from service.bandits.policies.encoder import Encoder
-from service.bandits.policies.mc_dropout import Masks
-from service.bandits.policies.net import net_of
-from service.bandits.policies.point import BestMean, Uniform
-from service.bandits.policies.policy import Policy, Rule
-from service.bandits.policies.thompson import ThompsonSampling
-from service.bandits.policies.ucb import UpperBound
-from service.bandits.posterior import (
+from service.bandits.best_mean import BestMean, Uniform
+from service.bandits.encoder import Encoder
+from service.bandits.heads import (
     BetaHead,
     DisjointRidgeHead,
     EnsembleHead,
@@ -18,6 +13,11 @@ from service.bandits.posterior import (
     LogisticHead,
     RidgeHead,
 )
+from service.bandits.kinds.mc_dropout import Masks
+from service.bandits.net import net_of
+from service.bandits.policy import Policy, Rule
+from service.bandits.thompson import ThompsonSampling
+from service.bandits.ucb import UpperBound
 from service.definition.policies import (
     AnyPolicy,
     BootstrapEnsemble,

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from service.bandits.heads import Array, RidgeHead
 from service.bandits.linalg import Index
-from service.bandits.policies.policy import Rule
-from service.bandits.policies.rules import highest
-from service.bandits.policies.version import Version
-from service.bandits.posterior import Array, RidgeHead
+from service.bandits.policy import Rule
+from service.bandits.rules import highest
+from service.bandits.version import Version
 
 
 class BestMean(Rule):

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from service.bandits.policies.encoder import Encoder
-from service.bandits.policies.memory import Memory
-from service.bandits.posterior import Bank, Head
-from service.bandits.posterior.base import Meta, Observation, Stored, pack_names, part, unpack_names
+from service.bandits.encoder import Encoder
+from service.bandits.heads import Bank, Head
+from service.bandits.heads.base import Meta, Observation, Stored, pack_names, part, unpack_names
+from service.bandits.memory import Memory
 from service.bandits.settled import SettledReward
 from service.definition.policies import PolicySettings
 from service.features.schema import Array

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.bandits.candidates import Candidates, DistinctArms
 from service.bandits.linalg import Index
-from service.bandits.policies.candidates import Candidates, DistinctArms
-from service.bandits.policies.net import Net
-from service.bandits.policies.rules import Scores, win_shares
-from service.bandits.policies.version import Version
+from service.bandits.net import Net
+from service.bandits.rules import Scores, win_shares
+from service.bandits.version import Version
 from service.definition.policies import Training
 from service.features.schema import Array
 

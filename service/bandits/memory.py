@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from service.bandits.posterior.base import Array, Stored, pack_names, unpack_names
+from service.bandits.heads.base import Array, Stored, pack_names, unpack_names
 from service.bandits.settled import Settled
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.bandits.heads.base import Array, Bank, HeadHealth
+from service.bandits.heads.win_probabilities import Weights, linear
 from service.bandits.linalg import Index, spectrum, widths
-from service.bandits.posterior.base import Array, Bank, HeadHealth
-from service.bandits.posterior.win_probabilities import Weights, linear
 
 USES = 16
 """Decisions that a head is expected to make before it changes: 50 under load, where rewards share a

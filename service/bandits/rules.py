@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import Struct
 
+from service.bandits.heads import win_probabilities
+from service.bandits.heads.win_probabilities import TIE as TIE
 from service.bandits.linalg import Array, Index
-from service.bandits.posterior import win_probabilities
-from service.bandits.posterior.win_probabilities import TIE as TIE
 
 TINY = 1e-300
 """Added to a chance, it changes none but 0, whose log it makes finite."""

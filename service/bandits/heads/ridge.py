@@ -6,8 +6,7 @@ from math import isfinite
 import numpy as np
 from scipy.linalg import lapack
 
-from service.bandits.linalg import inverse_root
-from service.bandits.posterior.base import (
+from service.bandits.heads.base import (
     NOISE_RATE,
     NOISE_SHAPE,
     Array,
@@ -16,7 +15,8 @@ from service.bandits.posterior.base import (
     fewer,
     removable,
 )
-from service.bandits.posterior.gaussian import USES, Gaussian, GaussianHead
+from service.bandits.heads.gaussian import USES, Gaussian, GaussianHead
+from service.bandits.linalg import inverse_root
 
 
 def learned_noise(rr: float, explained: float, n: float) -> float:

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import betaincinv
 
-from service.bandits.linalg import Index
-from service.bandits.posterior.base import (
+from service.bandits.heads.base import (
     KEPT_DRAWS,
     Array,
     Bank,
@@ -16,13 +15,8 @@ from service.bandits.posterior.base import (
     pack_names,
     unpack_names,
 )
-from service.bandits.posterior.win_probabilities import (
-    TABLE,
-    Value,
-    independent,
-    shares,
-    winners,
-)
+from service.bandits.heads.win_probabilities import TABLE, Value, independent, shares, winners
+from service.bandits.linalg import Index
 
 
 class BetaHead:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.bandits.encoder import ROW_SQUARE, Encoder
 from service.bandits.networks import Network, cold_network
-from service.bandits.policies.encoder import ROW_SQUARE, Encoder
 from service.definition.policies import (
     AnyPolicy,
     Gradient,

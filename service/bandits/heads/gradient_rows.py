@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import lapack
 
+from service.bandits.heads.base import Array, Stored
 from service.bandits.linalg import JITTERS, ROUNDING
-from service.bandits.posterior.base import Array, Stored
 from service.errors import NotPositiveDefinite
 
 GRID = 36

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import expit
 
-from service.bandits.linalg import inverse_root
-from service.bandits.posterior.base import (
+from service.bandits.heads.base import (
     Array,
     Bank,
     Observation,
@@ -15,8 +14,9 @@ from service.bandits.posterior.base import (
     removable,
     unpack_names,
 )
-from service.bandits.posterior.gaussian import Gaussian, GaussianHead
-from service.bandits.posterior.ridge import solution
+from service.bandits.heads.gaussian import Gaussian, GaussianHead
+from service.bandits.heads.ridge import solution
+from service.bandits.linalg import inverse_root
 
 CONVERGED = 1e-12
 """Newton decrement, in nats, at which one more full step is exact to rounding."""

@@ -6,19 +6,11 @@ from typing import Literal
 import numpy as np
 
 from service.bandits.gradients import Layout
-from service.bandits.posterior.base import (
-    Array,
-    Bank,
-    HeadHealth,
-    Observation,
-    Stored,
-    part,
-    removable,
-)
-from service.bandits.posterior.gradient_diagonal import Diagonal
-from service.bandits.posterior.gradient_full import Full
-from service.bandits.posterior.gradient_rows import Covariance, cholesky, distinct
-from service.bandits.posterior.ridge import RidgeHead
+from service.bandits.heads.base import Array, Bank, HeadHealth, Observation, Stored, part, removable
+from service.bandits.heads.gradient_diagonal import Diagonal
+from service.bandits.heads.gradient_full import Full
+from service.bandits.heads.gradient_rows import Covariance, cholesky, distinct
+from service.bandits.heads.ridge import RidgeHead
 
 Form = Literal["diagonal", "full"]
 

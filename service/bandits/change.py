@@ -10,7 +10,7 @@ from math import log
 
 import numpy as np
 
-from service.bandits.posterior.base import Array, Stored
+from service.bandits.heads.base import Array, Stored
 
 SHIFT = 0.8
 """delta: the shift, in units of the noise, that the test is quickest for."""

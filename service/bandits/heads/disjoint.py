@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.bandits.linalg import Index, inverse_root, spectrum
-from service.bandits.posterior.base import (
+from service.bandits.heads.base import (
     Array,
     Bank,
     HeadHealth,
@@ -15,8 +14,9 @@ from service.bandits.posterior.base import (
     removable,
     unpack_names,
 )
-from service.bandits.posterior.ridge import learned_noise
-from service.bandits.posterior.win_probabilities import independent
+from service.bandits.heads.ridge import learned_noise
+from service.bandits.heads.win_probabilities import independent
+from service.bandits.linalg import Index, inverse_root, spectrum
 
 COMMON_NOISE = 4.0
 """Settlements that the noise common to all arms weighs in each arm's own: an arm's own alone would

@@ -3,7 +3,7 @@
 import numpy as np
 
 from service.bandits.gradients import Layout
-from service.bandits.posterior.base import Array, Stored
+from service.bandits.heads.base import Array, Stored
 
 
 class Diagonal:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.bandits.linalg import Array, Index
-from service.bandits.policies.rules import TIE, Scores, Slate
+from service.bandits.rules import TIE, Scores, Slate
 
 Comparison = Callable[[Array, Array], npt.NDArray[np.bool_]]
 """Of scores of groups and other scores, in one shape."""

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.bandits.policies.policy import Rule
-from service.bandits.policies.ucb import UpperBound
-from service.bandits.policies.version import Version
-from service.bandits.posterior import Array
+from service.bandits.heads import Array
+from service.bandits.policy import Rule
+from service.bandits.ucb import UpperBound
+from service.bandits.version import Version
 
 
 class Masks(Rule):

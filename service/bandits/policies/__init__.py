@@ -1,1 +1,0 @@
-"""Policies: a rule, a head and perhaps a net each (`service.bandits.policies.kinds`)."""
