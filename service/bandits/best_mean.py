@@ -1,5 +1,4 @@
-"""Rules that draw nothing from a posterior: the best mean (`greedy`, `epsilon_greedy`, `static`)
-and even chances (`random`)."""
+"""The rule of `greedy`, `epsilon_greedy` and `static`."""
 
 from collections.abc import Sequence
 
@@ -32,20 +31,3 @@ class BestMean(Rule):
         else:
             return super().shares(version, rows, phi, arms, like)
         return highest(scores.reshape(-1, len(like)), like)
-
-
-class Uniform(Rule):
-    """All tie, and ties share equally."""
-
-    explores = True
-
-    def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
-        return np.zeros((1, len(phi)))
-
-    def batches(self, version: Version) -> bool:
-        return True
-
-    def shares(
-        self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
-    ) -> Array:
-        return np.full((len(rows) // len(like), len(like)), 1.0 / like.sum())

@@ -1,20 +1,13 @@
 """The net of a policy: its settings, and the random features that it has from the start."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from service.bandits.encoder import ROW_SQUARE, Encoder
 from service.bandits.networks import Network, cold_network
-from service.definition.policies import (
-    AnyPolicy,
-    Gradient,
-    McDropout,
-    NeuralGlmTs,
-    Static,
-    Training,
-)
-from service.definition.policies import Network as NetworkSettings
+from service.bandits.settings import Training
 from service.features.schema import Array
 from service.features.view import View
 
@@ -34,34 +27,27 @@ class Net:
     hidden: tuple[int, ...]
     embedding: int
     training: Training
-    gradients: bool
-    alone: bool
-    log_loss: bool
-    unscaled: bool
-    masks: int
-    dropout: float
+    gradients: bool = False
+    alone: bool = False
+    log_loss: bool = False
+    unscaled: bool = False
+    masks: int = 0
+    dropout: float = 0.0
 
     @property
     def rectified(self) -> bool:
         """Whether its features end in a ReLU: only its output or gradient is used."""
         return self.gradients or self.alone
 
+    def parameters(self, rows: int) -> int:
+        """Count the parameters, for rows of a width."""
+        layers = [rows, *self.hidden, 1 if self.gradients else self.embedding]
+        return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(layers))
 
-def net_of(settings: AnyPolicy) -> Net | None:
-    if not isinstance(settings, NetworkSettings) or not settings.has_net:
-        return None
-    logistic = isinstance(settings, NeuralGlmTs)
-    return Net(
-        hidden=tuple(settings.hidden),
-        embedding=settings.embedding,
-        training=settings.training,
-        gradients=isinstance(settings, Gradient) and settings.form != "last_layer",
-        alone=isinstance(settings, Static),
-        log_loss=logistic or (isinstance(settings, Static) and settings.loss == "log"),
-        unscaled=logistic,
-        masks=settings.masks if isinstance(settings, McDropout) else 0,
-        dropout=settings.dropout if isinstance(settings, McDropout) else 0.0,
-    )
+    def columns(self, rows: int) -> int:
+        """Count the columns of a head once it is trained, for rows of a width."""
+        last = self.hidden[-1] if self.gradients else self.embedding
+        return last if self.alone else 2 * last + rows + 1
 
 
 def cold_encoder(net: Net | None, view: View, key: str) -> Encoder:

@@ -10,8 +10,8 @@ from service.bandits.candidates import Candidates, DistinctArms
 from service.bandits.linalg import Index
 from service.bandits.net import Net
 from service.bandits.rules import Scores, win_shares
+from service.bandits.settings import Training
 from service.bandits.version import Version
-from service.definition.policies import Training
 from service.features.schema import Array
 
 BLOCK_CELLS = 2**16
@@ -55,30 +55,35 @@ class Rule(ABC):
 
 @dataclass(frozen=True)
 class Policy:
-    """A configured policy kind; its settings are converted once (`kinds.policy_of`).
+    """A configured policy kind; its settings are converted once (`Kind.policy`).
 
     rule        scores, and shares of wins
+    per_arm     arms of equal features are told apart by their ids
+    disjoint    each arm has a head of its own
     has_head    something is learned between trainings
     predicts    the net's own output is the mean, the head holds what is left of the reward
     net         None: it has none
     training    when a net would be trained, even where the policy has none
-    per_arm     arms of equal features are told apart by their ids
-    disjoint    each arm has a head of its own
     draws       of the bank
     bank_seed   of the bank; another seed gives other draws
     retrieve    arms a direction that are searched for where a request names none
     """
 
     rule: Rule
-    has_head: bool
-    predicts: bool
-    net: Net | None
-    training: Training | None
     per_arm: bool
     disjoint: bool
-    draws: int
-    bank_seed: int
-    retrieve: int | None
+    has_head: bool = True
+    predicts: bool = False
+    net: Net | None = None
+    training: Training | None = None
+    draws: int = 1
+    bank_seed: int = 0
+    retrieve: int | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Whether rewards change what it shows."""
+        return self.has_head or self.net is not None
 
     def propensities(
         self, version: Version, contexts: Array, candidates: Candidates

@@ -8,8 +8,8 @@ from service.bandits.encoder import Encoder
 from service.bandits.heads import Bank, Head
 from service.bandits.heads.base import Meta, Observation, Stored, pack_names, part, unpack_names
 from service.bandits.memory import Memory
+from service.bandits.settings import PolicySettings
 from service.bandits.settled import SettledReward
-from service.definition.policies import PolicySettings
 from service.features.schema import Array
 from service.features.view import View
 

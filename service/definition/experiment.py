@@ -14,20 +14,11 @@ from pydantic import (
     model_validator,
 )
 
+from service.bandits.kinds import AnyPolicy
+from service.bandits.kinds.base import Kind
 from service.definition.faults import at_most, faults_of, without_nulls
-from service.definition.policies import (
-    AnyPolicy,
-    Featured,
-    NeuralGlmTs,
-    Point,
-    PolicySettings,
-    Popularity,
-    Ridge,
-    Static,
-)
 from service.errors import ConfigurationError
 from service.features.declaration import (
-    INTERCEPT,
     NAME,
     Features,
     Name,
@@ -149,7 +140,7 @@ class Definition(Model):
         return self.model_copy(update={"reward": self.reward.completed()})
 
     def _check_policy(self, policy: AnyPolicy) -> None:
-        if counts := _counts_clicks(policy):
+        if counts := policy.only_chances:
             low, high = self.reward.range
             if not 0 <= low <= high <= 1:
                 raise ValueError(f"{counts}: reward.range must lie in [0, 1]")
@@ -165,36 +156,12 @@ class Definition(Model):
         for name in names:
             parts = parts_of(name)
             self.features.expect_known(parts, f"feature {name!r}")
-            if is_disjoint(policy) and any(part in self.features.arm for part in parts):
+            if policy.own_heads and any(part in self.features.arm for part in parts):
                 raise ValueError(f"feature {name!r}: a disjoint policy sees the context only")
 
-    def features_of(self, policy: PolicySettings) -> list[str]:
-        """The features a policy sees: those it names, or all that fit its kind.
-
-        A net sees the raw features and finds the crosses itself; a linear head needs them.
-        """
-        if not isinstance(policy, Featured) or not policy.sees_features:
-            return []
-        if policy.features is not None:
-            return policy.features
-        context, arm = list(self.features.context), list(self.features.arm)
-        if is_disjoint(policy):
-            return [INTERCEPT, *context]
-        if policy.has_net:
-            return [*context, *arm]
-        return [INTERCEPT, *context, *arm, *self.features.crosses]
-
-
-def _counts_clicks(policy: PolicySettings) -> str:
-    """Why a policy takes only rewards in [0, 1]; '' where it takes any."""
-    if isinstance(policy, NeuralGlmTs) or (isinstance(policy, Static) and policy.loss == "log"):
-        return "log loss is for rewards that are chances"
-    blind = isinstance(policy, Popularity | Point) and not policy.sees_features
-    return "clicks are counted" if blind else ""
-
-
-def is_disjoint(policy: PolicySettings) -> bool:
-    return isinstance(policy, Ridge) and policy.disjoint
+    def features_of(self, policy: Kind) -> list[str]:
+        """The features a policy sees: those it names, or all that fit its kind."""
+        return policy.seen(self.features)
 
 
 def load_definition(path: Path) -> tuple[str, Definition]:

@@ -1,22 +1,9 @@
 """Lint: settings that a definition may have and had better not, each with the reason."""
 
 from collections.abc import Iterator
-from math import inf
 
-from service.definition.experiment import Definition, is_disjoint
-from service.definition.policies import (
-    FULL_ROWS,
-    AnyPolicy,
-    Choice,
-    Featured,
-    Gradient,
-    McDropout,
-    Point,
-    Random,
-    Static,
-    Thompson,
-    Ucb,
-)
+from service.bandits.kinds import AnyPolicy
+from service.definition.experiment import Definition
 from service.features.declaration import CROSS, Numeric
 from service.features.schema import Schema, distinct_contexts
 from service.features.view import View
@@ -35,9 +22,11 @@ def lint(definition: Definition) -> Iterator[Warned]:
     yield from _arms(definition)
     for name, policy in definition.policies.items():
         keys = ("policies", name)
-        yield from ((keys + more, text) for more, text in _exploration(definition, policy))
+        yield from ((keys + more, text) for more, text in _exploration(policy))
+        rows = distinct_contexts(definition.features) * max(len(definition.arms), 1)
+        for setting, text in policy.unwise(len(definition.arms), rows):
+            yield (*keys, setting), text
         yield from ((keys + more, text) for more, text in _sight(definition, policy))
-        yield from ((keys + more, text) for more, text in _form(definition, policy))
 
 
 def _rewards(definition: Definition) -> Iterator[Warned]:
@@ -63,7 +52,7 @@ def _traffic(definition: Definition) -> Iterator[Warned]:
                 ("policies", name, "share"),
                 "gets no traffic: it is asked only where a request names it",
             )
-    learns = [p for p in policies.values() if p.learning and not isinstance(p, Random)]
+    learns = [p for p in policies.values() if p.learning and p.policy().learns]
     if not learns:
         yield ("policies",), "no policy learns"
     elif all(policy.share == 0 for policy in learns):
@@ -94,28 +83,16 @@ def _arms(definition: Definition) -> Iterator[Warned]:
                     break
 
 
-def _exploration(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
-    if policy.epsilon == 1 and not isinstance(policy, Random):
+def _exploration(policy: AnyPolicy) -> Iterator[Warned]:
+    converted = policy.policy()
+    if policy.epsilon == 1 and converted.learns:
         yield ("epsilon",), "every choice is uniform chance: nothing of what is learned is used"
-    if policy.epsilon == 0 and _certain(policy):
+    if policy.epsilon == 0 and not converted.rule.explores:
         yield (
             ("epsilon",),
             f"{policy.kind} shows one arm with propensity 1: its log has no support for the "
             "off-policy evaluation of others. An epsilon of 0.05 gives it",
         )
-    if isinstance(policy, Thompson) and policy.draws < len(definition.arms):
-        yield (
-            ("draws",),
-            f"{policy.draws} draws over {len(definition.arms):,} arms leave most of them with "
-            "propensity 0",
-        )
-
-
-def _certain(policy: AnyPolicy) -> bool:
-    """Whether it shows its best arm and no other."""
-    if isinstance(policy, Choice):
-        return policy.rule == "ucb"
-    return isinstance(policy, Ucb | Point | Static) and not isinstance(policy, McDropout)
 
 
 def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
@@ -125,8 +102,8 @@ def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
         return
     parts = [set(name.split(CROSS)) for name in names]
     context, arm = set(definition.features.context), set(definition.features.arm)
-    keys = ("features",) if isinstance(policy, Featured) and policy.features else ()
-    if is_disjoint(policy):
+    keys = ("features",) if getattr(policy, "features", None) else ()
+    if policy.own_heads:
         width = View(Schema(definition.features), names).width
         size = 8 * width * width * len(definition.arms)
         if size > HEADS_BYTES:
@@ -146,19 +123,4 @@ def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
             keys,
             "a linear policy without a cross of context and arm ranks the arms alike for every "
             "context: add one to features.crosses, or set disjoint",
-        )
-
-
-def _form(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
-    """A full Z that may meet more distinct rows than it holds."""
-    if not isinstance(policy, Gradient) or policy.form != "full":
-        return
-    rows = distinct_contexts(definition.features) * max(len(definition.arms), 1)
-    if rows > FULL_ROWS:
-        count = "any number" if rows == inf else f"{rows:,.0f}"
-        yield (
-            ("form",),
-            f"full holds the first {FULL_ROWS:,} distinct rows, and {count} may come: the widths "
-            "of later rows stay too large, so the policy explores for longer. last_layer and "
-            "diagonal take in every row",
         )

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import AwareDatetime, BaseModel, Field
 
-from service.definition.policies import AnyPolicy
+from service.bandits.kinds import AnyPolicy
 from service.evaluation.request import EvaluationRequest, Selection
 from service.features.declaration import Name
 from service.http.dependencies import ServicesDep, StateDep

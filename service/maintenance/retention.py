@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from service.definition.policies import Static
 from service.errors import Damaged, StoreError, StoreUnavailable
 from service.log.journal import Journal
 from service.log.live import Live
@@ -206,6 +205,6 @@ def _needed(state: State) -> Iterator[int]:
     for learner in state.learners.values():
         if learner.staged is not None:
             yield learner.staged.folded_to
-        fixed = isinstance(learner.settings, Static) and learner.active.number
-        if learner.settings.has_net and not fixed:
+        net = learner.policy.net
+        if net is not None and not (net.alone and learner.active.number):
             yield max(learner.born_at - 1, 0)

@@ -11,7 +11,6 @@ import numpy as np
 from service.bandits.heads.base import Meta
 from service.bandits.version import Version
 from service.definition.experiment import LARGEST_REWARD, SMALLEST_RANGE, Definition
-from service.definition.policies import Network
 from service.errors import Conflict, Damaged, Invalid, NotFound, PreconditionFailed, UnknownSchema
 from service.features.schema import Array, Schema
 from service.features.view import View
@@ -167,8 +166,8 @@ class Admin:
                 widths["features"] = view.width
                 if view.fault:
                     raise Invalid(view.fault, path=f"policies.{name}.features")
-            if isinstance(policy, Network) and policy.has_net:
-                widths |= {"hidden": max(policy.hidden), "embedding": policy.embedding}
+            if net := policy.policy().net:
+                widths |= {"hidden": max(net.hidden), "embedding": net.embedding}
             for setting, width in widths.items():
                 if width > definition.max_vector:
                     raise Invalid(

@@ -4,22 +4,10 @@ For 17 kinds of definitions between 30 MB and 1 GB the estimate was between half
 measured peak of a process that learns, decides and takes a snapshot.
 """
 
-from itertools import pairwise
-from math import prod
-
-from service.bandits.heads import KEPT_DRAWS, DisjointRidgeHead, GradientHead
+from service.bandits.heads import DisjointRidgeHead, GradientHead
+from service.bandits.kinds.base import Sizes
 from service.bandits.version import Version
-from service.definition.experiment import Definition, is_disjoint
-from service.definition.policies import (
-    FULL_ROWS,
-    AnyPolicy,
-    BootstrapEnsemble,
-    Gradient,
-    McDropout,
-    Network,
-    NeuralGlmTs,
-    Static,
-)
+from service.definition.experiment import Definition
 from service.errors import Invalid
 from service.features.schema import Schema, distinct_contexts, width
 from service.features.view import View
@@ -27,11 +15,6 @@ from service.state.fold import State
 from service.state.learner import REMEMBERED
 
 NUMBER = 8
-
-SHARED, DISJOINT, LOGISTIC, MEMBERS, FULL = 8, 6, 10, 5, 8
-"""Peak number of m x m matrices of a head: A, its root, the root with the mean, a temporary and
-those of a snapshot. Of a shared head, of each arm's own head in stacks that double, of a logistic
-head, of each member of an ensemble, and of a full Z, whose m is the number of its rows."""
 
 RANKED = 4
 """Copies of the scores of all draws while a slate is ranked."""
@@ -53,11 +36,17 @@ def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, in
         columns = 0
         if policy.sees_features:
             columns = View(schema, definition.features_of(policy)).width
-        m, parameters = _widths(policy, columns)
-        numbers = 6.0 * parameters  # of the trained and the untrained net, and of a version to come
-        rows = distinct_contexts(definition.features) * (arms + 1)
-        numbers += _head(policy, m, parameters, rows, arms, max(arms, heads))
-        numbers += _draws(policy, m, arms) + arms * (3 * columns + m)
+        net = policy.policy().net
+        sizes = Sizes(
+            columns=net.columns(columns) if net else columns,
+            parameters=net.parameters(columns) if net else 0,
+            rows=distinct_contexts(definition.features) * (arms + 1),
+            arms=arms,
+            heads=max(arms, heads),
+        )
+        numbers = 6.0 * sizes.parameters  # of the trained and the untrained net, and of one to come
+        numbers += policy.head_numbers(sizes)
+        numbers += policy.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
         if kept := policy.window or (REMEMBERED if policy.change else 0):
             numbers += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
         found[f"policies.{name}"] = int(NUMBER * numbers)
@@ -102,43 +91,3 @@ def decision_bytes(version: Version, draws: int, arms: int, slots: int) -> float
         case GradientHead():
             each += version.encoder.layout.parameters + (arms if draws > 1 else 0)
     return float(NUMBER * arms * each)
-
-
-def _widths(policy: AnyPolicy, columns: int) -> tuple[int, int]:
-    """Columns of the head, and parameters of the net."""
-    if not isinstance(policy, Network) or not policy.has_net:
-        return columns, 0
-    gradient = isinstance(policy, Gradient) and policy.form != "last_layer"
-    layers = [columns, *policy.hidden, 1 if gradient else policy.embedding]
-    parameters = sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(layers))
-    last = layers[-2] if gradient else layers[-1]
-    return last if isinstance(policy, Static) else 2 * last + columns + 1, parameters
-
-
-def _head(policy: AnyPolicy, m: int, parameters: int, rows: float, arms: int, heads: int) -> float:
-    """Numbers of a head's matrices. rows: that a full Z may tell apart."""
-    if is_disjoint(policy):
-        return float(DISJOINT * heads * m * m)
-    match policy:
-        case Gradient(form="full"):
-            return SHARED * m * m + FULL * min(FULL_ROWS, rows) ** 2
-        case Gradient(form="diagonal"):
-            return SHARED * m * m + 2.0 * parameters * (1 + arms)
-        case BootstrapEnsemble():
-            return float((SHARED + MEMBERS * policy.members) * m * m)
-        case NeuralGlmTs():
-            return float(LOGISTIC * m * m)
-        case Static():
-            return 0.0
-        case _:
-            return float(SHARED * m * m)
-
-
-def _draws(policy: AnyPolicy, m: int, arms: int) -> float:
-    """Numbers of the draws: of each column of a shared head in four forms, or of each arm."""
-    if isinstance(policy, McDropout):  # of each weight of the first two layers
-        return 2.0 * policy.masks * prod([*policy.hidden, 1][:2])
-    draws = int(getattr(policy, "draws", 1))
-    if is_disjoint(policy) or not policy.sees_features:
-        return float(min(arms * draws, KEPT_DRAWS))
-    return 4.0 * m * draws

@@ -13,14 +13,13 @@ from service.bandits.change import Detector
 from service.bandits.encoder import Encoder
 from service.bandits.heads import Bank, Head, RidgeHead
 from service.bandits.heads.base import Meta, Stored, part
-from service.bandits.kinds.kinds import head_of, policy_of
+from service.bandits.kinds import AnyPolicy
 from service.bandits.memory import Memory
 from service.bandits.net import cold_encoder
 from service.bandits.networks import Network, dropout_masks
 from service.bandits.rules import Scores
 from service.bandits.version import WARM_UP, Version
 from service.definition.experiment import Definition
-from service.definition.policies import AnyPolicy
 from service.features.schema import Array, Schema
 from service.features.view import View
 from service.state.events import ChangeDetected, Learned, SettledReward, outcomes
@@ -89,7 +88,7 @@ class Learner:
         return Detector(view.context_columns.tolist(), arm_columns.tolist())
 
     def configure(self, settings: AnyPolicy, position: int) -> None:
-        """Change settings that leave the head as it is (`succession.HEADLESS`).
+        """Change settings that leave the head as it is (`Kind.keeps_head`).
 
         A head that learns again missed the rewards while it was frozen: it takes corrections only
         of those from this position on.
@@ -102,7 +101,7 @@ class Learner:
             version.encoder = self._masked(version.encoder, version.number)
 
     def _take(self, settings: AnyPolicy) -> None:
-        self.settings, self.policy = settings, policy_of(settings)
+        self.settings, self.policy = settings, settings.policy()
 
     @property
     def born(self) -> int:
@@ -159,7 +158,7 @@ class Learner:
         """A version with an empty head."""
 
         def head(encoder: Encoder) -> Head | None:
-            return head_of(self.settings, encoder, self._view.width, self.name)
+            return self.settings.make_head(encoder, self._view.width, self.name)
 
         limit = self.memory_limit or (WARM_UP if self._view.scaling else None)
         return Version(

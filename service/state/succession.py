@@ -17,18 +17,12 @@ from service.features.scaling import Scaling
 from service.features.schema import Array
 from service.state.learner import Learner
 
-HEADLESS = {
-    "share", "epsilon", "learning", "alpha", "draws", "bank", "scale", "retrieve", "rule", "masks",
-    "training",
-}  # fmt: skip
-"""Policy settings that do not touch the head: changing another starts the head from the prior."""
-
 Meanings = Sequence[Hashable]
 
 
 def obstacle(kept: Learner, fresh: Learner) -> str:
     """Why a policy cannot go on from what it learned under the definition before; '' if it can."""
-    old, new = (each.settings.model_dump(exclude={*HEADLESS, "features"}) for each in (kept, fresh))
+    old, new = map(_head_settings, (kept, fresh))
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     if changed:
         return f"it learned with another {', '.join(changed)}"
@@ -38,6 +32,11 @@ def obstacle(kept: Learner, fresh: Learner) -> str:
     if after and (places(before, after) < 0).all():
         return "it saw none of its columns before"
     return ""
+
+
+def _head_settings(learner: Learner) -> dict[str, object]:
+    settings = learner.settings
+    return settings.model_dump(exclude={*settings.keeps_head, "features"})
 
 
 def succeed(kept: Learner, fresh: Learner, position: int) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from service.bandits.networks import Network
-from service.definition.policies import Training
+from service.bandits.settings import Training
 
 Array = npt.NDArray[np.float64]
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from service.bandits.kinds import KINDS
 from service.state.events import AnyEvent, ExperimentDefined, VersionActivated, VersionStaged
 from service.state.fold import State
-from service.state.succession import HEADLESS
 
 
 @dataclass
@@ -27,7 +27,8 @@ class Fences:
         """meta: what the artifact of a `VersionStaged` says of itself."""
         if isinstance(event, ExperimentDefined):
             for policy, settings in event.definition["policies"].items():
-                head = {key: value for key, value in settings.items() if key not in HEADLESS}
+                kept = KINDS[settings["kind"]].keeps_head
+                head = {key: value for key, value in settings.items() if key not in kept}
                 fence = self.of.get(policy)
                 if fence is None or fence.head != head:
                     self.of[policy] = Fence(head, event.revision)

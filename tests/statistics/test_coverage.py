@@ -31,7 +31,7 @@ from service.bandits.heads import (
 )
 from service.bandits.heads.logistic import LogisticHead
 from service.bandits.networks import cold_network, dropout_masks
-from service.definition.policies import Training
+from service.bandits.settings import Training
 from service.training.fit import Plan, fit
 
 REPLICATES = 5_000

@@ -19,7 +19,7 @@ from service.bandits.heads import (
 )
 from service.bandits.heads.logistic import LogisticHead
 from service.bandits.networks import dropout_masks
-from service.definition.policies import Training
+from service.bandits.settings import Training
 from service.training.fit import Plan, fit
 from tests.statistics.test_coverage import LAST, LAYOUT, gradient_rows
 

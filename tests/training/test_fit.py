@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from service.definition.policies import Training
+from service.bandits.settings import Training
 from service.training.fit import Fitted, Plan, fit
 
 pytestmark = pytest.mark.process

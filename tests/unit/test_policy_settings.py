@@ -1,18 +1,15 @@
 """The settings of every kind: defaults that need nothing said, and nonsense refused in words."""
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from service.bandits.kinds.kinds import policy_of
+from service.bandits.kinds import KINDS
 from service.definition.experiment import Definition
 from service.definition.faults import faults_of
-from service.definition.policies import AnyPolicy
 from tests.unit.test_experiment import SHOP, shop
 
-MODELS = get_args(get_args(AnyPolicy)[0])
-KINDS = [get_args(model.model_fields["kind"].annotation)[0] for model in MODELS]
 NETS = ["neural_linear_ts", "neural_linucb", "neural_ucb", "neural_ts", "neural_glm_ts",
         "bootstrap_ensemble", "mc_dropout", "static"]  # fmt: skip
 
@@ -28,7 +25,7 @@ def test_every_kind_needs_nothing_but_its_name_and_its_dump_is_itself(kind: str)
     assert parsed(policy.model_dump(mode="json")) == policy
     assert (policy.gamma, policy.decay_every) == (1.0, 20)
     assert (policy.window, policy.change) == (None, False)
-    assert policy.has_net == (policy_of(policy).net is not None) == (kind in NETS)
+    assert policy.has_net == (policy.policy().net is not None) == (kind in NETS)
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -87,3 +84,10 @@ def test_a_policy_of_chances_is_refused_where_rewards_leave_0_to_1(
 )
 def test_every_other_policy_takes_rewards_of_any_range(policy: dict[str, Any]) -> None:
     assert parsed(policy, reward={"range": [-35, 500], "default": None}).kind == policy["kind"]
+
+
+def test_a_setting_keeps_the_head_in_every_kind_that_has_it_or_in_none() -> None:
+    keep = frozenset[str]().union(*(model.keeps_head for model in KINDS.values()))
+    assert keep > {"share", "epsilon", "learning", "alpha", "draws", "training"}
+    for kind, model in KINDS.items():
+        assert model.keeps_head == keep & model.model_fields.keys(), kind

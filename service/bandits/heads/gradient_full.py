@@ -7,7 +7,7 @@ from service.bandits.gradients import Layout
 from service.bandits.heads.base import Array, Stored
 from service.bandits.heads.gradient_rows import DistinctRows, cholesky, seen, solve
 from service.bandits.linalg import JITTERS
-from service.definition.policies import FULL_ROWS
+from service.bandits.settings import FULL_ROWS
 from service.errors import NotPositiveDefinite
 
 PENDING = 64

@@ -14,7 +14,6 @@ import numpy as np
 
 from service.bandits.networks import Network
 from service.definition.experiment import load_definition
-from service.definition.policies import Network as PolicyNetwork
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact
 from service.state.codec import MAGIC
 from service.state.events import ExperimentDefined
@@ -36,9 +35,9 @@ def poisoned(policy: str) -> bytes:
     event = ExperimentDefined(at=0.0, revision=1, schema_version=1, definition=definition)
     state.apply(1, event)
     learner = state.learners[policy]
-    settings = learner.settings
-    assert isinstance(settings, PolicyNetwork)
-    sizes = [learner.view.width, *settings.hidden, settings.embedding]
+    net = learner.policy.net
+    assert net is not None
+    sizes = [learner.view.width, *net.hidden, net.embedding]
     layers = [(np.full(size, WEIGHT), np.zeros(size[1])) for size in pairwise(sizes)]
     output = np.full((sizes[-1], 1), WEIGHT), np.zeros(1)
     version = learner.version(1, learner.trained(Network(layers), output))

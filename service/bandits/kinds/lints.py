@@ -1,0 +1,11 @@
+"""`lints`: posterior draws of a ridge head (Agrawal & Goyal 2013)."""
+
+from typing import Literal
+
+from service.bandits.kinds.base import Kind, Retrieving, Thompson
+
+
+class LinTs(Retrieving, Thompson):
+    kind: Literal["lints"]
+
+    keeps_head = Kind.keeps_head | {"draws", "bank", "scale", "retrieve"}

@@ -1,0 +1,21 @@
+"""`popularity`: draws of each arm's chance of a click (Chapelle & Li 2011)."""
+
+from typing import Literal
+
+from service.bandits.encoder import Encoder
+from service.bandits.heads import BetaHead
+from service.bandits.kinds.base import COUNTED, Kind, Thompson
+from service.bandits.settings import PolicySettings
+
+
+class Popularity(PolicySettings, Thompson):
+    kind: Literal["popularity"]
+
+    keeps_head = Kind.keeps_head | {"draws", "bank", "scale"}
+
+    @property
+    def only_chances(self) -> str:
+        return COUNTED
+
+    def make_head(self, encoder: Encoder, rows: int, key: str) -> BetaHead:
+        return BetaHead()

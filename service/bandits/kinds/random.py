@@ -1,0 +1,45 @@
+"""`random`: every arm with the same chance."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from service.bandits.encoder import Encoder
+from service.bandits.heads import Array
+from service.bandits.kinds.base import Kind
+from service.bandits.linalg import Index
+from service.bandits.policy import Policy, Rule
+from service.bandits.settings import PolicySettings
+from service.bandits.version import Version
+
+
+class Uniform(Rule):
+    """All tie, and ties share equally."""
+
+    explores = True
+
+    def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
+        return np.zeros((1, len(phi)))
+
+    def batches(self, version: Version) -> bool:
+        return True
+
+    def shares(
+        self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
+    ) -> Array:
+        return np.full((len(rows) // len(like), len(like)), 1.0 / like.sum())
+
+
+class Random(PolicySettings, Kind):
+    kind: Literal["random"]
+
+    def policy(self) -> Policy:
+        return replace(super().policy(), has_head=False)
+
+    def make_rule(self) -> Rule:
+        return Uniform()
+
+    def make_head(self, encoder: Encoder, rows: int, key: str) -> None:
+        return None
