@@ -25,7 +25,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: all install demo test nightly coverage sdk slow check fix serve openapi swagger-ui attack bench learning statistics chaos mutants e2e pictures alerts drills clean help
+.PHONY: all install demo test nightly coverage sdk slow check fix serve openapi settings swagger-ui attack bench learning statistics chaos mutants e2e pictures alerts drills clean help
 
 all: check test  ## Check and test (the default)
 
@@ -121,6 +121,9 @@ openapi: $(VENV)/.lint  ## Write the pinned OpenAPI description anew
 	@mkdir -p out
 	$(BIN)/python -m service openapi > out/openapi.json
 	mv out/openapi.json tests/http/openapi.json
+
+settings: $(VENV)/.lint  ## Write the tables of the settings of policies in docs/ anew
+	$(BIN)/python -m tests.docs.settings
 
 swagger-ui:  ## Fetch Swagger UI from npm anew (ARGS=5.36.0: another version)
 	sh .ci/swagger-ui $(ARGS)
