@@ -32,7 +32,7 @@ class UpperBound(Rule):
         head = version.head
         assert head is not None
         if isinstance(head, RidgeHead):
-            return self._of_ridge(version, head, phi, min(phi.shape))[None]
+            return head.level + self._of_ridge(version, head, phi, min(phi.shape))[None]
         return self.bound(head, phi, version.mean(phi, arms), head.width(phi, arms), arms)
 
     def batches(self, version: Version) -> bool:
@@ -48,7 +48,7 @@ class UpperBound(Rule):
         return highest(scores.reshape(-1, len(like)), like)
 
     def _of_ridge(self, version: Version, head: RidgeHead, phi: Array, rank: int) -> Array:  # (n,)
-        """Score rows that share a ridge head: widths and means in one product."""
+        """Score rows that share a ridge head, above its level: widths and means in one product."""
         (mean, variance), noise = head.posterior.spread(phi), head.posterior.noise
         if self.alpha is not None:
             width = np.sqrt(variance)

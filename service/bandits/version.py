@@ -1,13 +1,24 @@
 """A version of a policy: an encoder, and the head that is folded in its features."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
 from service.bandits.encoder import Encoder
-from service.bandits.heads import Bank, Head
-from service.bandits.heads.base import Meta, Observation, Stored, pack_names, part, unpack_names
+from service.bandits.heads import Bank, Head, LogisticHead
+from service.bandits.heads.base import (
+    HeadHealth,
+    Meta,
+    Observation,
+    Stored,
+    pack_names,
+    part,
+    unpack_names,
+)
 from service.bandits.memory import Memory
+from service.bandits.reward_scale import RewardScale
 from service.bandits.settings import PolicySettings
 from service.bandits.settled import SettledReward
 from service.features.schema import Array
@@ -32,6 +43,7 @@ class Version:
 
     view         columns and their scaling, which is measured after 1, 2, 4, ... warm_up
                  settlements; the head then learns these again
+    rewarded     the scale of rewards
     warm_up      settlements after which the scaling stays
     scaled_on    settlements folded, up to warm_up
     late         columns were added since: what warm_up settlements say of their scaling holds from
@@ -55,6 +67,7 @@ class Version:
         view: View,
         encoder: Encoder,
         make_head: Callable[[Encoder], Head | None],
+        limits: tuple[float, float],
         settings: PolicySettings,
         bank: Bank,
         memory: Memory | None,
@@ -64,6 +77,9 @@ class Version:
         self.number, self.view, self.encoder, self.bank = number, view, encoder, bank
         self._make_head, self.predicts = make_head, predicts
         self.head = make_head(encoder)
+        standardises = self.head is not None and self.head.standardises
+        scale = RewardScale.to_unit if standardises else RewardScale.to_shares
+        self.rewarded = scale(limits)
         self.memory = memory
         self._remembers = settings.window is not None or settings.change
         self.columns = encoder.features(view.width)
@@ -94,12 +110,29 @@ class Version:
         """Weights whose product with phi is `offset`, up to one constant for all rows."""
         return self.encoder.direct if self.predicts else None
 
+    def expected(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
+        """Return the expected rewards."""
+        return self.rewarded.restored(self.mean(phi, arms))
+
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
+        """Return the expected rewards on the scale of the head."""
         own = self.head.mean(phi, arms) if self.head else np.zeros(len(phi))
         return own + self.offset(phi) if self.predicts else own
 
     def phi(self, x: Array) -> Array:  # (n, schema.width) -> (n, m)
         return self.encoder(self.view.rows(x))
+
+    def health(self) -> HeadHealth | None:
+        """Return the health of the head, its noise in units of the reward."""
+        if self.head is None:
+            return None
+        found = self.head.health()
+        return replace(found, noise=found.noise * self.width_unit)
+
+    @property
+    def width_unit(self) -> float:
+        """What a width of 1 of the head stands for: of a logistic head the logit, else rewards."""
+        return 1.0 if isinstance(self.head, LogisticHead) else self.rewarded.span
 
     # -- learn ---------------------------------------------------------------------------------
 
@@ -111,14 +144,15 @@ class Version:
             settled = outcome.settled
             phi = self.phi(np.array([settled.x]))
             offset = float(self.offset(phi)[0]) if self.predicts else 0.0
-            row = Observation(settled.arm, phi[0], settled.reward - offset, key)
+            reward = self.rewarded(settled.reward) - offset
+            row = Observation(settled.arm, phi[0], reward, key)
             if outcome.was is None:
                 if self.memory is not None:
                     self.memory.add(position, key, settled)
                 self.head.observe(row)
                 self.settled += 1
                 continue
-            left, was = self._remaining(key, outcome), outcome.was - offset
+            left, was = self._remaining(key, outcome), self.rewarded(outcome.was) - offset
             if left and outcome.withdrawn:
                 self.head.withdraw(row._replace(reward=was), left)
             elif left:
@@ -156,12 +190,14 @@ class Version:
         if self.scaled_on == self.warm_up and not self._remembers:
             self.memory = None
 
-    def copied_head(self) -> Head | None:
-        """A copy from the sums, for a thread: the fold goes on, and a head caches."""
-        copied = self._make_head(self.encoder)
-        if copied is not None and self.head is not None:
-            copied.restore(self.head.arrays())
-        return copied
+    def with_copied_head(self) -> "Version":
+        """A twin with a copy of the head from its sums, for a thread: the fold goes on, and a head
+        caches."""
+        twin = copy(self)
+        twin.head = self._make_head(self.encoder)
+        if twin.head is not None and self.head is not None:
+            twin.head.restore(self.head.arrays())
+        return twin
 
     def _remaining(self, key: str, outcome: SettledReward) -> float:
         """Return the share of a corrected settlement that the head still holds."""
@@ -216,7 +252,7 @@ class Version:
         if not len(memory):
             return
         phi = self.phi(memory.x)
-        rewards = np.array(memory.rewards) - self.offset(phi)
+        rewards = self.rewarded(np.array(memory.rewards)) - self.offset(phi)
         errors = []
         for position, rows in memory.events():
             for row in rows:
@@ -254,6 +290,7 @@ class Version:
             "decays": self.decays,
             "doubt": self.doubt,
             "scaled_on": self.scaled_on,
+            "rewarded": self.rewarded,
             "late": self.late,
             "without": len(self.without),
             "outputs": list(encoder.outputs),
@@ -280,6 +317,7 @@ class Version:
             view = view.with_scaling(view.scaling.with_values(arrays["scaling"]))
         self.use(view, int(meta["scaled_on"]))
         self.late = bool(meta["late"])
+        self.rewarded = RewardScale(*map(float, meta["rewarded"]))
         if self.head is not None and (own := part(arrays, "head.")):
             self.head.restore(own)
         if self.memory is not None and (own := part(arrays, "memory.")):

@@ -102,6 +102,11 @@ class RewardRules(Model):
                 raise ValueError("total: it has to hold the range")
         return self
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Return the smallest and the largest reward that one arm of a decision can have."""
+        return self.range if self.total is None else self.total
+
     def completed(self) -> Self:
         """A copy in which the total is written out, as the log holds it."""
         if self.aggregation != "sum" or self.total is not None:
@@ -140,12 +145,6 @@ class Definition(Model):
         return self.model_copy(update={"reward": self.reward.completed()})
 
     def _check_policy(self, policy: AnyPolicy) -> None:
-        if counts := policy.only_chances:
-            low, high = self.reward.range
-            if not 0 <= low <= high <= 1:
-                raise ValueError(f"{counts}: reward.range must lie in [0, 1]")
-            if self.reward.aggregation == "sum":
-                raise ValueError(f"{counts}: a sum of rewards may be more than one")
         if not policy.sees_features:
             return
         names = self.features_of(policy)

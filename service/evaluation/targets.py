@@ -182,4 +182,4 @@ def guesses(state: State, context: Array, candidates: Candidates) -> Array:  # (
     version = learner.active
     phi = version.encoder(learner.view.design(context[None], candidates.x))
     low, high = state.definition.reward.range
-    return np.clip(version.mean(phi, candidates.ids), low, high)
+    return np.clip(version.expected(phi, candidates.ids), low, high)

@@ -167,6 +167,7 @@ def _version(
     active = learner.active
     version = learner.version(number, active.encoder)
     version.use(active.view, active.scaled_on)
+    version.rewarded = active.rewarded
     version.doubt = active.doubt
     windowed = learner.settings.window is not None
     version.refold(history.memory, history.watermark + 1 if windowed else history.begins)

@@ -338,4 +338,4 @@ def _predicted(learner: Learner, settled: Settled) -> float | None:
     if not learner.policy.has_head or (settled.inline and learner.policy.per_arm):
         return None
     phi = learner.active.phi(np.array([settled.x]))
-    return float(learner.active.mean(phi, [settled.arm])[0])
+    return float(learner.active.expected(phi, [settled.arm])[0])

@@ -212,9 +212,7 @@ class Admin:
         x = await rows_of(self._store, state)
         limit = max(footprint_of(state)[f"policies.{policy}"], LEAST_ARTIFACT_BYTES)
         try:
-            version, meta = await asyncio.to_thread(
-                _judged, learner, artifact, limit, x, state.definition.reward.range
-            )
+            version, meta = await asyncio.to_thread(_judged, learner, artifact, limit, x)
         except (Damaged, UnknownSchema) as fault:
             raise Invalid(str(fault), path="artifact") from fault
         if (meta.get("born"), version.number) != learner.next_version or learner.staged:
@@ -294,9 +292,7 @@ def _folded(name: str, event: ExperimentDefined) -> State:
     return state
 
 
-def _judged(
-    learner: Learner, artifact: bytes, limit: int, x: Array, span: tuple[float, float]
-) -> tuple[Version, Meta]:
+def _judged(learner: Learner, artifact: bytes, limit: int, x: Array) -> tuple[Version, Meta]:
     """An uploaded version and its trainer's metadata. Raises Damaged, UnknownSchema, or Invalid."""
     with np.errstate(all="ignore"):  # what overflows is refused
         meta = read_meta(artifact, limit)
@@ -305,7 +301,7 @@ def _judged(
                 "has no net: it takes no version but one that was rebuilt without decisions",
                 path="policy",
             )
-        expect_sound(learner, read_artifact(learner, artifact, limit), x, span)
+        expect_sound(learner, read_artifact(learner, artifact, limit), x)
         return read_artifact(learner, artifact, limit), meta
 
 

@@ -48,10 +48,10 @@ def attributions(
     if version.head is None and not version.predicts:
         return found
     phi = version.encoder(learner.view.design(context[None], candidates.x))
-    means = np.asarray(version.mean(phi, candidates.ids))  # (K,)
+    means = np.asarray(version.expected(phi, candidates.ids))  # (K,)
     if version.head is not None:
         for row, width in zip(found, version.head.width(phi, candidates.ids), strict=True):
-            row["width"] = float(width)
+            row["width"] = version.width_unit * float(width)
     scores = learner.score(context, candidates)
     shares = rules.probabilities(scores)
     for index, row in enumerate(found):
@@ -59,7 +59,8 @@ def attributions(
         if len(scores.rows) > 1:
             row["draw_share"] = float(shares[index])
         else:
-            row["bonus"] = float(scores.rows[0, scores.of[index]] - means[index])
+            score = version.rewarded.restored(scores.rows[0, scores.of[index]])
+            row["bonus"] = float(score - means[index])
     likeliest = np.lexsort((-means, -shares))[:MOST_CANDIDATES]
     for index in {*likeliest.tolist(), *(candidates.row_of[arm] for arm in shown)}:
         found[index]["moved"] = _moved(learner, context, candidates, index)
@@ -83,7 +84,7 @@ def _moved(
     rows = np.repeat(row[None], len(groups) + 1, axis=0)
     for place, (_, columns) in enumerate(groups):
         rows[place, columns] = 0.0
-    means = version.mean(version.encoder(rows), [candidates.ids[index]] * len(rows))
+    means = version.expected(version.encoder(rows), [candidates.ids[index]] * len(rows))
     parts = means[-1] - means[:-1]
     order = np.argsort(-np.abs(parts), kind="stable")[:MOST_FEATURES].tolist()
     moved: list[MovedFeature] = []

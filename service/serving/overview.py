@@ -236,11 +236,11 @@ async def _head(version: Version) -> Figures | None:
     """The health of a wide head in a thread: its spectrum takes seconds."""
     if version.head is None:
         return None
-    head = version.copied_head() if version.columns > WIDE else None
-    if head is not None:
-        health = await asyncio.to_thread(head.health)
+    if version.columns > WIDE:
+        health = await asyncio.to_thread(version.with_copied_head().health)
     else:
-        health = version.head.health()
+        health = version.health()
+    assert health is not None
     return {**asdict(health), "digest": digest(version.head)}
 
 

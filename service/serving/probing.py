@@ -40,26 +40,26 @@ async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
     return np.array(found[:ROWS]).reshape(-1, state.schema.width)
 
 
-def expect_sound(learner: Learner, version: Version, x: Array, span: tuple[float, float]) -> None:
+def expect_sound(learner: Learner, version: Version, x: Array) -> None:
     """Raises Damaged where the version predicts no finite numbers, or ones on most rows that no
     fitted version predicts, also once it has learned a few rows; nobody can use it afterwards.
 
     x: (n, schema.width), of the log, to which anybody may have sent rows; a row of ones replaces
-    none. span: of the rewards.
+    none.
     """
     try:
-        _expect_sound(version, x if len(x) else np.ones((1, x.shape[1])), span)
+        _expect_sound(version, x if len(x) else np.ones((1, x.shape[1])))
     except (ValueError, NotPositiveDefinite) as fault:
         raise Damaged(f"the artifact does not fit policy {learner.name}: {fault}") from fault
 
 
-def _expect_sound(version: Version, x: Array, span: tuple[float, float]) -> None:
+def _expect_sound(version: Version, x: Array) -> None:
     for name, array in version.describe()[1].items():
         if name == "memory.x":  # NaN: not known then
             array = array[~np.isnan(array)]
         if name != "scaling" and array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ValueError(f"{name} is not finite")
-    phi, arms, (low, high) = version.phi(x), [""] * len(x), span
+    phi, arms = version.phi(x), [""] * len(x)
     if version.encoder.trained is not None:
         features = version.encoder.trained(version.view.rows(x))
         _expect_near(features, LARGEST, "the features that its net makes")
@@ -69,12 +69,11 @@ def _expect_sound(version: Version, x: Array, span: tuple[float, float]) -> None
         if not np.isfinite(predictions + widths).all():
             raise ValueError("a mean or a width on rows of the log is not finite")
         for predicted in predictions:
-            most = LARGEST * max(high - low, abs(high))
-            _expect_near(predicted[:, None], most, "its predictions")
+            _expect_near(predicted[:, None], LARGEST, "its predictions")
         if again or version.head is None:
             return
         for row in phi[:LEARNED]:
-            version.head.observe(Observation("", row, high, ""))
+            version.head.observe(Observation("", row, 1.0, ""))
 
 
 def _expect_near(values: Array, most: float, what: str) -> None:  # (n, m)

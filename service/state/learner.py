@@ -72,6 +72,7 @@ class Learner:
         self.schema = schema
         self._experiment = experiment
         self._view = View.unmeasured(schema, definition.features_of(settings))
+        self.limits = definition.reward.limits
         self.rewards = 0
         self.active = self.version(0, self._cold_encoder)
         self.active.begins = begins
@@ -158,7 +159,8 @@ class Learner:
         """A version with an empty head."""
 
         def head(encoder: Encoder) -> Head | None:
-            return self.settings.make_head(encoder, self._view.width, self.name)
+            (low, high), rows = self.limits, self._view.width
+            return self.settings.make_head(encoder, rows, self.name, high - low)
 
         limit = self.memory_limit or (WARM_UP if self._view.scaling else None)
         return Version(
@@ -166,6 +168,7 @@ class Learner:
             self._view,
             self._masked(encoder, number),
             head,
+            self.limits,
             self.settings,
             self._bank(number),
             Memory(self.schema.width, limit) if limit else None,
@@ -243,7 +246,7 @@ class Learner:
             settled = outcome.settled
             if outcome.was is None:
                 x = np.array(settled.x)
-                mean = self.active.mean(self.active.phi(x[None]), [settled.arm])
+                mean = self.active.expected(self.active.phi(x[None]), [settled.arm])
                 residual = settled.reward - float(mean[0])
                 detector.observe(position, self.view.standardised(x), residual)
 

@@ -26,6 +26,9 @@ def obstacle(kept: Learner, fresh: Learner) -> str:
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     if changed:
         return f"it learned with another {', '.join(changed)}"
+    head = kept.active.head
+    if head is not None and not head.standardises and kept.limits != fresh.limits:
+        return "it learned rewards of another range"
     before, after = view_meanings(kept.view), view_meanings(fresh.view)
     if fresh.policy.net is not None and before != after:
         return "its net has other inputs"
@@ -51,7 +54,8 @@ def succeed(kept: Learner, fresh: Learner, position: int) -> None:
         columns = places(view_meanings(kept.view), view_meanings(fresh.view))
         ridge = float(fresh.settings.model_dump()["ridge"])
         arrays["head.A"] = _precision(arrays["head.A"], columns, ridge)
-        arrays["head.b"] = taken(arrays["head.b"], columns)
+        for name in ("head.b", "head.s"):
+            arrays[name] = taken(arrays[name], columns)
     for name, array in arrays.items():
         if name == "memory.x":
             arrays[name] = taken(array, places(old, new), unknown(fresh.schema))

@@ -135,7 +135,7 @@ async def train(store: Store, state: State, learner: Learner) -> bytes | None:
     if not len(memory):
         return None
     view = learner.view.measured(memory.x)
-    x, rewards = view.rows(memory.x), np.array(memory.rewards)
+    x, rewards = view.rows(memory.x), learner.active.rewarded(np.array(memory.rewards))
     arms = sorted(set(memory.arms)) if learner.policy.disjoint else []
     column = np.array([arms.index(arm) if arms else 0 for arm in memory.arms], dtype=np.int64)
     fitted = fit(x, column, rewards, plan(learner), seed=number)
@@ -144,6 +144,7 @@ async def train(store: Store, state: State, learner: Learner) -> bytes | None:
         encoder = encoder.scaled(x)
     version = learner.version(number, encoder)
     version.use(view)
+    version.rewarded = learner.active.rewarded
     version.trained_to, version.rewards = history.watermark, history.rewards
     version.without = learner.active.without
     begins = version.trained_to + 1 if learner.settings.window else history.begins

@@ -124,7 +124,12 @@ def test_a_version_of_another_head_or_out_of_turn_is_refused(wire: Wire) -> None
 MISFITS: list[dict[str, Any]] = [
     {},
     {"net.weight0": np.ones((2, 2)), "net.bias0": np.ones(2)},
-    {"head.A": np.ones((2, 2)), "head.b": np.ones(2), "head.scalars": np.ones(2)},
+    {
+        "head.A": np.ones((2, 2)),
+        "head.b": np.ones(2),
+        "head.s": np.ones(2),
+        "head.rewards": np.ones(3),
+    },
 ]
 
 

@@ -40,7 +40,7 @@ def test_two_rewards_of_a_cats_toy_are_counted_in_its_cell_of_the_head() -> None
     log.settle("linucb", {"toy2": 0.0})
     assert np.diag(ridge(log).A).tolist() == [1, 1, 3, 1, 1, 1]
     assert ridge(log).b.tolist() == [0, 0, 1, 0, 0, 0]
-    assert (ridge(log).rr, ridge(log).n) == (1.0, 2.0)
+    assert (ridge(log).rewards.rr, ridge(log).n) == (1.0, 2.0)
     tally = log.state.reward_sums["linucb"]
     assert (tally.count, tally.total, tally.squares) == (2, 1.0, 1.0)
     assert log.state.learners["linucb"].rewards == 2
@@ -150,7 +150,7 @@ def test_a_correction_of_what_a_new_head_does_not_hold_weighs_nothing() -> None:
     for shown in early:
         log.correct(shown, 1.0)
     assert ridge(log).b.tolist() == [0.0] * 6
-    assert (ridge(log).rr, ridge(log).n) == (0.0, 0.0)
+    assert (ridge(log).rewards.rr, ridge(log).n) == (0.0, 0.0)
     assert beta(log) == {}
     tally = log.state.reward_sums["popularity"]
     assert (tally.count, tally.total) == (0, 0.0)

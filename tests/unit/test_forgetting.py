@@ -96,7 +96,7 @@ def expect_batch(log: Log, rows: list[Row]) -> None:
         head = head._once
     ridge: Any = head if isinstance(head, RidgeHead) else head._ridge_head  # type: ignore[attr-defined]
     expect_sums(ridge.A, ridge.b, phi[:, : len(ridge.b)], weights, rewards)
-    expect_scalars((ridge.rr, ridge.n), weights, rewards)
+    expect_scalars((ridge.rewards.rr, ridge.n), weights, rewards)
 
 
 def expect_sums(
@@ -135,11 +135,11 @@ def test_three_settlements_and_a_late_click_by_hand() -> None:
         log.settle("p", {"toy1": reward})
     head: Any = log.state.learners["p"].active.head
     assert np.diag(head.A).tolist() == [1, 1, 2.5, 1, 1, 1]
-    assert (head.b[2], head.rr, head.n) == (0.25, 0.25, 1.5)
+    assert (head.b[2], head.rewards.rr, head.n) == (0.25, 0.25, 1.5)
     log.correct(log.settled[1], 1.0)
-    assert (head.A[2, 2], head.b[2], head.rr, head.n) == (2.5, 0.5, 0.5, 1.5)
+    assert (head.A[2, 2], head.b[2], head.rewards.rr, head.n) == (2.5, 0.5, 0.5, 1.5)
     log.settle("p", {"toy1": 0.0})
-    assert (head.A[2, 2], head.b[2], head.rr, head.n) == (1.625, 0.125, 0.125, 0.625)
+    assert (head.A[2, 2], head.b[2], head.rewards.rr, head.n) == (1.625, 0.125, 0.125, 0.625)
 
 
 @pytest.mark.parametrize("kind", FORGETFUL)

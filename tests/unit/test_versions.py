@@ -187,7 +187,7 @@ def test_neural_ucbs_head_holds_what_the_net_leaves_of_the_reward() -> None:
     left = np.array([row.reward for row in rows]) - learner.active.encoder.predict(phi)
     head: Any = learner.active.head
     np.testing.assert_allclose(head.b, phi.T @ left, atol=1e-12)
-    assert head.rr == pytest.approx(np.square(left).sum())
+    assert head.rewards.rr == pytest.approx(np.square(left).sum())
     assert np.abs(learner.active.encoder.predict(phi)).min() > 0
 
 
@@ -219,7 +219,7 @@ def changed(artifact: bytes, meta: dict[str, Any], arrays: dict[str, Any]) -> by
         ({}, {"head.A": np.eye(10)}),
         ({}, {"head.A": -np.eye(11)}),
         ({}, {"head.b": np.full(11, np.nan)}),
-        ({}, {"head.scalars": np.array([np.inf, 3.0])}),
+        ({}, {"head.rewards": np.array([3.0, np.inf, 1.0])}),
     ],
 )
 def test_an_artifact_that_does_not_fit_its_policy_is_damaged(meta: dict, arrays: dict) -> None:

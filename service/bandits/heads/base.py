@@ -235,7 +235,13 @@ class Observation(NamedTuple):
 
 
 class Head(Protocol):
-    """What a rule reads and the fold changes. Rows `phi` belong to `arms`, one to one."""
+    """What a rule reads and the fold changes. Rows `phi` belong to `arms`, one to one.
+
+    standardises   it takes rewards of any level and unit; otherwise rewards in [0, 1]
+    """
+
+    @property
+    def standardises(self) -> bool: ...
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array: ...  # (n, m) -> (n,)
     def width(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)

@@ -25,6 +25,8 @@ class BetaHead:
     A reward between 0 and 1 counts as that share of a click.
     """
 
+    standardises = False
+
     def __init__(self) -> None:
         self._rows = NameIndex()
         self._table = np.ones((4, 2))  # alpha, beta; rows not in use, and row 0, are the prior's

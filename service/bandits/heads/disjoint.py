@@ -14,6 +14,7 @@ from service.bandits.heads.base import (
     removable,
     unpack_names,
 )
+from service.bandits.heads.reward_sums import RewardSums
 from service.bandits.heads.ridge import learned_noise
 from service.bandits.heads.win_probabilities import independent
 from service.bandits.linalg import Index, inverse_root, spectrum
@@ -33,35 +34,43 @@ class DisjointRidgeHead:
     arms that are shown most do not outvote the others.
     """
 
+    standardises = True
+
     def __init__(self, size: int, ridge: float, noise: float | None) -> None:
         self._size, self._ridge, self._fixed_noise = size, ridge, noise
         self._rows: dict[str, int] = {}
         self._reserve(4)
-        self._noise = noise or 1.0
+        self._noise, self._level = noise or 1.0, 0.0
         self._stale: set[int] = set()
 
     def _reserve(self, rows: int) -> None:
         size = self._size
         self.A = np.broadcast_to(self._ridge * np.eye(size), (rows, size, size)).copy()
-        self.b = np.zeros((rows, size))
-        self.rr, self.n = np.zeros(rows), np.zeros(rows)
+        self.b, self.s = np.zeros((rows, size)), np.zeros((rows, size))
+        self.n, self.total, self.rr = np.zeros((3, rows))
         self._root = np.broadcast_to(np.eye(size) / np.sqrt(self._ridge), self.A.shape).copy()
-        self._mean = np.zeros_like(self.b)
-        self._share = np.zeros(rows)  # b^T mu, by arm
+        self._by_reward, self._by_row = np.zeros((2, rows, size))  # A^-1 b and A^-1 s
+        self._unexplained = np.zeros(rows)
+        self._shares = np.zeros((3, rows))  # b^T A^-1 b, b^T A^-1 s and s^T A^-1 s
+
+    def _arrays(self) -> tuple[Array, ...]:
+        """All that has a row an arm."""
+        sums = self.A, self.b, self.s, self.n, self.total, self.rr
+        return *sums, self._root, self._by_reward, self._by_row, self._shares.T
 
     def _row(self, arm: str) -> int:
         row = self._rows.setdefault(arm, len(self._rows))
         if row == len(self.b) - 1:  # the last row stays the prior, for arms without a head
-            old = self.A, self.b, self.rr, self.n, self._root, self._mean, self._share
+            old = self._arrays()
             self._reserve(2 * len(self.b))
-            new = self.A, self.b, self.rr, self.n, self._root, self._mean, self._share
-            for wide, narrow in zip(new, old, strict=True):
+            for wide, narrow in zip(self._arrays(), old, strict=True):
                 wide[: len(narrow)] = narrow
         return row
 
     def observe(self, row: Observation) -> None:
         place = self._row(row.arm)
         self.A[place] += np.multiply.outer(row.phi, row.phi)
+        self.s[place] += row.phi
         self.n[place] += 1
         self._move(place, row.phi, 0.0, row.reward)
 
@@ -73,11 +82,13 @@ class DisjointRidgeHead:
         if place is None or not removable(phi, self._ridge, left):
             return
         self.A[place] -= left * np.multiply.outer(phi, phi)
+        self.s[place] -= left * phi
         self.n[place] = fewer(float(self.n[place]), left)
         self._move(place, phi, row.reward, 0.0, left)
 
     def _move(self, place: int, phi: Array, was: float, reward: float, left: float = 1.0) -> None:
         self.b[place] += left * (reward - was) * phi
+        self.total[place] += left * (reward - was)
         self.rr[place] += left * (reward * reward - was * was)
         self._stale.add(place)
 
@@ -88,29 +99,42 @@ class DisjointRidgeHead:
         self.A[:rows] *= share
         diagonal = np.arange(self._size)
         self.A[:rows, diagonal, diagonal] += (1 - share) * self._ridge
-        for sums in (self.b, self.rr, self.n):
+        for sums in (self.b, self.s, self.n, self.total, self.rr):
             sums[:rows] *= share
         self._stale.update(range(rows))
 
     def distrust(self, factor: float) -> None:
         self._refresh()
-        self.rr += (factor - 1) * np.maximum(self.rr - self._share, 0.0)
+        self.rr += (factor - 1) * self._unexplained
         self._stale.update(self._rows.values())
 
     def _refresh(self) -> None:
         for row in list(self._stale):  # two threads may derive at once
             root = inverse_root(self.A[row])
-            half = root @ self.b[row]
-            self._root[row], self._mean[row] = root, root.T @ half
-            self._share[row] = half @ half
-        if self._stale and self._fixed_noise is None:
-            rows = len(self._rows)
-            rr, explained, n = self.rr[:rows], self._share[:rows], self.n[:rows]
-            common = learned_noise(float(rr.sum()), float(explained.sum()), float(n.sum()))
-            met = n > 0
-            by_arm = float(((rr[met] - explained[met]) / n[met]).mean()) if met.any() else 0.0
-            self._noise = max(common, float(np.sqrt(max(by_arm, 0.0))))
+            half = root @ np.array([self.b[row], self.s[row]]).T
+            self._root[row] = root
+            self._by_reward[row], self._by_row[row] = (root.T @ half).T
+            gram = half.T @ half
+            self._shares[:, row] = gram[0, 0], gram[0, 1], gram[1, 1]
+        if self._stale:
+            self._take_common()
         self._stale.clear()
+
+    def _take_common(self) -> None:
+        """Derive what arms have in common: the level of rewards, and the noise."""
+        rows = len(self._rows)
+        n, total, rr = self.n[:rows], self.total[:rows], self.rr[:rows]
+        rewards = RewardSums(float(n.sum()), float(total.sum()), float(rr.sum()))
+        self._level = level = rewards.level
+        left = rr - 2 * level * total + level * level * n
+        by_reward, mixed, by_row = self._shares[:, :rows]
+        left -= by_reward - 2 * level * mixed + level * level * by_row
+        self._unexplained[:rows] = left = np.maximum(left, 0.0)
+        if self._fixed_noise is None:
+            common = learned_noise(float(left.sum()), rewards.n, rewards.spread)
+            met = n > 0
+            by_arm = float((left[met] / n[met]).mean()) if met.any() else 0.0
+            self._noise = max(common, float(np.sqrt(by_arm)))
 
     @property
     def count(self) -> int:
@@ -137,11 +161,13 @@ class DisjointRidgeHead:
         n = self.n[rows]
         if self._fixed_noise is not None:
             return n, np.full(len(rows), self._fixed_noise)
-        left = np.maximum(self.rr[rows] - self._share[rows], 0.0)
+        left = self._unexplained[rows]
         return n, np.sqrt((COMMON_NOISE * self._noise**2 + left) / (COMMON_NOISE + n))
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
-        return np.asarray(np.einsum("nm,nm->n", self._mean[self._rows_of(arms)], phi))
+        rows = self._rows_of(arms)
+        mean = self._by_reward[rows] - self._level * self._by_row[rows]
+        return np.asarray(self._level + np.einsum("nm,nm->n", mean, phi))
 
     def width(self, phi: Array, arms: Sequence[str]) -> Array:
         half = np.einsum("nij,nj->ni", self._root[self._rows_of(arms)], phi)
@@ -179,14 +205,14 @@ class DisjointRidgeHead:
             "arms": pack_names(self._rows),
             "A": self.A[:rows],
             "b": self.b[:rows],
-            "rr": self.rr[:rows],
-            "n": self.n[:rows],
+            "s": self.s[:rows],
+            "rewards": np.array([self.n[:rows], self.total[:rows], self.rr[:rows]]),
         }
 
     def restore(self, arrays: dict[str, Array]) -> None:
         self._rows = {arm: row for row, arm in enumerate(unpack_names(arrays["arms"]))}
         rows = len(self._rows)
         self._reserve(max(4, 2 * rows))
-        self.A[:rows], self.b[:rows] = arrays["A"], arrays["b"]
-        self.rr[:rows], self.n[:rows] = arrays["rr"], arrays["n"]
+        self.A[:rows], self.b[:rows], self.s[:rows] = arrays["A"], arrays["b"], arrays["s"]
+        self.n[:rows], self.total[:rows], self.rr[:rows] = arrays["rewards"]
         self._stale = set(range(rows))

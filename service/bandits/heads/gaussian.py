@@ -67,8 +67,12 @@ class GaussianHead(ABC):
     """A head with one normal distribution of the weights for all arms."""
 
     A: Array
-    n: float
     _ridge: float
+
+    @property
+    @abstractmethod
+    def n(self) -> float:
+        """Settlements that it holds."""
 
     @property
     @abstractmethod

@@ -31,6 +31,8 @@ class GradientHead:
     form   "diagonal" p numbers; "full" exact, over the distinct rows
     """
 
+    standardises = True
+
     def __init__(
         self,
         size: int,  # m

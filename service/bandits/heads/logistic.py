@@ -48,6 +48,9 @@ class LogisticHead(GaussianHead):
     Units: logits, but for `mean`, a probability. A minibatch costs O(batch^3 + m^3).
     """
 
+    standardises = False
+    n = 0.0
+
     def __init__(self, size: int, ridge: float, batch: int) -> None:
         self._ridge, self._batch = ridge, batch
         self.A, self.F = ridge * np.eye(size), ridge * np.eye(size)

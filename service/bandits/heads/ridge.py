@@ -12,15 +12,15 @@ from service.bandits.heads.base import (
     Array,
     Bank,
     Observation,
-    fewer,
     removable,
 )
 from service.bandits.heads.gaussian import USES, Gaussian, GaussianHead
+from service.bandits.heads.reward_sums import RewardSums
 from service.bandits.linalg import inverse_root
 
 
-def learned_noise(rr: float, explained: float, n: float) -> float:
-    """sigma_hat: b_n / (a_n - 1) with a_n = a0 + n/2, b_n = b0 + (rr - b^T mu)/2.
+def learned_noise(unexplained: float, n: float, spread: float) -> float:
+    """sigma_hat: b_n / (a_n - 1) with a_n = a0 + n/2, b_n = b0 spread^2 + unexplained / 2.
 
     Before the first reward, where a_n - 1 is 0, the noise is that of the first unit reward; so it
     is where all rewards together count for less than a double can add to a0.
@@ -28,33 +28,48 @@ def learned_noise(rr: float, explained: float, n: float) -> float:
     degrees = NOISE_SHAPE + n / 2 - 1
     if degrees <= 0:
         return 1.0
-    rate = NOISE_RATE + max(rr - explained, 0.0) / 2
+    rate = NOISE_RATE * spread * spread + max(unexplained, 0.0) / 2
     return float(np.sqrt(rate / degrees))
 
 
 class RidgeHead(GaussianHead):
-    """One `(A, b, rr, n)` for all arms; arm features are inside phi."""
+    """One `(A, b, s, rr, r, n)` for all arms; arm features are inside phi.
+
+    The prior's mean is the level r / n of all rewards, so that no level of rewards makes what was
+    shown look better than what was not: mu = A^-1 (b - level s), with s = sum phi, and a mean is
+    level + phi^T mu.
+    """
+
+    standardises = True
 
     def __init__(self, size: int, ridge: float, noise: float | None) -> None:
         self._ridge, self._fixed_noise = ridge, noise
         self.A = ridge * np.eye(size)
-        self.b = np.zeros(size)
-        self.rr, self.n = 0.0, 0.0
+        self.b, self.s = np.zeros(size), np.zeros(size)
+        self.rewards = RewardSums()
         self._derived: Gaussian | None = None
         self._solved: Array | None = None
+
+    @property
+    def n(self) -> float:
+        return self.rewards.n
+
+    @property
+    def level(self) -> float:
+        return self.rewards.level
 
     def observe(self, row: Observation) -> None:
         self._derived = self._solved = None
         phi, reward = row.phi, row.reward
         self.A += phi[:, None] * phi
         self.b += reward * phi
-        self.rr += reward * reward
-        self.n += 1
+        self.s += phi
+        self.rewards.add(reward)
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         self._derived = self._solved = None
         self.b += left * (row.reward - was) * row.phi
-        self.rr += left * (row.reward * row.reward - was * was)
+        self.rewards.revise(row.reward, was, left)
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         phi, was = row.phi, row.reward
@@ -63,20 +78,22 @@ class RidgeHead(GaussianHead):
         self._derived = self._solved = None
         self.A -= left * (phi[:, None] * phi)
         self.b -= left * was * phi
-        self.rr -= left * was * was
-        self.n = fewer(self.n, left)
+        self.s -= left * phi
+        self.rewards.withdraw(was, left)
 
     def decay(self, share: float) -> None:
-        """A <- g A + (1 - g) lambda I, and b, rr, n by g: the prior is not forgotten."""
+        """A <- g A + (1 - g) lambda I, and all other sums by g: the prior is not forgotten."""
         self._derived = self._solved = None
         self.A *= share
         self.A[np.diag_indices_from(self.A)] += (1 - share) * self._ridge
         self.b *= share
-        self.rr, self.n = share * self.rr, share * self.n
+        self.s *= share
+        self.rewards.decay(share)
 
     def distrust(self, factor: float) -> None:
-        explained = float(self.b @ self.posterior.mean)
-        self.rr += (factor - 1) * max(self.rr - explained, 0.0)
+        half = self.posterior.root @ self._centred
+        unexplained = self.rewards.squares - float(half @ half)
+        self.rewards.rr += (factor - 1) * max(unexplained, 0.0)
         self._derived = self._solved = None
 
     @property
@@ -84,10 +101,14 @@ class RidgeHead(GaussianHead):
         return int(self._derived is None and self._solved is None)
 
     @property
+    def _centred(self) -> Array:  # (m,)
+        return self.b - self.level * self.s
+
+    @property
     def posterior(self) -> Gaussian:
         if self._derived is None:
             root = inverse_root(self.A)
-            half = root @ self.b
+            half = root @ self._centred
             self._derived = Gaussian.of(root.T @ half, root, self._noise(float(half @ half)))
         return self._derived
 
@@ -95,28 +116,32 @@ class RidgeHead(GaussianHead):
     def solved(self) -> Array:  # (m,)
         """The posterior's mean alone, in half the time."""
         if self._solved is None:
-            self._solved = solution(self.A, self.b)
+            self._solved = solution(self.A, self._centred)
         return self._solved
 
     @property
     def noise(self) -> float:
         """`posterior.noise` but for its last bits, by the mean alone."""
-        return self._noise(float(self.b @ self.solved))
+        return self._noise(float(self._centred @ self.solved))
 
     def _noise(self, explained: float) -> float:
-        return self._fixed_noise or learned_noise(self.rr, explained, self.n)
+        rewards = self.rewards
+        return self._fixed_noise or learned_noise(
+            rewards.squares - explained, rewards.n, rewards.spread
+        )
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
-        return phi @ self.posterior.mean
+        return np.asarray(self.level + phi @ self.posterior.mean)
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
         """Draw phi^T w with w = mu + sigma R^T z, z a row of the bank. Few rows: R phi first; many:
         the weights w, which then serve until the head changes."""
         posterior = self.posterior
         if len(phi) * USES >= bank.draws:
-            return np.asarray(posterior.weights(bank).exact @ phi.T)
+            return np.asarray(self.level + posterior.weights(bank).exact @ phi.T)
         half = posterior.noise * phi.dot(posterior.root.T)
-        return np.asarray(bank.matrix(len(self.b)) @ half.T + phi.dot(posterior.mean))
+        means = self.level + phi.dot(posterior.mean)
+        return np.asarray(bank.matrix(len(self.b)) @ half.T + means)
 
     def directions(self, bank: Bank, draws: Sequence[int], away: float) -> Array:  # (m, 1 + draws)
         """The mean, and these draws of the weights `away` times as far from it."""
@@ -126,11 +151,11 @@ class RidgeHead(GaussianHead):
         return np.column_stack([posterior.mean, posterior.mean[:, None] + drawn])
 
     def arrays(self) -> dict[str, Array]:
-        return {"A": self.A, "b": self.b, "scalars": np.array([self.rr, self.n])}
+        return {"A": self.A, "b": self.b, "s": self.s, "rewards": self.rewards.array()}
 
     def restore(self, arrays: dict[str, Array]) -> None:
-        self.A, self.b = arrays["A"].copy(), arrays["b"].copy()
-        self.rr, self.n = arrays["scalars"].tolist()
+        self.A, self.b, self.s = (arrays[name].copy() for name in ("A", "b", "s"))
+        self.rewards = RewardSums(*arrays["rewards"].tolist())
         self._derived = self._solved = None
 
 

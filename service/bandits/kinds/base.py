@@ -35,8 +35,10 @@ SHARED, DISJOINT, FULL = 8, 6, 8
 those of a snapshot. Of a shared head, of each arm's own head in stacks that double, and of a full
 Z, whose m is the number of its rows."""
 
-COUNTED, LOG_LOSS = "clicks are counted", "log loss is for rewards that are chances"
-"""Why a kind takes only rewards in [0, 1]."""
+
+def in_spans(noise: float | None, span: float) -> float | None:
+    """Return a standard deviation of rewards in spans of their range."""
+    return None if noise is None else noise / span
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,10 @@ class Kind(Model):
         """Return how scores and probabilities follow from the head."""
 
     @abstractmethod
-    def make_head(self, encoder: Encoder, rows: int, key: str) -> Head | None:
+    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> Head | None:
         """Return an empty head for an encoder over rows of a width; None: nothing is learned
-        between trainings. key: what the members of an ensemble are drawn by."""
+        between trainings. key: what the members of an ensemble are drawn by; span: of the range
+        of rewards, which the head learns as 1."""
 
     def policy(self) -> Policy:
         """Convert the settings, once: a missing attribute of a model costs 10 us."""
@@ -101,11 +104,6 @@ class Kind(Model):
     def seen(self, features: Features) -> list[str]:
         """The features that it sees: those it names, or all that fit the kind."""
         return []
-
-    @property
-    def only_chances(self) -> str:
-        """Why it takes only rewards in [0, 1]; '' where it takes any."""
-        return ""
 
     def unwise(self, arms: int, rows: float) -> Iterator[tuple[str, str]]:
         """Yield settings to be warned of for so many arms and distinct rows, and why."""
@@ -166,9 +164,9 @@ class Ridge(Featured):
     def own_heads(self) -> bool:
         return self.disjoint
 
-    def make_head(self, encoder: Encoder, rows: int, key: str) -> Head:
+    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> Head:
         make = DisjointRidgeHead if self.disjoint else RidgeHead
-        return make(encoder.features(rows), self.ridge, self.noise)
+        return make(encoder.features(rows), self.ridge, in_spans(self.noise, span))
 
     def head_numbers(self, sizes: Sizes) -> float:
         if self.disjoint:
@@ -299,11 +297,12 @@ class Gradient(Network):
     def policy(self) -> Policy:
         return replace(super().policy(), predicts=True)
 
-    def make_head(self, encoder: Encoder, rows: int, key: str) -> Head:
+    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> Head:
         size = encoder.features(rows)
         if self.form == "last_layer":
-            return RidgeHead(size, self.ridge, self.noise)
-        return GradientHead(size, encoder.layout, self.form, self.ridge, self.noise)
+            return RidgeHead(size, self.ridge, in_spans(self.noise, span))
+        noise = in_spans(self.noise, span)
+        return GradientHead(size, encoder.layout, self.form, self.ridge, noise)
 
     def head_numbers(self, sizes: Sizes) -> float:
         numbers = super().head_numbers(sizes)
@@ -341,12 +340,8 @@ class Point(Ridge, Network):
     def has_net(self) -> bool:
         return self.regressor == "neural"
 
-    @property
-    def only_chances(self) -> str:
-        return "" if self.sees_features else COUNTED
-
     def make_rule(self) -> Rule:
         return BestMean()
 
-    def make_head(self, encoder: Encoder, rows: int, key: str) -> Head:
-        return super().make_head(encoder, rows, key) if self.sees_features else BetaHead()
+    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> Head:
+        return super().make_head(encoder, rows, key, span) if self.sees_features else BetaHead()

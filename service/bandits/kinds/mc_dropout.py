@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat
 
 from service.bandits.encoder import Encoder
 from service.bandits.heads import Array, RidgeHead
-from service.bandits.kinds.base import Choice, Kind, Network, Sizes
+from service.bandits.kinds.base import Choice, Kind, Network, Sizes, in_spans
 from service.bandits.net import Net
 from service.bandits.policy import Policy, Rule
 from service.bandits.thompson import ThompsonSampling
@@ -62,8 +62,8 @@ class McDropout(Network, Choice):
             return Masks(ThompsonSampling(self.masks), None)
         return Masks(self.upper_bound(), self.upper_bound())
 
-    def make_head(self, encoder: Encoder, rows: int, key: str) -> RidgeHead:
-        return RidgeHead(encoder.features(rows), self.ridge, self.noise)
+    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> RidgeHead:
+        return RidgeHead(encoder.features(rows), self.ridge, in_spans(self.noise, span))
 
     def draw_numbers(self, sizes: Sizes) -> float:
         """Of the masks: of each weight of the first two layers."""

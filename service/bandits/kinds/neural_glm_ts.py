@@ -8,7 +8,7 @@ from pydantic import Field, PositiveFloat
 
 from service.bandits.encoder import Encoder
 from service.bandits.heads import LogisticHead
-from service.bandits.kinds.base import LOG_LOSS, Kind, Network, Sizes, Thompson
+from service.bandits.kinds.base import Kind, Network, Sizes, Thompson
 from service.bandits.net import Net
 
 LOGISTIC = 10
@@ -24,14 +24,10 @@ class NeuralGlmTs(Network, Thompson):
 
     keeps_head = Kind.keeps_head | {"draws", "bank", "scale", "training"}
 
-    @property
-    def only_chances(self) -> str:
-        return LOG_LOSS
-
     def net(self) -> Net:
         return replace(super().net(), log_loss=True, unscaled=True)
 
-    def make_head(self, encoder: Encoder, rows: int, key: str) -> LogisticHead:
+    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> LogisticHead:
         return LogisticHead(encoder.features(rows), self.ridge, self.batch)
 
     def head_numbers(self, sizes: Sizes) -> float:

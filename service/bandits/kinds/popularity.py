@@ -4,7 +4,7 @@ from typing import Literal
 
 from service.bandits.encoder import Encoder
 from service.bandits.heads import BetaHead
-from service.bandits.kinds.base import COUNTED, Kind, Thompson
+from service.bandits.kinds.base import Kind, Thompson
 from service.bandits.settings import PolicySettings
 
 
@@ -13,9 +13,5 @@ class Popularity(PolicySettings, Thompson):
 
     keeps_head = Kind.keeps_head | {"draws", "bank", "scale"}
 
-    @property
-    def only_chances(self) -> str:
-        return COUNTED
-
-    def make_head(self, encoder: Encoder, rows: int, key: str) -> BetaHead:
+    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> BetaHead:
         return BetaHead()

@@ -41,5 +41,5 @@ class Random(PolicySettings, Kind):
     def make_rule(self) -> Rule:
         return Uniform()
 
-    def make_head(self, encoder: Encoder, rows: int, key: str) -> None:
+    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> None:
         return None

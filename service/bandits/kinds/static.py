@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt
 
 from service.bandits.best_mean import BestMean
 from service.bandits.encoder import Encoder
-from service.bandits.kinds.base import LOG_LOSS, Kind, Network, Sizes
+from service.bandits.kinds.base import Kind, Network, Sizes
 from service.bandits.net import Net
 from service.bandits.policy import Policy, Rule
 from service.bandits.settings import Training
@@ -22,16 +22,14 @@ class Static(Network):
 
     kind: Literal["static"]
     hidden: Annotated[list[PositiveInt], Field(min_length=1, max_length=8)] = [64, 32]
-    loss: Literal["log", "squared"] = Field("log", description="log is for rewards in [0, 1].")
+    loss: Literal["log", "squared"] = Field(
+        "log", description="log takes the share of the range that a reward reaches for a chance."
+    )
     training: Training = Training(
         first=200_000, epochs=10, patience=10, batch=512, steps=4_096, validation=0.05
     )
 
     keeps_head = Kind.keeps_head | {"training"}
-
-    @property
-    def only_chances(self) -> str:
-        return LOG_LOSS if self.loss == "log" else ""
 
     def net(self) -> Net:
         return replace(super().net(), alone=True, log_loss=self.loss == "log")
@@ -42,7 +40,7 @@ class Static(Network):
     def make_rule(self) -> Rule:
         return BestMean()
 
-    def make_head(self, encoder: Encoder, rows: int, key: str) -> None:
+    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> None:
         return None
 
     def head_numbers(self, sizes: Sizes) -> float:

@@ -1,0 +1,66 @@
+"""Sums of the rewards that a head holds, and the level and spread that follow from them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.bandits.heads.base import fewer
+from service.bandits.linalg import Array
+
+NO_SPREAD = 1e-12
+"""Standard deviation of rewards, as a share of their range, up to which they are all equal."""
+
+FIRST_VARIANCE, FIRST_WEIGHT = 0.1, 2.0
+"""While all rewards are equal, their variance is assumed to be FIRST_VARIANCE of the squared range
+for the first, and to fall as if that weighed FIRST_WEIGHT rewards."""
+
+
+@dataclass(slots=True)
+class RewardSums:
+    """n: number of rewards; total: their sum; rr: of their squares."""
+
+    n: float = 0.0
+    total: float = 0.0
+    rr: float = 0.0
+
+    def add(self, reward: float) -> None:
+        self.n += 1
+        self.total += reward
+        self.rr += reward * reward
+
+    def revise(self, reward: float, was: float, left: float) -> None:
+        self.total += left * (reward - was)
+        self.rr += left * (reward * reward - was * was)
+
+    def withdraw(self, was: float, left: float) -> None:
+        self.n = fewer(self.n, left)
+        self.total -= left * was
+        self.rr -= left * was * was
+
+    def decay(self, share: float) -> None:
+        self.n *= share
+        self.total *= share
+        self.rr *= share
+
+    @property
+    def level(self) -> float:
+        """The mean; 0 without rewards."""
+        return self.total / self.n if self.n else 0.0
+
+    @property
+    def squares(self) -> float:
+        """The sum of squared distances from the level."""
+        return self.rr - self.total * self.level
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation; where all rewards are equal, what may be assumed of the next."""
+        if not self.n:
+            return 1.0
+        spread = float(np.sqrt(max(self.squares, 0.0) / self.n))
+        if spread > NO_SPREAD:
+            return spread
+        return float(np.sqrt(FIRST_VARIANCE * FIRST_WEIGHT / (self.n + FIRST_WEIGHT)))
+
+    def array(self) -> Array:
+        return np.array([self.n, self.total, self.rr])
