@@ -89,10 +89,10 @@ never repeats, so no cache can answer. The experiment learns from the rewards of
 made for it.
 
 examples:
-  forage-sim load --seconds 10                      as fast as 64 connections go
-  forage-sim load --rate 1000 --seconds 60 --p99-ms 10 --errors 0     status 1 on a missed limit
-  forage-sim load --policy lints --arms ids --connections 128
-  forage-sim load --url http://127.0.0.1:8000,http://127.0.0.1:8001 --rate 5000
+  forage-sim load --experiment bench --seconds 10       as fast as 64 connections go
+  forage-sim load --experiment bench --rate 1000 --p99-ms 10      status 1 on a missed limit
+  forage-sim load --experiment bench --policy lints --arms ids --connections 128
+  forage-sim load --experiment bench --url http://127.0.0.1:8000,http://127.0.0.1:8001
 """
 REPORT: Final = """\
 Write one HTML page, complete in itself, and its figures as PNGs. Several runs, for example one that

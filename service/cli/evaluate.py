@@ -110,7 +110,7 @@ def evaluate(
     read.
 
         forage evaluate --experiment shop --policies lints,linucb
-        forage evaluate --definition ideas.toml --since 2026-01-01 --json found.json
+        forage evaluate --experiment shop --definition ideas.toml --json found.json
     """
     from service.evaluation.evaluate import evaluate_store
     from service.evaluation.report import as_json, table

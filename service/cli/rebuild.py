@@ -77,8 +77,8 @@ def rebuild(
     A file can be handed over later with `POST /experiments/{name}/policies/{policy}/versions`, as
     long as the policy has no newer version. Revoke a key before you leave out its decisions.
 
-        forage rebuild --without key=page,from=2026-01-31
-        forage rebuild --without unit=user-7 --without unit=user-9 --activate
+        forage rebuild --experiment shop --without key=page,from=2026-01-31
+        forage rebuild --experiment shop --without unit=user-7 --without unit=user-9 --activate
     """
     from service.maintenance.rebuild import Condition, hand_over, rebuild_store
 

@@ -42,9 +42,9 @@ Time = Annotated[datetime, Meta(tz=True)]
 class SelectBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to choose from, for whom and when."""
 
-    experiment: Annotated[Name | None, Meta(description="May be left out when there is one.")] = (
-        None
-    )
+    experiment: Annotated[
+        Name | None, Meta(description="Left out: the default experiment, or the only one.")
+    ] = None
     policy: Annotated[
         Name | None,
         Meta(description="Left out: one is assigned by traffic share, sticky to `unit`."),

@@ -125,7 +125,9 @@ def _schemas() -> Json:
         ref_template="#/components/schemas/{name}",
         schema_hook=_reference,  # of the pydantic model of a problem
     )
-    found["SelectBody"]["examples"] = [{"context": {"persona": "new_puppy_parent"}}]
+    found["SelectBody"]["examples"] = [
+        {"experiment": "zooplus", "context": {"persona": "new_puppy_parent"}}
+    ]
     found["RewardBody"]["oneOf"] = bodies.FORMS
     return found
 

@@ -6,12 +6,25 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from forage_client import client
 
 from tests.docs.page import DOCS, ROOT, blocks
 from tests.docs.session import Session
 
 MOST_WORDS = 800
 SDK = DOCS.parent / "service" / "http" / "static" / "sdk"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "clients" / "python" / "README.md",
+    SDK / "README.md",
+    *sorted(DOCS.glob("*.md")),
+]
+CLIENT = re.compile(r"\b(?:createForage|loadForage|(?:Async)?Forage)\((.*?)\)", re.DOTALL)
+UNNAMED = re.compile(
+    r":8000/(?:arms|policies)\b"
+    r"|^forage(?:-sim load| evaluate| import| rebuild)\b(?!.* --experiment )",
+    re.MULTILINE,
+)
 
 
 @pytest.mark.process
@@ -58,3 +71,29 @@ def test_the_script_of_the_quick_start_uses_what_the_sdk_has(tmp_path: Path) -> 
         file = tmp_path / "script.mjs"
         file.write_text(script)
         subprocess.run([node, "--check", file], check=True)
+
+
+def names_its_experiment(example: str) -> bool:
+    """Tell whether each decision, path and command of an example names its experiment. A client
+    names it once for all its decisions."""
+    asked = example.count("/select")
+    if "/select/batch" in example:
+        asked = example.count('"context":')
+    return (
+        example.count('"experiment":') >= asked
+        and all("experiment" in options for options in CLIENT.findall(example))
+        and not UNNAMED.search(example)
+    )
+
+
+def test_every_example_names_its_experiment() -> None:
+    examples = {
+        f"{page.relative_to(ROOT)}:{block.line}": block.text
+        for page in PAGES
+        for block in blocks(page)
+        if block.language in ("sh", "python", "js", "html")
+    }
+    examples["docstring of the client"] = client.__doc__ or ""
+    asks = [text for text in examples.values() if "/select" in text or CLIENT.search(text)]
+    assert len(asks) >= 16
+    assert [place for place, text in examples.items() if not names_its_experiment(text)] == []

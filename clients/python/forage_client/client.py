@@ -1,6 +1,6 @@
 """Decisions and rewards for a backend: the shape of the browser's SDK, sync and async.
 
-    async with AsyncForage("http://127.0.0.1:8000", fallback="4") as forage:
+    async with AsyncForage("http://127.0.0.1:8000", experiment="zooplus", fallback="4") as forage:
         decision = await forage.select(context={"persona": "cat_connoisseur"})
         await forage.reward(decision, 1)
 

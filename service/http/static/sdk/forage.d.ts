@@ -6,7 +6,7 @@ export type Features = Record<string, FeatureValue>;
 export type ArmChoice = string | { id: string; features?: Features };
 
 export interface SelectRequest {
-  /** May be left out where the service has one experiment. */
+  /** Left out: the service's default experiment, or its only one. */
   experiment?: string;
   /** Left out: one is assigned by traffic share, sticky to `unit`. */
   policy?: string;
