@@ -12,7 +12,7 @@ import httpx
 import pytest
 from matplotlib.figure import Figure
 
-from simulator_client import __main__ as command
+from simulator_client import command
 from simulator_client.client import Client
 
 PAINT = Figure.savefig

@@ -2,13 +2,15 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from simulator_client import __main__ as command
+from simulator_client import command
 from simulator_client import replay as running
 
 from .conftest import Serve
@@ -110,6 +112,19 @@ def test_a_bad_option_is_refused_by_the_parser(
         command.main(asked.split())
     assert ended.value.code == 2
     assert asked.split()[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["forage_client", "hdrh"])
+def test_a_missing_package_is_one_line_that_says_what_to_install(package: str) -> None:
+    run = "from simulator_client.__main__ import main; sys.exit(main(['load']))"
+    ended = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None; {run}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    say = f"{package} is not installed; pip install 'forage-bandits[sim]'"
+    assert (ended.returncode, ended.stderr) == (1, f"forage-sim: {say}\n")
 
 
 def test_no_service_is_one_line(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:

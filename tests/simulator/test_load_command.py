@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from simulator_client import __main__ as command
-from simulator_client import load_command
+from simulator_client import command, load_command
 from tests.support.service_process import service
 
 from .load_server import LoadServer, refusal

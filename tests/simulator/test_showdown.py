@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator_client import __main__ as command
+from simulator_client import command
 from simulator_client.journal import records
 
 from .conftest import Serve
