@@ -179,13 +179,13 @@ def test_the_last_decisions_are_told_newest_first(wire: Wire) -> None:
 def test_a_decision_says_what_moved_each_candidate(wire: Wire) -> None:
     for arm, reward in (("kibble", 1.0), ("ball", 0.0)):
         wire.reward(wire.select(policy="linucb", arms=[arm]), reward)
-    for policy, part in (("linucb", "bonus"), ("lints", "draw_share")):
+    for policy, part, level in (("linucb", "bonus", 0.5), ("lints", "draw_share", 0.0)):
         decision = wire.select(policy=policy)
         told = wire.get(f"/decisions/{decision['id']}").json()["candidates"]
         assert all(isinstance(each[part], float) for each in told)
         for each in told:
             moved = {part["feature"]: part["contribution"] for part in each["moved"]}
-            assert sum(moved.values()) == pytest.approx(each["mean"], abs=1e-9)
+            assert level + sum(moved.values()) == pytest.approx(each["mean"], abs=1e-9)
     assert "persona=cat" in moved
     random = wire.get(f"/decisions/{wire.select(policy='named_only')['id']}").json()
     assert {each["moved"] for each in random["candidates"]} == {None}

@@ -115,9 +115,12 @@ def test_features_that_are_not_in_the_token_are_read_from_the_log(photos: Wire) 
     decision = photos.select(experiment="photos", context=PHOTO)
     assert photos.reward(decision, 1.0) == "accepted"
     assert photos.reward(decision, 1.0) == "duplicate"
+    photos.reward(photos.select(experiment="photos", context={"photo": [0.0] * 500}), 0.0)
     later = photos.select(experiment="photos", context=PHOTO)
     means = [each["mean"] for each in photos.explain(later)["candidates"]]
-    assert means == pytest.approx([126 / 127] * 2)  # x x^T = 1 + 500 / 4 = 126, ridge 1
+    # [1, 0.5, ...] earned 1 and [1, 0, ...] 0: level 0.5; 3 a + 250 w = 0 and 0.5 a + 126 w = 0.25
+    # for the intercept and each weight give a + 250 w = 500 / 1012.
+    assert means == pytest.approx([0.5 + 500 / 1012] * 2)
 
 
 def test_without_its_row_such_a_decision_is_over(photos: Wire, store: Forgetful) -> None:

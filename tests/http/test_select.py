@@ -35,14 +35,15 @@ def test_an_answer_says_what_was_chosen_how_likely_and_until_when(wire: Wire) ->
 
 
 def test_a_reward_is_in_the_next_answer(wire: Wire) -> None:
-    """alpha 0 is greedy: a cold head ties, and a rewarded arm ties with nothing but its equals."""
+    """alpha 0 is greedy: a cold head ties, and a better arm ties with nothing but its equals."""
     wire.redefine(policies={"greedy": {"kind": "linucb", "alpha": 0.0}})
     first = wire.select()
     assert (first["propensity"], first["model_version"]) == (pytest.approx(1 / 3), "greedy/0@2")
     wire.reward(wire.select(arms=["kibble"]), 1.0)
+    wire.reward(wire.select(arms=["ball"]), 0.0)
     second = wire.select()
     assert (second["arm"], second["propensity"]) == ("kibble", 1.0)
-    assert second["model_version"] == "greedy/0@3"
+    assert second["model_version"] == "greedy/0@4"
 
 
 # -- which policy ------------------------------------------------------------------------------
@@ -147,10 +148,11 @@ def test_top_k_is_bounded_by_the_arms_and_by_a_setting(wire: Wire) -> None:
 
 
 def test_epsilon_greedy_gives_the_best_arm_all_but_what_it_explores_with(wire: Wire) -> None:
-    """Epsilon 0.3 over three arms: 0.1 for each, and 0.7 more for the one that earned a reward."""
+    """Epsilon 0.3 over three arms: 0.1 for each, and 0.7 more for the one that earned more."""
     greedy = {"kind": "epsilon_greedy", "epsilon": 0.3}
     wire.redefine(policies={**wire.definition()["policies"], "greedy": greedy})
     wire.reward(wire.select(policy="greedy", arms=["kibble"]), 1.0)
+    wire.reward(wire.select(policy="greedy", arms=["ball"]), 0.0)
     decision = wire.select(policy="greedy")
     told = wire.get(f"/decisions/{decision['id']}").json()["candidates"]
     p = {each["arm"]: each["probability"] for each in told}

@@ -15,6 +15,7 @@ from service.state.learner import Learner
 from tests.statistics.shop import Array
 
 CHUNK = 50_000
+RIDGE_SUMS = "A", "b", "s", "rewards"
 
 
 def rows_of(learner: Learner, context: Array, candidates: Candidates) -> Array:
@@ -60,21 +61,20 @@ def posterior_of(learner: Learner, context: Array, candidates: Candidates) -> Po
         found = _gradient(learner, phi, arrays)
     else:
         once = "once." if "once.A" in arrays else ""
-        found = _ridge(phi, {name: arrays[once + name] for name in ("A", "b", "scalars")})
+        found = _ridge(phi, {name: arrays[once + name] for name in RIDGE_SUMS})
     found.mean = found.mean + learner.active.encoder.predict(phi) * learner.policy.predicts
     return found
 
 
-def _noise(rr: float, explained: float, n: float) -> float:
-    return float(np.sqrt((0.01 + (rr - explained) / 2) / (1.0 + n / 2 - 1.0)))
-
-
 def _ridge(phi: Array, sums: dict[str, Array]) -> Posterior:
-    S, b, (rr, n) = np.linalg.inv(sums["A"]), sums["b"], sums["scalars"]
-    noise, count = _noise(rr, b @ S @ b, n), len(phi)
-    return Posterior(
-        phi @ S @ b, noise**2 * phi @ S @ phi.T, np.full(count, noise), np.full(count, n)
-    )
+    """Rewards are centred on their mean, which is the prior's."""
+    S, (n, total, rr) = np.linalg.inv(sums["A"]), sums["rewards"]
+    level, count = total / n, len(phi)
+    b, squares = sums["b"] - level * sums["s"], rr - n * level**2
+    rate = 0.01 * squares / n + (squares - b @ S @ b) / 2
+    noise = np.sqrt(rate / (1.0 + n / 2 - 1.0))
+    mean = level + phi @ S @ b
+    return Posterior(mean, noise**2 * phi @ S @ phi.T, np.full(count, noise), np.full(count, n))
 
 
 def _disjoint(
@@ -82,14 +82,16 @@ def _disjoint(
 ) -> Posterior:
     """The noise of an arm as the head says it: its formula has a test of its own."""
     head: Any = learner.active.head
-    S, b = np.linalg.inv(arrays["A"]), arrays["b"]
+    n, total, _ = arrays["rewards"]
+    level = total.sum() / n.sum()
+    S, b = np.linalg.inv(arrays["A"]), arrays["b"] - level * arrays["s"]
     count = len(candidates.ids)
     ridge = learner.settings.ridge  # type: ignore[union-attr]
-    mean, squares = np.zeros(count), np.square(phi).sum(axis=1) / ridge  # of arms never shown
+    mean, squares = np.full(count, level), np.square(phi).sum(axis=1) / ridge  # of arms never shown
     held, noise = head.evidence(candidates.ids)
     for index, arm in enumerate(candidates.ids):
         if (row := head._rows.get(arm)) is not None:
-            mean[index] = phi[index] @ S[row] @ b[row]
+            mean[index] += phi[index] @ S[row] @ b[row]
             squares[index] = phi[index] @ S[row] @ phi[index]
     return Posterior(mean, np.diag(noise**2 * squares), noise, held)
 
@@ -97,7 +99,7 @@ def _disjoint(
 def _gradient(learner: Learner, phi: Array, arrays: dict[str, Array]) -> Posterior:
     """Z from what the head keeps of J, p x p, and inverted."""
     layout, ridge = learner.active.encoder.layout, learner.settings.ridge  # type: ignore[union-attr]
-    sums = {name: arrays[f"ridge.{name}"] for name in ("A", "b", "scalars")}
+    sums = {name: arrays[f"ridge.{name}"] for name in RIDGE_SUMS}
     size = len(sums["b"])
     found = _ridge(phi[:, :size], sums)
     if "gradient.sums" in arrays:
@@ -125,12 +127,11 @@ def predictions_of(learner: Learner, context: Array, candidates: Candidates) -> 
     if learner.settings.kind == "bootstrap_ensemble":
         head: Any = learner.active.head
         noise = posterior_of(learner, context, candidates).noise[0]
-        z = Bank(learner.settings.members, learner.name).matrix(phi.shape[1])
-        return np.array(
-            [
-                phi @ np.linalg.solve(A, b + np.sqrt(head._ridge) * noise * own)
-                for A, b, own in zip(head.A, head.b, z, strict=True)
-            ]
+        n, total, _ = head.arrays()["once.rewards"]
+        level, z = total / n, Bank(learner.settings.members, learner.name).matrix(phi.shape[1])
+        b = head.b - level * head.s + np.sqrt(head._ridge) * noise * z
+        return level + np.array(
+            [phi @ np.linalg.solve(A, own) for A, own in zip(head.A, b, strict=True)]
         )
     encoder = learner.active.encoder
     assert encoder.trained is not None

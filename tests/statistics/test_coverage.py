@@ -1,7 +1,8 @@
 """A 90 percent interval of the posterior covers the truth 90 percent of the time.
 
 The truth is drawn from the prior: w ~ N(0, sigma^2 / lambda I), rewards phi^T w + sigma e; with a
-learned noise sigma^2 ~ InverseGamma(1, 0.01). The interval is mean +- 1.645 widths, a normal's:
+learned noise sigma^2 ~ InverseGamma(1, 0.01). phi begins with an intercept, as policies' rows do.
+The interval is mean +- 1.645 widths, a normal's:
 with a learned noise, sigma_hat^2 = b_n / (a_n - 1) widens it as the 2 a_n degrees of freedom of
 the exact Student t do, which is printed beside it.
 
@@ -30,6 +31,7 @@ from service.bandits.heads import (
     RidgeHead,
 )
 from service.bandits.heads.logistic import LogisticHead
+from service.bandits.heads.reward_sums import RewardSums
 from service.bandits.networks import cold_network, dropout_masks
 from service.bandits.settings import Training
 from service.training.fit import Plan, fit
@@ -37,6 +39,10 @@ from service.training.fit import Plan, fit
 REPLICATES = 5_000
 SIZE, RIDGE = 5, 1.0
 Z90 = 1.6448536269514722
+
+
+def rows_with_intercept(rng: np.random.Generator, count: int) -> Array:
+    return np.hstack([np.ones((count, 1)), rng.standard_normal((count, SIZE - 1))])
 
 
 def noise_of(learned: bool, rng: np.random.Generator) -> float:
@@ -49,13 +55,14 @@ def covered_by_shared(count: int, learned: bool, seed: int) -> tuple[float, floa
     for _ in range(REPLICATES):
         sigma = noise_of(learned, rng)
         w = rng.standard_normal(SIZE) * sigma / np.sqrt(RIDGE)
-        phi = rng.standard_normal((count, SIZE))
+        phi = rows_with_intercept(rng, count)
         r = phi @ w + sigma * rng.standard_normal(count)
         head = RidgeHead(SIZE, RIDGE, None if learned else sigma)
         head.A += phi.T @ phi
         head.b += phi.T @ r
-        head.rr, head.n = float(r @ r), float(count)
-        row = rng.standard_normal((1, SIZE))
+        head.s += phi.sum(axis=0)
+        head.rewards = RewardSums(float(count), float(r.sum()), float(r @ r))
+        row = rows_with_intercept(rng, 1)
         off = abs(head.mean(row, ["a"])[0] - row[0] @ w)
         width = head.width(row, ["a"])[0]
         shape = NOISE_SHAPE + count / 2
@@ -73,7 +80,7 @@ def covered_by_disjoint(count: int, learned: bool, seed: int) -> float:
         sigma = noise_of(learned, rng)
         w = rng.standard_normal((4, SIZE)) * sigma / np.sqrt(RIDGE)
         own = rng.choice(4, count, p=np.array([8, 4, 2, 1]) / 15)
-        phi = rng.standard_normal((count, SIZE))
+        phi = rows_with_intercept(rng, count)
         r = np.einsum("nm,nm->n", phi, w[own]) + sigma * rng.standard_normal(count)
         head = DisjointRidgeHead(SIZE, RIDGE, None if learned else sigma)
         for arm in range(4):
@@ -81,8 +88,10 @@ def covered_by_disjoint(count: int, learned: bool, seed: int) -> float:
             mine = own == arm
             head.A[arm] += phi[mine].T @ phi[mine]
             head.b[arm] += phi[mine].T @ r[mine]
-            head.rr[arm], head.n[arm] = r[mine] @ r[mine], mine.sum()
-        rows = rng.standard_normal((4, SIZE))
+            head.s[arm] = phi[mine].sum(axis=0)
+            head.n[arm], head.total[arm] = mine.sum(), r[mine].sum()
+            head.rr[arm] = r[mine] @ r[mine]
+        rows = rows_with_intercept(rng, 4)
         off = np.abs(head.mean(rows, arms) - np.einsum("nm,nm->n", rows, w))
         hits += int((off < Z90 * head.width(rows, arms)).sum())
     return hits / (4 * REPLICATES)

@@ -96,7 +96,7 @@ def written(course: Course, seed: int) -> MemoryStore:
 
 def refused(columns: Columns, policy: str, range_: tuple[float, float]) -> str | None:
     weights = summarize(columns.logged(policy, range_))
-    return refusal(columns, policy, weights, EvaluationRequest(least_effective=1.0))
+    return refusal(columns, policy, weights, None, EvaluationRequest(least_effective=1.0))
 
 
 async def evaluated(course: Course, store: MemoryStore) -> tuple[dict[str, Estimate], float]:

@@ -33,9 +33,12 @@ def context(log: Log) -> Array:
 
 @pytest.mark.parametrize("policy", ["linucb", "lints_disjoint"])
 def test_of_a_linear_head_the_contributions_add_up_to_the_mean(policy: str) -> None:
-    for row in of(learned(**{policy: POLICIES[policy]}), policy):
+    """They lie above the level of all rewards."""
+    log = learned(**{policy: POLICIES[policy]})
+    rewards = [one.reward for shown in log.settled for one in shown.event.settled]
+    for row in of(log, policy):
         parts = [each["contribution"] for each in row["moved"]]
-        assert sum(parts) == pytest.approx(row["mean"], abs=1e-12)
+        assert np.mean(rewards) + sum(parts) == pytest.approx(row["mean"], abs=1e-12)
         assert parts == sorted(parts, key=abs, reverse=True)
 
 

@@ -48,13 +48,14 @@ def test_before_the_first_reward_the_members_are_the_prior() -> None:
 
 
 def test_one_observation_by_hand() -> None:
-    """phi 1, reward 1, ridge 1, noise 1: member i is (w_i + z_i) / (1 + w_i)."""
+    """phi 1, reward 1, ridge 1, noise 1: 1, the level of all rewards, and of member i
+    z_i / (1 + w_i) around it."""
     head = EnsembleHead(1, 1.0, 1.0, 6, "k")
     z = head.draw(np.ones((1, 1)), "a", BANK)[:, 0]
     head.observe(Observation("a", np.ones(1), 1.0, "d"))
     w = times("d", "a", 6)
     drawn = head.draw(np.ones((1, 1)), "a", BANK)[:, 0]
-    assert drawn == pytest.approx((w + z) / (1 + w))
+    assert drawn == pytest.approx(1 + z / (1 + w))
     assert head.mean(np.ones((1, 1)), "a") == pytest.approx([drawn.mean()])
     assert head.width(np.ones((1, 1)), "a") == pytest.approx([drawn.std()])
 
@@ -74,12 +75,12 @@ def test_increments_with_corrections_equal_the_batch_solution(
         head.revise(Observation("a", phi[n], float(r[n]), f"d{n}"), float(first[n]))
     rows = np.random.default_rng(seed + 2).standard_normal((4, size))
     z = EnsembleHead(size, 2.0, 1.0, 5, "k").draw(np.sqrt(2) * np.eye(size), "a" * size, BANK)
-    batch = []
+    level, batch = r.mean() if count else 0.0, []
     for member in range(5):
         w = np.array([times(f"d{n}", "a", 5)[member] for n in range(count)])
         A = 2 * np.eye(size) + (w[:, None] * phi).T @ phi
-        right = phi.T @ (w * r) + np.sqrt(2) * once.posterior.noise * z[member]
-        batch.append(rows @ np.linalg.solve(A, right))
+        right = phi.T @ (w * (r - level)) + np.sqrt(2) * once.posterior.noise * z[member]
+        batch.append(level + rows @ np.linalg.solve(A, right))
     np.testing.assert_allclose(head.draw(rows, "abcd", BANK), batch, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(head.mean(rows, "abcd"), np.mean(batch, axis=0), atol=1e-9)
     np.testing.assert_allclose(head.width(rows, "abcd"), np.std(batch, axis=0), atol=1e-9)

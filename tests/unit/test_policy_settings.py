@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from service.bandits.kinds import KINDS
 from service.definition.experiment import Definition
 from service.definition.faults import faults_of
-from tests.unit.test_experiment import SHOP, shop
+from tests.unit.test_experiment import shop
 
 NETS = ["neural_linear_ts", "neural_linucb", "neural_ucb", "neural_ts", "neural_glm_ts",
         "bootstrap_ensemble", "mc_dropout", "static"]  # fmt: skip
@@ -53,37 +53,11 @@ def test_full_may_forget_by_change_and_by_window() -> None:
     assert parsed({"kind": "neural_ts", "form": "full", "window": 500}).window == 500
 
 
-CHANCES = [
-    ({"kind": "popularity"}, "clicks are counted"),
-    ({"kind": "greedy", "regressor": "popularity"}, "clicks are counted"),
-    ({"kind": "epsilon_greedy", "regressor": "popularity"}, "clicks are counted"),
-    ({"kind": "neural_glm_ts"}, "log loss is for rewards that are chances"),
-    ({"kind": "static"}, "log loss is for rewards that are chances"),
-]
-
-
-@pytest.mark.parametrize(("policy", "reason"), CHANCES)
-@pytest.mark.parametrize("ends", [(-1, 1), (0, 2), (0, 1.001)])
-def test_a_policy_of_chances_is_refused_where_rewards_leave_0_to_1(
-    policy: dict[str, Any], reason: str, ends: tuple[float, float]
-) -> None:
-    with pytest.raises(ValidationError, match=f"policies.p: {reason}: reward.range must lie in"):
-        parsed(policy, reward={"range": ends, "default": ends[0]})
-    with pytest.raises(ValidationError, match=f"policies.p: {reason}: a sum of rewards"):
-        parsed(policy, reward={"aggregation": "sum"})
-    assert SHOP["reward"]["range"] == [0, 1]
-    assert parsed(policy).kind == policy["kind"]
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        *({"kind": kind} for kind in sorted({*KINDS} - {"popularity", "neural_glm_ts", "static"})),
-        {"kind": "static", "loss": "squared"},
-    ],
-)
-def test_every_other_policy_takes_rewards_of_any_range(policy: dict[str, Any]) -> None:
-    assert parsed(policy, reward={"range": [-35, 500], "default": None}).kind == policy["kind"]
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_policy_takes_rewards_of_any_range(kind: str) -> None:
+    """They are scaled to [0, 1] by their range, or by that of their sum."""
+    assert parsed({"kind": kind}, reward={"range": [-35, 500], "default": None}).kind == kind
+    assert parsed({"kind": kind}, reward={"aggregation": "sum", "total": [0, 9]}).kind == kind
 
 
 def test_a_setting_keeps_the_head_in_every_kind_that_has_it_or_in_none() -> None:

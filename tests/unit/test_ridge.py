@@ -22,15 +22,18 @@ def observed(size: int, count: int, seed: int) -> tuple[RidgeHead, np.ndarray, n
     return head, phi, r
 
 
-def test_one_observation_halves_the_prior_error() -> None:
-    """ridge 1, phi [1], reward 1 gives A 2, b 1, mean 0.5."""
+def test_an_observation_moves_the_mean_from_the_level_of_all() -> None:
+    """ridge 1, phi [1], reward 1 gives A 2, b 1, level 1 and mean 1; a reward of 0 at phi [0] gives
+    level 0.5, and what phi [1] says is half of 1 - 0.5 above it."""
     head = RidgeHead(1, ridge=1.0, noise=1.0)
     assert head.mean(ONE, ["a"]) == [0.0]
     assert head.width(ONE, ["a"]) == [1.0]
     head.observe(Observation("a", ONE[0], 1.0))
     assert head.A.tolist() == [[2.0]]
     assert head.b.tolist() == [1.0]
-    assert head.mean(ONE, ["a"]) == pytest.approx([0.5])
+    assert head.mean(ONE, ["a"]) == pytest.approx([1.0])
+    head.observe(Observation("a", 0 * ONE[0], 0.0))
+    assert head.mean(ONE, ["a"]) == pytest.approx([0.75])
     assert head.width(ONE, ["a"]) == pytest.approx([np.sqrt(0.5)])
 
 
@@ -39,7 +42,8 @@ def test_increments_equal_the_batch_solution(size: int, count: int, seed: int) -
     head, phi, r = observed(size, count, seed)
     A = np.eye(size) + phi.T @ phi
     rows = np.random.default_rng(seed + 1).standard_normal((5, size))
-    mean = rows @ np.linalg.solve(A, phi.T @ r)
+    level = r.mean() if count else 0.0
+    mean = level + rows @ np.linalg.solve(A, phi.T @ (r - level))
     variance = np.einsum("nm,mk,nk->n", rows, np.linalg.inv(A), rows)
     np.testing.assert_allclose(head.mean(rows, ["a"] * 5), mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(
@@ -48,14 +52,14 @@ def test_increments_equal_the_batch_solution(size: int, count: int, seed: int) -
 
 
 def test_learned_noise_of_two_rewards_by_hand() -> None:
-    """phi 1 twice, rewards 1 and 0, ridge 1: A 3, b 1, rr 1, b^T mu 1/3;
-    a_n = 1 + 1, b_n = 0.01 + (1 - 1/3)/2, variance b_n / (a_n - 1) = 0.34333."""
+    """phi 1 twice, rewards 1 and 0, ridge 1: level 1/2, so squares 1/2 and variance 1/4; the
+    centred b is 0. a_n = 1 + 1, b_n = 0.01/4 + (1/2)/2, and b_n / (a_n - 1) = 0.2525."""
     head = RidgeHead(1, 1.0, None)
     head.observe(Observation("a", ONE[0], 1.0))
     head.observe(Observation("a", ONE[0], 0.0))
-    variance = (NOISE_RATE + (1 - 1 / 3) / 2) / (NOISE_SHAPE + 2 / 2 - 1)
+    variance = (NOISE_RATE / 4 + 1 / 4) / (NOISE_SHAPE + 2 / 2 - 1)
     assert (NOISE_SHAPE, NOISE_RATE) == (1.0, 0.01)
-    assert variance == pytest.approx(0.3433, abs=1e-4)
+    assert variance == pytest.approx(0.2525, abs=1e-4)
     assert head.posterior.noise == pytest.approx(np.sqrt(variance), rel=1e-12)
 
 

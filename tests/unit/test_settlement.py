@@ -49,11 +49,11 @@ async def events_of(services: Services) -> list[AnyEvent]:
 
 
 def b_of(services: Services) -> float:
-    """The sum of all rewards in the head."""
+    """The sum of all rewards in the head, which learns them in spans of their range."""
     state = services.journal.follower.state("shop")
     assert state is not None
     head: Any = state.learners["linucb"].active.head
-    return float(head.b.sum())
+    return 10 * float(head.b.sum())
 
 
 async def told(services: Services, token: str, **outcome: Any) -> str:

@@ -16,6 +16,7 @@ from service.bandits.heads import (
     digest,
 )
 from service.bandits.heads.disjoint import COMMON_NOISE
+from service.bandits.heads.reward_sums import ROUNDING
 
 NONE = np.zeros(0)
 observations = st.lists(
@@ -38,28 +39,40 @@ def filled(arms: int, count: int, seed: int = 0) -> DisjointRidgeHead:
 def test_a_stack_equals_heads_apart_but_for_the_noise(
     seen: list[tuple[int, float, float, float]],
 ) -> None:
+    """An arm's own head would start at its own level, the stack's at that of all arms."""
     stack = DisjointRidgeHead(2, 1.0, None)
     apart = {str(arm): RidgeHead(2, 1.0, 1.0) for arm in range(12)}
     for arm, first, second, reward in seen:
         stack.observe(Observation(str(arm), np.array([first, second]), reward))
         apart[str(arm)].observe(Observation(str(arm), np.array([first, second]), reward))
     phi, arms = np.array([[0.3, -1.2]] * 12), list(apart)
-    mean = [apart[arm].mean(phi[:1], [arm])[0] for arm in arms]
+    rewards = np.array([reward for *_, reward in seen])
+    level = rewards.mean() if seen else 0.0
+    centred = {arm: apart[arm].b - level * apart[arm].s for arm in arms}
+    solved = {arm: np.linalg.solve(apart[arm].A, centred[arm]) for arm in arms}
+    mean = [level + phi[0] @ solved[arm] for arm in arms]
     width = [apart[arm].width(phi[:1], [arm])[0] for arm in arms]
     held, noise = stack.evidence(arms)
     assert held.tolist() == [apart[arm].n for arm in arms]
     np.testing.assert_allclose(stack.mean(phi, arms), mean, atol=1e-12)
     np.testing.assert_allclose(stack.width(phi, arms), noise * np.array(width), rtol=1e-9)
-    left = np.array([head.rr - head.b @ np.linalg.solve(head.A, head.b) for head in apart.values()])
-    np.testing.assert_allclose(noise**2, noises(held, np.maximum(left, 0)), rtol=1e-6, atol=1e-9)
+    squares = [
+        sum((reward - level) ** 2 for own, _, _, reward in seen if str(own) == arm) for arm in arms
+    ]
+    left = np.array([s - centred[arm] @ solved[arm] for arm, s in zip(arms, squares, strict=True)])
+    variance = sum(squares) / max(len(seen), 1)
+    if sum(squares) <= ROUNDING * np.square(rewards).sum():
+        variance = 0.2 / (len(seen) + 2)
+    expected = noises(held, np.maximum(left, 0), variance)
+    np.testing.assert_allclose(noise**2, expected, rtol=1e-6, atol=1e-9)
 
 
-def noises(n: np.ndarray, left: np.ndarray) -> np.ndarray:
+def noises(n: np.ndarray, left: np.ndarray, variance: float) -> np.ndarray:
     """Squared noise of each arm: four settlements of the common one and what its own leave. The
     common one is that of all together, or the mean over arms, if that is larger."""
     if not n.any():
         return np.ones(len(n))
-    together = (NOISE_RATE + left.sum() / 2) / (NOISE_SHAPE + n.sum() / 2 - 1)
+    together = (NOISE_RATE * variance + left.sum() / 2) / (NOISE_SHAPE + n.sum() / 2 - 1)
     by_arm = (left[n > 0] / n[n > 0]).mean()
     return np.asarray((COMMON_NOISE * max(together, by_arm) + left) / (COMMON_NOISE + n))
 
@@ -81,7 +94,7 @@ def test_an_unseen_arm_is_scored_from_the_prior_and_gets_no_head() -> None:
     head = filled(arms=3, count=9)
     before = digest(head)
     phi = np.array([[0.0, 3.0, 4.0]])
-    assert head.mean(phi, ["new"]) == [0.0]
+    assert head.mean(phi, ["new"]) == [head.level]
     assert head.width(phi, ["new"]) == pytest.approx([5.0 * head.noise])
     assert digest(head) == before
     assert len(head.arrays()["b"]) == 3

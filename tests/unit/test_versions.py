@@ -219,7 +219,7 @@ def changed(artifact: bytes, meta: dict[str, Any], arrays: dict[str, Any]) -> by
         ({}, {"head.A": np.eye(10)}),
         ({}, {"head.A": -np.eye(11)}),
         ({}, {"head.b": np.full(11, np.nan)}),
-        ({}, {"head.rewards": np.array([3.0, np.inf, 1.0])}),
+        ({}, {"head.rewards": np.array([3.0, 1.0, np.inf])}),
     ],
 )
 def test_an_artifact_that_does_not_fit_its_policy_is_damaged(meta: dict, arrays: dict) -> None:

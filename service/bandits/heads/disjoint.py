@@ -146,6 +146,12 @@ class DisjointRidgeHead:
         return len(self._stale)
 
     @property
+    def level(self) -> float:
+        """The mean of all rewards, at which every arm starts."""
+        self._refresh()
+        return self._level
+
+    @property
     def noise(self) -> float:
         """Of all arms together."""
         self._refresh()

@@ -7,8 +7,8 @@ import numpy as np
 from service.bandits.heads.base import fewer
 from service.bandits.linalg import Array
 
-NO_SPREAD = 1e-12
-"""Standard deviation of rewards, as a share of their range, up to which they are all equal."""
+ROUNDING = 1e-12
+"""Share of the sum of squares that rounding may leave where all rewards are equal."""
 
 FIRST_VARIANCE, FIRST_WEIGHT = 0.1, 2.0
 """While all rewards are equal, their variance is assumed to be FIRST_VARIANCE of the squared range
@@ -57,9 +57,9 @@ class RewardSums:
         """The standard deviation; where all rewards are equal, what may be assumed of the next."""
         if not self.n:
             return 1.0
-        spread = float(np.sqrt(max(self.squares, 0.0) / self.n))
-        if spread > NO_SPREAD:
-            return spread
+        squares = self.squares
+        if squares > ROUNDING * self.rr:
+            return float(np.sqrt(squares / self.n))
         return float(np.sqrt(FIRST_VARIANCE * FIRST_WEIGHT / (self.n + FIRST_WEIGHT)))
 
     def array(self) -> Array:

@@ -23,7 +23,7 @@ class Static(Network):
     kind: Literal["static"]
     hidden: Annotated[list[PositiveInt], Field(min_length=1, max_length=8)] = [64, 32]
     loss: Literal["log", "squared"] = Field(
-        "log", description="log takes the share of the range that a reward reaches for a chance."
+        "log", description="log takes a reward, scaled to [0, 1] by its range, for a chance."
     )
     training: Training = Training(
         first=200_000, epochs=10, patience=10, batch=512, steps=4_096, validation=0.05
