@@ -42,6 +42,7 @@ class Look(NamedTuple):
 # blindnesses); what differs from the kind's defaults gives the dashes; how it forgets gives a
 # marker.
 COLOURS: Final = {
+    "auto": "#000000",
     "linucb": "#0072B2",
     "lints": "#009E73",
     "neural_linear_ts": "#D55E00",

@@ -31,8 +31,8 @@ OUT: Final = Path("out/learning")
 VISITS: Final = {"zooplus": 20_000, "ranking": 5_000, "classification": 20_000}
 SHOCKED_VISITS: Final = 40_000
 POLICIES: Final = (
-    "linucb", "linucb_disjoint", "lints", "lints_disjoint", "neural_linear_ts", "neural_linucb",
-    "neural_ucb", "neural_ts", "neural_glm_ts", "bootstrap_ensemble", "mc_dropout",
+    "auto", "linucb", "linucb_disjoint", "lints", "lints_disjoint", "neural_linear_ts",
+    "neural_linucb", "neural_ucb", "neural_ts", "neural_glm_ts", "bootstrap_ensemble", "mc_dropout",
     "epsilon_greedy", "popularity", "random",
 )  # fmt: skip
 

@@ -48,6 +48,10 @@ class Rule(ABC):
         unless the rule `batches`. like: (U,) arms that are like each row."""
         return win_shares(self.scores(version, rows, phi, arms), like)[None]
 
+    def floor(self, version: Version) -> float:
+        """Return the share of uniform choice that is part of the rule."""
+        return 0.0
+
     def batches(self, version: Version) -> bool:
         """Whether `shares` of several contexts at once have the bits of each alone."""
         return False

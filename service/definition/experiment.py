@@ -160,7 +160,7 @@ class Definition(Model):
 
     def features_of(self, policy: Kind) -> list[str]:
         """The features a policy sees: those it names, or all that fit its kind."""
-        return policy.seen(self.features)
+        return policy.seen(self.features, self.arms)
 
 
 def load_definition(path: Path) -> tuple[str, Definition]:

@@ -112,6 +112,8 @@ def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
                 f"a head for each of {len(definition.arms):,} arms over {width:,} columns takes "
                 f"{size / (1 << 30):,.0f} GiB",
             )
+    elif policy.per_arm:  # it tells arms apart by their ids
+        return
     elif not any(part & arm for part in parts):
         yield keys, "it sees nothing of the arms, so that all look alike to it"
     elif (

@@ -196,6 +196,23 @@ class View:
         """Columns of [1 | arm] whose product is each column's part of the arm's."""
         return np.array(self._arm_factors, np.intp).reshape(-1, self.width)
 
+    @cached_property
+    def sides(self) -> tuple[Index, Index, float]:
+        """Columns of the context alone, columns of the arm alone, and the expected square of the
+        former."""
+        places = np.arange(self.width)
+        context = np.any([row > 0 for row in self._context_factors], axis=0) & (places >= 0)
+        arm = np.any([row > 0 for row in self._arm_factors], axis=0) & (places >= 0)
+        known = self.schema.context.features
+        terms = [t for t in self._terms if t.parts and all(part in known for part in t.parts)]
+        square = float(sum(term.expected_square() for term in terms))
+        return np.flatnonzero(context & ~arm), np.flatnonzero(arm & ~context), square
+
+    @property
+    def arm_only(self) -> int:
+        """The number of columns of the arm alone."""
+        return len(self.sides[1])
+
     def context_part(self, context: Array) -> Array:  # (..., context.width) -> (..., width)
         """The context's part of each column: `design` is its product with `arm_part`."""
         ones = ONE if context.ndim == 1 else np.ones((*context.shape[:-1], 1))

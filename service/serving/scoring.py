@@ -22,7 +22,7 @@ def decide(
     The draw is from the probabilities that are logged, by the seed that is logged. Raises
     NoFiniteScores.
     """
-    epsilon = learner.settings.epsilon
+    epsilon = learner.epsilon
     try:
         if top_k > 1:
             scores = learner.score(context, candidates)
@@ -49,7 +49,7 @@ def decide_batch(
     """
     try:
         chances = learner.propensities(np.array(contexts), candidates)
-        p = rules.expect_whole(rules.floor(chances, learner.settings.epsilon))
+        p = rules.expect_whole(rules.floor(chances, learner.epsilon))
     except (NotPositiveDefinite, FloatingPointError) as fault:
         raise NoFiniteScores(learner.name) from fault
     chosen = rules.choose_each(p, [rules.point_of(seed) for seed in seeds])

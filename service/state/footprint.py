@@ -5,6 +5,7 @@ measured peak of a process that learns, decides and takes a snapshot.
 """
 
 from service.bandits.heads import DisjointRidgeHead, GradientHead
+from service.bandits.heads.averaged import AveragedHead
 from service.bandits.kinds.base import Sizes
 from service.bandits.version import Version
 from service.definition.experiment import Definition
@@ -33,14 +34,16 @@ def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, in
     )
     found = {"arms": arms * (ARM + raw + 3 * NUMBER * schema.arm.width)}
     for name, policy in definition.policies.items():
-        columns = 0
+        columns = arm_columns = 0
         if policy.sees_features:
-            columns = View(schema, definition.features_of(policy)).width
+            view = View(schema, definition.features_of(policy))
+            columns, arm_columns = view.width, view.arm_only
         net = policy.policy().net
         sizes = Sizes(
             columns=net.columns(columns) if net else columns,
             parameters=net.parameters(columns) if net else 0,
             rows=distinct_contexts(definition.features) * (arms + 1),
+            arm_columns=arm_columns,
             arms=arms,
             heads=max(arms, heads),
         )
@@ -61,7 +64,10 @@ def footprint_of(state: State) -> dict[str, int]:
 def heads_of(state: State) -> int:
     """Arms with a head of their own; removed ones keep theirs."""
     heads = (learner.active.head for learner in state.learners.values())
-    return max((head.count for head in heads if isinstance(head, DisjointRidgeHead)), default=0)
+    return max(
+        (head.count for head in heads if isinstance(head, DisjointRidgeHead | AveragedHead)),
+        default=0,
+    )
 
 
 def expect_room(quota: int, state: State, definition: Definition, arms: int) -> None:

@@ -118,6 +118,12 @@ class Learner:
         return None if self.policy.net is None else self.active.rewards
 
     @property
+    def epsilon(self) -> float:
+        """The share of uniform choice: that of the settings, and that of the rule."""
+        own = self.policy.rule.floor(self.active)
+        return own + (1 - own) * self.settings.epsilon if own else self.settings.epsilon
+
+    @property
     def view(self) -> View:
         """The columns that the policy sees, under the scaling of the active version."""
         return self.active.view
@@ -159,8 +165,8 @@ class Learner:
         """A version with an empty head."""
 
         def head(encoder: Encoder) -> Head | None:
-            (low, high), rows = self.limits, self._view.width
-            return self.settings.make_head(encoder, rows, self.name, high - low)
+            low, high = self.limits
+            return self.settings.make_head(encoder, self._view, self.name, high - low)
 
         limit = self.memory_limit or (WARM_UP if self._view.scaling else None)
         return Version(

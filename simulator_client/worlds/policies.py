@@ -24,6 +24,7 @@ REGRESSORS: Final[dict[str, Settings]] = {
 }
 # kind -> suffix -> the settings it stands for
 KINDS: Final[dict[str, dict[str, Settings]]] = {
+    "auto": {},
     "linucb": DISJOINT,
     # Thompson draws narrowed to a tenth: for rewards whose noise is far above what is to learn.
     "lints": DISJOINT | {"narrow": {"scale": 0.1}},
@@ -46,7 +47,7 @@ MODIFIERS: Final[dict[str, Settings]] = {
     "forgetting": {"gamma": 0.9995},
     "window": {"window": 2000},
 }
-FIXED: Final = frozenset({"static", "random"})
+FIXED: Final = frozenset({"auto", "static", "random"})
 LINEAR: Final = frozenset({"linucb", "lints", "greedy", "epsilon_greedy"})
 
 

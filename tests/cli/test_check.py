@@ -57,7 +57,7 @@ def test_a_good_file_is_ok() -> None:
     [
         ('name = "shop"', 'name = "a/b"', "name", "letters, digits"),
         ('kind = "lints"', 'kind = "lint"', "policies.main.kind", "did you mean 'lints'?"),
-        ('kind = "lints"', 'kind = "zzz"', "policies.main.kind", "there are: linucb, lints"),
+        ('kind = "lints"', 'kind = "zzz"', "policies.main.kind", "there are: auto, linucb, lints"),
         ('kind = "lints"', "share = 1", "policies.main", "needs a 'kind'"),
         ('kind = "lints"', f"{KIND}epsilom = 0.1", "policies.main.epsilom", "mean 'epsilon'?"),
         (

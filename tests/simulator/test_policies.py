@@ -36,7 +36,9 @@ def test_a_name_stands_for_settings(name: str, settings: dict[str, object]) -> N
 )  # fmt: skip
 def test_other_names_are_refused_with_what_is_known(name: str) -> None:
     assert named(name) is None
-    with pytest.raises(UsageError, match=r"known: linucb\[_disjoint\], .*_change, _forgetting"):
+    with pytest.raises(
+        UsageError, match=r"known: auto, linucb\[_disjoint\], .*_change, _forgetting"
+    ):
         chosen([name], None, lambda settings: {})
 
 

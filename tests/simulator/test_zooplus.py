@@ -68,7 +68,7 @@ def test_outcome_of_a_visit() -> None:
 
 def test_what_the_world_does_not_have_is_said() -> None:
     world = Zooplus(42)
-    with pytest.raises(UsageError, match=r"unknown policy 'bogus'.*known: linucb"):
+    with pytest.raises(UsageError, match=r"unknown policy 'bogus'.*known: auto, linucb"):
         world.definition(["linucb", "bogus"])
     with pytest.raises(UsageError, match="arm 'x'"):
         world.outcome(world.stream(1).visit(0), ["x"])

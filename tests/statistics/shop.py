@@ -43,6 +43,7 @@ CHANCES = np.array([CLICKS[:, CATEGORIES.index(category)] for category in ARMS.v
 
 NET = {"hidden": [16], "embedding": 4, "training": {"first": 200, "epochs": 20}}
 POLICIES: dict[str, dict[str, Any]] = {
+    "auto": {"kind": "auto"},
     "linucb": {"kind": "linucb"},
     "linucb_disjoint": {"kind": "linucb", "disjoint": True, "features": ["persona"]},
     "lints": {"kind": "lints"},

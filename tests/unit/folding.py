@@ -141,7 +141,8 @@ class Log:
     ) -> Shown:
         """The first word on arms of a new decision; inline: features, if not in the catalogue."""
         state = self.state
-        base = state.schema.encode_context(context or {"pet": "cat"}).tolist()
+        told = {"pet": "cat"} if context is None else context
+        base = state.schema.encode_context(told).tolist()
         own = {arm: state.schema.encode_arm(inline or state.arms[arm]).tolist() for arm in arms}
         rows = [
             Settled(arm, reward, [*base, *own[arm]], inline is not None)

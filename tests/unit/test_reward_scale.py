@@ -13,6 +13,7 @@ from tests.unit.folding import Log
 ARMS = {"a": 0.3, "b": 0.5, "c": 0.7}
 NET = {"hidden": [4], "embedding": 2}
 POLICIES: dict[str, dict[str, Any]] = {
+    "auto": {"kind": "auto"},
     "linucb": {"kind": "linucb", "disjoint": True},
     "lints": {"kind": "lints", "disjoint": True, "draws": 64},
     "shared": {"kind": "lints", "draws": 64},

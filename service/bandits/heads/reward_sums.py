@@ -55,8 +55,6 @@ class RewardSums:
     @property
     def spread(self) -> float:
         """The standard deviation; where all rewards are equal, what may be assumed of the next."""
-        if not self.n:
-            return 1.0
         squares = self.squares
         if squares > ROUNDING * self.rr:
             return float(np.sqrt(squares / self.n))

@@ -5,6 +5,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
+from service.bandits.kinds.auto import Auto
 from service.bandits.kinds.base import Kind
 from service.bandits.kinds.bootstrap_ensemble import BootstrapEnsemble
 from service.bandits.kinds.epsilon_greedy import EpsilonGreedy
@@ -22,7 +23,8 @@ from service.bandits.kinds.random import Random
 from service.bandits.kinds.static import Static
 
 AnyPolicy = Annotated[
-    LinUcb
+    Auto
+    | LinUcb
     | LinTs
     | NeuralLinearTs
     | NeuralLinUcb

@@ -5,7 +5,7 @@ The defaults are meant for every world: rewards in any range, binary or not, few
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Annotated, ClassVar, Literal
@@ -29,6 +29,7 @@ from service.bandits.thompson import ThompsonSampling
 from service.bandits.ucb import UpperBound
 from service.features.declaration import INTERCEPT, Features
 from service.features.model import Model
+from service.features.view import View
 
 SHARED, DISJOINT, FULL = 8, 6, 8
 """Peak number of m x m matrices of a head: A, its root, the root with the mean, a temporary and
@@ -48,6 +49,7 @@ class Sizes:
     columns      of the head
     parameters   of the net
     rows         distinct rows of context and arm that may come
+    arm_columns  columns of the view that are of the arm alone
     arms         in the catalogue
     heads        arms with a head of their own, where each has one
     """
@@ -55,6 +57,7 @@ class Sizes:
     columns: int
     parameters: int
     rows: float
+    arm_columns: int
     arms: int
     heads: int
 
@@ -72,8 +75,8 @@ class Kind(Model):
         """Return how scores and probabilities follow from the head."""
 
     @abstractmethod
-    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> Head | None:
-        """Return an empty head for an encoder over rows of a width; None: nothing is learned
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> Head | None:
+        """Return an empty head for an encoder over rows of a view; None: nothing is learned
         between trainings. key: what the members of an ensemble are drawn by; span: of the range
         of rewards, which the head learns as 1."""
 
@@ -101,8 +104,9 @@ class Kind(Model):
         """Whether arms of equal features are told apart by their ids."""
         return self.own_heads or not self.sees_features
 
-    def seen(self, features: Features) -> list[str]:
-        """The features that it sees: those it names, or all that fit the kind."""
+    def seen(self, features: Features, arms: Mapping[str, Mapping[str, object]]) -> list[str]:
+        """The features that it sees: those it names, or all that fit the kind. arms: of the
+        definition."""
         return []
 
     def unwise(self, arms: int, rows: float) -> Iterator[tuple[str, str]]:
@@ -134,7 +138,7 @@ class Featured(PolicySettings, Kind):
     def sees_features(self) -> bool:
         return True
 
-    def seen(self, features: Features) -> list[str]:
+    def seen(self, features: Features, arms: Mapping[str, Mapping[str, object]]) -> list[str]:
         """A net sees the raw features and finds the crosses itself; a linear head needs them."""
         if not self.sees_features:
             return []
@@ -164,9 +168,9 @@ class Ridge(Featured):
     def own_heads(self) -> bool:
         return self.disjoint
 
-    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> Head:
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> Head:
         make = DisjointRidgeHead if self.disjoint else RidgeHead
-        return make(encoder.features(rows), self.ridge, in_spans(self.noise, span))
+        return make(encoder.features(view.width), self.ridge, in_spans(self.noise, span))
 
     def head_numbers(self, sizes: Sizes) -> float:
         if self.disjoint:
@@ -297,8 +301,8 @@ class Gradient(Network):
     def policy(self) -> Policy:
         return replace(super().policy(), predicts=True)
 
-    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> Head:
-        size = encoder.features(rows)
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> Head:
+        size = encoder.features(view.width)
         if self.form == "last_layer":
             return RidgeHead(size, self.ridge, in_spans(self.noise, span))
         noise = in_spans(self.noise, span)
@@ -343,5 +347,5 @@ class Point(Ridge, Network):
     def make_rule(self) -> Rule:
         return BestMean()
 
-    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> Head:
-        return super().make_head(encoder, rows, key, span) if self.sees_features else BetaHead()
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> Head:
+        return super().make_head(encoder, view, key, span) if self.sees_features else BetaHead()

@@ -10,6 +10,7 @@ from service.bandits.heads import EnsembleHead
 from service.bandits.kinds.base import SHARED, Choice, Kind, Network, Sizes, in_spans
 from service.bandits.policy import Rule
 from service.bandits.thompson import ThompsonSampling
+from service.features.view import View
 
 MEMBERS = 5
 """Peak number of m x m matrices of each member."""
@@ -26,9 +27,9 @@ class BootstrapEnsemble(Network, Choice):
     def make_rule(self) -> Rule:
         return ThompsonSampling(self.members) if self.rule == "thompson" else self.upper_bound()
 
-    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> EnsembleHead:
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> EnsembleHead:
         noise = in_spans(self.noise, span)
-        return EnsembleHead(encoder.features(rows), self.ridge, noise, self.members, key)
+        return EnsembleHead(encoder.features(view.width), self.ridge, noise, self.members, key)
 
     def head_numbers(self, sizes: Sizes) -> float:
         return float((SHARED + MEMBERS * self.members) * sizes.columns**2)

@@ -16,6 +16,7 @@ from service.bandits.policy import Policy, Rule
 from service.bandits.thompson import ThompsonSampling
 from service.bandits.ucb import UpperBound
 from service.bandits.version import Version
+from service.features.view import View
 
 
 class Masks(Rule):
@@ -62,8 +63,8 @@ class McDropout(Network, Choice):
             return Masks(ThompsonSampling(self.masks), None)
         return Masks(self.upper_bound(), self.upper_bound())
 
-    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> RidgeHead:
-        return RidgeHead(encoder.features(rows), self.ridge, in_spans(self.noise, span))
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> RidgeHead:
+        return RidgeHead(encoder.features(view.width), self.ridge, in_spans(self.noise, span))
 
     def draw_numbers(self, sizes: Sizes) -> float:
         """Of the masks: of each weight of the first two layers."""

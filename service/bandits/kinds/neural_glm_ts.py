@@ -10,6 +10,7 @@ from service.bandits.encoder import Encoder
 from service.bandits.heads import LogisticHead
 from service.bandits.kinds.base import Kind, Network, Sizes, Thompson
 from service.bandits.net import Net
+from service.features.view import View
 
 LOGISTIC = 10
 """Peak number of m x m matrices of a logistic head."""
@@ -27,8 +28,8 @@ class NeuralGlmTs(Network, Thompson):
     def net(self) -> Net:
         return replace(super().net(), log_loss=True, unscaled=True)
 
-    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> LogisticHead:
-        return LogisticHead(encoder.features(rows), self.ridge, self.batch)
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> LogisticHead:
+        return LogisticHead(encoder.features(view.width), self.ridge, self.batch)
 
     def head_numbers(self, sizes: Sizes) -> float:
         return float(LOGISTIC * sizes.columns**2)

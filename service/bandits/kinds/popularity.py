@@ -6,6 +6,7 @@ from service.bandits.encoder import Encoder
 from service.bandits.heads import BetaHead
 from service.bandits.kinds.base import Kind, Thompson
 from service.bandits.settings import PolicySettings
+from service.features.view import View
 
 
 class Popularity(PolicySettings, Thompson):
@@ -13,5 +14,5 @@ class Popularity(PolicySettings, Thompson):
 
     keeps_head = Kind.keeps_head | {"draws", "bank", "scale"}
 
-    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> BetaHead:
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> BetaHead:
         return BetaHead()

@@ -13,6 +13,7 @@ from service.bandits.linalg import Index
 from service.bandits.policy import Policy, Rule
 from service.bandits.settings import PolicySettings
 from service.bandits.version import Version
+from service.features.view import View
 
 
 class Uniform(Rule):
@@ -41,5 +42,5 @@ class Random(PolicySettings, Kind):
     def make_rule(self) -> Rule:
         return Uniform()
 
-    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> None:
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> None:
         return None

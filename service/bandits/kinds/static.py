@@ -11,6 +11,7 @@ from service.bandits.kinds.base import Kind, Network, Sizes
 from service.bandits.net import Net
 from service.bandits.policy import Policy, Rule
 from service.bandits.settings import Training
+from service.features.view import View
 
 
 class Static(Network):
@@ -40,7 +41,7 @@ class Static(Network):
     def make_rule(self) -> Rule:
         return BestMean()
 
-    def make_head(self, encoder: Encoder, rows: int, key: str, span: float) -> None:
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> None:
         return None
 
     def head_numbers(self, sizes: Sizes) -> float:

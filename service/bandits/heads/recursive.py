@@ -1,0 +1,112 @@
+"""Ridge regressions that are kept solved: P = A^-1 and theta = A^-1 B.
+
+One settlement changes both by the Sherman-Morrison formula in O(m^2), with nothing left to
+factorise before the next decision (recursive least squares: Haykin 2002, Adaptive Filter Theory,
+chapter 9).
+"""
+
+from math import ceil
+
+import numpy as np
+
+from service.bandits.heads.base import Stored
+from service.bandits.linalg import Array, Index
+
+DUE, LEAST = 0.95, 0.03
+"""Forgetting is carried out once what is left falls below DUE, and leaves LEAST at least."""
+
+STEP = 0.5
+"""Least share that one step of forgetting leaves: it solves for 2 m (1 - g) rows."""
+
+SINGULAR = 1e-9
+"""Of 1 + w v, up to which an observation is not taken out: it would leave less than the prior."""
+
+
+class RecursiveRidge:
+    """Regressions of q targets on the same m columns, one an arm; the last row stays the prior.
+
+    P       (n, m, m) A^-1, which starts at the identity: rows are scaled, not the prior
+    theta   (n, m, q)
+    gamma   share of itself that an observation keeps at each settlement of any arm
+    last    (n,) settlements at the last forgetting
+    turn    (n,) the coordinate to which the next one returns its prior
+    """
+
+    def __init__(self, columns: int, targets: int, gamma: float) -> None:
+        self.columns, self.targets, self.gamma = columns, targets, gamma
+        self._reserve(2)
+
+    def _reserve(self, rows: int) -> None:
+        m = self.columns
+        self.P = np.broadcast_to(np.eye(m), (rows, m, m)).copy()
+        self.theta = np.zeros((rows, m, self.targets))
+        self.last, self.turn = np.zeros((2, rows), np.int64)
+
+    def admit(self, arm: int, now: int) -> None:
+        """Give the next row, which is still the prior's, to an arm."""
+        if arm + 1 == len(self.P):
+            old = self.P, self.theta, self.last, self.turn
+            self._reserve(2 * len(self.P))
+            for wide, narrow in zip((self.P, self.theta, self.last, self.turn), old, strict=True):
+                wide[: arm + 1] = narrow
+        self.last[arm] = now
+
+    def look(self, arm: int, row: Array, now: int) -> tuple[Array, Array, float]:
+        """Return P x, the predictions (q,) and the variance v = x' P x of one arm, after it has
+        forgotten."""
+        if self.gamma < 1.0:
+            self._forget(arm, now)
+        gain: Array = self.P[arm] @ row
+        return gain, row @ self.theta[arm], float(gain @ row)
+
+    def learn(self, arm: int, gain: Array, weight: float, errors: Array) -> None:
+        """theta += P x w e', P -= w P x x' P. weight: of the errors, w / (1 + w v)."""
+        self.theta[arm] += np.multiply.outer(gain, weight * errors)
+        self.P[arm] -= np.multiply.outer(gain, weight * gain)
+
+    def variances(self, rows: Index | slice, x: Array, now: int) -> Array:  # (m,) -> (n,)
+        """Return x' P x of arms; what they are to forget counts as forgotten."""
+        found: Array = (self.P[rows] @ x) @ x
+        return self._faded(found, rows, float(x @ x), now)
+
+    def variances_of(self, x: Array, now: int) -> Array:  # (n, m) -> (n,)
+        """Return x' P x of several rows under the first arm's P."""
+        found = np.vecdot(x @ self.P[0], x)
+        return self._faded(found, slice(0, 1), np.vecdot(x, x), now)
+
+    def _faded(self, v: Array, rows: Index | slice, prior: Array | float, now: int) -> Array:
+        if self.gamma == 1.0:
+            return v
+        left = np.maximum(self.gamma ** (now - self.last[rows]).astype(float), 1e-9)
+        return np.minimum(v / left, prior)
+
+    def _forget(self, arm: int, now: int) -> None:
+        """A <- g A + (1 - g) I and B <- g B, in steps; the prior returns to a few coordinates at a
+        time, so that a step costs O(m^2)."""
+        left, m = self.gamma ** float(now - self.last[arm]), self.columns
+        if left > DUE:
+            return
+        left, self.last[arm] = max(left, LEAST), now
+        while left < 1.0 - 1e-12:
+            g = max(left, STEP)
+            left /= g
+            n = min(m, ceil(2 * m * (1 - g)))
+            at = (self.turn[arm] + np.arange(n)) % m
+            self.turn[arm] = (self.turn[arm] + n) % m
+            P = self.P[arm] / g
+            rows = P[at]
+            prior = np.eye(n) * n / ((1 - g) * m)
+            G = np.linalg.solve(rows[:, at] + prior, rows)  # Woodbury, n x n
+            self.theta[arm] -= G.T @ self.theta[arm, at]
+            P -= rows.T @ G
+            self.P[arm] = 0.5 * (P + P.T)  # asymmetry would grow by 1 / g at every step
+
+    def arrays(self, rows: int) -> dict[str, Stored]:
+        own = {"P": self.P, "theta": self.theta, "last": self.last, "turn": self.turn}
+        return {name: array[:rows] for name, array in own.items()}
+
+    def restore(self, arrays: dict[str, Stored], rows: int) -> None:
+        self._reserve(2 * max(rows, 1))
+        own = {"P": self.P, "theta": self.theta, "last": self.last, "turn": self.turn}
+        for name, array in own.items():
+            array[:rows] = arrays[name]

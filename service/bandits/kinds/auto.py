@@ -1,0 +1,99 @@
+"""`auto`: the upper bound of averaged regressions; it needs no choosing and no tuning."""
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Literal
+
+import numpy as np
+from pydantic import model_validator
+
+from service.bandits.encoder import Encoder
+from service.bandits.heads.averaged import CROSSES, UNITS, AveragedHead
+from service.bandits.kinds.base import Featured, Sizes
+from service.bandits.linalg import Array
+from service.bandits.policy import Rule
+from service.bandits.version import Version
+from service.features.declaration import INTERCEPT, Features, parts_of
+from service.features.view import View
+
+FIRST_DOUBT = 0.5
+"""The 1/2 under the root of the width."""
+
+FLOOR, FLOOR_FROM = 0.005, 1_000.0
+"""Share of uniform choice, and settlements after which it falls as their root."""
+
+
+class AverageBound(Rule):
+    """U_a = mean_a, within the range of rewards, + width_a sqrt(1/2 + k log(1 + v_a / v)).
+
+    v_a / v: the variance of the arm's row over that of what was shown; k = 1 + 1 / (1 + d) with d
+    columns of the context. As the anytime indices of Audibert & Bubeck 2009 and Lattimore 2015.
+    """
+
+    explores = True
+    draws = 1
+
+    def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
+        head, least = version.head, version.rewarded.least
+        assert isinstance(head, AveragedHead)
+        mean, width, grown = head.spread(phi, arms)
+        doubt = 1.0 + 1.0 / (1.0 + head.context_columns)
+        mean = np.clip(mean, least, least + 1.0)
+        return np.atleast_2d(mean + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown)))
+
+    def floor(self, version: Version) -> float:
+        head = version.head
+        assert isinstance(head, AveragedHead)
+        return FLOOR * min(1.0, sqrt(FLOOR_FROM / (head.settled + 1.0)))
+
+
+class Auto(Featured):
+    kind: Literal["auto"]
+
+    @model_validator(mode="after")
+    def _forgets_by_itself(self) -> "Auto":
+        for name in ("gamma", "window", "change"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"{name}: auto weighs regressions that forget against others that do not; "
+                    "leave gamma, window and change out"
+                )
+        return self
+
+    @property
+    def per_arm(self) -> bool:
+        return True
+
+    def seen(self, features: Features, arms: Mapping[str, Mapping[str, object]]) -> list[str]:
+        """Crosses of context and arm are its own; those within one side count as features. A
+        feature of the arm that repeats its id is left out: it has nothing that arms share."""
+        if self.features is not None:
+            return self.features
+        told = [
+            name
+            for name in features.arm
+            if not arms or any(values.get(name) != arm for arm, values in arms.items())
+        ]
+        sides = features.context.keys(), set(told)
+        within = [
+            cross
+            for cross in features.crosses
+            if any(side >= set(parts_of(cross)) for side in sides)
+        ]
+        return [INTERCEPT, *features.context, *told, *within]
+
+    def make_rule(self) -> Rule:
+        return AverageBound()
+
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> AveragedHead:
+        return AveragedHead(view, key)
+
+    def head_numbers(self, sizes: Sizes) -> float:
+        """Matrices of each arm, in stacks that double, and of what arms share."""
+        d, f = sizes.columns - sizes.arm_columns, sizes.arm_columns
+        if not f:
+            own = 3 * d * (d + 2) + (d + UNITS) * (d + UNITS + 2 if d > 1 else 0)
+            return float(3 * sizes.heads * own)
+        shared = d + f + min((d - 1) * f, CROSSES)
+        own = 2 * d * (d + 2) + d * shared
+        return float(3 * sizes.heads * own + 3 * 3 * shared**2)

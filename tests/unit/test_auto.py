@@ -1,0 +1,126 @@
+"""`auto`: its bound by hand, its floor, what it sees and refuses, and that it finds the best."""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from service.bandits.heads.averaged import AveragedHead
+from service.bandits.kinds.auto import FIRST_DOUBT, FLOOR, Auto
+from service.definition.experiment import Definition
+from service.serving.scoring import decide
+from tests.unit.folding import Log, opened, shop
+
+CAT = np.array([1.0, 0.0, 0.0])
+
+
+def head_of(log: Log) -> AveragedHead:
+    head = log.state.learners["p"].active.head
+    assert isinstance(head, AveragedHead)
+    return head
+
+
+def filled(count: int, **more: Any) -> Log:
+    log, rng = opened({"kind": "auto", **more}), Random(2)
+    arms = sorted(log.state.arms)
+    for _ in range(count):
+        log.settle("p", {rng.choice(arms): float(rng.random() < 0.5)})
+    return log
+
+
+def test_the_score_is_the_mean_within_the_range_and_an_anytime_width() -> None:
+    log = filled(40)
+    learner = log.state.learners["p"]
+    scores = learner.score(CAT, log.state.candidates)
+    phi = learner.active.view.design(CAT[None], log.state.candidates.x)
+    mean, width, grown = head_of(log).spread(phi, log.state.candidates.ids)
+    doubt = 1 + 1 / (1 + 3)  # pet is cat, pet is dog, age
+    bound = np.clip(mean, 0, 1) + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown))
+    np.testing.assert_allclose(scores.arms[0], bound, rtol=1e-12)
+    assert (mean > 1).any() or (np.clip(mean, 0, 1) == mean).all()
+
+
+def test_the_floor_is_part_of_the_logged_probabilities_and_falls() -> None:
+    """0.005 up to settlement 1,000, then as the root; the floor of the settings is added."""
+    log = filled(10)
+    learner = log.state.learners["p"]
+    assert learner.epsilon == FLOOR
+    p, _ = decide(learner, CAT, log.state.candidates, 1, seed=1)
+    assert p.sum() == pytest.approx(1.0)
+    assert p.min() == pytest.approx(FLOOR / len(log.state.arms))
+    head_of(log).settled = 3_999
+    assert learner.epsilon == pytest.approx(FLOOR / 2)
+    both = filled(10, epsilon=0.1).state.learners["p"]
+    assert both.epsilon == pytest.approx(1 - (1 - FLOOR) * 0.9)
+
+
+def test_a_slate_takes_the_best_bounds_with_the_floor_in_its_chance() -> None:
+    log = filled(60)
+    learner = log.state.learners["p"]
+    p, slate = decide(learner, CAT, log.state.candidates, 3, seed=5)
+    best = np.argsort(-learner.score(CAT, log.state.candidates).arms[0])[:3]
+    assert slate.arms == best.tolist()
+    assert slate.propensities[0] == pytest.approx(p[slate.arms[0]])
+    assert np.exp(slate.log_chance) == pytest.approx(1 - FLOOR + FLOOR / (6 * 5 * 4))
+
+
+@pytest.mark.parametrize("way", [{"gamma": 0.99}, {"window": 100}, {"change": True}])
+def test_it_forgets_by_itself(way: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="auto weighs regressions that forget"):
+        Auto(kind="auto", **way)
+
+
+def seen(arms: dict[str, Any], **features: Any) -> list[str]:
+    definition = Definition.model_validate(
+        {
+            "features": features,
+            "arms": arms,
+            "policies": {"p": {"kind": "auto"}},
+        }
+    )
+    return definition.features_of(definition.policies["p"])
+
+
+def test_it_sees_all_features_but_one_that_repeats_the_arms_id() -> None:
+    """And crosses within a side; those of context and arm are its own."""
+    assert opened({"kind": "auto"}).state.learners["p"].view.names == (
+        "intercept",
+        "age",
+        "kind",
+        "pet",
+    )
+    name = {"type": "categorical", "values": ["a", "b"]}
+    flag = {"type": "boolean"}
+    told = {"context": {"x": flag, "y": flag}, "arm": {"name": name}, "crosses": ["x x y"]}
+    assert seen({"a": {"name": "a"}, "b": {"name": "b"}}, **told) == [
+        "intercept",
+        "x",
+        "y",
+        "x x y",
+    ]
+    assert "name" in seen({"a": {"name": "b"}, "b": {"name": "b"}}, **told)
+    assert "name" in seen({}, **told)
+
+
+def test_unknown_members_of_a_request_are_scored_from_the_prior() -> None:
+    log = filled(30)
+    head, phi = head_of(log), np.ones((1, log.state.learners["p"].view.width))
+    [new], [known] = head.width(phi, ["new"]), head.width(phi, [sorted(log.state.arms)[0]])
+    assert new > known > 0
+
+
+@pytest.mark.parametrize("stream", range(5))
+def test_it_finds_the_best_of_three_arms(stream: int) -> None:
+    """Of the last 300 of 800 visits the best arm gets at least 9 in 10."""
+    chances, rng = {"a": 0.3, "b": 0.5, "c": 0.7}, Random(stream)
+    log = Log()
+    log.define({**shop(p={"kind": "auto"}), "features": {}, "arms": {arm: {} for arm in chances}})
+    learner, shown = log.state.learners["p"], []
+    for _ in range(800):
+        _, slate = decide(learner, np.empty(0), log.state.candidates, 1, rng.getrandbits(63))
+        shown.append(log.state.candidates.ids[slate.arms[0]])
+        reward = float(rng.random() < chances[shown[-1]])
+        log.settle("p", {shown[-1]: reward}, context={})
+    assert shown[-300:].count("c") >= 270
