@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from service.bandits.heads.averaged import AveragedHead
 from service.bandits.heads.base import Stored
 from service.bandits.linalg import Index
 from service.bandits.version import WARM_UP
@@ -30,6 +31,9 @@ def obstacle(kept: Learner, fresh: Learner) -> str:
     if head is not None and not head.standardises and kept.limits != fresh.limits:
         return "it learned rewards of another range"
     before, after = view_meanings(kept.view), view_meanings(fresh.view)
+    own = fresh.active.head
+    if isinstance(head, AveragedHead) and isinstance(own, AveragedHead):
+        return own.obstacle(head, places(before, after))
     if fresh.policy.net is not None and before != after:
         return "its net has other inputs"
     if after and (places(before, after) < 0).all():
@@ -50,8 +54,12 @@ def succeed(kept: Learner, fresh: Learner, position: int) -> None:
     """
     meta, arrays = kept.dump()
     old, new = base_meanings(kept.schema), base_meanings(fresh.schema)
+    columns = places(view_meanings(kept.view), view_meanings(fresh.view))
+    head, own = kept.active.head, fresh.active.head
+    if isinstance(head, AveragedHead) and isinstance(own, AveragedHead):
+        own.follow(head, columns)
+        arrays |= {f"head.{name}": array for name, array in own.arrays().items()}
     if "head.A" in arrays and fresh.policy.net is None:
-        columns = places(view_meanings(kept.view), view_meanings(fresh.view))
         ridge = float(fresh.settings.model_dump()["ridge"])
         arrays["head.A"] = _precision(arrays["head.A"], columns, ridge)
         for name in ("head.b", "head.s"):

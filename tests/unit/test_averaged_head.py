@@ -234,5 +234,4 @@ def test_random_features_of_a_column_do_not_depend_on_the_others() -> None:
     """A new feature leaves what was learned in them valid."""
     few, many = Rows(view_of(2, 0), "auto"), Rows(view_of(3, 0), "auto")
     assert not np.allclose(few._omega[0], few._omega[1])
-    ratio = many._omega[:2] / few._omega
-    np.testing.assert_allclose(ratio, np.sqrt(2 / 3))
+    assert np.array_equal(many._omega[:2], few._omega)

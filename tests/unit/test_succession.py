@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.bandits.heads import DisjointRidgeHead, RidgeHead
+from service.bandits.heads.averaged import AveragedHead
 from service.serving.traffic import chances_of, winner
 from service.state.fold import State
 from service.state.succession import obstacle
@@ -331,3 +332,60 @@ def test_the_trainer_reads_rewards_under_earlier_features() -> None:
     memory = learner.active.memory
     assert memory is not None
     np.testing.assert_array_equal(training.memory.x, memory.x)
+
+
+# -- auto ------------------------------------------------------------------------------------------
+
+
+def automatic(pets: list[str], arm: bool = True, **features: Any) -> dict[str, Any]:
+    """The shop with `auto` alone, for these pets, with further features of the context."""
+    definition = shop(shared={"kind": "auto"})
+    definition["features"]["context"]["pet"]["values"] = pets
+    definition["features"]["context"] |= features
+    if not arm:
+        definition["features"] |= {"arm": {}, "crosses": []}
+        definition["arms"] = {name: {} for name in definition["arms"]}
+    return definition
+
+
+def told(log: Log, **context: Any) -> list[np.ndarray]:
+    """Means, widths and doubts of all arms for a cat of 3 years."""
+    learner, state = log.state.learners["shared"], log.state
+    x = state.schema.encode_context({"pet": "cat", "age": 3.0, **context})
+    phi = learner.view.design(x[None], state.candidates.x)
+    assert isinstance(learner.active.head, AveragedHead)
+    return list(learner.active.head.spread(phi, state.candidates.ids))
+
+
+@pytest.mark.parametrize("arm", [True, False])
+def test_auto_keeps_what_it_learned_when_a_category_or_a_feature_is_added(arm: bool) -> None:
+    """Also when values change their order. What is new was never seen: it starts at the prior."""
+    log = visited(automatic(PETS[:2], arm), visits=120)
+    before = told(log)
+    vip = {"vip": {"type": "boolean", "default": False}}
+    log.define(automatic(["fish", "dog", "cat"], arm, **vip))
+    assert log.state.learners["shared"].births == [1, 2]
+    np.testing.assert_allclose(told(log, vip=False), before, rtol=1e-9)
+    _, width, _ = told(log, pet="fish", vip=True)
+    assert (width >= before[1]).all()
+    assert (width > before[1]).any()
+    rng = Random(9)
+    for _ in range(30):
+        visit(log, rng, vip=rng.random() < 0.5)
+    assert bits(replay(log.records)) == bits(log.state)
+
+
+def test_auto_starts_anew_without_a_column_that_it_saw() -> None:
+    log = visited(automatic(PETS), visits=40)
+    kept = log.state.learners["shared"]
+    log.define(automatic(PETS[:2]))
+    fresh = log.state.learners["shared"]
+    assert obstacle(kept, fresh) == "it saw columns that are gone"
+    assert fresh.births == [2]
+
+
+def test_auto_starts_anew_where_arms_get_their_first_feature() -> None:
+    log = visited(automatic(PETS[:2], arm=False), visits=40)
+    kept = log.state.learners["shared"]
+    log.define(automatic(PETS[:2]))
+    assert obstacle(kept, log.state.learners["shared"]) == "it sees another kind of features"

@@ -19,7 +19,7 @@ shared row, and what it leaves of the row foretells the rest.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import sqrt
 from typing import Literal
@@ -110,6 +110,8 @@ class Rows:
 
     Random features and hashes are drawn by the names of columns: other columns leave them as they
     are.
+
+    square   of the context's length, usually: random features are scaled by it
     """
 
     def __init__(self, view: View, key: str) -> None:
@@ -120,10 +122,8 @@ class Rows:
         names = [view.column_name(column) for column in range(view.width)]
         draws = [_generator(key, names[column]) for column in self.context]
         if self.specs is PLAIN:
-            weights = [draw.standard_normal(UNITS) / sqrt(self.square) for draw in draws]
-            self._omega = np.array(weights).reshape(d, UNITS)
+            self._omega = np.array([draw.standard_normal(UNITS) for draw in draws])
             self._beta = _generator(key, "").standard_normal(UNITS)
-            self._scale = sqrt(self.square / UNITS)  # they weigh as much as the linear ones
         self._hash = None
         if d * f > CROSSES:
             arms = [_generator(key, names[column]) for column in self.arm]
@@ -132,13 +132,40 @@ class Rows:
         self.width = {"own": 1 + d, "relu": 1 + d + UNITS, "": 0}
         self.shared_width = shared if f else 0
 
+    def places(self, old: "Rows", columns: Index) -> dict[str, Index]:
+        """Return where each column of what members see was in other rows; -1 for a new one.
+        columns: (view.width,) where each column of the view was."""
+        x, w = columns[self.context], columns[self.arm]
+        x = np.array([_place(old.context, column) for column in x], np.intp)
+        w = np.array([_place(old.arm, column) for column in w], np.intp)
+        d, f = len(old.context), len(old.arm)
+        own = np.concatenate(([0], np.where(x < 0, -1, 1 + x)))
+        crosses = np.where((x[:, None] < 0) | (w < 0), -1, x[:, None] * f + w).ravel()
+        if self._hash is not None:
+            crosses = np.arange(CROSSES)
+        shared = np.concatenate(
+            (own, np.where(w < 0, -1, 1 + d + w), np.where(crosses < 0, -1, 1 + d + f + crosses))
+        )
+        relu = np.concatenate((own, 1 + d + np.arange(UNITS)))
+        return {"own": own, "relu": relu, "shared": shared}
+
+    def obstacle(self, old: "Rows", columns: Index) -> str:
+        """Why what was learned of other rows does not hold for these; '' if it does."""
+        if self.specs is not old.specs or (self._hash is None) != (old._hash is None):
+            return "it sees another kind of features"
+        if {*old.context.tolist(), *old.arm.tolist()} - set(columns.tolist()):
+            return "it saw columns that are gone"
+        return ""
+
     def own(self, rows: Array) -> Array:  # (n, view.width) -> (n, 1 + d)
         return np.concatenate((np.ones((len(rows), 1)), rows[:, self.context]), axis=1)
 
     def relu(self, own: Array) -> Array:  # (n, 1 + d) -> (n, 1 + d + UNITS)
-        """Rahimi, Recht 2008, "Weighted sums of random kitchen sinks"."""
-        bent = np.maximum(own[:, 1:] @ self._omega + self._beta, 0.0)
-        return np.concatenate((own, bent * self._scale), axis=1)
+        """Rahimi, Recht 2008, "Weighted sums of random kitchen sinks"; all random features together
+        weigh as much as the linear ones."""
+        length = sqrt(self.square)
+        bent = np.maximum(own[:, 1:] @ self._omega / length + self._beta, 0.0)
+        return np.concatenate((own, bent * (length / sqrt(UNITS))), axis=1)
 
     def shared(self, rows: Array, own: Array) -> Array:  # -> (n, shared_width)
         arms = rows[:, self.arm]
@@ -151,6 +178,11 @@ class Rows:
             return (x[:, :, None] * w[:, None, :]).reshape(len(w), -1)
         contexts, arms = np.fft.rfft(x @ self._hash[0]), np.fft.rfft(w @ self._hash[1])
         return np.asarray(np.fft.irfft(contexts * arms, CROSSES))
+
+
+def _place(columns: Index, column: int) -> int:
+    found = np.flatnonzero(columns == column)
+    return int(found[0]) if column >= 0 and len(found) else -1
 
 
 def _generator(key: str, name: str) -> np.random.Generator:
@@ -337,6 +369,19 @@ class Member:
             kept * (unscaled + squares[1]),
             kept * (count + 1.0),
         )
+
+    def follow(self, kept: "Member", places: dict[str, Index]) -> None:
+        """Take what was learned of other columns."""
+        self.fresh, self.squares, self.count = kept.fresh, list(kept.squares), kept.count
+        self.played, self.arms = kept.played, kept.arms.copy()
+        targets = np.arange(2)
+        if self.own is not None and kept.own is not None:
+            if self.shared is not None:
+                shared = places["shared"]
+                targets = np.concatenate((targets, np.where(shared < 0, -1, 2 + shared)))
+            self.own.follow(kept.own, places[self.spec.own], targets)
+        if self.shared is not None and kept.shared is not None:
+            self.shared.follow(kept.shared, places["shared"], np.arange(2))
 
     def arrays(self, rows: int) -> dict[str, Stored]:
         found: dict[str, Stored] = {
@@ -525,6 +570,24 @@ class AveragedHead:
     def distrust(self, factor: float) -> None:
         """There is no net whose errors could be too small."""
 
+    def obstacle(self, kept: "AveragedHead", columns: Index) -> str:
+        """Why it cannot go on from what another one learned; '' if it can. columns: where each
+        column of its view was, -1 for a new one."""
+        return self._rows.obstacle(kept._rows, columns)
+
+    def follow(self, kept: "AveragedHead", columns: Index) -> None:
+        """Go on from what another one learned, where there is no `obstacle`. A column that was not
+        there was 0: it starts from the prior."""
+        places = self._rows.places(kept._rows, columns)
+        self._rows.square = kept._rows.square
+        self._arms = NameIndex(kept._arms.by_name)
+        self._evidence = kept._evidence.copy()
+        self.rewards = replace(kept.rewards)
+        self.moving.restore(kept.moving.array())
+        self.settled = kept.settled
+        for member, old in zip(self.members, kept.members, strict=True):
+            member.follow(old, places)
+
     # -- state ---------------------------------------------------------------------------------
 
     @property
@@ -556,6 +619,7 @@ class AveragedHead:
             "rewards": self.rewards.array(),
             "moving": self.moving.array(),
             "settled": np.array([self.settled]),
+            "square": np.array([self._rows.square]),
         }
         for number, member in enumerate(self.members):
             own = member.arrays(self.count)
@@ -568,5 +632,6 @@ class AveragedHead:
         self.rewards = RewardSums(*arrays["rewards"].tolist())
         self.moving.restore(arrays["moving"])
         [self.settled] = arrays["settled"].tolist()
+        [self._rows.square] = arrays["square"].tolist()
         for number, member in enumerate(self.members):
             member.restore(part(arrays, f"{number}."), self.count)

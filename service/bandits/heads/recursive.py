@@ -101,6 +101,17 @@ class RecursiveRidge:
             P -= rows.T @ G
             self.P[arm] = 0.5 * (P + P.T)  # asymmetry would grow by 1 / g at every step
 
+    def follow(self, kept: "RecursiveRidge", columns: Index, targets: Index) -> None:
+        """Take what was learned of other columns and targets, of which none is gone; -1: a new one,
+        which was 0 until now."""
+        rows = len(kept.P)
+        self._reserve(rows)
+        here, there = np.flatnonzero(columns >= 0), columns[columns >= 0]
+        mine, theirs = np.flatnonzero(targets >= 0), targets[targets >= 0]
+        self.P[:, here[:, None], here] = kept.P[:, there[:, None], there]
+        self.theta[:, here[:, None], mine] = kept.theta[:, there[:, None], theirs]
+        self.last, self.turn = kept.last.copy(), kept.turn.copy()
+
     def arrays(self, rows: int) -> dict[str, Stored]:
         own = {"P": self.P, "theta": self.theta, "last": self.last, "turn": self.turn}
         return {name: array[:rows] for name, array in own.items()}
