@@ -18,6 +18,7 @@ from service.log.stores import Store
 from service.log.stores.base import Mark, Record
 from service.serving import settlement
 from service.serving.scoring import decide
+from service.serving.tries import Tries
 from service.state.artifacts import read_meta
 from service.state.events import (
     AnyEvent,
@@ -63,7 +64,7 @@ class Forage:
         parsed = Definition.model_validate(definition).completed()
         (self._policy,) = parsed.policies
         self.log = Log()
-        self.state = State(EXPERIMENT)
+        self.state, self._tries = State(EXPERIMENT), Tries()
         self._append(
             ExperimentDefined(
                 at=0.0,
@@ -82,8 +83,12 @@ class Forage:
         self._context = self.state.schema.encode_context(request["context"])
         self._candidates = self._of(request.get("arms"))
         top_k = request.get("top_k", 1)
-        _, slate = decide(self.learner, self._context, self._candidates, top_k, chance.seed)
+        untried = self._tries.untried(self.learner, self._candidates, ())
+        _, slate = decide(
+            self.learner, self._context, self._candidates, top_k, chance.seed, untried
+        )
         self._shown = {self._candidates.ids[index]: index for index in slate.arms}
+        self._tries.show(self.learner, list(self._shown))
         return list(self._shown)
 
     def _of(self, arms: Sequence[str] | None) -> Candidates:

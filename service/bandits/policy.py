@@ -71,6 +71,7 @@ class Policy:
     draws       of the bank
     bank_seed   of the bank; another seed gives other draws
     retrieve    arms a direction that are searched for where a request names none
+    min_tries   settlements up to which arms are tried for their own sake
     """
 
     rule: Rule
@@ -83,6 +84,7 @@ class Policy:
     draws: int = 1
     bank_seed: int = 0
     retrieve: int | None = None
+    min_tries: int = 0
 
     @property
     def learns(self) -> bool:

@@ -81,6 +81,32 @@ def floor(p: Array, epsilon: float) -> Array:  # (..., K)
     return np.asarray((1 - epsilon) * p + epsilon / p.shape[-1])
 
 
+TRY_SHARE = 0.1
+"""Chance of an untried arm, where there are any."""
+
+
+def with_tries(p: Array, untried: Sequence[int]) -> Array:  # (..., K)
+    """p <- 0.9 p, and 0.1 for the untried arms, evenly; unchanged where all or none are."""
+    if not untried or len(untried) == p.shape[-1]:
+        return p
+    mixed = (1 - TRY_SHARE) * p
+    mixed[..., untried] += TRY_SHARE / len(untried)
+    return np.asarray(mixed)
+
+
+def with_tried_rows(scores: Scores, untried: Sequence[int]) -> Scores:
+    """Add rankings in which untried arms come first: a tenth of all, or a little less."""
+    if not untried or len(untried) == len(scores.of):
+        return scores
+    rows, one_in = scores.rows, round(1 / TRY_SHARE) - 1
+    if len(rows) < one_in:
+        rows = np.tile(rows, (-(-one_in // len(rows)), 1))
+    first = rows[: len(rows) // one_in].copy()
+    best = first.max(axis=1, keepdims=True)
+    first[:, np.unique(scores.of[untried])] = best + np.maximum(np.abs(best), 1.0)
+    return Scores(np.concatenate((rows, first)), scores.of, scores.counts)
+
+
 def point_of(seed: int) -> float:
     """Return the point in [0, 1) that a seed of 63 random bits stands for: its first 53 bits."""
     return (seed >> 10) * 2.0**-53

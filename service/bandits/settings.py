@@ -10,6 +10,9 @@ FULL_ROWS = 2_048
 """Distinct rows in a full Z at most. At this limit the factor of their kernel has 34 MB; it takes
 0.3 s to make and 15 ms to read for 50 arms."""
 
+MOST_TRIES = 100
+"""Settlements up to which those of an arm are counted."""
+
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 

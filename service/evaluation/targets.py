@@ -161,7 +161,7 @@ async def _train(store: Store, state: State, learner: Learner, position: int, at
 
 
 def frozen(state: State, learner: Learner) -> Learner:
-    """A copy of the policy that the fold does not change."""
+    """A copy of the policy that the fold does not change. It tries no arm for its own sake."""
     twin = Learner(
         state.name,
         learner.name,

@@ -187,7 +187,9 @@ class Walk:
 
         @cache
         def chances(learner: Learner) -> Array:  # (K,)
-            return decide(learner, context, candidates, 1, 0)[0]
+            own = learner is state.learners.get(decision.policy)
+            untried = decision.untried if own else learner.untried(candidates, decision.inline)
+            return decide(learner, context, candidates, len(decision.shown), 0, untried)[0]
 
         first = decision.shown[0]
         shown = decision.arms.index(first.arm)

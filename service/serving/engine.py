@@ -4,13 +4,14 @@ select: features -> scores -> probabilities -> choice -> token, decision row -> 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from random import Random
 from time import perf_counter
 
 import msgspec
 
 from service.bandits import rules
+from service.bandits.candidates import Candidates
 from service.definition.select_request import InlineArm, RequestedArms, SelectRequest
 from service.errors import Conflict, Invalid, NotFound
 from service.features.schema import Array
@@ -25,6 +26,7 @@ from service.serving.recorder import Lookup, Recorded, Recorder, new_id, seed_of
 from service.serving.retrieval import Retrieval
 from service.serving.scoring import decide, decide_batch
 from service.serving.traffic import Traffic
+from service.serving.tries import Tries
 from service.settings import Settings
 from service.state.events import Decision, Draft, decode_decision
 from service.state.fold import State
@@ -65,9 +67,9 @@ class Engine:
         self._rng = rng or Entropy()
         self._traffic = Traffic(self._rng)
         self._retrieval = Retrieval()
+        self._tries = Tries()
         self._times = DecisionTimes(telemetry.clock.cpu)
         self._recorder = Recorder(sealer, settings.max_decision_bytes, journal.clock.now)
-        self.record = self._recorder.record
         self._sealer = sealer
         self._append = telemetry.stages.labels("append")
 
@@ -182,7 +184,7 @@ class Engine:
         clock, first = self._times.clock, lookups[0]
         start = clock()
         contexts, seeds = [each.context for each in lookups], [each.seed for each in lookups]
-        chosen = decide_batch(first.learner, contexts, first.candidates, seeds)
+        chosen = decide_batch(first.learner, contexts, first.candidates, seeds, first.untried)
         first.time.observe((clock() - start) / len(lookups))
         return chosen
 
@@ -196,6 +198,13 @@ class Engine:
             found = await arms.find_many(state, request.arms, self._settings.max_arms)
         lookup = self.look_up(state, request, found)
         return lookup if lookup.candidates.ids else await self._retrieve(lookup)
+
+    def record(self, lookup: Lookup, p: Array, slate: rules.Slate) -> Recorded:
+        """`Recorder.record`; the shown arms count as tried."""
+        if lookup.untried:
+            ids = lookup.candidates.ids
+            self._tries.show(lookup.learner, [ids[index] for index in slate.arms])
+        return self._recorder.record(lookup, p, slate)
 
     def _record(
         self, lookup: Lookup, p: Array, slate: rules.Slate, start: float, parsed: float
@@ -248,8 +257,21 @@ class Engine:
         return Lookup(
             state, state.position, request, learner, assignment, candidates, inline, context,
             ids[0] if ids else new_id(self._journal.clock.now(state), self._rng),
-            seed, time, shortlist,
+            seed, time, shortlist, self._untried(learner, candidates, request, inline),
         )  # fmt: skip
+
+    def _untried(
+        self,
+        learner: Learner,
+        found: Candidates,
+        request: SelectRequest,
+        outside: Container[str] = (),
+    ) -> list[int]:
+        """Candidates to try. Showings of this process count, but for a key: two processes that have
+        folded the same log decide it alike."""
+        if request.key is not None:
+            return learner.untried(found, outside)
+        return self._tries.untried(learner, found, outside)
 
     async def _retrieve(self, lookup: Lookup) -> Lookup:
         """With its candidates."""
@@ -264,6 +286,7 @@ class Engine:
             candidates=found,
             time=self._times.of(learner, len(found.ids), top_k),
             shortlist=self._retrieval.shortlist(state, learner),
+            untried=self._untried(learner, found, lookup.request),
         )
 
     def _expect_room(self, learner: Learner, arms: int, slots: int) -> None:

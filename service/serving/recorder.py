@@ -25,6 +25,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     position    of the state
     time        of decisions like it
     shortlist   how retrieval chose the candidates
+    untried     candidates that are tried for their own sake
     """
 
     state: State
@@ -39,11 +40,13 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     seed: int
     time: DecisionTime
     shortlist: Shortlist | None = None
+    untried: list[int] = []
 
     @property
-    def choice(self) -> tuple[Learner, Array, Candidates, int, int]:
+    def choice(self) -> tuple[Learner, Array, Candidates, int, int, list[int]]:
         """The arguments of `scoring.decide`."""
-        return self.learner, self.context, self.candidates, self.request.top_k, self.seed
+        slots = self.request.top_k
+        return self.learner, self.context, self.candidates, slots, self.seed, self.untried
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
@@ -105,6 +108,7 @@ class Recorder:
             key=request.caller,
             shortlist=lookup.shortlist,
             epoch=state.epoch,
+            untried=lookup.untried,
         )
         token, whole = self.token(state.name, decision)
         waits = reward.default is not None and not request.deferred

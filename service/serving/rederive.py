@@ -59,6 +59,7 @@ def is_whole(decision: Decision) -> bool:
         and len(arms) == len(decision.arms)
         and 0 < len(decision.shown) == len(shown)
         and shown <= arms
+        and all(0 <= place < len(decision.arms) for place in decision.untried)
         and model_version(decision) is not None
     )
 
@@ -211,7 +212,12 @@ def _check_probabilities(
     """Probabilities of the first slot. For a slate, also the ranking that the seed draws and its
     chances, of which the row has no probabilities."""
     ids, logged = candidates.ids, decision.probabilities
-    p, slate = decide(learner, context, candidates, len(decision.shown), decision.seed)
+    size, untried = len(decision.shown), decision.untried
+    rare = learner.untried(candidates, decision.inline)
+    if not set(untried) <= set(rare):  # open showings count as well, so there may be fewer
+        yield Discrepancy("fields", decision.id, "untried candidates", untried, rare)
+        return
+    p, slate = decide(learner, context, candidates, size, decision.seed, untried)
     index = int(np.abs(p - logged).argmax())
     if p[index] != logged[index]:
         tied = rounded(learner.score(context, candidates), abs(p[index] - logged[index]))

@@ -15,9 +15,16 @@ from service.state.learner import Learner
 
 
 def decide(
-    learner: Learner, context: Array, candidates: Candidates, top_k: int, seed: int
+    learner: Learner,
+    context: Array,
+    candidates: Candidates,
+    top_k: int,
+    seed: int,
+    untried: Sequence[int] = (),
 ) -> tuple[Array, Slate]:
     """Probabilities of the first slot, and the arms that are shown.
+
+    untried: candidates that are tried for their own sake (`Learner.untried`).
 
     The draw is from the probabilities that are logged, by the seed that is logged. Raises
     NoFiniteScores.
@@ -25,12 +32,11 @@ def decide(
     epsilon = learner.epsilon
     try:
         if top_k > 1:
-            scores = learner.score(context, candidates)
+            scores = rules.with_tried_rows(learner.score(context, candidates), untried)
             p = rules.expect_whole(rules.floor(rules.probabilities(scores), epsilon))
             return p, ranking.rank(scores, top_k, epsilon, Random(seed))
-        p = rules.expect_whole(
-            rules.floor(learner.propensities(context[None], candidates)[0], epsilon)
-        )
+        own = rules.with_tries(learner.propensities(context[None], candidates)[0], untried)
+        p = rules.expect_whole(rules.floor(own, epsilon))
     except (NotPositiveDefinite, FloatingPointError) as fault:
         raise NoFiniteScores(learner.name) from fault
     index = int(p.argmax())
@@ -41,14 +47,18 @@ def decide(
 
 
 def decide_batch(
-    learner: Learner, contexts: Sequence[Array], candidates: Candidates, seeds: Sequence[int]
+    learner: Learner,
+    contexts: Sequence[Array],
+    candidates: Candidates,
+    seeds: Sequence[int],
+    untried: Sequence[int] = (),
 ) -> list[tuple[Array, Slate]]:
     """`decide` for one arm of each context over the same candidates.
 
     contexts: (context.width,) each. Raises NoFiniteScores.
     """
     try:
-        chances = learner.propensities(np.array(contexts), candidates)
+        chances = rules.with_tries(learner.propensities(np.array(contexts), candidates), untried)
         p = rules.expect_whole(rules.floor(chances, learner.epsilon))
     except (NotPositiveDefinite, FloatingPointError) as fault:
         raise NoFiniteScores(learner.name) from fault

@@ -259,6 +259,7 @@ class Decided(
     key              the name of the caller's API key, '' where keys are off
     shortlist        how the policy chose `arms`; None: named by the request, or all arms
     epoch            of the log, at the position that model_version names (EpochOpened)
+    untried          places of candidates that were tried for their own sake
     """
 
     id: str
@@ -282,6 +283,7 @@ class Decided(
     key: str = ""
     shortlist: Shortlist | None = None
     epoch: int = 0
+    untried: list[int] = []
 
     @property
     def slate(self) -> float | None:

@@ -1,6 +1,6 @@
 """A policy at work: its versions, which score and learn."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -12,17 +12,18 @@ from service.bandits.candidates import Candidates
 from service.bandits.change import Detector
 from service.bandits.encoder import Encoder
 from service.bandits.heads import Bank, Head, RidgeHead
-from service.bandits.heads.base import Meta, Stored, part
+from service.bandits.heads.base import Meta, Stored, pack_names, part, unpack_names
 from service.bandits.kinds import AnyPolicy
 from service.bandits.memory import Memory
 from service.bandits.net import cold_encoder
 from service.bandits.networks import Network, dropout_masks
 from service.bandits.rules import Scores
+from service.bandits.settings import MOST_TRIES
 from service.bandits.version import WARM_UP, Version
 from service.definition.experiment import Definition
 from service.features.schema import Array, Schema
 from service.features.view import View
-from service.state.events import ChangeDetected, Learned, SettledReward, outcomes
+from service.state.events import ChangeDetected, Learned, Settled, SettledReward, outcomes
 
 HISTORY = 100
 """Activations and changes that a policy remembers for display."""
@@ -53,6 +54,8 @@ class Learner:
     births        revisions of the experiment: at the first its head started from the prior, at each
                   later one its columns changed
     born_at       log position of the first
+    tries         settlements of each arm of the catalogue, up to MOST_TRIES
+    counted       those in this process that made an arm less untried
     changes       number of detected changes of the world
     retrain       rewards at which a training falls due because of the last change
     """
@@ -78,6 +81,8 @@ class Learner:
         self.active.begins = begins
         self.staged: Staged | None = None
         self.history: list[Meta] = []
+        self.tries: dict[str, int] = {}
+        self.counted = 0
         watched = settings.change and self.policy.has_head
         self.detector = self._new_detector() if watched else None
         self.changes = 0
@@ -237,7 +242,10 @@ class Learner:
         if not self.learns_from(event.policy):
             return
         found = self.outcomes(event)
-        self.rewards += sum(one.was is None for one in found)
+        for one in found:
+            if one.was is None:
+                self.rewards += 1
+                self._count_try(one.settled)
         view = self.view
         if self.detector and self.settings.learning:
             self._watch(self.detector, position, found)
@@ -246,6 +254,29 @@ class Learner:
                 version.fold(position, event.decision, found)
         if self.detector and self.view is not view:  # its sums are in units of the old scaling
             self.detector = self._new_detector()
+
+    def _count_try(self, settled: Settled) -> None:
+        tries = self.tries.get(settled.arm, 0)
+        if tries < MOST_TRIES and not settled.inline:
+            self.tries[settled.arm] = tries + 1
+            self.counted += tries < self.policy.min_tries
+
+    def untried(
+        self, candidates: Candidates, outside: Container[str] = (), shown: Mapping[str, int] = {}
+    ) -> list[int]:
+        """Return the candidates with fewer than `min_tries` settlements of what the policy cannot
+        tell apart from them. outside: arms that are not of the catalogue; shown: tries that count
+        more, by arm."""
+        least = self.policy.min_tries
+        if not least or not self.settings.learning:
+            return []
+        known, ids = self.tries, candidates.ids
+        counts = np.array([max(known.get(arm, 0), shown.get(arm, 0)) for arm in ids])
+        if not self.policy.per_arm:
+            of = candidates.distinct_arms(self.view, per_arm=False).of
+            counts = np.bincount(of, weights=counts)[of]
+        found: list[int] = np.flatnonzero(counts < least).tolist()
+        return [index for index in found if ids[index] not in outside] if outside else found
 
     def _watch(self, detector: Detector, position: int, found: list[SettledReward]) -> None:
         for outcome in found:
@@ -338,6 +369,8 @@ class Learner:
         meta, arrays = self.describe(self.active)
         if self.detector:
             arrays |= {f"detector.{k}": array for k, array in self.detector.arrays().items()}
+        arrays["tried"] = pack_names(self.tries)
+        arrays["tries"] = np.array(list(self.tries.values()), np.uint8)
         return {
             **meta,
             "births": self.births,
@@ -353,6 +386,8 @@ class Learner:
         self.births, self.born_at = list(meta["births"]), int(meta["born_at"])
         self.rewards, self.changes = int(meta["rewards"]), int(meta["changes"])
         self.retrain, self.history = meta["retrain"], list(meta["history"])
+        names, tries = unpack_names(arrays["tried"]), arrays["tries"].tolist()
+        self.tries = dict(zip(names, tries, strict=True))
         self.active = self.restored(meta, arrays)
         if self.detector:
             self.detector.restore(part(arrays, "detector."))

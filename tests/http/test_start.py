@@ -21,6 +21,7 @@ def test_nothing_given_the_zooplus_example_is_served() -> None:
         assert answer["experiment"] == "zooplus"
         assert len(wire.get("/arms").json()["arms"]) == 50
         assert {policy["name"] for policy in wire.get("/policies").json()["policies"]} == {
+            "auto",
             *("linucb", "linucb_disjoint", "lints", "neural_linear_ts", "neural_ucb"),
             *("popularity", "epsilon_greedy", "random"),
         }

@@ -199,7 +199,7 @@ def test_a_policy_that_cannot_be_evaluated_is_refused_in_words(
 
 
 def test_where_the_log_could_not_show_an_arm_there_is_no_estimate_and_it_is_named() -> None:
-    """linucb shows one arm for sure; chance would show the five others as well."""
+    """Once it tried all, linucb shows one arm for sure; chance would show the five others."""
     store = played(visits(80, policy="linucb"))
     result = found(store, policies=["random"])
     [value] = result.policies
@@ -207,7 +207,7 @@ def test_where_the_log_could_not_show_an_arm_there_is_no_estimate_and_it_is_name
     assert "had no chance of being shown in the log" in value.refused
     assert value.estimates == {}
     assert value.unsupported == pytest.approx(sum(value.unsupported_arms.values()))
-    assert 0.6 < value.unsupported < 5 / 6
+    assert 0.5 < value.unsupported < 5 / 6
     worst = next(iter(value.unsupported_arms))
     assert f"{worst} (" in value.refused
     assert "random: no estimate." in table(result)

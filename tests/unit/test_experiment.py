@@ -134,13 +134,13 @@ def test_a_definition_survives_json_and_its_dump_defines_the_same() -> None:
     assert Definition.model_validate(definition.model_dump(mode="json")) == definition
 
 
-def test_the_shipped_example_loads_with_8_policies_and_50_arms() -> None:
+def test_the_shipped_example_loads_with_9_policies_and_50_arms() -> None:
     name, definition = load_definition(
         Path(service.__file__).parent / "definition/examples/zooplus.toml"
     )
     assert name == "zooplus"
     assert list(definition.policies) == [
-        *["linucb", "linucb_disjoint", "lints", "neural_linear_ts", "neural_ucb"],
+        *["auto", "linucb", "linucb_disjoint", "lints", "neural_linear_ts", "neural_ucb"],
         *["popularity", "epsilon_greedy", "random"],
     ]
     schema = Schema(definition.features)

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from service.bandits.encoder import Encoder
 from service.bandits.heads.averaged import CROSSES, UNITS, AveragedHead
-from service.bandits.kinds.base import Featured, Sizes
+from service.bandits.kinds.base import Exploring, Featured, Sizes
 from service.bandits.linalg import Array
 from service.bandits.policy import Rule
 from service.bandits.version import Version
@@ -47,7 +47,7 @@ class AverageBound(Rule):
         return FLOOR * min(1.0, sqrt(FLOOR_FROM / (head.settled + 1.0)))
 
 
-class Auto(Featured):
+class Auto(Featured, Exploring):
     kind: Literal["auto"]
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ from service.bandits.heads import (
 )
 from service.bandits.net import Net
 from service.bandits.policy import Policy, Rule
-from service.bandits.settings import FULL_ROWS, PolicySettings, Training
+from service.bandits.settings import FULL_ROWS, MOST_TRIES, PolicySettings, Training
 from service.bandits.thompson import ThompsonSampling
 from service.bandits.ucb import UpperBound
 from service.features.declaration import INTERCEPT, Features
@@ -199,7 +199,20 @@ class Retrieving(Ridge):
         return replace(super().policy(), retrieve=self.retrieve)
 
 
-class Ucb(Kind):
+class Exploring(Kind):
+    keeps_head = Kind.keeps_head | {"min_tries"}
+
+    min_tries: Annotated[int, Field(ge=0, le=MOST_TRIES)] = Field(
+        3,
+        description="Arms of the catalogue with fewer settlements share a tenth of a decision's "
+        "chance until they have so many; 0: the policy alone decides.",
+    )
+
+    def policy(self) -> Policy:
+        return replace(super().policy(), min_tries=self.min_tries)
+
+
+class Ucb(Exploring):
     alpha: Annotated[float, Field(ge=0)] | Literal["anytime"] = Field(
         "anytime",
         description="Width of the upper confidence bound, in units of the noise. anytime: it grows "
@@ -216,7 +229,7 @@ class Ucb(Kind):
         return UpperBound(alpha, net=self.has_net, per_arm=self.per_arm)
 
 
-class Thompson(Kind):
+class Thompson(Exploring):
     draws: Annotated[int, Field(ge=16, le=16_384)] = Field(
         512, description="Posterior draws M that the probabilities are counted over."
     )

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat
 
 from service.bandits.encoder import Encoder
 from service.bandits.heads import EnsembleHead
-from service.bandits.kinds.base import SHARED, Choice, Kind, Network, Sizes, in_spans
+from service.bandits.kinds.base import SHARED, Choice, Exploring, Network, Sizes, in_spans
 from service.bandits.policy import Rule
 from service.bandits.thompson import ThompsonSampling
 from service.features.view import View
@@ -22,7 +22,7 @@ class BootstrapEnsemble(Network, Choice):
     ridge: PositiveFloat = Field(1.0, description="As for the linear policies.")
     noise: PositiveFloat | None = Field(None, description="As for the linear policies.")
 
-    keeps_head = Kind.keeps_head | {"alpha", "rule", "training"}
+    keeps_head = Exploring.keeps_head | {"alpha", "rule", "training"}
 
     def make_rule(self) -> Rule:
         return ThompsonSampling(self.members) if self.rule == "thompson" else self.upper_bound()

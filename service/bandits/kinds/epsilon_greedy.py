@@ -2,12 +2,12 @@
 
 from typing import Literal
 
-from service.bandits.kinds.base import Kind, Point
+from service.bandits.kinds.base import Exploring, Point
 from service.bandits.settings import Probability
 
 
-class EpsilonGreedy(Point):
+class EpsilonGreedy(Point, Exploring):
     kind: Literal["epsilon_greedy"]
     epsilon: Probability = 0.1
 
-    keeps_head = Kind.keeps_head | {"training"}
+    keeps_head = Exploring.keeps_head | {"training"}

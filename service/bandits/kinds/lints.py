@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from service.bandits.kinds.base import Kind, Retrieving, Thompson
+from service.bandits.kinds.base import Exploring, Retrieving, Thompson
 
 
 class LinTs(Retrieving, Thompson):
     kind: Literal["lints"]
 
-    keeps_head = Kind.keeps_head | {"draws", "bank", "scale", "retrieve"}
+    keeps_head = Exploring.keeps_head | {"draws", "bank", "scale", "retrieve"}

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from service.bandits.kinds.base import Kind, Retrieving, Ucb
+from service.bandits.kinds.base import Exploring, Retrieving, Ucb
 
 
 class LinUcb(Retrieving, Ucb):
     kind: Literal["linucb"]
 
-    keeps_head = Kind.keeps_head | {"alpha", "retrieve"}
+    keeps_head = Exploring.keeps_head | {"alpha", "retrieve"}

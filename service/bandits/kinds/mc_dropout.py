@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat
 
 from service.bandits.encoder import Encoder
 from service.bandits.heads import Array, RidgeHead
-from service.bandits.kinds.base import Choice, Kind, Network, Sizes, in_spans
+from service.bandits.kinds.base import Choice, Exploring, Network, Sizes, in_spans
 from service.bandits.net import Net
 from service.bandits.policy import Policy, Rule
 from service.bandits.thompson import ThompsonSampling
@@ -50,7 +50,7 @@ class McDropout(Network, Choice):
     ridge: PositiveFloat = Field(1.0, description="As for the linear policies.")
     noise: PositiveFloat | None = Field(None, description="As for the linear policies.")
 
-    keeps_head = Kind.keeps_head | {"alpha", "rule", "masks", "bank", "training"}
+    keeps_head = Exploring.keeps_head | {"alpha", "rule", "masks", "bank", "training"}
 
     def net(self) -> Net:
         return replace(super().net(), masks=self.masks, dropout=self.dropout)

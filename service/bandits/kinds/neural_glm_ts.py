@@ -8,7 +8,7 @@ from pydantic import Field, PositiveFloat
 
 from service.bandits.encoder import Encoder
 from service.bandits.heads import LogisticHead
-from service.bandits.kinds.base import Kind, Network, Sizes, Thompson
+from service.bandits.kinds.base import Exploring, Network, Sizes, Thompson
 from service.bandits.net import Net
 from service.features.view import View
 
@@ -23,7 +23,7 @@ class NeuralGlmTs(Network, Thompson):
         16, description="Settlements a step of the head."
     )
 
-    keeps_head = Kind.keeps_head | {"draws", "bank", "scale", "training"}
+    keeps_head = Exploring.keeps_head | {"draws", "bank", "scale", "training"}
 
     def net(self) -> Net:
         return replace(super().net(), log_loss=True, unscaled=True)

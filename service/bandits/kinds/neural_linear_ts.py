@@ -3,10 +3,10 @@
 
 from typing import Literal
 
-from service.bandits.kinds.base import Kind, Network, Ridge, Thompson
+from service.bandits.kinds.base import Exploring, Network, Ridge, Thompson
 
 
 class NeuralLinearTs(Ridge, Thompson, Network):
     kind: Literal["neural_linear_ts"]
 
-    keeps_head = Kind.keeps_head | {"draws", "bank", "scale", "training"}
+    keeps_head = Exploring.keeps_head | {"draws", "bank", "scale", "training"}

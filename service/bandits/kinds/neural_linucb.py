@@ -3,10 +3,10 @@
 
 from typing import Literal
 
-from service.bandits.kinds.base import Kind, Network, Ridge, Ucb
+from service.bandits.kinds.base import Exploring, Network, Ridge, Ucb
 
 
 class NeuralLinUcb(Ridge, Ucb, Network):
     kind: Literal["neural_linucb"]
 
-    keeps_head = Kind.keeps_head | {"alpha", "training"}
+    keeps_head = Exploring.keeps_head | {"alpha", "training"}

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from service.bandits.kinds.base import Gradient, Kind, Thompson
+from service.bandits.kinds.base import Exploring, Gradient, Thompson
 
 
 class NeuralTs(Gradient, Thompson):
     kind: Literal["neural_ts"]
 
-    keeps_head = Kind.keeps_head | {"draws", "bank", "scale", "training"}
+    keeps_head = Exploring.keeps_head | {"draws", "bank", "scale", "training"}

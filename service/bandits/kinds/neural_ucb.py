@@ -3,10 +3,10 @@
 
 from typing import Literal
 
-from service.bandits.kinds.base import Gradient, Kind, Ucb
+from service.bandits.kinds.base import Exploring, Gradient, Ucb
 
 
 class NeuralUcb(Gradient, Ucb):
     kind: Literal["neural_ucb"]
 
-    keeps_head = Kind.keeps_head | {"alpha", "training"}
+    keeps_head = Exploring.keeps_head | {"alpha", "training"}

@@ -4,7 +4,7 @@ from typing import Literal
 
 from service.bandits.encoder import Encoder
 from service.bandits.heads import BetaHead
-from service.bandits.kinds.base import Kind, Thompson
+from service.bandits.kinds.base import Exploring, Thompson
 from service.bandits.settings import PolicySettings
 from service.features.view import View
 
@@ -12,7 +12,7 @@ from service.features.view import View
 class Popularity(PolicySettings, Thompson):
     kind: Literal["popularity"]
 
-    keeps_head = Kind.keeps_head | {"draws", "bank", "scale"}
+    keeps_head = Exploring.keeps_head | {"draws", "bank", "scale"}
 
     def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> BetaHead:
         return BetaHead()

@@ -163,7 +163,7 @@ function startShopper() {
   clickFor(shopper);
 }
 
-at("policy").append(...shop.policies.map((name) => option(name, name === "lints")));
+at("policy").append(...shop.policies.map((name) => option(name, name === "auto")));
 document.querySelector(".personas").append(
   ...Object.entries(shop.personas).map(([name, each], place) => personaOf(name, each, !place)),
 );

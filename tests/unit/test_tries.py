@@ -1,0 +1,160 @@
+"""Arms with few settlements are tried for their own sake, as a part of the distribution."""
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.bandits import rules
+from service.bandits.rules import Scores, with_tried_rows, with_tries
+from service.serving.scoring import decide, decide_batch
+from service.serving.tries import Tries
+from service.state.fold import State
+from tests.unit.folding import Log, opened, replay, shop
+
+NONE = np.empty(0)
+
+
+def arms(policy: dict[str, Any], *names: str) -> Log:
+    """A log of arms without features, in a world without context."""
+    log = Log()
+    log.define({**shop(p=policy), "features": {}, "arms": {name: {} for name in names}})
+    return log
+
+
+def settle(log: Log, arm: str, reward: float, times: int = 1) -> None:
+    for _ in range(times):
+        log.settle("p", {arm: reward}, context={})
+
+
+def test_untried_arms_share_a_tenth_of_the_chance() -> None:
+    p = np.array([0.7, 0.3, 0.0, 0.0])
+    assert with_tries(p, [2, 3]) == pytest.approx([0.63, 0.27, 0.05, 0.05])
+    assert with_tries(p, [1]) == pytest.approx([0.63, 0.37, 0.0, 0.0])
+    assert with_tries(p, []) is p
+    assert with_tries(p, [0, 1, 2, 3]) is p
+    assert with_tries(np.array([p, p]), [2])[1] == pytest.approx([0.63, 0.27, 0.1, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("draws", "tenth"), [(1, 1 / 10), (4, 1 / 13), (18, 2 / 20), (512, 56 / 568)]
+)
+def test_rankings_with_untried_arms_first_are_a_tenth_of_all(draws: int, tenth: float) -> None:
+    rows = np.random.default_rng(0).standard_normal((draws, 3))
+    scores = with_tried_rows(Scores(rows, np.array([0, 1, 2, 2])), [2, 3])
+    before = rules.probabilities(Scores(rows, np.array([0, 1, 2, 2])))
+    found = rules.probabilities(scores)
+    assert tenth <= 0.1 + 1e-12
+    assert found.sum() == pytest.approx(1.0)
+    assert found[2] == found[3] >= tenth / 2
+    if draws in (1, 512):
+        kept = len(rows) * max(1, 9 // draws)
+        assert found[:2] * len(scores.rows) == pytest.approx(before[:2] * kept)
+
+
+def test_an_arm_is_untried_until_it_has_three_settlements_of_the_policy() -> None:
+    log = arms({"kind": "linucb", "disjoint": True}, "a", "b", "c")
+    learner, candidates = log.state.learners["p"], log.state.candidates
+    assert learner.untried(candidates) == [0, 1, 2]
+    settle(log, "a", 1.0, times=2)
+    shown = log.settle("p", {"a": 0.0}, context={})
+    assert learner.untried(candidates) == [1, 2]
+    log.correct(shown, 1.0)
+    assert learner.tries == {"a": 3}
+    assert learner.untried(candidates, shown={"b": 3}) == [2]
+    assert learner.untried(candidates, outside={"c"}) == [1]
+    assert replay(log.records).learners["p"].tries == {"a": 3}
+    restored = State.restore(log.state.snapshot())
+    assert restored.learners["p"].tries == {"a": 3}
+
+
+def test_arms_that_a_policy_cannot_tell_apart_are_tried_together() -> None:
+    """Two arms of each category: three settlements of one of them are enough for both."""
+    log = opened({"kind": "linucb"})
+    for _ in range(3):
+        log.settle("p", {"toy1": 1.0})
+    learner, candidates = log.state.learners["p"], log.state.candidates
+    untried = {candidates.ids[index] for index in learner.untried(candidates)}
+    assert untried == {"food1", "food2", "bed1", "bed2"}
+
+
+@pytest.mark.parametrize("settings", [{"min_tries": 0}, {"learning": False}])
+def test_who_does_not_try_has_no_untried_arms(settings: dict[str, Any]) -> None:
+    log = arms({"kind": "lints", "draws": 16, **settings}, "a", "b")
+    assert log.state.learners["p"].untried(log.state.candidates) == []
+    log.define(shop(p={"kind": "greedy"}))
+    assert log.state.learners["p"].untried(log.state.candidates) == []
+
+
+def test_showings_whose_rewards_are_open_count() -> None:
+    log, tries = arms({"kind": "linucb", "disjoint": True}, "a", "b"), Tries()
+    learner, candidates = log.state.learners["p"], log.state.candidates
+    settle(log, "a", 1.0, times=3)
+    assert tries.untried(learner, candidates, ()) == [1]
+    for _ in range(2):
+        tries.show(learner, ["b"])
+        assert tries.untried(learner, candidates, ()) == [1]
+    settle(log, "b", 0.0, times=2)  # of the two that were shown
+    assert tries.untried(learner, candidates, ()) == [1]
+    tries.show(learner, ["b"])
+    assert tries.untried(learner, candidates, ()) == []
+    assert Tries().untried(learner, candidates, ()) == [1]
+
+
+def test_a_batch_has_the_chances_of_each_alone() -> None:
+    log = arms({"kind": "linucb", "disjoint": True}, "a", "b", "c")
+    settle(log, "a", 1.0, times=3)
+    learner, candidates = log.state.learners["p"], log.state.candidates
+    batch = decide_batch(learner, [NONE] * 3, candidates, [1, 2, 3], [1, 2])
+    for seed, (p, slate) in enumerate(batch, start=1):
+        alone, same = decide(learner, NONE, candidates, 1, seed, [1, 2])
+        assert np.array_equal(p, alone)
+        assert slate == same
+
+
+@pytest.mark.parametrize("top_k", [1, 2])
+@pytest.mark.parametrize("kind", ["linucb", "lints", "popularity", "auto", "epsilon_greedy"])
+def test_arms_are_shown_as_often_as_is_logged(kind: str, top_k: int) -> None:
+    """Over 4,000 seeds, each count within 4.5 standard deviations of what the chances say."""
+    own = {} if kind in ("popularity", "auto") else {"disjoint": True}
+    log = arms({"kind": kind, **own}, "a", "b", "c", "d")
+    settle(log, "a", 1.0, times=3)
+    settle(log, "b", 0.0, times=3)
+    learner, candidates = log.state.learners["p"], log.state.candidates
+    untried = learner.untried(candidates)
+    assert untried == [2, 3]
+    counts: Counter[tuple[int, ...]] = Counter()
+    chances: dict[tuple[int, ...], float] = {}
+    rng = Random(0)
+    for _ in range(4_000):
+        p, slate = decide(learner, NONE, candidates, top_k, rng.getrandbits(63), untried)
+        counts[tuple(slate.arms)] += 1
+        chances[tuple(slate.arms)] = float(np.exp(slate.log_chance))
+    assert min(p[untried]) >= 0.04
+    assert sum(chances.values()) == pytest.approx(1.0, abs=0.01)
+    for slate, chance in chances.items():
+        spread = np.sqrt(4_000 * chance * (1 - chance))
+        assert abs(counts[slate] - 4_000 * chance) <= 4.5 * spread + 1, slate
+
+
+@pytest.mark.parametrize("kind", ["linucb", "lints", "popularity", "auto"])
+def test_a_better_new_arm_is_found(kind: str) -> None:
+    """.999 beside .97 after 300 visits: shown within 100 more, and most in the last 100 of 300."""
+    policy = {"kind": kind, **({"disjoint": True} if kind in ("linucb", "lints") else {})}
+    log, rng, tries = arms(policy, "old"), Random(4), Tries()
+    settle(log, "old", 1.0, times=291)
+    settle(log, "old", 0.0, times=9)
+    log.upsert("new", {})
+    learner, shown = log.state.learners["p"], []
+    for _ in range(300):
+        candidates = log.state.candidates
+        untried = tries.untried(learner, candidates, ())
+        _, slate = decide(learner, NONE, candidates, 1, rng.getrandbits(63), untried)
+        arm = candidates.ids[slate.arms[0]]
+        tries.show(learner, [arm])
+        shown.append(arm)
+        settle(log, arm, float(rng.random() < (0.999 if arm == "new" else 0.97)))
+    assert "new" in shown[:100]
+    assert shown[200:].count("new") > 50
