@@ -49,6 +49,7 @@ FLOOR_OF: Final[dict[str, str | None]] = {
     "mc_dropout": None,
     "greedy": "mean",
     "epsilon_greedy": "mean",
+    "squarecb": "mean",
     "popularity": None,
     "static": None,
     "random": None,

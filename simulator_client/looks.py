@@ -54,6 +54,7 @@ COLOURS: Final = {
     "mc_dropout": "#44AA99",
     "greedy": "#AA4499",
     "epsilon_greedy": "#882255",
+    "squarecb": "#117733",
     "popularity": "#996644",
     "static": "#222222",
     "random": "#8F8F8F",

@@ -33,7 +33,7 @@ SHOCKED_VISITS: Final = 40_000
 POLICIES: Final = (
     "auto", "linucb", "linucb_disjoint", "lints", "lints_disjoint", "neural_linear_ts",
     "neural_linucb", "neural_ucb", "neural_ts", "neural_glm_ts", "bootstrap_ensemble", "mc_dropout",
-    "epsilon_greedy", "popularity", "random",
+    "epsilon_greedy", "squarecb", "popularity", "random",
 )  # fmt: skip
 
 

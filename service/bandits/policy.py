@@ -29,9 +29,11 @@ class Rule(ABC):
     explores   chance has a part in the choice, other than among ties
     draws      posterior draws that scores are ranked by: 1 of a bound, 0 where the mean says all
     away       how far a direction to search in lies from the mean, in posterior widths
+    closed_form   `shares` are no counts of what `scores` rank first
     """
 
     explores: bool = False
+    closed_form: bool = False
     draws: int = 0
     away: float = 1.0
 
@@ -109,8 +111,11 @@ class Policy:
         """Return the scores of the distinct candidates, from which rankings are drawn."""
         arms = candidates.distinct_arms(version.view, self.per_arm)
         rows = arms.part * version.view.context_part(context)
-        table = self.rule.scores(version, rows, version.encoder(rows), arms.ids)
-        return Scores(table, arms.of, arms.counts)
+        phi = version.encoder(rows)
+        table, first = self.rule.scores(version, rows, phi, arms.ids), None
+        if self.rule.closed_form:
+            first = self.rule.shares(version, rows, phi, arms.ids, arms.counts)[0]
+        return Scores(table, arms.of, arms.counts, first)
 
     def _times(self, version: Version, contexts: Array) -> Array:  # (b, view.width)
         if not version.view.width:

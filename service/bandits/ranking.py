@@ -8,7 +8,7 @@ slots that tie: 5 ms if all arms are alike, 0.1 s if they are alike in pairs.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, ldexp, log, perm
+from math import exp, frexp, ldexp, log, perm
 from random import Random
 from sys import float_info
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.bandits.linalg import Array, Index
-from service.bandits.rules import TIE, Scores, Slate
+from service.bandits.rules import TIE, Scores, Slate, choose
 
 Comparison = Callable[[Array, Array], npt.NDArray[np.bool_]]
 """Of scores of groups and other scores, in one shape."""
@@ -42,6 +42,8 @@ def rank(scores: Scores, size: int, epsilon: float, rng: Random) -> Slate:
     they are exact for the draw that was made: p(slate) = (1 - epsilon) mean_j P(slate | draw j)
     + epsilon (K - k)! / K!.
     """
+    if scores.first is not None:
+        return _rank_behind(scores, scores.first, size, epsilon, rng)
     rows, candidates = scores.rows, len(scores.of)
     drawn = rng.randrange(len(rows))
     key = rows[drawn, scores.of] if rng.random() >= epsilon else np.zeros(candidates)
@@ -63,6 +65,60 @@ def rank(scores: Scores, size: int, epsilon: float, rng: Random) -> Slate:
         [(1 - epsilon) * share + epsilon / candidates for share in in_slots],
         log_chance(*reached, epsilon, perm(candidates, size)),
     )
+
+
+def _rank_behind(scores: Scores, first: Array, size: int, epsilon: float, rng: Random) -> Slate:
+    """Draw the first arm by the chances that its rule gives, and rank the others behind it by their
+    scores; or with chance epsilon draw a uniform permutation.
+
+    Of an arm that `above` arms precede and `count` tie with, itself included, the slots that it can
+    have follow from where the first arm was ranked: above it, among those that tie, or below it.
+    """
+    p, levels = first[scores.of], _levels(scores.rows[0])[scores.of]
+    candidates, key = len(p), np.zeros(len(p))
+    if rng.random() >= epsilon:
+        key = -levels.astype(float)
+        key[choose(p, rng.random())] = 1.0
+    shown = _permute_ties(key, size, rng)
+
+    counts, chances = np.bincount(levels), np.bincount(levels, weights=p)
+    ends, totals = counts.cumsum(), chances.cumsum()
+    shares = [float(p[shown[0]])]
+    for slot, arm in enumerate(shown[1:], start=1):
+        level = levels[arm]
+        count, above = counts[level], ends[level] - counts[level]
+        share = 0.0
+        if above <= slot < above + count:
+            share += (totals[level] - chances[level]) / count
+        if above < slot < above + count:
+            share += (chances[level] - p[arm]) / (count - 1)
+        if above < slot <= above + count:
+            share += (totals[-1] - totals[level]) / count
+        shares.append(max(float(share), 0.0))
+
+    whole, exponent, top = shares[0], 0, 0
+    left = counts.copy()
+    left[levels[shown[0]]] -= 1
+    for arm in shown[1:]:
+        top += int((left[top:] > 0).argmax())
+        whole = whole / int(left[top]) if levels[arm] == top else 0.0
+        left[top] -= 1
+        whole, shift = frexp(whole)
+        exponent += shift
+    return Slate(
+        shown,
+        [(1 - epsilon) * share + epsilon / candidates for share in shares],
+        log_chance(whole, exponent, epsilon, perm(candidates, size)),
+    )
+
+
+def _levels(scores: Array) -> Index:  # (U,) -> (U,)
+    """Return 0 for the highest scores, 1 for the next ones; those that tie have one level."""
+    order = np.argsort(-scores, kind="stable")
+    ordered, levels = scores[order], np.zeros(len(scores), np.intp)
+    apart = ordered[1:] < ordered[:-1] - TIE * np.abs(ordered[:-1])
+    levels[order[1:]] = apart.cumsum()
+    return levels
 
 
 def log_chance(whole: float, exponent: int, epsilon: float, orders: int) -> float:

@@ -1,7 +1,8 @@
 """From scores to a distribution over arms, and from the distribution to a choice.
 
 A rule gives a table of scores, one row a posterior draw (one row in all without draws). The share
-of rows that an arm wins is its propensity; the arm is drawn from those shares, and they are logged.
+of rows that an arm wins is its propensity, unless the rule gives that in closed form; the arm is
+drawn from those shares, and they are logged.
 """
 
 from collections.abc import Sequence
@@ -21,11 +22,13 @@ TINY = 1e-300
 @dataclass(frozen=True, slots=True)
 class Scores:
     """rows: (M, U) scores of the distinct candidates; of: (K,) the distinct row of each arm;
-    counts: (U,) arms that are like each, where that is known."""
+    counts: (U,) arms that are like each, where that is known; first: (U,) the chance of an arm of
+    each in the first slot, where a rule gives it in closed form."""
 
     rows: Array
     of: Index
     counts: Index | None = None
+    first: Array | None = None
 
     @property
     def arms(self) -> Array:  # (M, K)
@@ -35,6 +38,8 @@ class Scores:
 def probabilities(scores: Scores) -> Array:  # (K,)
     """Return the share of draws that each arm wins; tied arms share a win equally."""
     rows, counts = scores.rows, scores.counts
+    if scores.first is not None:
+        return np.asarray(scores.first[scores.of])
     if counts is None:
         counts = np.bincount(scores.of, minlength=rows.shape[1])
     return np.asarray(win_shares(rows, counts)[scores.of])

@@ -30,6 +30,7 @@ class Attribution(TypedDict, total=False):
     mean, width   of the posterior; width in units of the reward (of a logistic head: of the logit)
     bonus         what an optimistic rule adds to the mean
     draw_share    share of the posterior draws that it wins, before the floor of epsilon
+                  (neither where the chance is a function of the means)
     moved         features by what the mean would lose without them, the largest first
     """
 
@@ -58,7 +59,7 @@ def attributions(
         row["mean"] = float(means[index])
         if len(scores.rows) > 1:
             row["draw_share"] = float(shares[index])
-        else:
+        elif scores.first is None:
             score = version.rewarded.restored(scores.rows[0, scores.of[index]])
             row["bonus"] = float(score - means[index])
     likeliest = np.lexsort((-means, -shares))[:MOST_CANDIDATES]

@@ -28,6 +28,9 @@ CLOSE = (1e-2 * rules.TIE, 1e3 * rules.TIE)
 IMPORTED = "imported/0@0"
 """`model_version` of a decision from another system: nothing of it can be derived."""
 
+SAME_CHANCE = 1e-9
+"""Difference of a chance in closed form that the last bits of means can make."""
+
 TIED_DRAWS = 2
 """Of its M draws, how many a rounding may decide otherwise."""
 
@@ -250,5 +253,8 @@ def close_draws(scores: Scores) -> int:
 
 
 def rounded(scores: Scores, difference: float) -> bool:
-    """Whether ties of scores can account for a difference of a probability, within the bound."""
+    """Whether ties of scores, or the last bits of chances in closed form, can account for a
+    difference of a probability, within the bound."""
+    if scores.first is not None and difference <= SAME_CHANCE:
+        return True
     return difference * len(scores.rows) <= min(TIED_DRAWS, close_draws(scores)) * (1 + 1e-9)

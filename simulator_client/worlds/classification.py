@@ -25,7 +25,10 @@ GROUPS: Final = 14  # classes that a figure tells apart
 OTHERS: Final = "other classes"
 # Heads an arm, which see the context alone; the others tell the arms apart by their one feature.
 DISJOINT: Final = frozenset(
-    {"linucb", "lints", "greedy", "epsilon_greedy", "neural_linear_ts", "neural_linucb"}
+    {
+        *("linucb", "lints", "greedy", "epsilon_greedy", "squarecb"),
+        *("neural_linear_ts", "neural_linucb"),
+    }
 )
 
 MUSHROOMS: Final = frozenset({"edible", "poisonous"})

@@ -37,6 +37,7 @@ KINDS: Final[dict[str, dict[str, Settings]]] = {
     "mc_dropout": RULES,
     "greedy": DISJOINT | REGRESSORS,
     "epsilon_greedy": DISJOINT | REGRESSORS,
+    "squarecb": DISJOINT | REGRESSORS,
     "popularity": {},
     "static": {},
     "random": {},
@@ -48,7 +49,7 @@ MODIFIERS: Final[dict[str, Settings]] = {
     "window": {"window": 2000},
 }
 FIXED: Final = frozenset({"auto", "static", "random"})
-LINEAR: Final = frozenset({"linucb", "lints", "greedy", "epsilon_greedy"})
+LINEAR: Final = frozenset({"linucb", "lints", "greedy", "epsilon_greedy", "squarecb"})
 
 
 def named(name: str) -> Settings | None:

@@ -17,6 +17,7 @@ from simulator_client.worlds.zooplus import Zooplus
         ("neural_ucb_full", {"kind": "neural_ucb", "form": "full"}),
         ("bootstrap_ensemble_ucb", {"kind": "bootstrap_ensemble", "rule": "ucb"}),
         ("epsilon_greedy_popularity", {"kind": "epsilon_greedy", "regressor": "popularity"}),
+        ("squarecb_disjoint", {"kind": "squarecb", "disjoint": True}),
         ("linucb_change", {"kind": "linucb", "change": True}),
         ("lints_forgetting", {"kind": "lints", "gamma": 0.9995}),
         (

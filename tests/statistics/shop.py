@@ -74,6 +74,10 @@ POLICIES: dict[str, dict[str, Any]] = {
     "greedy_disjoint": {"kind": "greedy", "disjoint": True, "features": ["persona"]},
     "greedy_neural": {"kind": "greedy", "regressor": "neural", **NET},
     "greedy_popularity": {"kind": "greedy", "regressor": "popularity"},
+    "squarecb": {"kind": "squarecb"},
+    "squarecb_disjoint": {"kind": "squarecb", "disjoint": True, "features": ["persona"]},
+    "squarecb_neural": {"kind": "squarecb", "regressor": "neural", **NET},
+    "squarecb_popularity": {"kind": "squarecb", "regressor": "popularity"},
     "static": {"kind": "static", **NET},
     "static_cold": {"kind": "static"},
 }
@@ -85,6 +89,8 @@ THOMPSON = [
 """Those that draw from a bank."""
 MEMBERS = ["bootstrap_ensemble", "mc_dropout"]
 """Those that draw a member or a mask."""
+CLOSED = ["squarecb", "squarecb_disjoint", "squarecb_neural", "squarecb_popularity"]
+"""Those whose probabilities are a function of the means."""
 UNIFORM = ["random", "static_cold"]
 TRAINED = [name for name, policy in POLICIES.items() if "hidden" in policy]
 FLOOR = 0.1

@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 from service.bandits import rules
 from service.bandits.heads import Bank, digest
 from service.bandits.rules import Scores
-from service.serving.scoring import decide
+from service.serving.scoring import decide, decide_batch
 from service.state.events import Learned
 from service.state.fold import State
 from service.state.learner import Learner
@@ -28,6 +28,7 @@ from tests.statistics.posterior import (
     winning_shares,
 )
 from tests.statistics.shop import (
+    CLOSED,
     FLOOR,
     MEMBERS,
     POLICIES,
@@ -44,7 +45,9 @@ LEVEL = 0.001
 SEEDS = 2_000
 DRAWS = 1_000_000
 CONNOISSEUR = 1
-POINT = [name for name in POLICIES if name not in (*THOMPSON, *MEMBERS, *UNIFORM, "auto")]
+POINT = [
+    name for name in POLICIES if name not in (*THOMPSON, *MEMBERS, *CLOSED, *UNIFORM, "auto")
+]
 
 
 def policy(name: str, epsilon: float = 0.0) -> Learner:
@@ -178,6 +181,25 @@ def test_a_member_or_a_mask_is_drawn_and_probabilities_are_the_exact_shares(
     assert answer(policy(name), persona) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize("persona", range(4))
+@pytest.mark.parametrize("name", CLOSED)
+def test_inverse_gaps_are_by_the_means_of_all_arms_and_leave_none_out(
+    name: str, persona: int
+) -> None:
+    """1 / (K + 10 (K / U) sqrt(300) gap) of 10 arms of 5 categories, or of 10 that are told apart;
+    the rest is the best one's."""
+    candidates, learner = frozen().candidates, policy(name)
+    phi = rows_of(learner, context_of(persona), candidates)
+    means, kinds = learner.active.expected(phi, candidates.ids), kinds_of(learner, phi)
+    best = means > means.max() - 1e-9
+    gamma = 10 * np.sqrt(300) * 10 / len(np.unique(kinds))
+    expected = 1 / (10 + gamma * (means.max() - means))
+    expected[best] = (1 - expected[~best].sum()) / best.sum()
+    p = answer(learner, persona)
+    assert p == pytest.approx(expected, rel=1e-6)
+    assert p.min() >= 1 / (10 + gamma)
+
+
 @pytest.mark.parametrize("name", UNIFORM)
 def test_what_knows_nothing_is_a_tenth_for_each_of_10_arms(name: str) -> None:
     """Chance, and a static policy before its training."""
@@ -214,6 +236,21 @@ def test_arms_are_shown_as_often_as_is_logged_over_20000_seeds(
 ) -> None:
     learner = policy(name, epsilon)
     assert fit_of(shown(name, epsilon, persona, 20_000), answer(learner, persona)) > LEVEL / 10
+
+
+@pytest.mark.statistics
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("persona", range(4))
+@pytest.mark.parametrize("name", CLOSED)
+def test_a_million_choices_are_as_often_each_arm_as_is_logged(name: str, persona: int) -> None:
+    learner, candidates = policy(name), frozen().candidates
+    p, contexts = answer(learner, persona), [context_of(persona)] * 1_000
+    rng, counts = np.random.default_rng(persona), np.zeros(len(p))
+    for _ in range(DRAWS // 1_000):
+        seeds = rng.integers(0, 2**63, 1_000).tolist()
+        for _, slate in decide_batch(learner, contexts, candidates, seeds):
+            counts[slate.arms[0]] += 1
+    assert fit_of(counts, p) > LEVEL / 10
 
 
 def bank_probabilities(name: str, persona: int, draws: int, seeds: int) -> Array:

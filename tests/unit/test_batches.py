@@ -26,6 +26,9 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("mc_dropout", {"rule": "ucb", **SMALL_NET}),
     ("greedy", {"regressor": "popularity"}),
     ("greedy", {"regressor": "neural", **SMALL_NET}),
+    ("squarecb", {"disjoint": True}),
+    ("squarecb", {"regressor": "popularity"}),
+    ("squarecb", {"regressor": "neural", **SMALL_NET}),
 ]
 
 

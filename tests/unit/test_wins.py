@@ -51,7 +51,7 @@ def train(policy: Learner) -> None:
 
 SHARED = (
     "linucb", "lints", "neural_linear_ts", "neural_linucb", "neural_ucb", "neural_ts",
-    "neural_glm_ts", "greedy", "epsilon_greedy",
+    "neural_glm_ts", "greedy", "epsilon_greedy", "squarecb",
 )  # fmt: skip
 
 

@@ -507,6 +507,10 @@ class AveragedHead:
         return mean + width * bank.columns(arms)
 
     @property
+    def held(self) -> float:
+        return self.rewards.n
+
+    @property
     def stale(self) -> int:
         return 0
 

@@ -243,6 +243,10 @@ class Head(Protocol):
     @property
     def standardises(self) -> bool: ...
 
+    @property
+    def held(self) -> float:
+        """Settlements that it holds, of all arms."""
+
     def mean(self, phi: Array, arms: Sequence[str]) -> Array: ...  # (n, m) -> (n,)
     def width(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
         """Posterior standard deviation of each mean, in units of the reward."""

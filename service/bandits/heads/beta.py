@@ -73,6 +73,11 @@ class BetaHead:
 
     stale = 0
 
+    @property
+    def held(self) -> float:
+        counts = self._counts
+        return max(float(counts.sum()) - 2 * len(counts), 0.0)
+
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
         counts = self._of(arms)
         return np.asarray(counts[:, 0] / counts.sum(axis=1))
@@ -132,9 +137,8 @@ class BetaHead:
         totals = self._counts.sum(axis=1)
         if not len(totals):
             totals = np.array([2.0])
-        held = float(totals.sum()) - 2 * len(totals)
         least, most = float(totals.min()), float(totals.max())
-        return HeadHealth(least, most / least, max(held, 0.0), 0.0)
+        return HeadHealth(least, most / least, self.held, 0.0)
 
     def arrays(self) -> dict[str, Array]:
         return {"arms": pack_names(self._rows.by_name), "counts": self._counts.copy()}

@@ -142,6 +142,10 @@ class DisjointRidgeHead:
         return len(self._rows)
 
     @property
+    def held(self) -> float:
+        return float(self.n[: len(self._rows)].sum())
+
+    @property
     def stale(self) -> int:
         return len(self._stale)
 
@@ -203,7 +207,7 @@ class DisjointRidgeHead:
         ends = [spectrum(self.A[row], self._ridge) for row in range(rows)]
         smallest = min((low for low, _ in ends), default=self._ridge)
         condition = max((each for _, each in ends), default=1.0)
-        return HeadHealth(smallest, condition, float(self.n[:rows].sum()), self.noise)
+        return HeadHealth(smallest, condition, self.held, self.noise)
 
     def arrays(self) -> dict[str, Array]:
         rows = len(self._rows)

@@ -135,6 +135,10 @@ class EnsembleHead:
         """Standard deviation over the members."""
         return np.asarray((self.members @ phi.T).std(axis=0))
 
+    @property
+    def held(self) -> float:
+        return self._once.held
+
     def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
         return self._once.evidence(arms)
 

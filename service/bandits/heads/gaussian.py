@@ -75,6 +75,10 @@ class GaussianHead(ABC):
         """Settlements that it holds."""
 
     @property
+    def held(self) -> float:
+        return self.n
+
+    @property
     @abstractmethod
     def posterior(self) -> Gaussian: ...
 

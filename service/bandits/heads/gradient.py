@@ -52,6 +52,10 @@ class GradientHead:
     def width(self, phi: Array, arms: Sequence[str]) -> Array:
         return self._noise * np.sqrt(self._covariance.variances(phi[:, self._size :]))
 
+    @property
+    def held(self) -> float:
+        return self._ridge_head.held
+
     def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
         return self._ridge_head.evidence(arms)
 

@@ -20,6 +20,7 @@ from service.bandits.kinds.neural_ts import NeuralTs
 from service.bandits.kinds.neural_ucb import NeuralUcb
 from service.bandits.kinds.popularity import Popularity
 from service.bandits.kinds.random import Random
+from service.bandits.kinds.squarecb import SquareCb
 from service.bandits.kinds.static import Static
 
 AnyPolicy = Annotated[
@@ -35,6 +36,7 @@ AnyPolicy = Annotated[
     | McDropout
     | Greedy
     | EpsilonGreedy
+    | SquareCb
     | Static
     | Popularity
     | Random,

@@ -1,0 +1,54 @@
+"""The rule of `squarecb`: inverse-gap weighting (Abe & Long 1999; Foster & Rakhlin 2020)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from service.bandits.best_mean import BestMean
+from service.bandits.heads import Array, RidgeHead
+from service.bandits.linalg import Index
+from service.bandits.rules import TIE
+from service.bandits.version import Version
+
+
+class InverseGap(BestMean):
+    """An arm's chance falls with the distance of its mean from the best one, and as the head holds
+    more settlements.
+
+    scale   c of gamma = c sqrt(n)
+    net     rows come from a net, whose last bits depend on how many it sees at once
+    """
+
+    explores = True
+    closed_form = True
+
+    def __init__(self, scale: float, *, net: bool) -> None:
+        self.scale, self.net = scale, net
+
+    def batches(self, version: Version) -> bool:
+        return isinstance(version.head, RidgeHead) and not self.net
+
+    def shares(
+        self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
+    ) -> Array:
+        head = version.head
+        assert head is not None
+        if isinstance(head, RidgeHead):
+            means = np.vecdot(phi, head.solved)  # the bits of a row do not depend on the others
+        else:
+            means = version.mean(phi, arms)
+        return inverse_gap(means.reshape(-1, len(like)), like, self.scale * float(head.held) ** 0.5)
+
+
+def inverse_gap(means: Array, like: Index, gamma: float) -> Array:  # (B, U), (U,) -> (B, U)
+    """Return the chance of an arm of each of U kinds: 1 / (K + gamma (K / U) gap) of K arms, and
+    what the others leave for the best, which share it evenly. like: arms of each kind.
+
+    With U = K this is the rule as published; arms of one kind share what one arm would have.
+    """
+    best = means.max(axis=1, keepdims=True)
+    gaps = best - means
+    tied = gaps <= TIE * np.abs(best)
+    p = 1 / (like.sum() * (1 + (gamma / len(like)) * gaps))
+    left = 1 - np.where(tied, 0.0, p * like).sum(axis=1)
+    return np.asarray(np.where(tied, (left / tied.dot(like))[:, None], p))
