@@ -24,6 +24,15 @@ CLIP = 3.0
 WARM_UP = 30.0
 """Settlements of a stratum before its residuals are tested: their scale has to be known."""
 
+WIDEST, PRIOR = 0.5, 10.0
+"""The widest noise that rewards in a range of 1 can have, and the settlements that it weighs in the
+scale of a stratum: a few residuals near 0 are no scale, by which the next larger ones would be a
+change."""
+
+QUIET = 500
+"""Settlements after a change before the next can be found: the head learns anew, and its residuals
+say how far it has come."""
+
 
 class Detector:
     """The running sums of one policy.
@@ -40,25 +49,30 @@ class Detector:
         self._mass = np.zeros(strata)  # sum x_j^2
         self._seen = np.zeros(strata)  # settlements with x_j != 0
         self._squares = np.zeros(strata)  # sum (e x_j)^2
+        self._quiet = np.zeros(strata)  # settlements before it is tested again
         self._sums = np.zeros((2, strata))  # of the ratio, upwards and downwards
         self._since = np.zeros((2, strata), np.int64)
         self._threshold = log(strata / FALSE_ALARMS)
 
     def observe(self, position: int, x: Array, residual: float) -> None:
-        """One settlement: e = reward - what was predicted before it was learned."""
+        """One settlement. residual: e = reward - what was predicted before it was learned, as a
+        share of the range of rewards."""
         x = np.concatenate([[1.0], x[self.columns]])
         active = x != 0
         self._seen += active
         self._mass += x * x
         self._squares += (residual * x) ** 2
-        tested = active & (self._seen > WARM_UP) & (self._squares > 0)
+        quiet = self._quiet > 0
+        self._quiet[quiet] -= 1
+        self._since[:, quiet] = position + 1
+        tested = active & (self._seen > WARM_UP) & ~quiet
         if not tested.any():
             return
         size = np.where(tested, self._mass / np.maximum(self._seen, 1), 1.0)  # mean x_j^2
-        noise = np.sqrt(self._squares / np.maximum(self._mass, 1e-300))
+        squares = self._squares / size + PRIOR * WIDEST**2
+        noise = np.sqrt(squares / (self._seen + PRIOR))
         share = np.where(tested, x / np.sqrt(size), 0.0)
-        e = np.clip(np.where(tested, residual / np.where(tested, noise, 1.0), 0.0), -CLIP, CLIP)
-        step = SHIFT * e * share
+        step = SHIFT * np.clip(residual / noise, -CLIP, CLIP) * share
         moved = self._sums + np.stack([step, -step]) - 0.5 * (SHIFT * share) ** 2
         restarts = moved <= 0
         self._sums = np.where(restarts, 0.0, moved)
@@ -83,17 +97,19 @@ class Detector:
         return column, int(self._since[side, stratum])
 
     def reset(self, position: int) -> None:
-        """A change was acted on: evidence for the next starts here."""
-        self._sums[:] = 0.0
+        """A change was acted on: scales and evidence for the next start here."""
+        for sums in (self._mass, self._seen, self._squares, self._sums):
+            sums[:] = 0.0
+        self._quiet[:] = QUIET
         self._since[:] = position + 1
 
     def arrays(self) -> dict[str, Stored]:
         return {
             "sums": self._sums,
             "since": self._since,
-            "counts": np.stack([self._mass, self._seen, self._squares]),
+            "counts": np.stack([self._mass, self._seen, self._squares, self._quiet]),
         }
 
     def restore(self, arrays: dict[str, Stored]) -> None:
         self._sums, self._since = arrays["sums"].copy(), arrays["since"].copy()
-        self._mass, self._seen, self._squares = arrays["counts"].copy()
+        self._mass, self._seen, self._squares, self._quiet = arrays["counts"].copy()

@@ -282,9 +282,9 @@ class Learner:
         for outcome in found:
             settled = outcome.settled
             if outcome.was is None:
-                x = np.array(settled.x)
-                mean = self.active.expected(self.active.phi(x[None]), [settled.arm])
-                residual = settled.reward - float(mean[0])
+                x, version = np.array(settled.x), self.active
+                mean = version.mean(version.phi(x[None]), [settled.arm])
+                residual = version.rewarded(settled.reward) - float(mean[0])
                 detector.observe(position, self.view.standardised(x), residual)
 
     def change(self, position: int, event: ChangeDetected, columns: list[int]) -> None:
