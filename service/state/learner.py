@@ -6,13 +6,14 @@ from functools import cached_property
 from math import ceil
 from random import Random
 
+import msgspec
 import numpy as np
 
 from service.bandits.candidates import Candidates
 from service.bandits.change import Detector
 from service.bandits.encoder import Encoder
 from service.bandits.heads import Bank, Head, RidgeHead
-from service.bandits.heads.base import Meta, Stored, pack_names, part, unpack_names
+from service.bandits.heads.base import OUTSIDE, Meta, Stored, pack_names, part, unpack_names
 from service.bandits.kinds import AnyPolicy
 from service.bandits.memory import Memory
 from service.bandits.net import cold_encoder
@@ -233,8 +234,12 @@ class Learner:
         """What this policy learns from an event. An arm outside the catalogue gets no own head."""
         if not self.learns_from(event.policy):
             return []
-        per_arm = self.settings.per_arm
-        return [one for one in outcomes(event) if not (one.settled.inline and per_arm)]
+        found = outcomes(event)
+        if not (self.settings.per_arm and any(one.settled.inline for one in found)):
+            return found
+        if not (self.settings.shares_features and self._view.arm_only):
+            return [one for one in found if not one.settled.inline]
+        return [_outside(one) if one.settled.inline else one for one in found]
 
     def fold(self, position: int, event: Learned) -> None:
         """A staged version learns whatever `learning` says: how far it had caught up when that
@@ -391,3 +396,8 @@ class Learner:
         self.active = self.restored(meta, arrays)
         if self.detector:
             self.detector.restore(part(arrays, "detector."))
+
+
+def _outside(one: SettledReward) -> SettledReward:
+    settled = one.settled
+    return one._replace(settled=msgspec.structs.replace(settled, arm=OUTSIDE + settled.arm))

@@ -45,9 +45,7 @@ LEVEL = 0.001
 SEEDS = 2_000
 DRAWS = 1_000_000
 CONNOISSEUR = 1
-POINT = [
-    name for name in POLICIES if name not in (*THOMPSON, *MEMBERS, *CLOSED, *UNIFORM, "auto")
-]
+POINT = [name for name in POLICIES if name not in (*THOMPSON, *MEMBERS, *CLOSED, *UNIFORM, "auto")]
 
 
 def policy(name: str, epsilon: float = 0.0) -> Learner:

@@ -143,7 +143,8 @@ class Log:
         state = self.state
         told = {"pet": "cat"} if context is None else context
         base = state.schema.encode_context(told).tolist()
-        own = {arm: state.schema.encode_arm(inline or state.arms[arm]).tolist() for arm in arms}
+        features = {arm: state.arms[arm] if inline is None else inline for arm in arms}
+        own = {arm: state.schema.encode_arm(features[arm]).tolist() for arm in arms}
         rows = [
             Settled(arm, reward, [*base, *own[arm]], inline is not None)
             for arm, reward in arms.items()

@@ -124,3 +124,30 @@ def test_it_finds_the_best_of_three_arms(stream: int) -> None:
         reward = float(rng.random() < chances[shown[-1]])
         log.settle("p", {shown[-1]: reward}, context={})
     assert shown[-300:].count("c") >= 270
+
+
+def test_arms_outside_the_catalogue_teach_what_arms_share() -> None:
+    """Toys of requests earn, and food does not: a toy of a later request has the higher mean, and
+    all of them have one row."""
+    log, rng = opened({"kind": "auto"}), Random(0)
+    for number in range(120):
+        kind = rng.choice(["toy", "food"])
+        log.settle("p", {f"r{number}": float(kind == "toy")}, inline={"kind": kind})
+    head, learner, schema = head_of(log), log.state.learners["p"], log.state.schema
+    assert head.count == 1
+    assert learner.tries == {}
+    rows = np.array([schema.encode_arm({"kind": kind}) for kind in ("toy", "food")])
+    toy, food = head.mean(learner.view.design(CAT[None], rows), ["new", "other"])
+    assert toy > 0.7
+    assert food < 0.3
+    shown = log.settle("p", {"late": 0.0}, inline={"kind": "toy"})
+    before = head.rewards.array()
+    log.correct(shown, 1.0)
+    assert head.rewards.array() == pytest.approx(before + np.array([0.0, 1.0, 1.0]))
+
+
+def test_without_features_of_arms_such_arms_teach_nothing() -> None:
+    log = Log()
+    log.define({**shop(p={"kind": "auto"}), "features": {}, "arms": {"a": {}}})
+    log.settle("p", {"b": 1.0}, context={}, inline={})
+    assert head_of(log).settled == 0

@@ -27,6 +27,7 @@ from typing import Literal
 import numpy as np
 
 from service.bandits.heads.base import (
+    OUTSIDE,
     Bank,
     HeadHealth,
     NameIndex,
@@ -178,6 +179,11 @@ class Rows:
             return (x[:, :, None] * w[:, None, :]).reshape(len(w), -1)
         contexts, arms = np.fft.rfft(x @ self._hash[0]), np.fft.rfft(w @ self._hash[1])
         return np.asarray(np.fft.irfft(contexts * arms, CROSSES))
+
+
+def _name(arm: str) -> str:
+    """All arms outside the catalogue have one row, which no decision reads: theirs is the prior."""
+    return OUTSIDE if arm.startswith(OUTSIDE) else arm
 
 
 def _place(columns: Index, column: int) -> int:
@@ -517,7 +523,7 @@ class AveragedHead:
     # -- learn ---------------------------------------------------------------------------------
 
     def observe(self, row: Observation) -> None:
-        known, arm = self.count, self._arms.add(row.arm) - 1
+        known, arm = self.count, self._arms.add(_name(row.arm)) - 1
         if arm == known:
             for member in self.members:
                 member.admit(arm, self.settled)
@@ -546,7 +552,7 @@ class AveragedHead:
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         """Means move exactly, but for what members have forgotten since; noises and weights of the
         members stay."""
-        arm = self._arms.by_name.get(row.arm)
+        arm = self._arms.by_name.get(_name(row.arm))
         if arm is None:
             return
         seen, moved = Seen(self._rows, row.phi[None]), self.moving.moved
@@ -556,7 +562,7 @@ class AveragedHead:
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         """As `revise`."""
-        arm = self._arms.by_name.get(row.arm)
+        arm = self._arms.by_name.get(_name(row.arm))
         if arm is None:
             return
         seen, reward = Seen(self._rows, row.phi[None]), row.reward - self.moving.moved

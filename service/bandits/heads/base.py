@@ -51,6 +51,9 @@ KEPT_PLACES = 2**24
 """Draws kept for arms, 32 MB: 32,768 arms at 512 draws. Ids of arms outside the catalogue are the
 callers' to choose, without end."""
 
+OUTSIDE = "\0" * 257
+"""Before the id of an arm outside the catalogue, which gets no row of its own; no id is as long."""
+
 REMOVABLE = 1e10
 """Squared length of a row, in units of lambda, up to which it is taken out of A again: rounding
 then leaves A off by 1e-6 lambda. The sum 1 + 1e17 has lost the 1."""

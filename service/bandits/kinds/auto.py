@@ -64,6 +64,10 @@ class Auto(Featured, Exploring):
     def per_arm(self) -> bool:
         return True
 
+    @property
+    def shares_features(self) -> bool:
+        return True
+
     def seen(self, features: Features, arms: Mapping[str, Mapping[str, object]]) -> list[str]:
         """Crosses of context and arm are its own; those within one side count as features. A
         feature of the arm that repeats its id is left out: it has nothing that arms share."""

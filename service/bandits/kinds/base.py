@@ -104,6 +104,11 @@ class Kind(Model):
         """Whether arms of equal features are told apart by their ids."""
         return self.own_heads or not self.sees_features
 
+    @property
+    def shares_features(self) -> bool:
+        """Whether arms outside the catalogue teach it, though it tells arms apart by their ids."""
+        return False
+
     def seen(self, features: Features, arms: Mapping[str, Mapping[str, object]]) -> list[str]:
         """The features that it sees: those it names, or all that fit the kind. arms: of the
         definition."""
