@@ -23,6 +23,7 @@ class Memory:
         self.keys: list[str] = []
         self.arms: list[str] = []
         self.rewards: list[float] = []
+        self.weights: list[float] = []
         self._x = np.empty((64, width))
         self._row_of: dict[tuple[str, str], int] = {}
 
@@ -43,6 +44,7 @@ class Memory:
         self.keys.append(key)
         self.arms.append(settled.arm)
         self.rewards.append(settled.reward)
+        self.weights.append(settled.weight)
 
     def copy(self) -> "Memory":
         twin = Memory(self._x.shape[1], self.limit)
@@ -56,17 +58,18 @@ class Memory:
         """Return the log position of a settlement that is held."""
         return self.positions[self._row_of[key, arm]]
 
-    def revise(self, key: str, arm: str, reward: float | None) -> None:
-        """Replace the reward of a settlement; None: remove it."""
+    def revise(self, key: str, arm: str, reward: float | None, weight: float) -> None:
+        """Replace the reward and the weight of a settlement; reward None: remove it."""
         if reward is None:
             self._remove(self._row_of.pop((key, arm)))
         else:
-            self.rewards[self._row_of[key, arm]] = reward
+            row = self._row_of[key, arm]
+            self.rewards[row], self.weights[row] = reward, weight
 
     def _remove(self, row: int) -> None:
         """Rows after it move up: a few, mostly, since corrections come soon."""
         self._x[row : len(self) - 1] = self._x[row + 1 : len(self)]
-        columns = self.positions, self.keys, self.arms, self.rewards
+        columns = self.positions, self.keys, self.arms, self.rewards, self.weights
         for column in columns:
             del column[row]
         for place in range(row, len(self)):
@@ -111,6 +114,7 @@ class Memory:
         self.keys = [self.keys[row] for row in rows]
         self.arms = [self.arms[row] for row in rows]
         self.rewards = [self.rewards[row] for row in rows]
+        self.weights = [self.weights[row] for row in rows]
         self._row_of = {
             pair: row for row, pair in enumerate(zip(self.keys, self.arms, strict=True))
         }
@@ -121,16 +125,20 @@ class Memory:
             yield position, list(rows)
 
     def arrays(self) -> dict[str, Stored]:
+        """Weights are left out where all are 1."""
+        weighs = any(weight != 1 for weight in self.weights)
         return {
             "positions": np.array(self.positions, np.int64),
             "keys": pack_names(self.keys),
             "arms": pack_names(self.arms),
             "rewards": np.array(self.rewards, float),
+            **({"weights": np.array(self.weights)} if weighs else {}),
             "x": self.x,
         }
 
     def restore(self, arrays: dict[str, Stored]) -> None:
         self.positions, self.rewards = arrays["positions"].tolist(), arrays["rewards"].tolist()
         self.keys, self.arms = unpack_names(arrays["keys"]), unpack_names(arrays["arms"])
+        self.weights = arrays.get("weights", np.ones(len(self))).tolist()
         self._x = np.array(arrays["x"], float).reshape(len(self), self._x.shape[1])
         self.keep(np.ones(len(self), bool))

@@ -10,21 +10,28 @@ class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     x        base features, context then arm, encoded
     inline   outside the catalogue: it gets no head of its own
+    weight   heads count it as so many settlements: the chance that the user saw it
     """
 
     arm: str
     reward: float
     x: list[float]
     inline: bool = False
+    weight: float = 1.0
 
 
 class SettledReward(NamedTuple):
-    """A settled arm; the other fields as in `Corrected`. was: None at its first reward."""
+    """A settled arm; the other fields as in `Corrected`.
+
+    was       None at its first reward
+    weighed   the weight that `was` had
+    """
 
     settled: Settled
     was: float | None = None
     since: int | None = None
     withdrawn: bool = False
+    weighed: float = 1.0
 
     @property
     def learned(self) -> float | None:

@@ -145,21 +145,35 @@ class Version:
             phi = self.phi(np.array([settled.x]))
             offset = float(self.offset(phi)[0]) if self.predicts else 0.0
             reward = self.rewarded(settled.reward) - offset
-            row = Observation(settled.arm, phi[0], reward, key)
+            row = Observation(settled.arm, phi[0], reward, key, settled.weight)
             if outcome.was is None:
                 if self.memory is not None:
                     self.memory.add(position, key, settled)
                 self.head.observe(row)
                 self.settled += 1
                 continue
-            left, was = self._remaining(key, outcome), self.rewarded(outcome.was) - offset
-            if left and outcome.withdrawn:
-                self.head.withdraw(row._replace(reward=was), left)
-            elif left:
-                self.head.revise(row, was, left)
+            if left := self._remaining(key, outcome):
+                was = self.rewarded(outcome.was) - offset
+                self._correct(row, was, outcome.weighed, left, withdrawn=outcome.withdrawn)
         fresh = sum(one.was is None for one in outcomes)
         self._forget(position, fresh)
         self._rescale(fresh)
+
+    def _correct(
+        self, row: Observation, was: float, weighed: float, left: float, *, withdrawn: bool
+    ) -> None:
+        """Replace an observation of the reward `was` and the weight `weighed` by the row, or
+        withdraw it. left: its share that the head still holds."""
+        assert self.head is not None
+        held = row._replace(weight=weighed)
+        if withdrawn:
+            self.head.withdraw(held._replace(reward=was), left)
+            return
+        self.head.revise(held, was, left)
+        if row.weight > weighed:
+            self.head.observe(row._replace(weight=left * (row.weight - weighed)))
+        elif row.weight < weighed:
+            self.head.withdraw(row._replace(weight=weighed - row.weight), left)
 
     def _rescale(self, fresh: int) -> None:
         """Measure the scaling when the count of settlements reaches a power of two, up to warm_up,
@@ -204,7 +218,7 @@ class Version:
         arm, since = outcome.settled.arm, outcome.since
         if self.memory is not None and self.memory.holds(key, arm):
             since = self.memory.position_of(key, arm)
-            self.memory.revise(key, arm, outcome.learned)
+            self.memory.revise(key, arm, outcome.learned, outcome.settled.weight)
         elif since is None or since < self.begins:
             return 0.0
         decayed = sum(position >= since for position in self.decays)
@@ -253,19 +267,22 @@ class Version:
             return
         phi = self.phi(memory.x)
         rewards = self.rewarded(np.array(memory.rewards)) - self.offset(phi)
+        weights = memory.weights
         errors = []
         for position, rows in memory.events():
             for row in rows:
                 arm = memory.arms[row]
                 if unseen is not None and row >= unseen:
                     errors.append(self._error(phi[[row]], arm, rewards[row]))
-                self.head.observe(Observation(arm, phi[row], rewards[row], memory.keys[row]))
+                one = Observation(arm, phi[row], rewards[row], memory.keys[row], weights[row])
+                self.head.observe(one)
             self.settled += len(rows)
             if self._share < 1:
                 self._forget(position, len(rows))
         if errors:
             _, noise = self.head.evidence(memory.arms[-len(errors) :])
-            self.doubt = max(float(np.mean(errors) / np.mean(noise**2)), 1.0)
+            error = np.average(errors, weights=weights[-len(errors) :])
+            self.doubt = max(float(error / np.mean(noise**2)), 1.0)
         if self.doubt > 1:
             self.head.distrust(self.doubt)
 

@@ -19,7 +19,7 @@ from service.clock import SYSTEM, Clock
 from service.definition.experiment import RewardRules
 from service.features.declaration import Boolean, Categorical, Hashed, Vector
 from service.features.schema import Array, Schema
-from service.state.events import Learned, Settled, SettledReward, outcomes
+from service.state.events import Learned, SettledReward, outcomes
 from service.state.fold import State
 from service.state.learner import Learner
 
@@ -221,20 +221,26 @@ class PredictionDrift:
         self._keys: list[tuple[str, str] | None] = [None] * samples
         self._slots: dict[tuple[str, str], int] = {}
 
-    def take(self, decision: str, arm: str, predicted: float, reward: float) -> None:
+    def take(
+        self, decision: str, arm: str, predicted: float, reward: float, weight: float = 1.0
+    ) -> None:
+        """weight: the chance that the user saw the arm; unseen, it is as predicted."""
         slot = self.count % len(self._keys)
         gone = self._keys[slot]
         if gone is not None:
             self._slots.pop(gone, None)
         self._keys[slot], self._slots[decision, arm] = (decision, arm), slot
-        self.predicted[slot], self.observed[slot] = predicted, reward
+        self.predicted[slot] = predicted
+        self.observed[slot] = weight * reward + (1 - weight) * predicted
         self.count += 1
 
-    def revise(self, decision: str, arm: str, reward: float | None) -> None:
+    def revise(self, decision: str, arm: str, reward: float | None, weight: float = 1.0) -> None:
         """reward: None sets it to the prediction."""
         slot = self._slots.get((decision, arm))
         if slot is not None:
-            self.observed[slot] = self.predicted[slot] if reward is None else reward
+            predicted = self.predicted[slot]
+            told = predicted if reward is None else reward
+            self.observed[slot] = weight * told + (1 - weight) * predicted
 
     def figures(self, rules: RewardRules) -> Calibration | None:
         """None before the window is full."""
@@ -267,14 +273,14 @@ class _Policy:
         self.rewards.move(self.rewards.long if reward is None else reward, was)
         predictions = self.predictions
         if was is not None:
-            predictions.revise(decision, settled.arm, reward)
+            predictions.revise(decision, settled.arm, reward, settled.weight)
             return
         predictions.left -= 1
         if predictions.left <= 0:
             predictions.left = predictions.stride.next(predictions.clock.monotonic())
-            mean = _predicted(learner, settled)
+            mean = learner.predicted([settled.arm], [settled.x], [settled.inline])[0]
             if mean is not None:
-                predictions.take(decision, settled.arm, mean, settled.reward)
+                predictions.take(decision, settled.arm, mean, settled.reward, settled.weight)
 
 
 class Drift:
@@ -331,11 +337,3 @@ class Drift:
         """Forget all other experiments."""
         self._contexts = {name: one for name, one in self._contexts.items() if name in names}
         self._policies = {key: one for key, one in self._policies.items() if key[0] in names}
-
-
-def _predicted(learner: Learner, settled: Settled) -> float | None:
-    """A policy's mean of one arm; None where it predicts none."""
-    if not learner.policy.has_head or (settled.inline and learner.policy.per_arm):
-        return None
-    phi = learner.active.phi(np.array([settled.x]))
-    return float(learner.active.expected(phi, [settled.arm])[0])

@@ -90,18 +90,23 @@ class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected", omit_defaul
     since       the position of its first reward: a head that began later does not hold it
     withdrawn   arms of `settled` that the user did not see after all, as those below a late click:
                 heads unlearn `was` and do not learn the reward
+    weighed     the weight of each `was`, in order; empty: all 1
     """
 
     was: list[float | None]
     since: list[int | None]
     withdrawn: list[str] = []
+    weighed: list[float] = []
 
 
 def outcomes(event: Learned) -> list[SettledReward]:
     if isinstance(event, Corrected):
+        weighed = event.weighed or [1.0] * len(event.settled)
         return [
-            SettledReward(settled, was, since, settled.arm in event.withdrawn)
-            for settled, was, since in zip(event.settled, event.was, event.since, strict=True)
+            SettledReward(settled, was, since, settled.arm in event.withdrawn, weight)
+            for settled, was, since, weight in zip(
+                event.settled, event.was, event.since, weighed, strict=True
+            )
         ]
     return [SettledReward(settled) for settled in event.settled]
 

@@ -1,6 +1,6 @@
 """A policy at work: its versions, which score and learn."""
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -209,6 +209,16 @@ class Learner:
         """(B, context.width) -> (B, K), under the active version."""
         return self.policy.propensities(self.active, contexts, candidates)
 
+    def predicted(
+        self, arms: Sequence[str], xs: Sequence[Sequence[float]], inline: Sequence[bool]
+    ) -> list[float | None]:
+        """Return the expected reward of each arm; None where the policy predicts none."""
+        if not self.policy.has_head:
+            return [None] * len(arms)
+        means = self.active.expected(self.active.phi(np.array(xs)), arms).tolist()
+        own = self.policy.per_arm
+        return [None if own and out else mean for mean, out in zip(means, inline, strict=True)]
+
     def directions(self, context: Array, count: int, seed: int) -> Array:  # (view.width, 1 + count)
         """Vectors whose product with the arm's part of a row is its score under the mean, and under
         `count` posterior draws that the seed chooses. Those of an upper bound are `alpha` times as
@@ -289,7 +299,7 @@ class Learner:
             if outcome.was is None:
                 x, version = np.array(settled.x), self.active
                 mean = version.mean(version.phi(x[None]), [settled.arm])
-                residual = version.rewarded(settled.reward) - float(mean[0])
+                residual = settled.weight * (version.rewarded(settled.reward) - float(mean[0]))
                 detector.observe(position, self.view.standardised(x), residual)
 
     def change(self, position: int, event: ChangeDetected, columns: list[int]) -> None:

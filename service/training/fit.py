@@ -57,28 +57,33 @@ def fit(
     reward: Array,  # (n,)
     plan: Plan,
     seed: int,
+    weight: Array | None = None,  # (n,); None: all 1
 ) -> Fitted:
-    """The loss reads the shown arm's output; the latest share of the rows stops the descent."""
+    """The loss reads the shown arm's output, each row's by its weight; the latest share of the rows
+    stops the descent."""
+    weight = np.ones(len(reward)) if weight is None else weight
     torch.manual_seed(seed)
     body = _body(plan)
     head = nn.Linear(plan.sizes[-1], int(column.max()) + 1)
-    center, scale = float(reward.mean()), float(reward.std()) or 1.0
+    center = float(np.average(reward, weights=weight))
+    scale = float(np.sqrt(np.average((reward - center) ** 2, weights=weight))) or 1.0
     if plan.log_loss:
         center, scale = 0.0, 1.0
     rows = torch.tensor(x, dtype=torch.float32)
     columns = torch.tensor(column)
     targets = torch.tensor((reward - center) / scale, dtype=torch.float32)
     split = max(1, round(len(rows) * (1 - plan.training.validation)))
-    best = _descend(body, head, rows, columns, targets, split, plan)
+    weights = torch.tensor(weight, dtype=torch.float32)
+    best = _descend(body, head, rows, columns, targets, weights, split, plan)
 
     network = Network(_layers(body), plan.rectified)
-    weight, bias = _arrays(head)
+    output, bias = _arrays(head)
     size = float(np.sqrt(np.square(network(x)).sum(axis=1).mean())) or 1.0
     last_weight, last_bias = network.layers[-1]
     network = Network(
         [*network.layers[:-1], (last_weight / size, last_bias / size)], plan.rectified
     )
-    return Fitted(network, (weight * size * scale, bias * scale + center), *best, split)
+    return Fitted(network, (output * size * scale, bias * scale + center), *best, split)
 
 
 class _Embeddings(nn.Module):
@@ -127,6 +132,7 @@ def _descend(
     rows: torch.Tensor,
     columns: torch.Tensor,
     targets: torch.Tensor,
+    weights: torch.Tensor,
     split: int,
     plan: Plan,
 ) -> tuple[int, float]:
@@ -142,7 +148,8 @@ def _descend(
     def loss(chosen: torch.Tensor | slice) -> torch.Tensor:
         outputs = head(body(rows[chosen]))
         own = outputs.gather(1, columns[chosen][:, None])[:, 0]
-        return criterion(own, targets[chosen])
+        each = criterion(own, targets[chosen], reduction="none")
+        return (weights[chosen] * each).sum() / weights[chosen].sum()
 
     held_out = slice(split, None) if split < len(rows) else slice(None)
     best, kept, bad, passes = float("inf"), [p.detach().clone() for p in parameters], 0, 0

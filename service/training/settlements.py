@@ -108,6 +108,6 @@ def _remember(
             if not left_out:
                 memory.add(position, key, settled)
         elif memory.holds(key, settled.arm):
-            memory.revise(key, settled.arm, outcome.learned)
+            memory.revise(key, settled.arm, outcome.learned, settled.weight)
     if memory.overfull:
         memory.trim()

@@ -138,7 +138,8 @@ async def train(store: Store, state: State, learner: Learner) -> bytes | None:
     x, rewards = view.rows(memory.x), learner.active.rewarded(np.array(memory.rewards))
     arms = sorted(set(memory.arms)) if learner.policy.disjoint else []
     column = np.array([arms.index(arm) if arms else 0 for arm in memory.arms], dtype=np.int64)
-    fitted = fit(x, column, rewards, plan(learner), seed=number)
+    weights = np.array(memory.weights)
+    fitted = fit(x, column, rewards, plan(learner), seed=number, weight=weights)
     encoder = learner.trained(fitted.network, fitted.output, tuple(arms))
     if encoder.gradient is not None:
         encoder = encoder.scaled(x)

@@ -48,6 +48,19 @@ def test_predictions_are_in_units_of_the_reward() -> None:
     assert np.abs(found - 100 - 2 * REWARDS).max() < 0.4
 
 
+def test_a_row_counts_by_its_weight() -> None:
+    """Every row again with the opposite reward and a weight of 0.001: the first ones decide. The
+    mean of two that weigh alike would be 0.5."""
+    order = np.arange(400).repeat(2)
+    rows, column = ROWS[order], ONE_COLUMN.repeat(2)
+    rewards = np.where(np.arange(800) % 2, 1 - REWARDS[order], REWARDS[order])
+    weight = np.where(np.arange(800) % 2, 0.001, 1.0)
+    plan = Plan([3, 16, 4], Training(learning_rate=1e-2))
+    assert (
+        np.abs(predicted(fit(rows, column, rewards, plan, 3, weight))[:, 0] - REWARDS).max() < 0.2
+    )
+
+
 def test_the_embedding_has_mean_square_1() -> None:
     phi = fitted(epochs=3).network(ROWS)
     assert np.square(phi).sum(axis=1).mean() == pytest.approx(1.0, rel=1e-9)

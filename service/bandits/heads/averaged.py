@@ -356,24 +356,24 @@ class Member:
         if self.shared is not None and looked.shared is not None:
             self.shared.theta[0, :, 0] += difference * looked.shared[0]
 
-    def judge(self, arm: int, error: float, variance: float, now: int) -> None:
-        """Take in the error of a forecast."""
+    def judge(self, arm: int, error: float, variance: float, now: int, weight: float) -> None:
+        """Take in the error of a forecast, which counts as so many."""
         plain = error * error
         squares = plain / (1.0 + variance), plain
-        self.count = min(self.count + 1.0, CAP)
-        self.fresh *= 1.0 - 1.0 / self.count
+        self.count = min(self.count + weight, CAP)
+        self.fresh *= 1.0 - weight / self.count
         self.squares = [
-            mean + (square - mean) / self.count
+            mean + weight * (square - mean) / self.count
             for mean, square in zip(self.squares, squares, strict=True)
         ]
         window = min(self.count, CAP if self.spec.gamma == 1.0 else CAP_FADING)
-        self.played += (variance - self.played) / (window if now else 1.0)
+        self.played += (variance - self.played) * (weight / window if now else 1.0)
         standardised, unscaled, count = self.arms[:, arm].tolist()
-        kept = min(1.0, OWN_CAP / (count + 1.0))
+        kept = min(1.0, OWN_CAP / (count + weight))
         self.arms[:, arm] = (
-            kept * (standardised + squares[0]),
-            kept * (unscaled + squares[1]),
-            kept * (count + 1.0),
+            kept * (standardised + weight * squares[0]),
+            kept * (unscaled + weight * squares[1]),
+            kept * (count + weight),
         )
 
     def follow(self, kept: "Member", places: dict[str, Index]) -> None:
@@ -537,16 +537,16 @@ class AveragedHead:
         common = min(member.noise_of(1, variance, arm) for member in self.members)
         loss = 0.5 * (np.log1p(variances) + np.square(errors) / (1.0 + variances) / common)
         for member, looked, error in zip(self.members, looks, errors, strict=True):
-            member.learn(seen, arm, looked, reward, 1.0)
-            member.judge(arm, error, looked.variance, self.settled)
+            member.learn(seen, arm, looked, reward, row.weight)
+            member.judge(arm, error, looked.variance, self.settled, row.weight)
         if self.settled >= LEVELLED:
             weights = self.weights
             noise = [member.noise_of(0, variance, arm) for member in self.members]
             deviation = sqrt(weights @ noise * (1.0 + weights @ variances))
-            self.moving.see(float(weights @ errors), deviation)
-        self._evidence = DISCOUNT * self._evidence - loss
+            self.moving.see(row.weight * float(weights @ errors), deviation)
+        self._evidence = DISCOUNT * self._evidence - row.weight * loss
         self._evidence -= self._evidence.max()
-        self.rewards.add(reward)
+        self.rewards.add(reward, row.weight)
         self.settled += 1
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
@@ -556,6 +556,7 @@ class AveragedHead:
         if arm is None:
             return
         seen, moved = Seen(self._rows, row.phi[None]), self.moving.moved
+        left *= row.weight
         for member in self.members:
             member.revise(seen, arm - 1, left * (row.reward - was), self.settled)
         self.rewards.revise(row.reward - moved, was - moved, left)
@@ -566,6 +567,7 @@ class AveragedHead:
         if arm is None:
             return
         seen, reward = Seen(self._rows, row.phi[None]), row.reward - self.moving.moved
+        left *= row.weight
         looks = [member.look(seen, arm - 1, self.settled) for member in self.members]
         if any(1.0 - left * each.variance < SINGULAR for each in looks):
             return

@@ -227,14 +227,16 @@ def part(arrays: Mapping[str, Stored], prefix: str) -> dict[str, Stored]:
 class Observation(NamedTuple):
     """One settled arm, as a head learns it.
 
-    phi   (m,) its row
-    key   of its decision, for heads that resample settlements
+    phi      (m,) its row
+    key      of its decision, for heads that resample settlements
+    weight   it counts as so many observations
     """
 
     arm: str
     phi: Array
     reward: float
     key: str = ""
+    weight: float = 1.0
 
 
 class Head(Protocol):
@@ -265,13 +267,13 @@ class Head(Protocol):
 
     def observe(self, row: Observation) -> None: ...
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
-        """Change the reward of an observation from `was`; A stays. left: the share of the
-        observation that the decays since have left."""
+        """Change the reward of an observation from `was`; A and the weight stay. left: the share of
+        the observation that the decays since have left."""
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
-        """Undo an observation, of which the decays since have left a share `left`. Sums become what
-        they were without it, but for rounding, and stay where that would leave nothing of the
-        prior (`removable`)."""
+        """Undo an observation, or as much of it as the row weighs; the decays since have left a
+        share `left`. Sums become what they were without it, but for rounding, and stay where that
+        would leave nothing of the prior (`removable`)."""
 
     def decay(self, share: float) -> None:
         """Count what is held for `share` of itself from now on; the prior stays whole."""

@@ -45,12 +45,14 @@ class BetaHead:
         self._won = None
 
     def observe(self, row: Observation) -> None:
-        self._add(row.arm, row.reward, 1 - row.reward)
+        self._add(row.arm, row.weight * row.reward, row.weight * (1 - row.reward))
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
+        left *= row.weight
         self._add(row.arm, left * (row.reward - was), left * (was - row.reward))
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
+        left *= row.weight
         self._add(row.arm, -left * row.reward, -left * (1 - row.reward))
         counts = self._table[self._rows.by_name[row.arm]]
         np.maximum(counts, 1.0, out=counts)

@@ -69,16 +69,18 @@ class DisjointRidgeHead:
 
     def observe(self, row: Observation) -> None:
         place = self._row(row.arm)
-        self.A[place] += np.multiply.outer(row.phi, row.phi)
-        self.s[place] += row.phi
-        self.n[place] += 1
-        self._move(place, row.phi, 0.0, row.reward)
+        weighed = row.weight * row.phi
+        self.A[place] += np.multiply.outer(weighed, row.phi)
+        self.s[place] += weighed
+        self.n[place] += row.weight
+        self._move(place, row.phi, 0.0, row.reward, row.weight)
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
-        self._move(self._row(row.arm), row.phi, was, row.reward, left)
+        self._move(self._row(row.arm), row.phi, was, row.reward, left * row.weight)
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         phi, place = row.phi, self._rows.get(row.arm)
+        left *= row.weight
         if place is None or not removable(phi, self._ridge, left):
             return
         self.A[place] -= left * np.multiply.outer(phi, phi)

@@ -58,7 +58,7 @@ class EnsembleHead:
 
     def observe(self, row: Observation) -> None:
         self._derived = None
-        weights = times(row.key, row.arm, self._members)
+        weights = row.weight * times(row.key, row.arm, self._members)
         self._stale |= weights > 0
         outer = np.multiply.outer(row.phi, row.phi)
         for member in np.flatnonzero(weights):
@@ -72,12 +72,12 @@ class EnsembleHead:
         self._derived = None
         weights = times(row.key, row.arm, self._members)
         self._stale |= weights > 0
-        moved = left * (row.reward - was) * weights
+        moved = left * row.weight * (row.reward - was) * weights
         self.b += np.multiply.outer(moved, row.phi)
         self._once.revise(row, was, left)
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
-        weights = left * times(row.key, row.arm, self._members)
+        weights = left * row.weight * times(row.key, row.arm, self._members)
         if not removable(row.phi, self._ridge, float(weights.max())):
             return
         self._derived = None

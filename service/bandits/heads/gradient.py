@@ -81,7 +81,7 @@ class GradientHead:
 
     def observe(self, row: Observation) -> None:
         self._ridge_head.observe(self._last_layer(row))
-        self._covariance.observe(row.phi[self._size :])
+        self._covariance.observe(row.phi[self._size :], row.weight)
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         """Change the mean alone: rewards are not in Z."""
@@ -89,9 +89,9 @@ class GradientHead:
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         """Undo a row. Z may hold it for longer (`Covariance.withdraw`)."""
-        if removable(row.phi, self._ridge, left):
+        if removable(row.phi, self._ridge, left * row.weight):
             self._ridge_head.withdraw(self._last_layer(row), left)
-            self._covariance.withdraw(row.phi[self._size :], left)
+            self._covariance.withdraw(row.phi[self._size :], left * row.weight)
 
     def _last_layer(self, row: Observation) -> Observation:
         return row._replace(phi=row.phi[: self._size])

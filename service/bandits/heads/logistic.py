@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import expit
 
 from service.bandits.heads.base import (
+    LEFT,
     Array,
     Bank,
     Observation,
@@ -45,6 +46,8 @@ class LogisticHead(GaussianHead):
     beta, by implicit gradient steps beta+ = beta - F^-1 grad L(beta+). Decision 14 in
     docs/decisions has the departures from the papers, their reasons and what was measured.
 
+    An observation of weight w adds w times its loss to a step, and w times its square to Sigma.
+
     Units: logits, but for `mean`, a probability. A minibatch costs O(batch^3 + m^3).
     """
 
@@ -61,9 +64,14 @@ class LogisticHead(GaussianHead):
         self._derived: Gaussian | None = None
 
     def observe(self, row: Observation) -> None:
+        """Add to the weight of the same decision's arm while that waits for its minibatch."""
         self._derived = None
-        self.A += np.multiply.outer(row.phi, row.phi)
-        self.n += 1
+        self.A += np.multiply.outer(row.weight * row.phi, row.phi)
+        self.n += row.weight
+        place = self._place(row) if row.key else None
+        if place is not None:
+            self._weigh(place, row.weight)
+            return
         self._pending.append(row._replace(phi=np.array(row.phi)))
         if len(self._pending) >= self._batch:
             self._take_in()
@@ -71,11 +79,22 @@ class LogisticHead(GaussianHead):
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         """Replace the reward in place while the observation waits for its minibatch to fill; later
         take a step along the change of its gradient. left 0: only in place."""
-        place = self._place(row)
+        place, taken = self._place(row), row.weight
         if place is not None:
+            taken -= self._pending[place].weight
             self._pending[place] = self._pending[place]._replace(reward=row.reward)
-        elif left:
-            self._change(row.phi, was, row.reward, left)
+        if left and taken > LEFT:
+            self._change(row.phi, was, row.reward, left * taken)
+
+    def _weigh(self, place: int, more: float) -> float:
+        """Add to the weight of a pending observation, down to 0. Return what it did not have."""
+        pending = self._pending[place]
+        weight = pending.weight + more
+        if weight > LEFT:
+            self._pending[place] = pending._replace(weight=weight)
+            return 0.0
+        del self._pending[place]
+        return -weight
 
     def _place(self, row: Observation) -> int | None:
         """Of a pending observation, the latest of its key and arm."""
@@ -85,17 +104,17 @@ class LogisticHead(GaussianHead):
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         """Sigma and n exactly, unless the row is too long; beta, where a step took the observation
         in, as if it had been predicted exactly."""
-        phi = row.phi
-        if not removable(phi, self._ridge, left):
+        phi, share = row.phi, left * row.weight
+        if not removable(phi, self._ridge, share):
             return
         self._derived = None
-        self.A -= left * np.multiply.outer(phi, phi)
-        self.n = fewer(self.n, left)
-        place = self._place(row)
+        self.A -= share * np.multiply.outer(phi, phi)
+        self.n = fewer(self.n, share)
+        place, taken = self._place(row), row.weight
         if place is not None:
-            del self._pending[place]
-        else:
-            self._change(phi, row.reward, None, left)
+            taken = self._weigh(place, -taken)
+        if taken > LEFT:
+            self._change(phi, row.reward, None, left * taken)
 
     def _change(self, phi: Array, was: float, reward: float | None, left: float) -> None:
         """An observation that a step took in had another reward; None: it never was. Its gradient
@@ -124,14 +143,15 @@ class LogisticHead(GaussianHead):
         """One step over the pending minibatch."""
         phi = np.array([waiting.phi for waiting in self._pending])
         rewards = np.array([waiting.reward for waiting in self._pending])
+        weights = np.array([waiting.weight for waiting in self._pending])
         root = inverse_root(self.F)
-        self._clicks += float(rewards.sum())
-        self._taken += len(rewards)
+        self._clicks += float((weights * rewards).sum())
+        self._taken += float(weights.sum())
         base, beta = self._rebased(root.T @ (root @ self.g))
         half = phi @ root.T
-        dual, logits = implicit_step(half @ half.T, base + phi @ beta, rewards)
+        dual, logits = implicit_step(half @ half.T, base + phi @ beta, rewards, weights)
         p = expit(logits)
-        curvature = p * (1 - p)
+        curvature = weights * p * (1 - p)
         self.base, self.beta = base, beta + root.T @ (half.T @ dual)
         self.F += (curvature[:, None] * phi).T @ phi
         self.g += curvature @ phi
@@ -182,6 +202,7 @@ class LogisticHead(GaussianHead):
     def arrays(self) -> dict[str, Array]:
         waiting = self._pending
         names = pack_names([name for one in waiting for name in (one.key, one.arm)])
+        weights = np.array([one.weight for one in waiting])
         return {
             "A": self.A,
             "F": self.F,
@@ -191,6 +212,7 @@ class LogisticHead(GaussianHead):
             "pending.phi": np.array([one.phi for one in waiting]).reshape(-1, len(self.beta)),
             "pending.rewards": np.array([one.reward for one in waiting]),
             "pending.names": names,
+            **({"pending.weights": weights} if (weights != 1).any() else {}),
         }
 
     def restore(self, arrays: dict[str, Array]) -> None:
@@ -199,27 +221,28 @@ class LogisticHead(GaussianHead):
         scalars = arrays["scalars"].tolist()
         self.base, self.n, self._clicks, self._taken, self._information = scalars
         names = unpack_names(arrays["pending.names"])
-        rows = zip(arrays["pending.phi"], arrays["pending.rewards"].tolist(), strict=True)
-        self._pending = [
-            Observation(arm, phi.copy(), reward, key)
-            for key, arm, (phi, reward) in zip(names[::2], names[1::2], rows, strict=True)
-        ]
+        phi, rewards = arrays["pending.phi"].copy(), arrays["pending.rewards"].tolist()
+        weights = arrays.get("pending.weights", np.ones(len(phi))).tolist()
+        rows = zip(names[1::2], phi, rewards, names[::2], weights, strict=True)
+        self._pending = [Observation(*row) for row in rows]
         self._derived = None
 
 
-def implicit_step(gram: Array, base: Array, rewards: Array) -> tuple[Array, Array]:
-    """(a, eta), (k,) each, where a = r - expit(eta) and eta = base + G a.
+def implicit_step(
+    gram: Array, base: Array, rewards: Array, weights: Array | float = 1.0
+) -> tuple[Array, Array]:
+    """(a, eta), (k,) each, where a = w (r - expit(eta)) and eta = base + G a.
 
-    With G = phi F^-1 phi^T (k, k), beta + F^-1 phi^T a minimises the log loss of the k rewards plus
-    |beta+ - beta|_F^2 / 2. Newton on a; steps are halved until that sum falls, which it does from
-    every start (Boyd & Vandenberghe 2004, section 9.5.3).
+    With G = phi F^-1 phi^T (k, k), beta + F^-1 phi^T a minimises the weighted log loss of the k
+    rewards plus |beta+ - beta|_F^2 / 2. Newton on a; steps are halved until that sum falls, which
+    it does from every start (Boyd & Vandenberghe 2004, section 9.5.3).
     """
     dual, logits = np.zeros_like(base), base
-    loss = _loss(dual, logits, base, rewards)
+    loss = _loss(dual, logits, base, rewards, weights)
     for _ in range(ITERATIONS):
         p = expit(logits)
-        left = rewards - p - dual
-        curvature = p * (1 - p)
+        left = weights * (rewards - p) - dual
+        curvature = weights * p * (1 - p)
         step = _solved(np.eye(len(p)) + curvature[:, None] * gram, left)
         moved = gram @ step
         decrement = float(left @ moved)
@@ -228,7 +251,7 @@ def implicit_step(gram: Array, base: Array, rewards: Array) -> tuple[Array, Arra
         share = 1.0
         for _ in range(BACKTRACKS):
             tried = dual + share * step, logits + share * moved
-            reached = _loss(*tried, base, rewards)
+            reached = _loss(*tried, base, rewards, weights)
             if reached <= loss - 0.25 * share * decrement:
                 break
             share /= 2
@@ -244,7 +267,7 @@ def _solved(matrix: Array, right: Array) -> Array:  # (k, k), (k,) -> (k,)
         return np.asarray(np.linalg.lstsq(matrix, right)[0])
 
 
-def _loss(dual: Array, logits: Array, base: Array, rewards: Array) -> float:
+def _loss(dual: Array, logits: Array, base: Array, rewards: Array, weights: Array | float) -> float:
     """Log loss in nats, and half the squared length of the step."""
-    fit = np.logaddexp(0.0, logits).sum() - rewards @ logits
+    fit = (weights * np.logaddexp(0.0, logits)).sum() - (weights * rewards) @ logits
     return float(fit + 0.5 * dual @ (logits - base))

@@ -23,10 +23,10 @@ class RewardSums:
     total: float = 0.0
     rr: float = 0.0
 
-    def add(self, reward: float) -> None:
-        self.n += 1
-        self.total += reward
-        self.rr += reward * reward
+    def add(self, reward: float, weight: float) -> None:
+        self.n += weight
+        self.total += weight * reward
+        self.rr += weight * reward * reward
 
     def revise(self, reward: float, was: float, left: float) -> None:
         self.total += left * (reward - was)

@@ -60,19 +60,21 @@ class RidgeHead(GaussianHead):
 
     def observe(self, row: Observation) -> None:
         self._derived = self._solved = None
-        phi, reward = row.phi, row.reward
-        self.A += phi[:, None] * phi
-        self.b += reward * phi
-        self.s += phi
-        self.rewards.add(reward)
+        weighed = row.weight * row.phi
+        self.A += weighed[:, None] * row.phi
+        self.b += row.reward * weighed
+        self.s += weighed
+        self.rewards.add(row.reward, row.weight)
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         self._derived = self._solved = None
+        left *= row.weight
         self.b += left * (row.reward - was) * row.phi
         self.rewards.revise(row.reward, was, left)
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         phi, was = row.phi, row.reward
+        left *= row.weight
         if not removable(phi, self._ridge, left):
             return
         self._derived = self._solved = None
