@@ -8,9 +8,11 @@ import msgspec
 class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A shown arm and its reward.
 
-    x        base features, context then arm, encoded
-    inline   outside the catalogue: it gets no head of its own
-    weight   heads count it as so many settlements: the chance that the user saw it
+    x           base features, context then arm, encoded
+    inline      outside the catalogue: it gets no head of its own
+    weight      heads count it as so many settlements: the chance that the user saw it
+    slot        whose examination the reward teaches, from 1 on; 0: none
+    predicted   reward of the arm under the policy, scaled to [0, 1]; with a slot alone
     """
 
     arm: str
@@ -18,6 +20,8 @@ class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     x: list[float]
     inline: bool = False
     weight: float = 1.0
+    slot: int = 0
+    predicted: float = 0.0
 
 
 class SettledReward(NamedTuple):

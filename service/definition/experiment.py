@@ -44,6 +44,7 @@ Id = Annotated[
 ArmId = Annotated[Id, Field(min_length=1, max_length=256)]
 UnitId = Annotated[Id, Field(min_length=1, max_length=256)]
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
+Examined = Annotated[float, Field(gt=0, le=1)]
 Value = bool | Number | Text | Annotated[list[Number], Field(fail_fast=True)]
 Values = Annotated[
     dict[str, Value], Field(max_length=256), BeforeValidator(without_nulls), at_most(256)
@@ -83,6 +84,32 @@ class RewardRules(Model):
         'that would pass it is refused. With aggregation "sum" alone; left out: the range.',
     )
 
+    examination: Literal["position"] | Annotated[list[Examined], Field(min_length=1)] | None = (
+        Field(
+            None,
+            description="Chance that a user looks at each slot of a slate, by which a miss weighs: "
+            '"position" learns it, a list gives it (the last one holds for later slots). Left out: '
+            "every miss counts whole.",
+        )
+    )
+
+    @field_validator("examination", mode="before")
+    @classmethod
+    def _examination_is_known(cls, value: object) -> object:
+        """A union would name each of its parts."""
+        if value is None or value == "position":
+            return value
+        if not isinstance(value, list):
+            raise ValueError('"position", or a list of chances, one a slot')
+        if not value:
+            raise ValueError("needs the chance of at least one slot")
+        for chance in value:
+            if isinstance(chance, bool) or not isinstance(chance, float | int):
+                raise ValueError("chances are numbers")
+            if not 0 < chance <= 1:
+                raise ValueError(f"chances lie above 0 and are at most 1: not {chance:g}")
+        return value
+
     @field_validator("default", mode="before")
     @classmethod
     def _toml_has_no_null(cls, value: object) -> object:
@@ -106,6 +133,15 @@ class RewardRules(Model):
     def limits(self) -> tuple[float, float]:
         """Return the smallest and the largest reward that one arm of a decision can have."""
         return self.range if self.total is None else self.total
+
+    def is_miss(self, reward: float) -> bool:
+        """Whether a reward says no more than that nothing came of an arm."""
+        return reward in (self.range[0], self.default)
+
+    def scaled(self, reward: float) -> float:
+        """Return a reward as a share of the range."""
+        low, high = self.limits
+        return (reward - low) / (high - low)
 
     def completed(self) -> Self:
         """A copy in which the total is written out, as the log holds it."""

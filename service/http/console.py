@@ -60,6 +60,10 @@ class RewardScale(BaseModel):
     high: float
     default: float | None
     aggregation: Literal["first", "sum", "last"]
+    examination: list[float] | None = Field(
+        description="Chance that a user looks at each slot of a slate, given or learned; null: "
+        "every miss counts whole."
+    )
 
 
 class Lead(BaseModel):

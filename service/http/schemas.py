@@ -181,6 +181,7 @@ class LearnedAnswer(BaseModel):
     arm: str
     reward: float
     default: bool
+    weight: float = Field(description="Heads count it as so many rewards: a miss in a slate.")
 
 
 class DecisionAnswer(BaseModel):

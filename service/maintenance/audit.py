@@ -247,26 +247,30 @@ class Audit:
         if chain[-1].position > position:
             return None
         own: list[object] = [outcome.learned, isinstance(event, Expired)]
-        own += [outcome.was, outcome.since]
+        own += [outcome.was, outcome.since, outcome.weighed]
+        own += [] if outcome.learned is None else [settled.weight]
         derived = list[object]()
         with suppress(ValueError, LookupError, TypeError):  # a mark can be changed, too
             known = read_link(chain[-1])
             derived += [known.reward, known.default]
-            derived += _before(chain) if chain[1:] else own[2:]
+            derived += _before(chain) if chain[1:] else own[2:5]
+            derived += [] if outcome.learned is None else [known.weight]
         if own == derived:
             return None
-        what = f"reward of {settled.arm}, by default, reward before, since"
+        what = f"reward of {settled.arm}, by default, reward before, since, weight before, weight"
         what = f"{what}; at position {position}"
         return Discrepancy("fields", event.decision, what, own, derived)
 
 
 def _before(chain: list[Mark]) -> list[float | None]:
-    """The reward that an arm had before its last link, and the position since which it had one."""
-    was, since = None, None
+    """The reward that an arm had before its last link, the position since which it had one, and its
+    weight."""
+    was, since, weight = None, None, 1.0
     for link in chain[:-1]:
-        was = read_link(link).reward
+        known = read_link(link)
+        was, weight = known.reward, known.weight
         since = None if was is None else since or link.position
-    return [was, since]
+    return [was, since, weight]
 
 
 def _differences(state: State, decision: Decision) -> list[Discrepancy]:

@@ -7,7 +7,7 @@ takes the n-th link of its chain, so that of two writers one has to read what th
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
@@ -44,17 +44,21 @@ class Link(NamedTuple):
     default   it is the default reward
     since     position of the first word on it; 0: this link is that; None: the first link of a
               chain
+    weight    of the reward
     """
 
     reward: float | None
     default: bool
     since: int | None = None
+    weight: float = 1.0
 
 
 def link_value(link: Link) -> str:
     """JSON with numbers as `repr` writes them."""
     reward = "null" if link.reward is None else repr(link.reward)
     plain = f"{reward}, {'true' if link.default else 'false'}"
+    if link.weight != 1:
+        return f"[{plain}, {'null' if link.since is None else link.since}, {link.weight!r}]"
     return f"[{plain}]" if link.since is None else f"[{plain}, {link.since}]"
 
 
@@ -68,15 +72,24 @@ class ArmLink:
     """A shown arm on its way to being settled, at a link of its chain. Two writers cannot take the
     same link, so that every event knows exactly what had been learned before it.
 
-    reward   None closes an arm that the user did not look at
+    reward      None closes an arm that the user did not look at
+    slot        where it was shown, from 1 on; 0: the reward says that it was seen
+    weight      by which its reward is learned; weighed: that of `was`
+    taught      the slot whose examination it teaches; 0: none
+    predicted   its reward, scaled to [0, 1]
     """
 
     shown: Shown
     reward: float | None
+    slot: int = 0
     link: int = 0
     was: float | None = None
     since: int | None = None
     was_default: bool = False
+    weight: float = 1.0
+    weighed: float = 1.0
+    taught: int = 0
+    predicted: float = 0.0
 
     def total(self, rules: RewardRules) -> float | None:
         """The reward to learn now. Raises Exhausted."""
@@ -100,7 +113,12 @@ class ArmLink:
         reward = self.was if total is None else total
         if reward is None:
             return None
-        return Settled(shown.arm, reward, shown.x, shown.inline)
+        more: dict[str, Any] = {}  # msgspec leaves a default out if it is the very object
+        if self.weight != 1:
+            more["weight"] = self.weight
+        if self.taught:
+            more |= {"slot": self.taught, "predicted": self.predicted}
+        return Settled(shown.arm, reward, shown.x, shown.inline, **more)
 
     def follow(self, link: Mark, skips: Collection[int]) -> None:
         """Move past the next link of the chain. Raises Gone where the decision was erased, or the
@@ -110,7 +128,7 @@ class ArmLink:
         if link.position in skips:
             raise Gone("a reward of this arm was taken out of the log")
         known = read_link(link)
-        self.was, self.was_default = known.reward, known.default
+        self.was, self.was_default, self.weighed = known.reward, known.default, known.weight
         since = self.since if known.since is None else known.since
         self.since = None if known.reward is None else since or link.position
         self.link += 1
@@ -150,11 +168,13 @@ class Settlement:
         if all(arm.was is None for arm in self.arms):
             return rewarded
         arms = [arm for arm in self.arms if arm.reward is not None or arm.was is not None]
+        weighed = [arm.weighed for arm in arms]
         return Corrected(
             **asdict(rewarded),
             was=[arm.was for arm in arms],
             since=[arm.since for arm in arms],
             withdrawn=[arm.shown.arm for arm in arms if arm.reward is None],
+            weighed=weighed if any(weight != 1 for weight in weighed) else [],
         )
 
     @property
@@ -174,7 +194,7 @@ class Settlement:
         marks = {}
         for arm in self.arms:
             since = None if arm.link == 0 else arm.since or 0
-            link = Link(arm.total(self.rules), self.reward_id is None, since)
+            link = Link(arm.total(self.rules), self.reward_id is None, since, arm.weight)
             marks[link_mark(self.decision, arm.link, arm.shown.arm)] = link_value(link)
             if self.reward_id is not None and arm.reward is not None:
                 own = arm.contribution_mark(self.decision, self.reward_id)

@@ -79,7 +79,12 @@ async def _learned(store: Store, state: State, decision: Decision) -> list[Json]
             if link.reward is None:  # the user did not see it
                 learned.pop(arm, None)
             else:
-                learned[arm] = {"arm": arm, "reward": link.reward, "default": link.default}
+                learned[arm] = {
+                    "arm": arm,
+                    "reward": link.reward,
+                    "default": link.default,
+                    "weight": link.weight,
+                }
         arms, number = {marks[mark] for mark in found}, number + 1
     return list(learned.values())
 

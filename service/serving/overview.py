@@ -124,6 +124,7 @@ class Overview:
                 "high": rules.range[1],
                 "default": rules.default,
                 "aggregation": rules.aggregation,
+                "examination": state.chances,
             },
             "figures": policies,
         }

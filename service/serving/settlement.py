@@ -23,6 +23,7 @@ from service.serving.chain import (
     activation_mark,
     link_mark,
 )
+from service.serving.weighing import weigh
 from service.state.events import Decision, Shown, decode_decision, encode_event
 from service.state.fold import State
 
@@ -78,7 +79,8 @@ class Settlements:
             if mark not in await self._store.marks(name, [mark]):
                 raise Conflict("this decision is deferred: activate it when it is shown")
         by_arm = {arm.arm: arm for arm in shown}
-        arms = [ArmLink(by_arm[arm], reward) for arm, reward in rewards.items()]
+        slots = {} if request.cascade else {arm.arm: n for n, arm in enumerate(shown, start=1)}
+        arms = [ArmLink(by_arm[arm], rewards[arm], slots.get(arm, 0)) for arm in rewards]
         if request.cascade:
             arms += [ArmLink(arm, None) for arm in shown if arm.arm not in rewards]
         status = await self._settle(state, ticket, arms, len(shown), request.reward_id)
@@ -173,6 +175,7 @@ class Settlements:
         """Append the settlement and return whether the log accepts it; otherwise the settlement
         learns from the marks it has met."""
         now = self._journal.clock.now(state)
+        weigh(state, settlement)
         event = settlement.event(now)
         closed = settlement.decision if settlement.closes else None
         keep_until, marks = settlement.keep_until_at(now), settlement.marks()
@@ -211,7 +214,7 @@ class Settlements:
         default = state.definition.reward.default
         if default is None:
             return
-        arms = [ArmLink(shown, default) for shown in decision.shown]
+        arms = [ArmLink(shown, default, n) for n, shown in enumerate(decision.shown, start=1)]
         try:
             status = await self._settle(state, decision, arms, len(arms), None)
         except Gone:

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import structs
 
 from service.bandits.candidates import Candidates, Selections
-from service.bandits.heads.base import Stored, part
+from service.bandits.heads.base import Meta, Stored, part
 from service.bandits.linalg import Index
 from service.definition.experiment import Definition
 from service.errors import Damaged, FoldedBeforeSkipped, Invalid, LogGap
@@ -32,12 +32,14 @@ from service.state.events import (
     Features,
     Learned,
     PolicyReset,
+    SettledReward,
     Skipped,
     Tombstone,
     VersionActivated,
     VersionStaged,
     outcomes,
 )
+from service.state.examination import Examination
 from service.state.learner import Learner, Staged
 from service.state.reward_statistics import ArmRewardSums, RewardSums
 from service.state.snapshot import Snapshot
@@ -58,6 +60,7 @@ class State:
     log_time     the largest `at` of an event, unix seconds
     earlier      where each base column was in earlier schemas, by their version; -1: nowhere
     epoch        times that the log has lost its last events
+    examination  of slots, where it is learned
     checksums    of the log before and after the last event, as the snapshot has them
     """
 
@@ -82,6 +85,7 @@ class State:
         self.selections = Selections()
         self.skips: list[int] = []
         self.epoch = 0
+        self.examination: Examination | None = None
         self.checksums: Sequence[str] = [begin(0)]
 
     # -- the fold ------------------------------------------------------------------------------
@@ -138,7 +142,7 @@ class State:
             case ExperimentDefined():
                 self._define(position, event)
             case ExperimentDeleted():
-                self.deleted, self.revision = True, event.revision
+                self.deleted, self.revision, self.examination = True, event.revision, None
                 self.learners, self.arms = {}, {}
                 self.reward_sums, self.arm_reward_sums = {}, {}
             case PolicyReset():
@@ -222,6 +226,10 @@ class State:
         self.arm_reward_sums = {
             name: self.arm_reward_sums.get(name, ArmRewardSums(position)) for name in learners
         }
+        if definition.reward.examination != "position":
+            self.examination = None
+        elif self.examination is None:
+            self.examination = Examination()
         self.deleted = False
         self.arms = {arm: dict(features) for arm, features in definition.arms.items()}
         self._encode_catalogue()
@@ -283,11 +291,40 @@ class State:
         event = self.present(event)
         tally, by_arm = self.reward_sums.get(event.policy), self.arm_reward_sums.get(event.policy)
         for outcome in outcomes(event):
+            if self.examination is not None:
+                self._examine(self.examination, outcome)
             if tally is not None and by_arm is not None:
                 tally.move(outcome)
                 by_arm.move(outcome, self.arms)
         for learner in self.learners.values():
             learner.fold(position, event)
+
+    def _examine(self, examination: Examination, outcome: SettledReward) -> None:
+        settled, scaled = outcome.settled, self.definition.reward.scaled
+        slot, reward, arm = settled.slot, scaled(settled.reward), settled.arm
+        own = None if settled.inline else arm
+        if not slot:
+            return
+        if outcome.was is None:
+            examination.learn(own, slot, reward, settled.predicted)
+        else:
+            examination.correct(own, slot, reward, scaled(outcome.was))
+
+    def examined(self, slot: int) -> float:
+        """Return the chance that a user looks at a slot, from 1 on, by which a miss weighs."""
+        given = self.definition.reward.examination
+        if isinstance(given, list):
+            return given[min(slot, len(given)) - 1]
+        return 1.0 if self.examination is None else self.examination.lower(slot)
+
+    @property
+    def chances(self) -> list[float] | None:
+        """Chances that a user looks at the slots, from the first on, as they are given or
+        likeliest; None: every miss counts whole."""
+        if self.examination is not None:
+            return self.examination.likely
+        given = self.definition.reward.examination
+        return given if isinstance(given, list) else None
 
     def _stage(self, position: int, event: VersionStaged, artifact: bytes | None) -> None:
         learner = self.learners.get(event.policy)
@@ -326,7 +363,11 @@ class State:
         for index, by_arm in enumerate(self.arm_reward_sums.values()):
             arrays |= {f"arms.{index}.{key}": array for key, array in by_arm.arrays().items()}
         arrays |= {f"earlier.{version}": index for version, index in self.earlier.items()}
-        meta = {
+        meta: Meta = {}
+        if self.examination is not None:
+            meta["examination"], own = self.examination.dump()
+            arrays |= {f"examination.{key}": array for key, array in own.items()}
+        meta |= {
             "name": self.name,
             "position": self.position,
             "revision": self.revision,
@@ -372,6 +413,9 @@ class State:
         state.earlier = {int(version): index.copy() for version, index in earlier.items()}
         state.skips, state.log_time = list(meta["skips"]), meta["log_time"]
         state.epoch, state.checksums = meta["epoch"], meta["checksums"]
+        if "examination" in meta:
+            own = part(arrays, "examination.")
+            state.examination = Examination.restore(meta["examination"], own)
         return state
 
 

@@ -65,7 +65,7 @@ def test_an_imported_decision_is_told(wire: Wire) -> None:
     told, known, outside = (explain(wire, number) for number in range(3))
     assert (told["at"], told["model_version"]) == (AT, "imported/0@0")
     assert told["ranking"] == [{"arm": "ball", "propensity": 0.5}]
-    assert told["learned"] == [{"arm": "ball", "reward": 1.0, "default": False}]
+    assert told["learned"] == [{"arm": "ball", "reward": 1.0, "default": False, "weight": 1.0}]
     assert not told["choice_follows"]
     chances = {each["arm"]: each["probability"] for each in told["candidates"]}
     assert chances == {"mouse": None, "ball": 0.5}

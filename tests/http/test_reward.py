@@ -151,7 +151,7 @@ def test_each_contribution_has_an_id_and_counts_once(
     )
     assert statuses == ["accepted", "accepted", "duplicate", "accepted", "duplicate"]
     assert wire.explain(decision)["learned"] == [
-        {"arm": decision["arm"], "reward": result, "default": False}
+        {"arm": decision["arm"], "reward": result, "default": False, "weight": 1.0}
     ]
     wire.refuse(409, decision, 1.0, reward_id="b")
     status = wire.policy("linucb")

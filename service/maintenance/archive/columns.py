@@ -31,6 +31,10 @@ SETTLED = pa.struct(
         "withdrawn": FLAG,
         "x": NUMBERS,
         "inline": FLAG,
+        "weight": NUMBER,
+        "weighed": NUMBER,
+        "slot": INTEGER,
+        "predicted": NUMBER,
     }
 )
 DECISIONS = pa.schema(
@@ -99,7 +103,13 @@ def event_row(position: int, event: AnyEvent) -> Row:
         return row | {"body": encode(event).decode()}
     return row | {
         "settled": [
-            {**asdict(one.settled), "was": one.was, "since": one.since, "withdrawn": one.withdrawn}
+            {
+                **asdict(one.settled),
+                "was": one.was,
+                "since": one.since,
+                "withdrawn": one.withdrawn,
+                "weighed": one.weighed,
+            }
             for one in outcomes(event)
         ]
     }
