@@ -88,7 +88,8 @@ class SelectBatcher:
         return waiting
 
     def _decide(self) -> None:
-        """Decide the waiting requests: those for one policy and the same arms as one batch."""
+        """Decide the waiting requests: those for one policy, the same arms, and the same of them to
+        try, as one batch."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -102,7 +103,7 @@ class SelectBatcher:
     def _batches(self) -> list[list[tuple[_Waiting, Lookup]]]:
         taken, self._waiting = self._waiting, []
         start, spent, now = perf_counter(), 0.0, asyncio.get_running_loop().time()
-        batches: dict[tuple[int, int, bool], list[tuple[_Waiting, Lookup]]] = {}
+        batches: dict[tuple[object, ...], list[tuple[_Waiting, Lookup]]] = {}
         for place, waiting in enumerate(taken):
             if waiting.stored.done():  # the caller has gone
                 continue
@@ -122,7 +123,8 @@ class SelectBatcher:
                 waiting.stored.set_result(UNDECIDED)
                 continue
             spent += lookup.time.seconds
-            same = id(lookup.learner), id(lookup.candidates), lookup.request.top_k == 1
+            one, untried = lookup.request.top_k == 1, tuple(lookup.untried)
+            same = id(lookup.learner), id(lookup.candidates), one, untried
             batches.setdefault(same, []).append((waiting, lookup))
         if known := sum(map(len, batches.values())):
             self._parse.observe((perf_counter() - start) / known, known)

@@ -5,12 +5,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from service.definition.select_request import SelectRequest
 from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.serving.batcher import ENOUGH
 from service.serving.engine import Answer
+from service.serving.rederive import check_decision
+from service.state.events import decode_decision
 from tests.support.service import Wire, serving
 
 QUESTION = SelectRequest({"persona": "cat"}, policy="linucb")
@@ -161,3 +164,30 @@ def test_what_would_take_too_long_together_is_decided_in_several_turns(
 
     assert all(isinstance(answer, Answer) for answer in asking.wire.run(ask()))
     assert sizes == [1] * ENOUGH
+
+
+def test_a_request_with_a_key_has_a_batch_of_its_own_where_it_tries_other_arms(
+    asking: Asking, store: Gated
+) -> None:
+    """Open showings of this process do not count for a key: two processes decide it alike."""
+    store.gate.set()
+    wire = asking.wire
+    wire.redefine(policies={"linucb": {"kind": "linucb", "disjoint": True, "alpha": 0.0}})
+    for arm, rewards in (("kibble", [1.0] * 3), ("mouse", [0.0]), ("ball", [0.0])):
+        shown = [wire.select(arms=[arm]) for _ in range(3)]
+        for decision, reward in zip(shown, rewards, strict=False):
+            wire.reward(decision, reward)
+    for _ in range(2):  # the first of its size, and with heads to derive, is decided by itself
+        wire.select()
+    keyed = structs.replace(QUESTION, key="once")
+
+    async def both() -> list[Answer]:
+        select = wire.services.batcher.select
+        return list(await asyncio.gather(select(QUESTION), select(keyed)))
+
+    rows = [wire.run(store.decision("shop", one.decision.id)) for one in wire.run(both())]
+    decisions = [decode_decision(row) for row in rows if row is not None]
+    assert [len(decision.untried) for decision in decisions] == [0, 2]
+    state = wire.services.journal.follower.state("shop")
+    assert state is not None
+    assert [list(check_decision(state, decision)) for decision in decisions] == [[], []]
