@@ -161,6 +161,12 @@ class Moved(BaseModel):
     )
 
 
+class MemberAnswer(BaseModel):
+    member: str = Field(description="A regression of `auto`.")
+    weight: float = Field(description="By how well it foretold the latest rewards.")
+    mean: float
+
+
 class CandidateAnswer(BaseModel):
     arm: str
     probability: float | None = Field(description="null: it was imported without.")
@@ -175,6 +181,10 @@ class CandidateAnswer(BaseModel):
         description="Features that moved its mean, the largest first; null: it is none of the "
         "likeliest candidates, or nothing is predicted.",
     )
+    members: list[MemberAnswer] | None = Field(
+        None, description="What each regression of `auto` says; null: another kind."
+    )
+    untried: bool = Field(False, description="It was tried for its own sake (min_tries).")
 
 
 class LearnedAnswer(BaseModel):

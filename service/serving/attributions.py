@@ -8,6 +8,8 @@ import numpy as np
 
 from service.bandits import rules
 from service.bandits.candidates import Candidates
+from service.bandits.heads.averaged import AveragedHead
+from service.bandits.version import Version
 from service.features.declaration import INTERCEPT
 from service.features.schema import Array
 from service.state.learner import Learner
@@ -24,6 +26,12 @@ class MovedFeature(TypedDict):
     contribution: float
 
 
+class Opinion(TypedDict):
+    member: str
+    weight: float
+    mean: float
+
+
 class Attribution(TypedDict, total=False):
     """Of one candidate, under the active version.
 
@@ -32,6 +40,7 @@ class Attribution(TypedDict, total=False):
     draw_share    share of the posterior draws that it wins, before the floor of epsilon
                   (neither where the chance is a function of the means)
     moved         features by what the mean would lose without them, the largest first
+    members       of an averaged head: what each regression says
     """
 
     mean: float
@@ -39,6 +48,7 @@ class Attribution(TypedDict, total=False):
     bonus: float
     draw_share: float
     moved: list[MovedFeature]
+    members: list[Opinion]
 
 
 def attributions(
@@ -53,6 +63,8 @@ def attributions(
     if version.head is not None:
         for row, width in zip(found, version.head.width(phi, candidates.ids), strict=True):
             row["width"] = version.width_unit * float(width)
+    if isinstance(version.head, AveragedHead):
+        _add_opinions(found, version, version.head.opinions(phi, candidates.ids))
     scores = learner.score(context, candidates)
     shares = rules.probabilities(scores)
     for index, row in enumerate(found):
@@ -66,6 +78,16 @@ def attributions(
     for index in {*likeliest.tolist(), *(candidates.row_of[arm] for arm in shown)}:
         found[index]["moved"] = _moved(learner, context, candidates, index)
     return found
+
+
+def _add_opinions(
+    found: list[Attribution], version: Version, opinions: list[tuple[str, float, Array]]
+) -> None:
+    for row in found:
+        row["members"] = []
+    for name, weight, told in opinions:
+        for row, mean in zip(found, version.rewarded.restored(told).tolist(), strict=True):
+            row["members"].append({"member": name, "weight": weight, "mean": mean})
 
 
 def _moved(

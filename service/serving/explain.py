@@ -15,7 +15,7 @@ from service.state.fold import State
 
 Json = dict[str, object]
 
-UNKNOWN = {"mean": None, "width": None, "bonus": None, "draw_share": None, "moved": None}
+UNKNOWN = dict.fromkeys(("mean", "width", "bonus", "draw_share", "moved", "members"))
 """What an answer has of a candidate without attributions: every field, as null."""
 
 
@@ -109,7 +109,8 @@ def _attributed(state: State, decision: Decision) -> list[Json]:
     if decision.probabilities:
         known = dict(zip(decision.arms, decision.probabilities, strict=True))
     found: list[Json] = [
-        {"arm": arm, "probability": known.get(arm), **UNKNOWN} for arm in decision.arms
+        {"arm": arm, "probability": known.get(arm), "untried": place in decision.untried, **UNKNOWN}
+        for place, arm in enumerate(decision.arms)
     ]
     learner = state.learners.get(decision.policy)
     if learner is None or state.schema_version != decision.schema_version:

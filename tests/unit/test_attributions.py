@@ -89,3 +89,14 @@ def test_of_many_candidates_the_likeliest_are_told_what_moved_them() -> None:
     assert "moved" in attributions(learner, context(log), many, [str(left)])[left]
     best = max(row["mean"] + row["bonus"] for row in rows)
     assert rows[told[0]]["mean"] + rows[told[0]]["bonus"] == pytest.approx(best)
+
+
+def test_the_members_of_auto_are_told_with_their_weights() -> None:
+    for row in of(learned(auto={"kind": "auto"}), "auto"):
+        members = row["members"]
+        assert {each["member"] for each in members} <= {
+            *["hybrid", "shared", "shared, fading by 0.998", "own, fading by 0.99"]
+        }
+        assert sum(each["weight"] for each in members) == pytest.approx(1.0)
+        weighed = sum(each["weight"] * each["mean"] for each in members)
+        assert weighed == pytest.approx(row["mean"])

@@ -98,7 +98,8 @@ def test_many_rows_are_read_as_each_alone(context: int, arm: int) -> None:
     view = view_of(context, arm)
     head = learned(view, world(view, 40, seed=1))
     asked = world(view, 6, seed=2)
-    phi, arms = np.array([row.phi for row in asked]), [row.arm for row in asked]
+    phi, arms = np.array([row.phi for row in asked]), [*(row.arm for row in asked[1:]), "new"]
+    asked = [row._replace(arm=arm) for row, arm in zip(asked, arms, strict=True)]
     alone = np.array([head.spread(row.phi[None], [row.arm]) for row in asked])[:, :, 0].T
     np.testing.assert_allclose(head.spread(phi, arms), alone, rtol=1e-9)
     same = np.repeat(phi[:1], 5, axis=0)

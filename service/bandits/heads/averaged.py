@@ -85,6 +85,12 @@ class Spec:
     weight: float
     reach: tuple[float, float] = (1.0, 1.0)
 
+    @property
+    def name(self) -> str:
+        """For people."""
+        name = ("hybrid" if self.own else "shared") if self.shared else self.own
+        return name if self.gamma == 1.0 else f"{name}, fading by {self.gamma:g}"
+
 
 PLAIN = (
     Spec("own", False, 1.0, 0.40),
@@ -312,8 +318,10 @@ class Member:
                 return told[arms], v[arms]
             return x[0] @ block.theta[arms], block.variances(arms, x[0], now)
         told = np.array([row @ block.theta[arm] for row, arm in zip(x, arms, strict=True)])
-        one_by_one = zip(x, arms.tolist(), strict=True)
-        found = [block.variances(slice(arm, arm + 1), row, now)[0] for row, arm in one_by_one]
+        found = [
+            block.variances(arms[[place]], row, now)[0]  # -1 is the last row, the prior's
+            for place, row in enumerate(x)
+        ]
         return told, np.array(found)
 
     def look(self, seen: Seen, arm: int, now: int) -> Looked:
@@ -485,16 +493,33 @@ class AveragedHead:
     def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
         """Return means, widths, and how many times as uncertain each row is as what was shown."""
         seen, places = Seen(self._rows, phi), self._places(arms)
-        weights, variance = self.weights, self.rewards.spread**2
-        kept = np.flatnonzero(weights > NEGLIGIBLE)
-        shares = weights[kept] / weights[kept].sum()
+        variance = self.rewards.spread**2
         mean, width, grown = np.zeros((3, len(phi)))
-        for member, share in zip([self.members[index] for index in kept], shares, strict=True):
+        for member, share in self._kept():
             own, v = member.predict(seen, places, self.rewards.level, self.settled)
             mean += share * own
             width += share * np.sqrt(v * member.noises(variance, places))
             grown += share / max(member.played, TINY) * v
         return mean + self.base, width, grown
+
+    def _kept(self) -> list[tuple[Member, float]]:
+        """Return the members that count in a decision, and their weights."""
+        weights = self.weights
+        kept = np.flatnonzero(weights > NEGLIGIBLE)
+        shares = (weights[kept] / weights[kept].sum()).tolist()
+        return [(self.members[index], share) for index, share in zip(kept, shares, strict=True)]
+
+    def opinions(self, phi: Array, arms: Sequence[str]) -> list[tuple[str, float, Array]]:
+        """Return name, weight and means of each member that counts."""
+        seen, places, level = Seen(self._rows, phi), self._places(arms), self.rewards.level
+        return [
+            (
+                member.spec.name,
+                share,
+                self.base + member.predict(seen, places, level, self.settled)[0],
+            )
+            for member, share in self._kept()
+        ]
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
         return self.spread(phi, arms)[0]
