@@ -64,6 +64,7 @@ NEGLIGIBLE = 1e-3
 """Members below this weight are left out of a decision."""
 
 TINY = 1e-12
+NONE = np.zeros(0, np.intp)
 
 LEVELLED = 256
 """Settlements after which errors are tested for a level that moved."""
@@ -160,9 +161,13 @@ class Rows:
         """Why what was learned of other rows does not hold for these; '' if it does."""
         if self.specs is not old.specs or (self._hash is None) != (old._hash is None):
             return "it sees another kind of features"
-        if {*old.context.tolist(), *old.arm.tolist()} - set(columns.tolist()):
-            return "it saw columns that are gone"
+        if self._hash is not None and self._lost(old, columns):
+            return "its crosses are hashed, and some are gone"
         return ""
+
+    @staticmethod
+    def _lost(old: "Rows", columns: Index) -> set[int]:
+        return {*old.context.tolist(), *old.arm.tolist()} - set(columns.tolist())
 
     def own(self, rows: Array) -> Array:  # (n, view.width) -> (n, 1 + d)
         return np.concatenate((np.ones((len(rows), 1)), rows[:, self.context]), axis=1)
@@ -185,6 +190,16 @@ class Rows:
             return (x[:, :, None] * w[:, None, :]).reshape(len(w), -1)
         contexts, arms = np.fft.rfft(x @ self._hash[0]), np.fft.rfft(w @ self._hash[1])
         return np.asarray(np.fft.irfft(contexts * arms, CROSSES))
+
+
+def _gone(kept: RecursiveRidge | None, columns: Index) -> bool:
+    """Whether some columns of a regression are not there any more."""
+    return kept is not None and int(np.count_nonzero(columns >= 0)) < kept.columns
+
+
+def _told(A: Array, theta: Array) -> Array:  # (n, m, m), (n, m, 2 + s) -> (1, s, 2 + s)
+    """Return C' A theta over all arms, with C the forecasts of the shared row."""
+    return np.asarray((theta[:, :, 2:].swapaxes(1, 2) @ A @ theta).sum(axis=0)[None])
 
 
 def _name(arm: str) -> str:
@@ -388,14 +403,32 @@ class Member:
         """Take what was learned of other columns."""
         self.fresh, self.squares, self.count = kept.fresh, list(kept.squares), kept.count
         self.played, self.arms = kept.played, kept.arms.copy()
+        own, shared = places.get(self.spec.own, NONE), places["shared"]
         targets = np.arange(2)
+        if self.shared is not None:
+            targets = np.concatenate((targets, np.where(shared < 0, -1, 2 + shared)))
+        if _gone(kept.own, own) or _gone(kept.shared, shared):
+            self._shrink(kept, own, shared, targets)
+            return
         if self.own is not None and kept.own is not None:
-            if self.shared is not None:
-                shared = places["shared"]
-                targets = np.concatenate((targets, np.where(shared < 0, -1, 2 + shared)))
-            self.own.follow(kept.own, places[self.spec.own], targets)
+            self.own.follow(kept.own, own, targets)
         if self.shared is not None and kept.shared is not None:
-            self.shared.follow(kept.shared, places["shared"], np.arange(2))
+            self.shared.follow(kept.shared, shared, np.arange(2))
+
+    def _shrink(self, kept: "Member", own: Index, shared: Index, targets: Index) -> None:
+        """As `follow`, by the sums: without a column they are what they were had it never been
+        there. An arm's own block has forecasts C of the shared row; with its A the sums of the
+        shared columns are those of what it leaves, and C' A C."""
+        whole = None if kept.shared is None else kept.shared.sums
+        less = None
+        if self.own is not None and kept.own is not None:
+            A, B = kept.own.sums
+            A_left = self.own.shrink((A, B), own, targets, kept.own)
+            if whole is not None:
+                told, less = _told(A, kept.own.theta), _told(A_left, self.own.theta)
+                whole = whole[0] + told[:, :, 2:], whole[1] + told[:, :, :2]
+        if self.shared is not None and kept.shared is not None and whole is not None:
+            self.shared.shrink(whole, shared, np.arange(2), kept.shared, less)
 
     def arrays(self, rows: int) -> dict[str, Stored]:
         found: dict[str, Stored] = {

@@ -22,6 +22,10 @@ SINGULAR = 1e-9
 """Of 1 + w v, up to which an observation is not taken out: it would leave less than the prior."""
 
 
+Sums = tuple[Array, Array]
+"""A (n, m, m) and B (n, m, q) of regressions."""
+
+
 class RecursiveRidge:
     """Regressions of q targets on the same m columns, one an arm; the last row stays the prior.
 
@@ -104,13 +108,38 @@ class RecursiveRidge:
     def follow(self, kept: "RecursiveRidge", columns: Index, targets: Index) -> None:
         """Take what was learned of other columns and targets, of which none is gone; -1: a new one,
         which was 0 until now."""
-        rows = len(kept.P)
-        self._reserve(rows)
-        here, there = np.flatnonzero(columns >= 0), columns[columns >= 0]
-        mine, theirs = np.flatnonzero(targets >= 0), targets[targets >= 0]
-        self.P[:, here[:, None], here] = kept.P[:, there[:, None], there]
-        self.theta[:, here[:, None], mine] = kept.theta[:, there[:, None], theirs]
+        self._reserve(len(kept.P))
+        self.P = _square(kept.P, columns)
+        self.theta = _block(kept.theta, columns, targets)
         self.last, self.turn = kept.last.copy(), kept.turn.copy()
+
+    def shrink(
+        self,
+        sums: Sums,
+        columns: Index,
+        targets: Index,
+        kept: "RecursiveRidge",
+        less: Array | None = None,
+    ) -> Array:  # (n, m, m)
+        """Take what was learned of other columns, of which some are gone, and return the new A.
+
+        sums: of the other columns; less: (n, m, q + m), what to take off B and A of the new ones
+        """
+        self._reserve(len(kept.P))
+        A, B = _square(sums[0], columns), _block(sums[1], columns, targets)
+        if less is not None:
+            A, B = A - less[:, :, self.targets :], B - less[:, :, : self.targets]
+        P = np.linalg.inv(A)
+        self.P = np.asarray(0.5 * (P + P.swapaxes(1, 2)), np.float64)
+        self.theta = self.P @ B
+        self.last, self.turn = kept.last.copy(), kept.turn % self.columns
+        return A
+
+    @property
+    def sums(self) -> Sums:
+        """A = P^-1 and B = A theta."""
+        A = np.asarray(np.linalg.inv(self.P), np.float64)
+        return A, A @ self.theta
 
     def arrays(self, rows: int) -> dict[str, Stored]:
         own = {"P": self.P, "theta": self.theta, "last": self.last, "turn": self.turn}
@@ -121,3 +150,21 @@ class RecursiveRidge:
         own = {"P": self.P, "theta": self.theta, "last": self.last, "turn": self.turn}
         for name, array in own.items():
             array[:rows] = arrays[name]
+
+
+def _square(matrices: Array, columns: Index) -> Array:  # (n, m, m) -> (n, k, k)
+    """Rows and columns from where they were; new ones of the identity."""
+    found = np.broadcast_to(np.eye(len(columns)), (len(matrices), len(columns), len(columns)))
+    here, there = np.flatnonzero(columns >= 0), columns[columns >= 0]
+    moved = found.copy()
+    moved[:, here[:, None], here] = matrices[:, there[:, None], there]
+    return moved
+
+
+def _block(matrices: Array, columns: Index, targets: Index) -> Array:  # (n, m, q) -> (n, k, r)
+    """Rows and columns from where they were; new ones are 0."""
+    moved = np.zeros((len(matrices), len(columns), len(targets)))
+    here, there = np.flatnonzero(columns >= 0), columns[columns >= 0]
+    mine, theirs = np.flatnonzero(targets >= 0), targets[targets >= 0]
+    moved[:, here[:, None], mine] = matrices[:, there[:, None], theirs]
+    return moved
