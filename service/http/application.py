@@ -28,6 +28,7 @@ from service.http.decisions import DecisionRoutes
 from service.http.dependencies import get_only_state, get_state
 from service.http.middleware import RequestMiddleware
 from service.http.services import Services
+from service.http.strict import StrictRoute
 
 DESCRIPTION = """Ask `POST /select` which arm to show, tell `POST /reward` what came of it.
 
@@ -95,7 +96,7 @@ def _allow_origins(origins: Sequence[str], app: ASGIApp) -> ASGIApp:
 @cache
 def api_routes() -> tuple[BaseRoute, ...]:
     """Make the routes once: FastAPI analyses each at its first match, for all applications."""
-    api = APIRouter()
+    api = APIRouter(route_class=StrictRoute)
     for router in (
         beacon.router,
         routes.router,

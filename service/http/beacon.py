@@ -21,6 +21,7 @@ from service.http.access import Authentication
 from service.http.bodies import Name, RewardBody, reader
 from service.http.dependencies import ServicesDep
 from service.http.problems import answer_to
+from service.http.strict import StrictRoute
 from service.security.access import Grant
 
 BYTES: Final = 65_536
@@ -45,7 +46,7 @@ class BeaconBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 READ_BEACON: Final = reader(BeaconBody)
 READ_REWARD: Final = reader(RewardBody)
 
-router = APIRouter()
+router = APIRouter(route_class=StrictRoute)
 
 
 @router.post("/beacon", include_in_schema=False)

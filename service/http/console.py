@@ -10,9 +10,10 @@ from service.features.declaration import Name
 from service.http.dependencies import GrantDep, IfMatch, ServicesDep, StateDep, revision_of
 from service.http.openapi import problems
 from service.http.schemas import Body
+from service.http.strict import StrictRoute
 from service.serving.overview import Order, Page
 
-router = APIRouter()
+router = APIRouter(route_class=StrictRoute)
 
 
 class ExperimentHealth(BaseModel):

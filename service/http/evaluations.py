@@ -11,8 +11,9 @@ from service.features.declaration import Name
 from service.http.dependencies import ServicesDep, StateDep
 from service.http.openapi import problems
 from service.http.schemas import Body
+from service.http.strict import StrictRoute
 
-router = APIRouter(tags=["observe"])
+router = APIRouter(tags=["observe"], route_class=StrictRoute)
 
 Time = Annotated[AwareDatetime, Field(strict=False)]
 Interval = Annotated[

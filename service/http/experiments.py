@@ -35,10 +35,11 @@ from service.http.schemas import (
     PolicyStatus,
     VersionAnswer,
 )
+from service.http.strict import StrictRoute
 from service.security.access import granted
 from service.state.fold import State
 
-router = APIRouter(tags=["define"])
+router = APIRouter(tags=["define"], route_class=StrictRoute)
 
 
 def _answer(state: State, response: Response) -> ExperimentAnswer:
@@ -133,7 +134,7 @@ async def delete_experiment(
 
 def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     """Arms and policies of the experiment that `of` finds."""
-    routes = APIRouter()
+    routes = APIRouter(route_class=StrictRoute)
     Experiment = Annotated[State, Depends(of)]
     ArmPath = Annotated[ArmId, Path()]
 

@@ -14,6 +14,7 @@ from service.http.dependencies import ServicesDep
 from service.http.openapi import problems
 from service.http.problems import problem_of
 from service.http.schemas import Body, Problem
+from service.http.strict import StrictRoute
 from service.maintenance.importing import ImportStatus, Visit
 from service.state.fold import State
 
@@ -95,7 +96,7 @@ class ImportAnswer(BaseModel):
 
 def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     """Imports into the experiment that `of` finds."""
-    routes = APIRouter()
+    routes = APIRouter(route_class=StrictRoute)
 
     @routes.post("/import", tags=["define"], responses=problems(400, 404, 503))
     async def take(

@@ -15,11 +15,12 @@ from service.http.schemas import (
     Health,
     Readiness,
 )
+from service.http.strict import StrictRoute
 from service.http.writing import encode_in_slices
 from service.security.access import granted
 from service.serving.explain import explain
 
-router = APIRouter()
+router = APIRouter(route_class=StrictRoute)
 
 
 @router.get(

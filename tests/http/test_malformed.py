@@ -268,3 +268,21 @@ def test_no_body_is_a_fault_of_the_service(
 ) -> None:
     answer = send(wire, *route, json.dumps(document))
     assert answer.status_code < 500
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/experiments/new", f'{{"policies": {{}}, "arms": {{"{HALF}": {{}}}}}}'),
+        ("POST", "/arms", f'{{"arms": {{"{HALF}": {{}}}}}}'),
+        ("PUT", "/arms/rope", f'{{"features": {{"category": "{HALF}"}}}}'),
+        ("POST", "/import", f'{{"policy": "linucb", "visits": [{{"unit": "{HALF}"}}]}}'),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_malformed_and_a_whole_one_is_not(
+    wire: Wire, method: str, path: str, body: str
+) -> None:
+    answer = send(wire, method, path, body)
+    assert expect_problem(answer, 400)["type"].endswith("/malformed-json")
+    whole = send(wire, method, path, body.replace(HALF, "\\ud83d\\ude00"))
+    assert whole.status_code != 400
