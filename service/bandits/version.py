@@ -43,7 +43,8 @@ class Version:
 
     view         columns and their scaling, which is measured after 1, 2, 4, ... warm_up
                  settlements; the head then learns these again
-    rewarded     the scale of rewards
+    limits       the range of rewards as it is declared now
+    rewarded     the scale of rewards: of the range when the head was new
     warm_up      settlements after which the scaling stays
     scaled_on    settlements folded, up to warm_up
     late         columns were added since: what warm_up settlements say of their scaling holds from
@@ -66,7 +67,7 @@ class Version:
         number: int,
         view: View,
         encoder: Encoder,
-        make_head: Callable[[Encoder], Head | None],
+        make_head: Callable[[Encoder, float], Head | None],
         limits: tuple[float, float],
         settings: PolicySettings,
         bank: Bank,
@@ -76,7 +77,8 @@ class Version:
     ) -> None:
         self.number, self.view, self.encoder, self.bank = number, view, encoder, bank
         self._make_head, self.predicts = make_head, predicts
-        self.head = make_head(encoder)
+        self.limits = limits
+        self.head = make_head(encoder, limits[1] - limits[0])
         standardises = self.head is not None and self.head.standardises
         scale = RewardScale.to_unit if standardises else RewardScale.to_shares
         self.rewarded = scale(limits)
@@ -121,6 +123,16 @@ class Version:
 
     def phi(self, x: Array) -> Array:  # (n, schema.width) -> (n, m)
         return self.encoder(self.view.rows(x))
+
+    def _new_head(self) -> Head | None:
+        """Return an empty head for rewards on the scale of this version."""
+        return self._make_head(self.encoder, self.rewarded.span)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest reward on the scale of the head."""
+        low, high = self.limits
+        return self.rewarded(low), self.rewarded(high)
 
     def health(self) -> HeadHealth | None:
         """Return the health of the head, its noise in units of the reward."""
@@ -208,7 +220,7 @@ class Version:
         """A twin with a copy of the head from its sums, for a thread: the fold goes on, and a head
         caches."""
         twin = copy(self)
-        twin.head = self._make_head(self.encoder)
+        twin.head = self._new_head()
         if twin.head is not None and self.head is not None:
             twin.head.restore(self.head.arrays())
         return twin
@@ -259,7 +271,7 @@ class Version:
                  learns them, give the noise: rr - b^T mu is the sum of e^2 / (1 + v) (Bishop 2006,
                  section 3.5)
         """
-        self.head = self._make_head(self.encoder)
+        self.head = self._new_head()
         if self.head is None:
             return
         self.begins, self.settled, self.decays = begins, 0, []
@@ -335,6 +347,7 @@ class Version:
         self.use(view, int(meta["scaled_on"]))
         self.late = bool(meta["late"])
         self.rewarded = RewardScale(*map(float, meta["rewarded"]))
+        self.head = self._new_head()
         if self.head is not None and (own := part(arrays, "head.")):
             self.head.restore(own)
         if self.memory is not None and (own := part(arrays, "memory.")):

@@ -163,7 +163,7 @@ class Moved(BaseModel):
 
 class MemberAnswer(BaseModel):
     member: str = Field(description="A regression of `auto`.")
-    weight: float = Field(description="By how well it foretold the latest rewards.")
+    weight: float = Field(description="By how well it predicted the latest rewards.")
     mean: float
 
 

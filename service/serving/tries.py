@@ -4,38 +4,49 @@ from collections.abc import Container, Sequence
 from weakref import WeakKeyDictionary
 
 from service.bandits.candidates import Candidates
+from service.bandits.policy import Policy
 from service.state.learner import Learner
 
 
-class Tries:
-    """Counts what this process shows. A restart forgets it; the log has what was settled.
+class _Shown:
+    """What this process shows of one policy.
 
-    _found   of recent candidates, which were untried at how many changes of the counts
+    tries    of each arm, with those whose rewards are open
+    found    of recent candidates, which are untried, and under which settings and counts
     """
 
     def __init__(self) -> None:
-        self._shown = WeakKeyDictionary[Learner, dict[str, int]]()
-        self._changes = 0
-        self._found = WeakKeyDictionary[Candidates, tuple[Learner, int, int, list[int]]]()
+        self.tries: dict[str, int] = {}
+        self.changes = 0
+        self.found = WeakKeyDictionary[Candidates, tuple[Policy, int, int, list[int]]]()
+
+
+class Tries:
+    """Counts what this process shows. A restart forgets it; the log has what was settled."""
+
+    def __init__(self) -> None:
+        self._of = WeakKeyDictionary[Learner, _Shown]()
 
     def untried(
         self, learner: Learner, candidates: Candidates, outside: Container[str]
     ) -> list[int]:
         """Return the candidates that the policy is to try for their own sake. outside: those that
         are not of the catalogue."""
-        counts = learner.counted, self._changes
-        found = self._found.get(candidates)
-        if found is not None and found[0] is learner and found[1:3] == counts:
+        shown = self._of.setdefault(learner, _Shown())
+        counts = learner.counted, shown.changes
+        found = shown.found.get(candidates)
+        # Settings that change make another policy.
+        if found is not None and found[0] is learner.policy and found[1:3] == counts:
             return found[3]
-        untried = learner.untried(candidates, outside, self._shown.get(learner, {}))
-        self._found[candidates] = learner, *counts, untried
+        untried = learner.untried(candidates, outside, shown.tries)
+        shown.found[candidates] = learner.policy, *counts, untried
         return untried
 
     def show(self, learner: Learner, arms: Sequence[str]) -> None:
         """Count arms that are about to be shown."""
-        shown = self._shown.setdefault(learner, {})
+        shown = self._of.setdefault(learner, _Shown())
         for arm in arms:
-            tries = max(shown.get(arm, 0), learner.tries.get(arm, 0))
+            tries = max(shown.tries.get(arm, 0), learner.tries.get(arm, 0))
             if tries < learner.policy.min_tries:
-                shown[arm] = tries + 1
-                self._changes += 1
+                shown.tries[arm] = tries + 1
+                shown.changes += 1

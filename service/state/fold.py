@@ -213,7 +213,7 @@ class State:
             if kept is None or obstacle(kept, fresh):
                 pass
             elif same_features and view_meanings(kept.view) == view_meanings(fresh.view):
-                kept.configure(settings, position)
+                kept.configure(settings, definition.reward.limits, position)
                 fresh = kept
             else:
                 succeed(kept, fresh, position)

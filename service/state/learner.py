@@ -94,7 +94,7 @@ class Learner:
         arm_columns = self.schema.context.width + view.arm_columns
         return Detector(view.context_columns.tolist(), arm_columns.tolist())
 
-    def configure(self, settings: AnyPolicy, position: int) -> None:
+    def configure(self, settings: AnyPolicy, limits: tuple[float, float], position: int) -> None:
         """Change settings that leave the head as it is (`Kind.keeps_head`).
 
         A head that learns again missed the rewards while it was frozen: it takes corrections only
@@ -103,7 +103,9 @@ class Learner:
         if settings.learning and not self.settings.learning:
             self.active.begins = position
         self._take(settings)
+        self.limits = limits
         for version in self._versions():
+            version.limits = limits
             version.bank = self._bank(version.number)
             version.encoder = self._masked(version.encoder, version.number)
 
@@ -170,9 +172,8 @@ class Learner:
     def version(self, number: int, encoder: Encoder) -> Version:
         """A version with an empty head."""
 
-        def head(encoder: Encoder) -> Head | None:
-            low, high = self.limits
-            return self.settings.make_head(encoder, self._view, self.name, high - low)
+        def head(encoder: Encoder, span: float) -> Head | None:
+            return self.settings.make_head(encoder, self._view, self.name, span)
 
         limit = self.memory_limit or (WARM_UP if self._view.scaling else None)
         return Version(

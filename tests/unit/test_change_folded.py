@@ -119,7 +119,7 @@ def alarms(seed: int, policy: dict[str, Any], noise: float, ends: tuple[float, f
 
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (-50.0, 150.0)])
 @pytest.mark.parametrize("noise", [0.0, 0.001, 0.1])
-def test_rewards_that_are_foretold_closely_are_no_change_when_they_are_not(
+def test_rewards_that_are_predicted_closely_are_no_change_when_they_are_not(
     noise: float, ends: tuple[float, float]
 ) -> None:
     """Where rewards have next to no noise, 30 residuals say little of what a head still errs by:

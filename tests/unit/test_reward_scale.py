@@ -8,7 +8,8 @@ import pytest
 
 from service.bandits.reward_scale import RewardScale
 from service.serving.scoring import decide
-from tests.unit.folding import Log
+from service.state.fold import State
+from tests.unit.folding import Log, bits, replay, shop
 
 ARMS = {"a": 0.3, "b": 0.5, "c": 0.7}
 NET = {"hidden": [4], "embedding": 2}
@@ -81,3 +82,34 @@ def test_rewards_that_are_small_in_their_range_lose_no_digits() -> None:
 def test_a_range_far_wider_than_its_rewards_changes_no_choice(name: str) -> None:
     plain = choices(POLICIES[name], 0.0, 1.0)
     assert choices(POLICIES[name], 0.0, 1.0, ends=(-1e9, 1e9)) == plain
+
+
+@pytest.mark.parametrize("name", ["auto", "noise", "linucb", "popularity", "bootstrap_ensemble"])
+def test_a_range_that_is_widened_holds_after_a_restart_as_before(name: str) -> None:
+    """The head goes on under its scale, or starts anew; a snapshot decides as the live state."""
+    policy = {**POLICIES[name], "window": 20} if name == "noise" else POLICIES[name]
+    log = Log()
+    log.define(shop(p=policy))
+    for number in range(30):
+        log.settle("p", {sorted(log.state.arms)[number % 6]: float(number % 2)})
+    log.define({**shop(p=policy), "reward": {"range": [0, 10]}})
+    for number in range(30):
+        log.settle("p", {sorted(log.state.arms)[number % 6]: float(number % 6)})
+    restored = State.restore(log.state.snapshot())
+    assert bits(restored) == bits(log.state)
+    log.settle("p", {"food1": 7.0})
+    assert bits(replay(log.records, restored)) == bits(log.state)
+
+
+def test_the_means_of_auto_keep_to_the_range_as_it_is_now() -> None:
+    """Arms of 3 and 8 in a range that was 0 to 1 do not tie at its old end."""
+    log = Log()
+    log.define(shop(p={"kind": "auto"}))
+    log.settle("p", {"food1": 1.0})
+    log.define({**shop(p={"kind": "auto"}), "reward": {"range": [0, 10]}})
+    for _ in range(200):
+        log.settle("p", {"food1": 3.0, "toy1": 8.0})
+    learner, candidates = log.state.learners["p"], log.state.candidates
+    context = log.state.schema.encode_context({"pet": "cat"})
+    scores = dict(zip(candidates.ids, learner.score(context, candidates).arms[0], strict=True))
+    assert scores["toy1"] > scores["food1"] + 3.0

@@ -158,3 +158,14 @@ def test_a_better_new_arm_is_found(kind: str) -> None:
         settle(log, arm, float(rng.random() < (0.999 if arm == "new" else 0.97)))
     assert "new" in shown[:100]
     assert shown[200:].count("new") > 50
+
+
+def test_a_setting_that_changes_takes_effect_at_once() -> None:
+    policy = {"kind": "linucb", "disjoint": True}
+    log, tries = arms(policy, "a", "b"), Tries()
+    settle(log, "a", 1.0, times=3)
+    learner, candidates = log.state.learners["p"], log.state.candidates
+    assert tries.untried(learner, candidates, ()) == [1]
+    settings = type(learner.settings).model_validate({**policy, "min_tries": 0})
+    learner.configure(settings, (0.0, 1.0), position=log.state.position)
+    assert tries.untried(learner, candidates, ()) == []

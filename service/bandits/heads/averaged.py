@@ -1,4 +1,4 @@
-"""Several ridge regressions of one reward, averaged by how well they foretell: the head of `auto`.
+"""Several ridge regressions of one reward, averaged by how well they predict: the head of `auto`.
 
 Every member sees every settlement. Their predictions are averaged by discounted predictive
 likelihood (Raftery, Karny, Ettler 2010, "Online prediction under model uncertainty via dynamic
@@ -14,8 +14,8 @@ what they forget:
 | hybrid        | both                     | all but an arm's own    | with features of arms       |
 
 x are the columns of the context, w those of the arm. The hybrid is that of Li et al. 2010
-(arXiv 1003.0146, algorithm 2) by elimination: an arm's own block foretells the reward and the
-shared row, and what it leaves of the row foretells the rest.
+(arXiv 1003.0146, algorithm 2) by elimination: an arm's own block predicts the reward and the
+shared row, and what it leaves of the row predicts the rest.
 """
 
 from collections.abc import Sequence
@@ -249,7 +249,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Looked:
+class Forecast:
     """A member's forecast of one settlement, and what learning it takes.
 
     mean       without the level
@@ -339,8 +339,8 @@ class Member:
         ]
         return told, np.array(found)
 
-    def look(self, seen: Seen, arm: int, now: int) -> Looked:
-        """Foretell one settlement, before it is learned."""
+    def look(self, seen: Seen, arm: int, now: int) -> Forecast:
+        """Predict one settlement, before it is learned."""
         mean = one = v = 0.0
         own = shared = None
         told = np.zeros(1)
@@ -352,9 +352,9 @@ class Member:
             gain, rest, v0 = self.shared.look(0, seen.shared[0] * self._reach0 - told, now)
             shared = gain, v0
             mean, one, v = mean + float(rest[0]), one + float(rest[1]), v + v0
-        return Looked(mean, one, v, own, shared)
+        return Forecast(mean, one, v, own, shared)
 
-    def learn(self, seen: Seen, arm: int, looked: Looked, reward: float, weight: float) -> None:
+    def learn(self, seen: Seen, arm: int, looked: Forecast, reward: float, weight: float) -> None:
         """Learn a settlement of some weight; a negative one takes it out again."""
         gain = weight
         if looked.own is not None:

@@ -34,11 +34,11 @@ class AverageBound(Rule):
     draws = 1
 
     def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
-        head, least = version.head, version.rewarded.least
+        head = version.head
         assert isinstance(head, AveragedHead)
         mean, width, grown = head.spread(phi, arms)
         doubt = 1.0 + 1.0 / (1.0 + head.context_columns)
-        mean = np.clip(mean, least, least + 1.0)
+        mean = np.clip(mean, *version.ends)
         return np.atleast_2d(mean + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown)))
 
     def floor(self, version: Version) -> float:
