@@ -18,11 +18,11 @@ from service.log.live import Live
 from service.log.reading import Progress, Say, experiments_of, reading
 from service.log.replay import RowsByPosition, Step, epochs, origin_of, row_pages, steps
 from service.log.stores import Store
-from service.log.stores.base import KeptRow, Mark
+from service.log.stores.base import KeptRow
 from service.maintenance.exactly_once import Settled
 from service.observability.telemetry import Telemetry
 from service.serving.audit_report import AuditReport, Discrepancy, Kind
-from service.serving.chain import link_mark, read_link
+from service.serving.marks import ArmValue, arm_mark, read_arm
 from service.serving.rederive import (
     check_choice,
     check_decision,
@@ -235,42 +235,21 @@ class Audit:
     async def _check_marks(
         self, position: int, event: Learned, outcome: SettledReward
     ) -> Discrepancy | None:
-        """The reward learned, and the one before it, against the chain of marks of a settled arm.
-        None, too, where the store has forgotten the marks."""
-        settled, chain = outcome.settled, list[Mark]()
-        while not chain or chain[-1].position < position:
-            identity = link_mark(event.decision, len(chain), settled.arm)
-            found = await self._store.marks(self._name, [identity])
-            if identity not in found:
-                return None
-            chain.append(found[identity])
-        if chain[-1].position > position:
+        """What an arm has learned, against its mark, where this event was the last that gave it.
+        None, too, where the store has forgotten the mark."""
+        settled, identity = outcome.settled, arm_mark(event.decision, outcome.settled.arm)
+        mark = (await self._store.marks(self._name, [identity])).get(identity)
+        if mark is None or mark.position != position:
             return None
-        own: list[object] = [outcome.learned, isinstance(event, Expired)]
-        own += [outcome.was, outcome.since, outcome.weighed]
-        own += [] if outcome.learned is None else [settled.weight]
-        derived = list[object]()
-        with suppress(ValueError, LookupError, TypeError):  # a mark can be changed, too
-            known = read_link(chain[-1])
-            derived += [known.reward, known.default]
-            derived += _before(chain) if chain[1:] else own[2:5]
-            derived += [] if outcome.learned is None else [known.weight]
+        weight = 1.0 if outcome.learned is None else settled.weight
+        own = ArmValue(outcome.learned, isinstance(event, Expired), outcome.since or 0, weight)
+        derived: object = mark.value
+        with suppress(ValueError, TypeError):  # a mark can be changed, too
+            derived = read_arm(mark)
         if own == derived:
             return None
-        what = f"reward of {settled.arm}, by default, reward before, since, weight before, weight"
-        what = f"{what}; at position {position}"
+        what = f"reward of {settled.arm}, by default, since, weight; at position {position}"
         return Discrepancy("fields", event.decision, what, own, derived)
-
-
-def _before(chain: list[Mark]) -> list[float | None]:
-    """The reward that an arm had before its last link, the position since which it had one, and its
-    weight."""
-    was, since, weight = None, None, 1.0
-    for link in chain[:-1]:
-        known = read_link(link)
-        was, weight = known.reward, known.weight
-        since = None if was is None else since or link.position
-    return [was, since, weight]
 
 
 def _differences(state: State, decision: Decision) -> list[Discrepancy]:

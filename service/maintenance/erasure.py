@@ -3,7 +3,7 @@
 The steps, each safe to repeat; a caller without an answer asks again:
 
 1. the unit's decisions are found by its keyed hash, in the rows;
-2. their links are overwritten, so that nothing can be settled of them any more;
+2. the marks of their arms are overwritten, so that nothing can be settled of them any more;
 3. an `Erased` event names them and the positions of their events: single settlements leave the
    memories of heads (windows, changes), on every replica at the same position;
 4. a snapshot is taken after it: the origin, where every replay begins from now on;
@@ -29,7 +29,7 @@ from service.log.stores import Store
 from service.log.stores.base import Activation, Append, Erasure
 from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
-from service.serving.chain import ERASED, OPEN_S, link_mark
+from service.serving.marks import ERASED, OPEN_S, arm_mark
 from service.state.events import (
     Decision,
     Erased,
@@ -49,9 +49,6 @@ AT_ONCE = 1_000
 _UNIT = re.compile(rb'"unit":(?:null|"([\w-]*)")')
 """Of a decision's JSON; the first is the field, which is never left out and comes before anything
 that a caller names."""
-
-RACING = 8
-"""Settlements of one arm that may run at once."""
 
 STAGING_SECONDS = 20.0
 """How long to wait for a version that is being staged, while no snapshot can be taken."""
@@ -170,27 +167,14 @@ class Eraser:
         return ErasedCount(len(rows), len(tombstones))
 
     async def _close(self, live: Live, rows: Iterable[Decision]) -> None:
-        """Take every link of the shown arms, and some after them: a settlement that runs right now
-        may already know of one that we have not seen."""
-        name, arms = live.state.name, set[tuple[str, str]]()
+        """Overwrite the marks of all shown arms: whatever expects another value is refused."""
+        name, marks = live.state.name, dict[str, str]()
         keep_until = self._journal.clock.now(live.state)
         for row in rows:
             keep_until = max(keep_until, row.accept_until)
-            arms |= {(row.id, shown.arm) for shown in row.shown}
-        depths = dict.fromkeys(arms, 0)
-        while arms:
-            link_of = {link_mark(own, depths[own, arm], arm): (own, arm) for own, arm in arms}
-            known = await self._store.marks(name, list(link_of))
-            arms = {link_of[link] for link, mark in known.items() if mark.value != ERASED}
-            for pair in arms:
-                depths[pair] += 1
-        links = {
-            link_mark(decision, link, arm): ERASED
-            for (decision, arm), depth in depths.items()
-            for link in range(depth + 1 + RACING)
-        }
-        if links:
-            await self._store.overwrite_marks(name, links, keep_until + OPEN_S)
+            marks |= dict.fromkeys((arm_mark(row.id, shown.arm) for shown in row.shown), ERASED)
+        if marks:
+            await self._store.overwrite_marks(name, marks, keep_until + OPEN_S)
 
     async def _events_of(
         self, name: str, decisions: Collection[str]

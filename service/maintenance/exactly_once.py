@@ -7,7 +7,6 @@ at the end: marks that were forgotten too early cannot tell of what was settled 
 import re
 from array import array
 from collections.abc import AsyncIterator, Iterator
-from math import nan
 
 import numpy as np
 
@@ -33,8 +32,14 @@ for their commit."""
 MARKS = 1_000
 """Listed at a time."""
 
-IDENTITY = re.compile(r"([^#=/]+)(#\d+/|=\d+/)")
-"""Of a link or a contribution (serving/chain.py), which begins with the decision."""
+IDENTITY = re.compile(r"([^#=/]+)(#|=\d+/)")
+"""Of an arm or a contribution (serving/marks.py), which begins with the decision."""
+
+
+Known = tuple[float | None, int | None, float]
+"""What is learned of an arm: reward, the position since which it has one, weight."""
+
+NOTHING: Known = (None, None, 1.0)
 
 
 class Settled:
@@ -44,7 +49,7 @@ class Settled:
         self._store, self._name = store, experiment
         self._positions, self._decisions = array("q"), array("q")  # of events that can be read
         self._keys, self._places = array("q"), array("q")  # of settled arms: hash, position
-        self._was, self._learned = array("d"), array("d")
+        self._before, self._after = array("q"), array("q")  # hashes of what is learned of them
         self._at = 0.0
 
     def take(self, position: int, event: AnyEvent) -> Iterator[Discrepancy]:
@@ -61,27 +66,29 @@ class Settled:
             for outcome in outcomes(event):
                 self._keys.append(_key(event, outcome))
                 self._places.append(position)
-                self._was.append(_number(outcome.was))
-                self._learned.append(_number(outcome.learned))
+                self._before.append(hash(_before(outcome)))
+                self._after.append(hash(_after(position, outcome)))
 
     async def twice(self) -> AsyncIterator[Discrepancy]:
         """Arms that are learned of without regard to what had been learned of them before."""
         keys, places = np.asarray(self._keys), np.asarray(self._places)
-        was, learned = np.asarray(self._was), np.asarray(self._learned)
         order = np.lexsort((places, keys))
-        before, after = order[:-1], order[1:]
-        same = (was[after] == learned[before]) | (np.isnan(was[after]) & np.isnan(learned[before]))
-        for wrong in np.flatnonzero((keys[before] == keys[after]) & ~same):
-            first, second = before[wrong], after[wrong]
-            found = await self._find(int(places[second]), int(keys[second]))
-            if found is not None:
+        earlier, later = order[:-1], order[1:]
+        same = np.asarray(self._before)[later] == np.asarray(self._after)[earlier]
+        for wrong in np.flatnonzero((keys[earlier] == keys[later]) & ~same):
+            key = int(keys[later[wrong]])
+            first, second = int(places[earlier[wrong]]), int(places[later[wrong]])
+            found, before = await self._find(second, key), await self._find(first, key)
+            if found is not None and before is not None:
                 event, outcome = found
                 kind = "default reward" if isinstance(event, Expired) else "reward"
                 what = (
-                    f"a {kind} of {outcome.settled.arm} at position {places[second]} does not go "
-                    f"on from the one at position {places[first]}; reward before"
+                    f"a {kind} of {outcome.settled.arm} at position {second} does not go on from "
+                    f"the one at position {first}; reward before, since, weight"
                 )
-                yield Discrepancy("double", event.decision, what, outcome.was, learned[first])
+                yield Discrepancy(
+                    "double", event.decision, what, _before(outcome), _after(first, before[1])
+                )
 
     async def _find(self, position: int, key: int) -> tuple[Learned, SettledReward] | None:
         """None: it was trimmed or erased meanwhile."""
@@ -116,5 +123,12 @@ def _key(event: Learned, outcome: SettledReward) -> int:
     return hash((event.decision, outcome.settled.arm))
 
 
-def _number(reward: float | None) -> float:
-    return nan if reward is None else reward
+def _before(outcome: SettledReward) -> Known:
+    return NOTHING if outcome.was is None else (outcome.was, outcome.since, outcome.weighed)
+
+
+def _after(position: int, outcome: SettledReward) -> Known:
+    if outcome.learned is None:
+        return NOTHING
+    since = position if outcome.was is None else outcome.since
+    return outcome.learned, since, outcome.settled.weight

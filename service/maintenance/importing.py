@@ -19,8 +19,8 @@ from service.log.stores import Store
 from service.log.stores.base import Append, Appended, DecisionRow, Mark
 from service.security.token import TokenSealer
 from service.serving.admin import find
-from service.serving.chain import ERASED, Link, link_mark, link_value, read_link
 from service.serving.engine import Engine
+from service.serving.marks import ERASED, ArmValue, arm_mark, read_arm
 from service.serving.rederive import IMPORTED
 from service.state.events import (
     Decision,
@@ -105,14 +105,14 @@ class Importer:
         held = await asyncio.gather(
             *(self._journal.writer.decision(state.name, own) for own in ids)
         )
-        links = [link_mark(own, 0, visit.arm) for own, visit in zip(ids, visits, strict=True)]
-        marks = await self._store.marks(state.name, links)
+        arms = [arm_mark(own, visit.arm) for own, visit in zip(ids, visits, strict=True)]
+        marks = await self._store.marks(state.name, arms)
         checked: list[_Checked | Refused] = []
-        for visit, kept, link in zip(visits, held, links, strict=True):
+        for visit, kept, arm in zip(visits, held, arms, strict=True):
             try:
                 row = self._row(state, policy, visit)
                 earlier = None if kept is None else decode_decision(kept.payload)
-                checked.append(_compared(row, earlier, visit.reward, marks.get(link)))
+                checked.append(_compared(row, earlier, visit.reward, marks.get(arm)))
             except Refused as fault:
                 checked.append(fault)
         return checked
@@ -183,9 +183,9 @@ class Importer:
             schema_version=row.schema_version,
             settled=[Settled(shown.arm, reward, shown.x, shown.inline)],
         )
-        link = {link_mark(row.id, 0, shown.arm): link_value(Link(reward, False))}
+        mark = {arm_mark(row.id, shown.arm): ArmValue(reward, default=False).text()}
         # Kept for ever: an import may be repeated at any time.
-        entry = Append(state.name, encode_event(event), link)
+        entry = Append(state.name, encode_event(event), mark)
         return isinstance(await self._journal.writer.append(entry, event), Appended)
 
 
@@ -207,7 +207,7 @@ def _compared(
     if earlier is not None and _content(row) != _content(earlier):
         raise Conflict("was imported before with another content, or for another policy", path="id")
     if reward is not None and mark is not None:
-        if read_link(mark).reward != reward:
+        if read_arm(mark).reward != reward:
             raise Conflict("was imported before with another reward", path="reward")
         reward = None
     known = earlier is not None or mark is not None  # its row may have been trimmed since

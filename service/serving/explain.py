@@ -8,7 +8,7 @@ from service.log.journal import Journal
 from service.log.stores import Store
 from service.security.access import Grant, expect_granted, granted
 from service.serving.attributions import attributions
-from service.serving.chain import ERASED, activation_mark, link_mark, read_link
+from service.serving.marks import ERASED, activation_mark, arm_mark, read_arm
 from service.serving.rederive import candidates_of, check_choice, is_imported, is_whole
 from service.state.events import Decision, decode_decision
 from service.state.fold import State
@@ -66,27 +66,18 @@ async def _explain(journal: Journal, store: Store, state: State, decision: Decis
 
 
 async def _learned(store: Store, state: State, decision: Decision) -> list[Json]:
-    """The reward learned of each shown arm, by the last link of its chain."""
-    learned: dict[str, Json] = {}
-    arms, number = {arm.arm for arm in decision.shown}, 0
-    while arms:
-        marks = {link_mark(decision.id, number, arm): arm for arm in arms}
-        found = await store.marks(state.name, list(marks))
-        for mark, value in found.items():
-            if value.value == ERASED:
-                continue
-            arm, link = marks[mark], read_link(value)
-            if link.reward is None:  # the user did not see it
-                learned.pop(arm, None)
-            else:
-                learned[arm] = {
-                    "arm": arm,
-                    "reward": link.reward,
-                    "default": link.default,
-                    "weight": link.weight,
-                }
-        arms, number = {marks[mark] for mark in found}, number + 1
-    return list(learned.values())
+    """Return the reward learned of each shown arm; an arm that the user did not see has none."""
+    arms = [arm.arm for arm in decision.shown]
+    marks = await store.marks(state.name, [arm_mark(decision.id, arm) for arm in arms])
+    learned: list[Json] = []
+    for arm in arms:
+        mark = marks.get(arm_mark(decision.id, arm))
+        if mark is not None and mark.value != ERASED:
+            known = read_arm(mark)
+            if known.reward is not None:
+                more = {"default": known.default, "weight": known.weight}
+                learned.append({"arm": arm, "reward": known.reward, **more})
+    return learned
 
 
 def choice_follows(decision: Decision) -> bool:

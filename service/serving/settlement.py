@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakValueDictionary
@@ -15,14 +15,7 @@ from service.log.stores.base import Activation, Append, Appended
 from service.observability.telemetry import Telemetry
 from service.security.access import Grant, expect_granted, granted
 from service.security.token import Ticket, TokenSealer
-from service.serving.chain import (
-    MOST_LINKS,
-    STRIDE,
-    ArmLink,
-    Settlement,
-    activation_mark,
-    link_mark,
-)
+from service.serving.marks import Settlement, ShownReward, activation_mark
 from service.serving.weighing import weigh
 from service.state.events import Decision, Shown, decode_decision, encode_event
 from service.state.fold import State
@@ -80,9 +73,9 @@ class Settlements:
                 raise Conflict("this decision is deferred: activate it when it is shown")
         by_arm = {arm.arm: arm for arm in shown}
         slots = {} if request.cascade else {arm.arm: n for n, arm in enumerate(shown, start=1)}
-        arms = [ArmLink(by_arm[arm], rewards[arm], slots.get(arm, 0)) for arm in rewards]
+        arms = [ShownReward(by_arm[arm], rewards[arm], slots.get(arm, 0)) for arm in rewards]
         if request.cascade:
-            arms += [ArmLink(arm, None) for arm in shown if arm.arm not in rewards]
+            arms += [ShownReward(arm, None) for arm in shown if arm.arm not in rewards]
         status = await self._settle(state, ticket, arms, len(shown), request.reward_id)
         self._count(state, ticket.policy, status)
         return status
@@ -144,7 +137,7 @@ class Settlements:
         self,
         state: State,
         source: Ticket | Decision,
-        arms: list[ArmLink],
+        arms: list[ShownReward],
         slots: int,
         reward_id: str | None,
     ) -> Status:
@@ -163,9 +156,12 @@ class Settlements:
         # Contributions to one decision take turns: of concurrent ones each commit would accept one
         # and refuse the others.
         lock = self._locks.setdefault((state.name, source.id), asyncio.Lock())
+        waited = lock.locked()
         async with lock:
+            if waited:
+                known = await self._store.marks(state.name, [*settlement.marks()])
+                settlement.learn_of(known, state.skips)
             while settlement.arms:
-                await self._find_ends(state, settlement)
                 if await self._append(state, settlement):
                     late = any(arm.was_default for arm in settlement.arms)
                     return "corrected" if late else "accepted"
@@ -173,48 +169,30 @@ class Settlements:
 
     async def _append(self, state: State, settlement: Settlement) -> bool:
         """Append the settlement and return whether the log accepts it; otherwise the settlement
-        learns from the marks it has met."""
+        learns from the marks that it met."""
         now = self._journal.clock.now(state)
         weigh(state, settlement)
         event = settlement.event(now)
-        closed = settlement.decision if settlement.closes else None
-        keep_until, marks = settlement.keep_until_at(now), settlement.marks()
-        entry = Append(state.name, encode_event(event), marks, closed, keep_until)
+        entry = Append(
+            state.name,
+            encode_event(event),
+            settlement.marks(),
+            settlement.replaces,
+            settlement.decision if settlement.closes else None,
+            settlement.keep_until_at(now),
+        )
         result = await self._journal.writer.append(entry, event)
         if isinstance(result, Appended):
             return True
         settlement.learn_of(result.marks, state.skips)
         return False
 
-    async def _find_ends(self, state: State, settlement: Settlement) -> None:
-        """Move arms to the ends of their chains, where a further reward may follow any other.
-        Raises Gone."""
-        arms = settlement.contributed
-        if not arms:
-            return
-
-        async def follow(links: Iterable[tuple[ArmLink, int]]) -> None:
-            wanted = {
-                link_mark(settlement.decision, link, arm.shown.arm): (arm, link)
-                for arm, link in links
-            }
-            found = await self._store.marks(state.name, list(wanted))
-            for mark, (arm, link) in wanted.items():
-                if mark in found:
-                    arm.link = link
-                    arm.follow(found[mark], state.skips)
-
-        await follow(
-            (arm, link) for arm in arms for link in range(arm.link + STRIDE, MOST_LINKS, STRIDE)
-        )
-        await follow((arm, link) for arm in arms for link in range(arm.link, arm.link + STRIDE))
-
     async def expire(self, state: State, decision: Decision) -> None:
         """Settle the arms that have no reward yet by the default reward."""
         default = state.definition.reward.default
         if default is None:
             return
-        arms = [ArmLink(shown, default, n) for n, shown in enumerate(decision.shown, start=1)]
+        arms = [ShownReward(shown, default, n) for n, shown in enumerate(decision.shown, start=1)]
         try:
             status = await self._settle(state, decision, arms, len(arms), None)
         except Gone:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from service.errors import NotPositiveDefinite
-from service.serving.chain import ArmLink, Settlement
+from service.serving.marks import Settlement, ShownReward
 from service.state.examination import seen_chance
 from service.state.fold import State
 
@@ -29,7 +29,9 @@ def weigh(state: State, settlement: Settlement) -> None:
             arm.weight = arm.weighed if known else seen
 
 
-def _predicted(state: State, settlement: Settlement, arms: list[ArmLink]) -> Sequence[float | None]:
+def _predicted(
+    state: State, settlement: Settlement, arms: list[ShownReward]
+) -> Sequence[float | None]:
     """Predict the reward of each arm, scaled to [0, 1], by the policy that chose it; None where
     that is not possible."""
     unknown = [None] * len(arms)

@@ -18,8 +18,8 @@ from service.maintenance import backup as backups
 from service.maintenance.audit import audit_store
 from service.maintenance.backup import backup, restore
 from service.maintenance.copying import Copied
-from service.serving.chain import activation_mark, link_mark
 from service.serving.engine import Answer
+from service.serving.marks import activation_mark, arm_mark, read_arm
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import Learned, decode_decision, decode_event
@@ -147,8 +147,9 @@ async def expect_retries(source: Store, restored: Services, day: Shop, position:
     a decision that was activated later, which has to be said again as well."""
     statuses = {"duplicate": 0, "accepted": 0}
     for answer, reward in day.rewarded:
-        mark = link_mark(answer.decision.id, 0, answer.decision.shown[0].arm)
-        before = (await source.marks("shop", [mark]))[mark].position <= position
+        mark = arm_mark(answer.decision.id, answer.decision.shown[0].arm)
+        [known] = (await source.marks("shop", [mark])).values()
+        before = (read_arm(known).since or known.position) <= position
         if answer.decision.deferred and not before:
             continue
         status = await restored.settlements.reward(RewardRequest(answer.token, reward=reward))

@@ -91,7 +91,7 @@ async def test_a_payload_comes_back_as_it_went_in(store: Store) -> None:
 
 
 @over_every_store
-async def test_an_identity_is_taken_once(store: Store) -> None:
+async def test_a_new_mark_is_set_once(store: Store) -> None:
     """In a batch the first wins; a later conflict is answered with what the identity stands for."""
     outcomes = await store.commit(
         [
@@ -119,6 +119,54 @@ async def test_an_event_takes_all_its_identities_or_none(store: Store) -> None:
         Appended(2, ANY, ANY),
         Known({"d/a": Mark("1", 2), "d/b": Mark("1.0", 1), "d/c": Mark("0", 2)}),
     ]
+
+
+@over_every_store
+async def test_a_mark_is_replaced_where_it_has_the_expected_value(store: Store) -> None:
+    """In a batch as well, and a mark that is not there has no value."""
+    outcomes = await store.commit(
+        [
+            Append("zoo", b"1", {"a": "1"}, {"a": ""}),
+            Append("zoo", b"2", {"a": "1"}),
+            Append("zoo", b"3", {"a": "2", "b": ""}, {"a": "1"}),
+            Append("zoo", b"4", {"a": "3", "b": "4"}, {"a": "2"}),
+            Append("zoo", b"5", {"a": "3"}, {"a": "1"}),
+            Append("zoo", b"6", {"b": "5"}, {"b": ""}),
+        ]
+    )
+    a, b = Mark("2", 2), Mark("", 2)
+    assert outcomes == [
+        Known({}),
+        Appended(1, ANY, ANY),
+        Appended(2, ANY, ANY),
+        Known({"a": a, "b": b}),
+        Known({"a": a}),
+        Appended(3, ANY, ANY),
+    ]
+    assert await store.marks("zoo", ["a", "b"]) == {"a": a, "b": Mark("5", 3)}
+
+
+@over_every_store
+async def test_writers_that_replace_one_mark_follow_each_other(store: Store) -> None:
+    """Each event names the value before it; two writers that race lose none of them."""
+
+    async def write(name: str) -> None:
+        known: Mark | None = None
+        for number in range(50):
+            value, appended = f"{name}{number}", False
+            while not appended:
+                before = {} if known is None else {"a": known.value}
+                payload = f"{before.get('a', '')}>{value}".encode()
+                [result] = await store.commit([Append("zoo", payload, {"a": value}, before)])
+                appended = isinstance(result, Appended)
+                if isinstance(result, Known):
+                    known = result.marks["a"]
+            known = Mark(value, 0)
+
+    await asyncio.gather(write("x"), write("y"))
+    steps = [record.payload.decode().split(">") for record in await store.read("zoo", 0, 1_000)]
+    assert len(steps) == 100
+    assert [before for before, _ in steps] == ["", *(after for _, after in steps[:-1])]
 
 
 @over_every_store

@@ -24,7 +24,7 @@ from service.log.writer import Committed, Writer
 from service.maintenance import retention
 from service.maintenance.erasure import Eraser
 from service.maintenance.retention import Retention
-from service.serving.chain import Settlement
+from service.serving.marks import Settlement
 from service.state.events import AnyEvent
 from service.state.fold import State
 from service.state.learner import Learner
@@ -44,7 +44,7 @@ def mark_before_append() -> Patch:
             return await right(self, entry)
         kept = self._experiments[entry.experiment]
         known = {i: kept.marks[i] for i in entry.marks if i in kept.marks}
-        if known:
+        if {identity: mark.value for identity, mark in known.items()} != entry.replaces:
             kept._settle(entry.settles)
             return Known(known)
         position = kept.position + 1
@@ -92,7 +92,7 @@ def expiry_that_races_a_reward() -> Patch:
     def marks(self: Settlement) -> dict[str, str]:
         if self.reward_id is not None:
             return right(self)
-        return {f"{self.decision}!expired": json.dumps([0.0, True])}
+        return {f"{self.decision}!expired": json.dumps([0.0, True, 0])}
 
     return mock.patch.object(Settlement, "marks", marks)
 
@@ -130,7 +130,7 @@ def stale_version_served() -> Patch:
     return mock.patch.object(Learner, "next_version", _Anything())
 
 
-def erasure_that_leaves_links() -> Patch:
+def erasure_that_leaves_marks() -> Patch:
     """Rows and events go, and whoever holds a token can settle the decision anew."""
 
     async def close(*_: object) -> None: ...
@@ -158,7 +158,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
         expiry_that_races_a_reward,
         fold_that_skips_a_gap,
         stale_version_served,
-        erasure_that_leaves_links,
+        erasure_that_leaves_marks,
         marks_forgotten_by_the_wall_clock,
     )
 }

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from service.errors import StoreUnavailable
 from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Snapshot
 from service.log.stores.memory import MemoryStore
-from service.serving.chain import ERASED
+from service.serving.marks import ERASED
 from service.state.events import AnyEvent, decode_decision, decode_event
 from tests.simulation.clock import MOST_SKEW_S, skew_of_owner
 

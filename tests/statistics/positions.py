@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from service.definition.experiment import Definition
-from service.serving.chain import ArmLink, Settlement
+from service.serving.marks import Settlement, ShownReward
 from service.serving.scoring import decide
 from service.serving.weighing import weigh
 from service.state.events import ExperimentDefined, Shown
@@ -65,7 +65,7 @@ class Page:
         seen = rng.random(slots) < self.looks
         clicked = rng.random(slots) < np.array(self.clicks)[slate.arms]
         arms = [
-            ArmLink(
+            ShownReward(
                 Shown(candidates.ids[arm], 1.0, candidates.x[arm].tolist()),
                 float(seen[place] and clicked[place]),
                 place + 1,

@@ -72,7 +72,7 @@ class Shop:
     ) -> None:
         self._marks += 1
         identity, value = mark or (f"mark {self._marks}", "")
-        entry = Append(self.name, encode_event(event), {identity: value}, settles)
+        entry = Append(self.name, encode_event(event), {identity: value}, settles=settles)
         await self.store.commit([entry])
 
     async def define(self) -> None:

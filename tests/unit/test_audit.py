@@ -150,9 +150,9 @@ def settled_otherwise(**changes: Any) -> Callable[[Learned], Learned]:
     ("kind", "change", "found_as", "what"),
     [
         (Rewarded, settled_otherwise(reward=0.5), "fields", "reward of"),
-        (Expired, settled_otherwise(reward=0.5), "fields", "reward of"),
+        (Expired, settled_otherwise(reward=0.5), "double", "does not go on"),  # one corrects it
         (Corrected, settled_otherwise(reward=0.5), "fields", "reward of"),
-        (Corrected, lambda e: msgspec.structs.replace(e, was=[9.0] * len(e.was)), "fields", ""),
+        (Corrected, lambda e: msgspec.structs.replace(e, was=[9.0] * len(e.was)), "double", ""),
         (Corrected, lambda e: msgspec.structs.replace(e, since=[1] * len(e.since)), "fields", ""),
         (Rewarded, settled_otherwise(x=[0.0] * 6), "features", "x["),
         (Rewarded, settled_otherwise(x=[]), "features", "columns of x"),

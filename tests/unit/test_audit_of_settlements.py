@@ -10,7 +10,7 @@ from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.base import Append, Cut
 from service.log.stores.memory import MemoryStore
-from service.serving.chain import link_mark
+from service.serving.marks import arm_mark
 from service.serving.settlement import RewardRequest
 from service.state.events import Corrected, Expired, Learned, Rewarded, encode_event
 from tests.support.clock import run_virtual
@@ -96,8 +96,8 @@ def test_a_mark_at_the_event_of_another_decision_is_named() -> None:
     store = taught()
     first, second, _ = settled(store)
     marks = store._experiments["shop"].marks
-    own = link_mark(first.decision, 0, first.settled[0].arm)
-    other = link_mark(second.decision, 0, second.settled[0].arm)
+    own = arm_mark(first.decision, first.settled[0].arm)
+    other = arm_mark(second.decision, second.settled[0].arm)
     marks[own] = marks[other]
     assert ("identity", first.decision) in kinds(store)
 

@@ -14,7 +14,7 @@ from service.definition.experiment import RewardRules
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.maintenance.audit import Audit
-from service.serving.chain import ArmLink, Settlement, link_mark, read_link
+from service.serving.marks import Settlement, ShownReward, arm_mark, read_arm
 from service.serving.weighing import weigh
 from service.state.events import (
     AnyEvent,
@@ -260,10 +260,10 @@ def test_without_the_rule_events_and_marks_are_what_they_were() -> None:
         payload = (await services.store.read("shop", 0, 100))[-1].payload
         for name in (b"weight", b"slot", b"predicted", b"weighed"):
             assert name not in payload
-        mark = link_mark(answer.decision.id, 0, answer.decision.shown[2].arm)
+        mark = arm_mark(answer.decision.id, answer.decision.shown[2].arm)
         [value] = (await services.store.marks("shop", [mark])).values()
-        assert value.value == "[0.0, true]"
-        assert read_link(value).weight == 1.0
+        assert value.value == "[0.0, true, 0]"
+        assert read_arm(value).weight == 1.0
 
     slates(scenario, None)
 
@@ -292,7 +292,7 @@ def test_a_policy_that_predicts_nothing_weighs_by_the_chance_and_teaches_none() 
     page = Page("linucb", [0.3, 0.2], [1.0, 0.5], [1.0, 0.5], 0)
     state = page.state
     rules = state.definition.reward
-    arms = [ArmLink(Shown(f"arm{n}", 1.0, [0.0, 0.0]), 0.0, n + 1) for n in range(2)]
+    arms = [ShownReward(Shown(f"arm{n}", 1.0, [0.0, 0.0]), 0.0, n + 1) for n in range(2)]
     settlement = Settlement("d", "gone", 1, 0.0, arms, True, "", rules)
     weigh(state, settlement)
     assert [(arm.weight, arm.taught) for arm in arms] == [(1.0, 0), (0.5, 0)]

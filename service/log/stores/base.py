@@ -14,17 +14,19 @@ from service.state.snapshot import Snapshot as Snapshot
 
 
 class Append(Struct, frozen=True):
-    """An event to append, unless one of its identities is known.
+    """An event to append if every mark has the value that is expected of it.
 
-    marks        identity -> a short value that answers a later conflict; none: always appended
+    marks        identity -> a short value, which the mark has from now on; none: always appended
+    replaces     identity -> the value that the mark must have now; all other marks must be new
     settles      the decision that this event closes: it is no longer due, even if its row comes
-                 later, and also where every mark was known already
+                 later, and also where the event is refused and has no new mark
     keep_until   unix seconds; a mark may be forgotten after this, never before (None: never)
     """
 
     experiment: str
     payload: bytes
     marks: Mapping[str, str]
+    replaces: Mapping[str, str] = {}
     settles: str | None = None
     keep_until: float | None = None
 
@@ -54,7 +56,7 @@ class Activation(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """The value given with an identity, and the position of its event."""
+    """The value of an identity, and the position of the event that gave it."""
 
     value: str
     position: int
@@ -69,7 +71,8 @@ class Appended(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """An entry that changed nothing, since these of its identities were known."""
+    """An entry that changed nothing, since a mark was not as expected: those of its marks that
+    exist."""
 
     marks: Mapping[str, Mark]
 

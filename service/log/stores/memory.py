@@ -64,7 +64,7 @@ class _Experiment:
         known = {i: self.marks[i] for i in entry.marks if i in self.marks}
         if len(known) == len(entry.marks):
             self._settle(entry.settles)
-        if known:
+        if {identity: mark.value for identity, mark in known.items()} != entry.replaces:
             return Known(known)
         self.position += 1
         self.events[self.position] = entry.payload

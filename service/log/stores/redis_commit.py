@@ -84,14 +84,15 @@ def _payload(entry: Entry) -> bytes:
     return b"" if isinstance(entry, Activation) else entry.payload
 
 
-def _packed(entry: Entry) -> tuple[str | list[str], ...]:
+def _packed(entry: Entry) -> tuple[object, ...]:
     """Times go as text: Lua would write 14 digits of them."""
     if isinstance(entry, DecisionRow):
         return "row", entry.id, entry.policy, _time(entry.due)
     keep_until = _time(entry.keep_until)
     if isinstance(entry, Activation):
         return "activation", entry.decision, keep_until, _time(entry.due)
-    return "event", entry.settles or "", keep_until, list(entry.marks.values())
+    expected = [entry.replaces.get(identity, False) for identity in entry.marks]
+    return "event", entry.settles or "", keep_until, list(entry.marks.values()), expected
 
 
 def _time(seconds: float | None) -> str:

@@ -54,8 +54,9 @@ COMMIT = """
 -- KEYS events, decisions, decision_at, decision_counts, due, settled, checksum, mark_ages, then
 --      marks in order of use
 -- ARGV packed: unix seconds of the caller; the entries {'event', decision settled or '', keep_until
---      of the marks or '', values of the marks}, {'row', id, policy, due or ''} and {'activation',
---      decision, keep_until of its mark or '', due or ''}; then their payloads
+--      of the marks or '', values of the marks, the values expected of them or false}, {'row', id,
+--      policy, due or ''} and {'activation', decision, keep_until of its mark or '', due or ''};
+--      then their payloads
 local events, decisions, decision_at, decision_counts, due, settled, checksum, ages =
   unpack(KEYS, 1, 8)
 local marks = 8
@@ -97,16 +98,18 @@ local function sum(payload)
   return position .. ' ' .. before .. ' ' .. since .. ':' .. digest
 end
 
-local function append(payload, settles, keep_until, values)
+local function append(payload, settles, keep_until, values, expected)
   local first = marks
   marks = marks + #values
-  local known, count = {}, 0
+  local known, count, refused = {}, 0, false
   for i = 1, #values do
     known[i] = redis.call('GET', KEYS[first + i])
     if known[i] then count = count + 1 end
+    local value = known[i] and string.match(known[i], '^%d+ (.*)$')
+    refused = refused or value ~= expected[i]
   end
   if count == #values then settle(settles) end
-  if count > 0 then return known end
+  if refused then return known end
   -- If Redis refuses to write (memory), it refuses the first write, and nothing has changed.
   position = string.sub(redis.call('XADD', events, '0-*', 'p', payload), 3)
   for i = 1, #values do
@@ -146,7 +149,7 @@ end
 local apply = {event = append, row = keep, activation = activate}
 local replies = {}
 for i, entry in ipairs(entries) do
-  replies[i] = apply[entry[1]](ARGV[i + 1], entry[2], entry[3], entry[4])
+  replies[i] = apply[entry[1]](ARGV[i + 1], unpack(entry, 2))
 end
 if since then redis.call('SET', checksum, position .. ' ' .. since .. ':' .. digest) end
 earlier[1] = cmsgpack.pack({replies, skew})

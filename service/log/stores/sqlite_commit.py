@@ -103,7 +103,7 @@ class _Batch:
         }
         if len(known) == len(entry.marks) and entry.settles is not None:
             self._settled.append((experiment, entry.settles))
-        if known:
+        if {identity: mark.value for identity, mark in known.items()} != entry.replaces:
             return Known(known)
         if experiment not in self._heads:
             position = head(self._db, experiment)
@@ -139,7 +139,7 @@ class _Batch:
         if db.total_changes - before < len(self._decisions):
             raise _SomeAreKept
         run(db, "INSERT INTO events VALUES {}", self._events)
-        run(db, "INSERT INTO marks VALUES {}", self._marks)
+        run(db, "INSERT OR REPLACE INTO marks VALUES {}", self._marks)
         heads = [(name, *head) for name, head in self._heads.items()]
         run(db, "INSERT OR REPLACE INTO experiments VALUES {}", [one[:2] for one in heads])
         run(db, "INSERT OR REPLACE INTO checksums VALUES {}", heads)

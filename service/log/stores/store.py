@@ -51,10 +51,10 @@ class Backend(Protocol):
     - positions of an experiment start at 1 and are dense; a page has them in order;
     - `commit` returns after all its entries are durable, in the order given, each whole or not at
       all; if it raises StoreUnavailable, it may have kept any of them, and the same entries can be
-      given again: their identities make that safe;
+      given again: their marks make that safe;
     - an empty commit probes the store: it raises where nothing can be written;
-    - an identity is taken at most once, by any process; conflicts within a batch are settled in
-      batch order;
+    - an event is refused where a mark has not the value that it expects, whichever process gave
+      it; entries of a batch are decided in their order;
     - payloads are unchanged bytes, and a blob never changes;
     - a snapshot is seen whole or not at all; an older position never replaces a newer one; the last
       two are kept, and the newest origin beside them.

@@ -1,7 +1,8 @@
-"""Chains of marks: what policies have learned of the arms of a decision, link by link.
+"""Marks of a decision: what policies have learned of each shown arm, and which contributions.
 
-A mark is an identity that the store accepts once. The n-th change of what is learned of a shown arm
-takes the n-th link of its chain, so that of two writers one has to read what the other wrote.
+A mark is an identity with a value that the store compares and sets. A settlement expects of each
+arm what it has read, or no mark at all; a writer that comes second is refused, reads what the first
+one wrote, and tries again. So every event knows exactly what had been learned before it.
 """
 
 import json
@@ -19,61 +20,59 @@ from service.state.events import Corrected, Expired, Rewarded, Settled, Shown
 OPEN_S = 30 * 86_400.0
 """How much longer marks are kept of a decision that has arms left to settle."""
 
-MOST_LINKS, STRIDE = 1_024, 32
-"""Links of a chain, at most, and those between two that are looked up together: two queries find
-the last link of any chain."""
-
 ERASED = "null"
-"""The value of an erased decision's links: nothing can settle it any more."""
+"""The value of the marks of an erased decision: nothing can settle it any more."""
 
 
 def activation_mark(decision: str) -> str:
-    """The identity of a deferred decision's activation."""
+    """Return the identity of a deferred decision's activation."""
     return f"{decision}/activated"
 
 
-def link_mark(decision: str, link: int, arm: str) -> str:
-    """The identity of the `link`-th change of what is learned of a shown arm."""
-    return f"{decision}#{link}/{arm}"
+def arm_mark(decision: str, arm: str) -> str:
+    """Return the identity of what is learned of a shown arm."""
+    return f"{decision}#{arm}"
 
 
-class Link(NamedTuple):
-    """What is learned of a shown arm from one link of its chain on.
+def contribution_mark(decision: str, arm: str, reward_id: str) -> str:
+    """Return the identity of one reward of a shown arm."""
+    return f"{decision}={len(reward_id)}/{reward_id}/{arm}"
 
-    reward    None: nothing any more, since it was not seen
+
+class ArmValue(NamedTuple):
+    """What is learned of a shown arm.
+
+    reward    None: nothing, since it was not seen
     default   it is the default reward
-    since     position of the first word on it; 0: this link is that; None: the first link of a
-              chain
+    since     position of the event that first gave it a reward; 0: the one that wrote the mark
     weight    of the reward
     """
 
     reward: float | None
     default: bool
-    since: int | None = None
+    since: int = 0
     weight: float = 1.0
 
-
-def link_value(link: Link) -> str:
-    """JSON with numbers as `repr` writes them."""
-    reward = "null" if link.reward is None else repr(link.reward)
-    plain = f"{reward}, {'true' if link.default else 'false'}"
-    if link.weight != 1:
-        return f"[{plain}, {'null' if link.since is None else link.since}, {link.weight!r}]"
-    return f"[{plain}]" if link.since is None else f"[{plain}, {link.since}]"
+    def text(self) -> str:
+        """Return the value of the mark: JSON with numbers as `repr` writes them."""
+        reward = "null" if self.reward is None else repr(self.reward)
+        more = f", {self.weight!r}" if self.weight != 1 else ""
+        return f"[{reward}, {'true' if self.default else 'false'}, {self.since}{more}]"
 
 
-def read_link(mark: Mark) -> Link:
-    """Raises ValueError or TypeError where the mark holds no link."""
-    return Link(*json.loads(mark.value))
+def read_arm(mark: Mark) -> ArmValue:
+    """Read the mark of an arm. Raises ValueError or TypeError where it holds no such value."""
+    return ArmValue(*json.loads(mark.value))
 
 
 @dataclass(slots=True)
-class ArmLink:
-    """A shown arm on its way to being settled, at a link of its chain. Two writers cannot take the
-    same link, so that every event knows exactly what had been learned before it.
+class ShownReward:
+    """A shown arm and the reward to settle it by.
 
     reward      None closes an arm that the user did not look at
     slot        where it was shown, from 1 on; 0: the reward says that it was seen
+    expected    value of its mark, as it was read; None: it has none
+    was         the reward that it expects, since that position
     weight      by which its reward is learned; weighed: that of `was`
     taught      the slot whose examination it teaches; 0: none
     predicted   its reward, scaled to [0, 1]
@@ -82,7 +81,7 @@ class ArmLink:
     shown: Shown
     reward: float | None
     slot: int = 0
-    link: int = 0
+    expected: str | None = None
     was: float | None = None
     since: int | None = None
     was_default: bool = False
@@ -95,8 +94,6 @@ class ArmLink:
         """The reward to learn now. Raises Exhausted."""
         if self.reward is None:
             return None
-        if self.link >= MOST_LINKS:
-            raise Exhausted(f"arm {self.shown.arm!r} of this decision had {MOST_LINKS} rewards")
         if rules.aggregation != "sum" or self.was is None or self.was_default:
             return self.reward
         total, (low, high) = self.was + self.reward, rules.total or rules.range
@@ -120,21 +117,17 @@ class ArmLink:
             more |= {"slot": self.taught, "predicted": self.predicted}
         return Settled(shown.arm, reward, shown.x, shown.inline, **more)
 
-    def follow(self, link: Mark, skips: Collection[int]) -> None:
-        """Move past the next link of the chain. Raises Gone where the decision was erased, or the
-        link's event is one of `skips`, which changed nothing."""
-        if link.value == ERASED:
+    def read(self, mark: Mark, skips: Collection[int]) -> None:
+        """Expect what the mark holds. Raises Gone where the decision was erased, or the mark's
+        event is one of `skips`, which changed nothing."""
+        if mark.value == ERASED:
             raise Gone("this decision was erased")
-        if link.position in skips:
+        if mark.position in skips:
             raise Gone("a reward of this arm was taken out of the log")
-        known = read_link(link)
+        known = read_arm(mark)
+        self.expected = mark.value
         self.was, self.was_default, self.weighed = known.reward, known.default, known.weight
-        since = self.since if known.since is None else known.since
-        self.since = None if known.reward is None else since or link.position
-        self.link += 1
-
-    def contribution_mark(self, decision: str, reward_id: str) -> str:
-        return f"{decision}={len(reward_id)}/{reward_id}/{self.shown.arm}"
+        self.since = None if known.reward is None else known.since or mark.position
 
 
 @dataclass(slots=True)
@@ -149,7 +142,7 @@ class Settlement:
     policy: str
     schema_version: int
     keep_until: float
-    arms: list[ArmLink]
+    arms: list[ShownReward]
     closes: bool
     reward_id: str | None
     rules: RewardRules
@@ -177,40 +170,43 @@ class Settlement:
             weighed=weighed if any(weight != 1 for weight in weighed) else [],
         )
 
-    @property
-    def contributed(self) -> list[ArmLink]:
-        """Arms of which something was learned before, and to which this adds a contribution."""
-        if self.reward_id is None or self.rules.aggregation == "first":
-            return []
-        return [arm for arm in self.arms if arm.link > 0 and arm.reward is not None]
-
     def keep_until_at(self, now: float) -> float:
         """No reward comes after `accept_until`, but the default for the other arms may come later,
         at the end of an outage."""
         return max(self.keep_until, now) + (0.0 if self.closes else OPEN_S)
 
     def marks(self) -> dict[str, str]:
-        """Values by identity. After the link of an unseen arm there is no first reward."""
+        """Return values by identity."""
         marks = {}
         for arm in self.arms:
-            since = None if arm.link == 0 else arm.since or 0
-            link = Link(arm.total(self.rules), self.reward_id is None, since, arm.weight)
-            marks[link_mark(self.decision, arm.link, arm.shown.arm)] = link_value(link)
+            value = ArmValue(
+                arm.total(self.rules), self.reward_id is None, arm.since or 0, arm.weight
+            )
+            marks[arm_mark(self.decision, arm.shown.arm)] = value.text()
             if self.reward_id is not None and arm.reward is not None:
-                own = arm.contribution_mark(self.decision, self.reward_id)
+                own = contribution_mark(self.decision, arm.shown.arm, self.reward_id)
                 marks[own] = repr(arm.reward)
         return marks
 
+    @property
+    def replaces(self) -> dict[str, str]:
+        """Values that marks of the arms must have, by identity; the other marks must be new."""
+        return {
+            arm_mark(self.decision, arm.shown.arm): arm.expected
+            for arm in self.arms
+            if arm.expected is not None
+        }
+
     def learn_of(self, known: Mapping[str, Mark], skips: Collection[int]) -> None:
-        """Drop the arms that the known marks settle, and move the others along their chains.
+        """Drop the arms that the known marks settle, and let the others expect what they hold.
 
         skips: positions of events that were passed over. Raises Conflict where the same
-        contribution has another value, and Gone as `follow`.
+        contribution has another value, and Gone as `read`, or where a mark is forgotten.
         """
         left = []
         for arm in self.arms:
             if self.reward_id is not None and arm.reward is not None:
-                own = known.get(arm.contribution_mark(self.decision, self.reward_id))
+                own = known.get(contribution_mark(self.decision, arm.shown.arm, self.reward_id))
                 if own is not None:
                     if json.loads(own.value) != arm.reward:
                         raise Conflict(
@@ -218,11 +214,13 @@ class Settlement:
                             "same reward_id"
                         )
                     continue
-            link = known.get(link_mark(self.decision, arm.link, arm.shown.arm))
-            if link is not None:
-                arm.follow(link, skips)
+            mark = known.get(arm_mark(self.decision, arm.shown.arm))
+            if mark is not None:
+                arm.read(mark, skips)
                 further = self.rules.aggregation != "first" and arm.reward is not None
                 if self.reward_id is None or not (arm.was_default or further):
                     continue  # the first reward holds
+            elif arm.expected is not None:
+                raise Gone("what this decision has taught is forgotten")
             left.append(arm)
         self.arms = left
