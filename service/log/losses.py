@@ -17,7 +17,7 @@ from service.log.stores import Store
 from service.log.stores.base import Append, Appended, Entry
 from service.log.writer import RETRY_SECONDS, Writer
 from service.state.checksum import since
-from service.state.events import AnyEvent, EpochOpened, Erased, Learned, encode_event
+from service.state.events import Activated, AnyEvent, EpochOpened, Erased, Learned, encode_event
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class Losses:
             for at, entry, event in self._recent
             if at >= after
             and entry.experiment == experiment
-            and (event is None or isinstance(event, Learned))
+            and (event is None or isinstance(event, Learned | Activated))
         ]
         lost = 0
         for start in range(0, len(entries), PAGE):

@@ -18,7 +18,6 @@ from service.log.live import Hooks, Live
 from service.log.replay import PAGE, Pace
 from service.log.stores import Store
 from service.log.stores.base import (
-    Activation,
     Append,
     Appended,
     CommitResult,
@@ -66,6 +65,7 @@ class Writer:
         self._queue: list[Pending] = []
         self._wake = asyncio.Event()
         self._buffer = Buffer(settings.buffer_decisions, settings.select_log_seconds, telemetry)
+        self._drains: list[asyncio.Future[None]] = []
         self._folding: set[asyncio.Task[None]] = set()
         self._writing: asyncio.Task[None] | None = None
         self._closing = False
@@ -131,11 +131,6 @@ class Writer:
             if isinstance(result, BaseException):
                 raise result
         return cast("list[CommitResult | StoredDecision]", results)
-
-    async def activate(self, entry: Activation) -> bool:
-        """Whether it was the first. Raises StoreUnavailable: nothing is acknowledged."""
-        self._expect_log()
-        return isinstance(await self._enqueue(entry).answer, Kept)
 
     def _expect_log(self) -> None:
         if self.degraded:
@@ -203,6 +198,16 @@ class Writer:
         found = (self._buffer.find(experiment, own) for own in ids)
         return next(filter(None, found), None)
 
+    async def drain(self) -> None:
+        """Wait until all decisions that were submitted are in the log, or back in memory. Raises
+        StoreUnavailable."""
+        if self._closing:
+            raise StoreUnavailable("the service is shutting down")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._drains.append(done)
+        self._wake.set()
+        await done
+
     def forget_unlogged(self, experiment: str, words: Sequence[str]) -> list[bytes]:
         """Drop the decisions in memory that hold one of these words; their payloads."""
         return self._buffer.forget(experiment, words)
@@ -214,11 +219,15 @@ class Writer:
             await self._wake.wait()
             self._wake.clear()
             batch, self._queue = self._queue, []
+            drains, self._drains = self._drains, []
             if batch:
                 began = asyncio.get_running_loop().time()
                 self._gate.begin()
                 await self._commit(batch, began)
                 self._gate.end()
+            for done in drains:
+                if not done.done():  # its request may be gone
+                    done.set_result(None)
         while self._folding:
             await asyncio.wait(self._folding)
 

@@ -26,7 +26,7 @@ from service.log.journal import Journal
 from service.log.live import Live
 from service.log.replay import Pace, replay, row_pages
 from service.log.stores import Store
-from service.log.stores.base import Activation, Append, Erasure
+from service.log.stores.base import Append, Erasure
 from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
 from service.serving.marks import ERASED, OPEN_S, arm_mark
@@ -109,11 +109,9 @@ class Eraser:
 
     async def _unlogged(self, live: Live, hashes: list[str]) -> list[Decision]:
         """The unit's decisions in memory, which will not be logged any more."""
-        name, mark = live.state.name, f"erasing/{secrets.token_hex(16)}"
-        # Decisions submitted before it are in the log when it is, or back in memory.
-        now = self._journal.clock.now(live.state)
-        await self._journal.writer.activate(Activation(name, "", mark, keep_until=now))
-        rows = map(decode_decision, self._journal.writer.forget_unlogged(name, hashes))
+        await self._journal.writer.drain()
+        unlogged = self._journal.writer.forget_unlogged(live.state.name, hashes)
+        rows = map(decode_decision, unlogged)
         return [row for row in rows if row.unit in hashes]
 
     async def _rows(self, name: str, hashes: list[str]) -> tuple[dict[str, Decision | None], int]:

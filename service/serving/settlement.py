@@ -11,13 +11,13 @@ from service.definition.experiment import LARGEST_REWARD, RewardRules
 from service.errors import Conflict, Damaged, Gone, Invalid, NotFound, StoreUnavailable
 from service.log.journal import Journal
 from service.log.stores import Store
-from service.log.stores.base import Activation, Append, Appended
+from service.log.stores.base import Append, Appended
 from service.observability.telemetry import Telemetry
 from service.security.access import Grant, expect_granted, granted
 from service.security.token import Ticket, TokenSealer
 from service.serving.marks import Settlement, ShownReward, activation_mark
 from service.serving.weighing import weigh
-from service.state.events import Decision, Shown, decode_decision, encode_event
+from service.state.events import Activated, Decision, Shown, decode_decision, encode_event
 from service.state.fold import State
 
 logger = logging.getLogger(__name__)
@@ -103,11 +103,16 @@ class Settlements:
             if self._journal.clock.now(state) > row.accept_until:
                 raise Gone("this decision could be activated until its `accept_until`")
             defaults = state.definition.reward.default is not None
-            due = row.reward_by if defaults else None
-            activation = Activation(
-                name, decision, activation_mark(decision), due, row.accept_until
+            event = Activated(at=self._journal.clock.now(state), decision=decision)
+            entry = Append(
+                name,
+                encode_event(event),
+                {activation_mark(decision): ""},
+                opens=(decision, row.reward_by) if defaults else None,
+                keep_until=row.accept_until,
             )
-            return "activated" if await self._journal.writer.activate(activation) else "duplicate"
+            result = await self._journal.writer.append(entry, event)
+            return "activated" if isinstance(result, Appended) else "duplicate"
         for name in self._journal.follower.quarantined:
             if granted(grant, name):
                 self._journal.follower.state(name)  # raises: it may be there
@@ -179,7 +184,7 @@ class Settlements:
             settlement.marks(),
             settlement.replaces,
             settlement.decision if settlement.closes else None,
-            settlement.keep_until_at(now),
+            keep_until=settlement.keep_until_at(now),
         )
         result = await self._journal.writer.append(entry, event)
         if isinstance(result, Appended):

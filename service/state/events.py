@@ -111,6 +111,12 @@ def outcomes(event: Learned) -> list[SettledReward]:
     return [SettledReward(settled) for settled in event.settled]
 
 
+class Activated(Event, frozen=True, kw_only=True, tag="Activated"):
+    """A deferred decision was shown: from now on it can be rewarded."""
+
+    decision: str
+
+
 class VersionStaged(Event, frozen=True, kw_only=True, tag="VersionStaged"):
     """A trained encoder and the head rebuilt in its features, not yet serving.
 
@@ -205,6 +211,7 @@ AnyEvent = (
     | Rewarded
     | Expired
     | Corrected
+    | Activated
     | VersionStaged
     | VersionActivated
     | ChangeDetected

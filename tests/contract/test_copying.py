@@ -10,7 +10,7 @@ from service.errors import StoreError
 from service.log.reading import Progress
 from service.log.stores import Store
 from service.log.stores.base import (
-    Activation,
+    Append,
     Appended,
     Cut,
     DecisionRow,
@@ -80,7 +80,7 @@ async def fill(store: Store) -> None:
             event("b", b"2", settles="b"),
             event("c", b"3", settles="c"),
             DecisionRow("zoo", "d", "random", bytes(range(256))),
-            Activation("zoo", "d", "d/activated", 3.0, keep_until=4e9),
+            Append("zoo", b"4", {"d/activated": ""}, opens=("d", 3.0), keep_until=4e9),
             event("e", bytes(range(256)), experiment="shop"),
         ]
     )

@@ -1,8 +1,10 @@
 """What every store owes the engine for the decisions it keeps: once, counted, listed in the order
 they came, due until settled."""
 
+from unittest.mock import ANY
+
 from service.log.stores import Store
-from service.log.stores.base import Activation, Append, DecisionRow, Kept, Known, Mark
+from service.log.stores.base import Append, Appended, DecisionRow, Kept, Known, Mark
 from tests.support.stores import decision, event, over_every_store
 
 
@@ -79,33 +81,31 @@ async def test_a_decision_settled_before_its_row_came_is_never_due(store: Store)
     assert await store.decision("zoo", "a") == b"a"
 
 
-def activation(name: str, due: float | None = None) -> Activation:
-    return Activation("zoo", name, f"activated/{name}", due, keep_until=4e9)
+def activation(name: str, due: float | None = None) -> Append:
+    opens = None if due is None else (name, due)
+    return Append("zoo", b"", {f"activated/{name}": ""}, opens=opens, keep_until=4e9)
 
 
 @over_every_store
-async def test_an_activated_decision_is_due_and_once(store: Store) -> None:
+async def test_an_event_opens_a_decision_once(store: Store) -> None:
     await store.commit([decision("a"), decision("b", 5.0)])
     assert await store.due("zoo", 9.0, 10) == [b"b"]
-    again = Known({"activated/a": Mark("", 0)})
-    assert await store.commit([activation("a", 3.0), activation("a", 1.0)]) == [Kept(), again]
+    again = Known({"activated/a": Mark("", 1)})
+    assert await store.commit([activation("a", 3.0), activation("a", 1.0)]) == [
+        Appended(1, ANY, ANY),
+        again,
+    ]
     assert await store.commit([activation("a", 1.0)]) == [again]
-    assert await store.marks("zoo", ["activated/a", "activated/b"]) == {"activated/a": Mark("", 0)}
     assert await store.due("zoo", 2.0, 10) == []
     assert await store.due("zoo", 9.0, 10) == [b"a", b"b"]
     await store.commit([event("s", settles="a")])
     assert await store.due("zoo", 9.0, 10) == [b"b"]
-    assert [record.position for record in await store.read("zoo", 0, 9)] == [1]
+    assert [record.position for record in await store.read("zoo", 0, 9)] == [1, 2]
 
 
 @over_every_store
-async def test_an_activation_may_come_before_its_row_and_without_a_time(store: Store) -> None:
-    """It counts when the row comes; without a time the decision is never due."""
+async def test_a_decision_may_be_opened_before_its_row_comes(store: Store) -> None:
     await store.commit([activation("a", 3.0), activation("b"), event("s")])
-    assert set(await store.marks("zoo", ["activated/a", "activated/b"])) == {
-        "activated/a",
-        "activated/b",
-    }
     assert await store.due("zoo", 9.0, 10) == []
     await store.commit([decision("a"), decision("b")])
     assert await store.due("zoo", 9e9, 10) == [b"a"]

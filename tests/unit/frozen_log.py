@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from service.state.events import (
+    Activated,
     AnyEvent,
     Decision,
     EpochOpened,
@@ -84,6 +85,7 @@ def written() -> tuple[Log, Snapshot]:
     log.define(shop())
     log.upsert("food9", {"kind": "food"})
     log.remove("food2")
+    log.write(Activated(at=0.0, decision="ahead"))
     log.write(Skipped(at=0.0, position=log.state.position + 1, reason="damaged"))
     _settle_some(log, 24)
     for policy in ("neural", "ensemble", "static"):

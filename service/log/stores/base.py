@@ -20,6 +20,7 @@ class Append(Struct, frozen=True):
     replaces     identity -> the value that the mark must have now; all other marks must be new
     settles      the decision that this event closes: it is no longer due, even if its row comes
                  later, and also where the event is refused and has no new mark
+    opens        a decision, and the unix seconds from which it is due until an event settles it
     keep_until   unix seconds; a mark may be forgotten after this, never before (None: never)
     """
 
@@ -28,6 +29,7 @@ class Append(Struct, frozen=True):
     marks: Mapping[str, str]
     replaces: Mapping[str, str] = {}
     settles: str | None = None
+    opens: tuple[str, float] | None = None
     keep_until: float | None = None
 
 
@@ -42,17 +44,6 @@ class DecisionRow(Struct, frozen=True):
     policy: str
     payload: bytes
     due: float | None = None
-
-
-class Activation(Struct, frozen=True):
-    """The activation of a deferred decision: from now on it is due, as in `DecisionRow`. `mark` is
-    its identity: a decision is activated once."""
-
-    experiment: str
-    decision: str
-    mark: str
-    due: float | None = None
-    keep_until: float | None = None
 
 
 class Mark(Struct, frozen=True):
@@ -78,7 +69,7 @@ class Known(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """A stored decision row or activation. earlier: the payload that the row's id has already."""
+    """A stored decision row. earlier: the payload that its id has already."""
 
     earlier: bytes | None = None
 
@@ -99,7 +90,7 @@ class KeptRow:
     payload: bytes = field(repr=False)
 
 
-Entry = Append | DecisionRow | Activation
+Entry = Append | DecisionRow
 CommitResult = Appended | Known | Kept
 
 

@@ -9,7 +9,6 @@ from itertools import islice, takewhile
 
 from service.errors import StoreError
 from service.log.stores.base import (
-    Activation,
     Append,
     Appended,
     Blob,
@@ -71,6 +70,8 @@ class _Experiment:
         before, self.checksum = self.checksum, extend(self.checksum, entry.payload)
         self._mark(entry.marks, self.position, entry.keep_until)
         self._settle(entry.settles)
+        if entry.opens is not None:
+            self._wait(*entry.opens)
         return Appended(self.position, before, self.checksum)
 
     def _mark(self, marks: Mapping[str, str], position: int, keep_until: float | None) -> None:
@@ -83,28 +84,22 @@ class _Experiment:
             self.settled.add(decision)
             self.waiting.pop(decision, None)
 
+    def _wait(self, decision: str, due: float) -> None:
+        if decision not in self.settled:
+            self.waiting[decision] = due
+
     def keep(self, row: DecisionRow) -> CommitResult:
         if row.id in self.decisions:
             return Kept(self.decisions[row.id])
         self.rows += 1
         self.decisions[row.id], self.numbers[row.id] = row.payload, self.rows
         self.counts[row.policy] += 1
-        if row.due is not None and row.id not in self.settled:
-            self.waiting[row.id] = row.due
-        return Kept()
-
-    def activate(self, entry: Activation) -> CommitResult:
-        if entry.mark in self.marks:
-            return Known({entry.mark: self.marks[entry.mark]})
-        self._mark({entry.mark: ""}, 0, entry.keep_until)
-        if entry.due is not None and entry.decision not in self.settled:
-            self.waiting[entry.decision] = entry.due
+        if row.due is not None:
+            self._wait(row.id, row.due)
         return Kept()
 
     def take(self, entry: Entry) -> CommitResult:
-        if isinstance(entry, Append):
-            return self.append(entry)
-        return self.keep(entry) if isinstance(entry, DecisionRow) else self.activate(entry)
+        return self.append(entry) if isinstance(entry, Append) else self.keep(entry)
 
     def due(self, now: float) -> list[bytes]:
         waiting = sorted((due, decision) for decision, due in self.waiting.items() if due <= now)

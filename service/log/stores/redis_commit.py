@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from service.log.stores.base import (
-    Activation,
     Append,
     Appended,
     CommitResult,
@@ -45,7 +44,7 @@ def commands(batch: Mapping[str, Sequence[Entry]], now: float) -> Iterator[Comma
         keys = keys_of(experiment, *KEYS)
         keys += [key_of(experiment, "mark", one) for entry in entries for one in _marks(entry)]
         packed = msgspec.msgpack.encode((now, [_packed(entry) for entry in entries]))
-        yield (*call, len(keys), *keys, packed, *map(_payload, entries))
+        yield (*call, len(keys), *keys, packed, *(entry.payload for entry in entries))
         call = ("EVALSHA", COMMIT_DIGEST)
 
 
@@ -66,8 +65,6 @@ def _results(
         elif isinstance(answer, str):
             position, before, checksum = answer.split(" ")
             yield Appended(int(position), before, checksum)
-        elif isinstance(answer, int):
-            yield Kept()
         else:
             known = zip(_marks(entry), answer, strict=True)
             yield Known({identity: mark(text) for identity, text in known if text})
@@ -75,24 +72,19 @@ def _results(
 
 def _marks(entry: Entry) -> Iterable[str]:
     """The identities that an entry takes."""
-    if isinstance(entry, DecisionRow):
-        return ()
-    return entry.marks if isinstance(entry, Append) else (entry.mark,)
-
-
-def _payload(entry: Entry) -> bytes:
-    return b"" if isinstance(entry, Activation) else entry.payload
+    return entry.marks if isinstance(entry, Append) else ()
 
 
 def _packed(entry: Entry) -> tuple[object, ...]:
     """Times go as text: Lua would write 14 digits of them."""
     if isinstance(entry, DecisionRow):
         return "row", entry.id, entry.policy, _time(entry.due)
-    keep_until = _time(entry.keep_until)
-    if isinstance(entry, Activation):
-        return "activation", entry.decision, keep_until, _time(entry.due)
+    opens, due = entry.opens or ("", None)
     expected = [entry.replaces.get(identity, False) for identity in entry.marks]
-    return "event", entry.settles or "", keep_until, list(entry.marks.values()), expected
+    return (
+        *("event", entry.settles or "", _time(entry.keep_until)),
+        *(list(entry.marks.values()), expected, opens, _time(due)),
+    )
 
 
 def _time(seconds: float | None) -> str:

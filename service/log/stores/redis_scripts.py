@@ -54,9 +54,8 @@ COMMIT = """
 -- KEYS events, decisions, decision_at, decision_counts, due, settled, checksum, mark_ages, then
 --      marks in order of use
 -- ARGV packed: unix seconds of the caller; the entries {'event', decision settled or '', keep_until
---      of the marks or '', values of the marks, the values expected of them or false}, {'row', id,
---      policy, due or ''} and {'activation', decision, keep_until of its mark or '', due or ''};
---      then their payloads
+--      of the marks or '', values of the marks, the values expected of them or false, decision
+--      opened or '', its due} and {'row', id, policy, due or ''}; then their payloads
 local events, decisions, decision_at, decision_counts, due, settled, checksum, ages =
   unpack(KEYS, 1, 8)
 local marks = 8
@@ -72,6 +71,12 @@ local function settle(decision)
   if decision ~= '' and redis.call('ZREM', due, decision) == 0
       and redis.call('HEXISTS', decision_at, decision) == 0 then
     redis.call('SADD', settled, decision)
+  end
+end
+
+local function wait(decision, due_at)
+  if due_at ~= '' and redis.call('SISMEMBER', settled, decision) == 0 then
+    redis.call('ZADD', due, due_at, decision)
   end
 end
 
@@ -98,7 +103,7 @@ local function sum(payload)
   return position .. ' ' .. before .. ' ' .. since .. ':' .. digest
 end
 
-local function append(payload, settles, keep_until, values, expected)
+local function append(payload, settles, keep_until, values, expected, opens, due_at)
   local first = marks
   marks = marks + #values
   local known, count, refused = {}, 0, false
@@ -117,6 +122,7 @@ local function append(payload, settles, keep_until, values, expected)
   end
   age(first + 1, marks, keep_until)
   settle(settles)
+  wait(opens, due_at)
   return sum(payload)
 end
 
@@ -134,19 +140,7 @@ local function keep(payload, id, policy, due_at)
   return 0
 end
 
-local function activate(_, decision, keep_until, due_at)
-  marks = marks + 1
-  local known = redis.call('GET', KEYS[marks])
-  if known then return {known} end
-  redis.call('SET', KEYS[marks], '0 ')
-  age(marks, marks, keep_until)
-  if due_at ~= '' and redis.call('SISMEMBER', settled, decision) == 0 then
-    redis.call('ZADD', due, due_at, decision)
-  end
-  return 0
-end
-
-local apply = {event = append, row = keep, activation = activate}
+local apply = {event = append, row = keep}
 local replies = {}
 for i, entry in ipairs(entries) do
   replies[i] = apply[entry[1]](ARGV[i + 1], unpack(entry, 2))

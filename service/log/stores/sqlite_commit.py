@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from service.log.stores.base import (
-    Activation,
     Append,
     Appended,
     CommitResult,
@@ -51,8 +50,6 @@ def _write(
     for entry in entries:
         if isinstance(entry, Append):
             marks += [(entry.experiment, identity) for identity in entry.marks]
-        elif isinstance(entry, Activation):
-            marks.append((entry.experiment, entry.mark))
     batch = _Batch(db, look_up(db, "marks", marks), kept)
     results = [batch.take(entry) for entry in entries]
     batch.write()
@@ -79,20 +76,7 @@ class _Batch:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def take(self, entry: Entry) -> CommitResult:
-        if isinstance(entry, Append):
-            return self.append(entry)
-        return self.keep(entry) if isinstance(entry, DecisionRow) else self.activate(entry)
-
-    def activate(self, entry: Activation) -> CommitResult:
-        key = entry.experiment, entry.mark
-        known = self._known.get(key)
-        if known:
-            return Known({entry.mark: known})
-        self._known[key] = Mark("", 0)
-        self._marks.append((*key, "", 0, entry.keep_until))
-        if entry.due is not None:
-            self._due.append((entry.experiment, entry.decision, entry.due))
-        return Kept()
+        return self.append(entry) if isinstance(entry, Append) else self.keep(entry)
 
     def append(self, entry: Append) -> CommitResult:
         experiment, marks = entry.experiment, self._known
@@ -117,6 +101,8 @@ class _Batch:
             self._marks.append((experiment, identity, value, position, entry.keep_until))
         if entry.settles is not None:
             self._settled.append((experiment, entry.settles))
+        if entry.opens is not None:
+            self._due.append((experiment, *entry.opens))
         return Appended(position, before, summed)
 
     def keep(self, row: DecisionRow) -> CommitResult:
