@@ -18,7 +18,6 @@ from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
 from service.log.journal import Journal
 from service.log.stores import Store, open_store
-from service.log.witness import Witness, witness_of
 from service.maintenance.erasure import Eraser
 from service.maintenance.importing import Importer
 from service.maintenance.retention import Retention
@@ -126,8 +125,7 @@ def assemble(
     telemetry.connections.set_function(connections.__len__)
     telemetry.max_connections.set(max_connections)
     gate = CommitGate()
-    witness = Witness(witness_of(settings.store, settings.witness))
-    journal = Journal(store, settings, telemetry, gate, LogClock(clock), witness, rng)
+    journal = Journal(store, settings, telemetry, gate, LogClock(clock), rng)
     engine = Engine(journal, sealer, settings, telemetry, rng)
     history = History(lambda: journal.follower.states, telemetry, clock)
     return Services(

@@ -89,11 +89,6 @@ class Settings(BaseSettings):
         description="Replicas of Redis that must hold a commit before it is acknowledged (WAIT). "
         "With fewer, the log counts as gone; set `min-replicas-to-write` in Redis as well.",
     )
-    witness: Path | None = Field(
-        None,
-        description="Folder of the file that says what this host has seen of the log, or `off`. "
-        "Left out: beside an SQLite database, else $XDG_STATE_HOME/forage (~/.local/state/forage).",
-    )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(
         8000, description="Port to listen on; 0 takes a free one."

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("FORAGE_WITNESS", "off")  # the Redis of a worker is emptied between tests
 
 import pytest
 

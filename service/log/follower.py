@@ -16,7 +16,7 @@ from service.errors import (
     UnknownSchema,
 )
 from service.log.background import Background
-from service.log.live import Hooks, Live, Loss
+from service.log.live import Hooks, Live
 from service.log.replay import (
     Pace,
     pages,
@@ -27,9 +27,14 @@ from service.log.replay import (
 )
 from service.log.staged_versions import StagedVersions
 from service.log.stores import Store
-from service.log.stores.base import Record
+from service.log.stores.base import Record, digest
 from service.observability.telemetry import Telemetry
-from service.state.events import AnyEvent, Tombstone, VersionActivated, VersionStaged
+from service.state.events import (
+    AnyEvent,
+    Tombstone,
+    VersionActivated,
+    VersionStaged,
+)
 from service.state.fold import State
 
 logger = logging.getLogger(__name__)
@@ -118,11 +123,13 @@ class Follower:
         if name not in self.live:
             found = Live(State(name))
             async with found.lock:  # a snapshot may fall due meanwhile, and reads the log too
-                await self._recover(found)
+                lost_to = await self._recover(found)
             if found.state.position == 0 and found.quarantine is None:  # any name may be asked for
                 return found
             if self.live.setdefault(name, found) is found:
                 self._tell_recovered(found)
+                if lost_to > found.known_to:
+                    self.report_loss(found, lost_to)
         return self.live[name]
 
     async def follow(self, seconds: float, *, discover: bool = True) -> None:
@@ -155,29 +162,18 @@ class Follower:
         finally:
             self._delayed.discard(live.state.name)
 
-    async def _recover(self, live: Live) -> None:
-        """Fold snapshot and tail; the caller holds the lock."""
+    async def _recover(self, live: Live) -> int:
+        """Fold snapshot and tail; the caller holds the lock. Return the position of the newest
+        snapshot that the log does not hold; 0: it holds all."""
         live.quarantine, live.recovered = None, False
         live.skips = await skipped_positions(self._store, live.state.name)
-        before: float = inf
-        while before:
-            live.go_on_from(State(live.state.name))
-            await self._restore_newest(live, before)
-            before = live.snapshot_position = live.state.position
-            await self.fold_to_end(live)
-            found = await self._store.describe(live.state.name)
-            live.rows = sum(found.counts.values())
-            if found.position != live.state.position or live.agrees(found.checksum):
-                break  # one that has grown meanwhile tells at the next commit
-            logger.error(
-                "experiment %s: the log has another checksum than what was folded from position %d "
-                "on: it was changed, or the snapshot is of another log",
-                live.state.name,
-                before,
-            )
-        else:
-            live.adopt(found.checksum)
+        live.go_on_from(State(live.state.name))
+        lost_to = await self._restore_newest(live)
+        live.snapshot_position = live.state.position
+        await self.fold_to_end(live)
+        live.row = (await self._store.describe(live.state.name)).row
         live.recovered = True
+        return lost_to
 
     async def lift(self, name: str) -> bool:
         """Fold a quarantined experiment anew if the event at fault was skipped; whether it is
@@ -194,15 +190,14 @@ class Follower:
         if live.quarantine is None:
             self._hooks.recovered(live)
 
-    async def _restore_newest(self, live: Live, before: float = inf) -> bool:
-        """Replace an older state by the newest whole snapshot before a position; whether there was
-        one. A damaged snapshot is logged and passed over."""
-        name = live.state.name
+    async def _restore_newest(self, live: Live) -> int:
+        """Replace an older state by the newest whole snapshot that the log continues. A damaged one
+        is logged and passed over. Return the position of the newest that the log does not hold; 0:
+        it holds all."""
+        name, lost_to = live.state.name, 0
         for snapshot in await self._store.snapshots(name):
-            if snapshot.position >= before:
-                continue
             if snapshot.position <= live.state.position:
-                return False
+                break
             try:
                 state = State.restore(snapshot)
             except Damaged as fault:
@@ -214,21 +209,21 @@ class Follower:
                     snapshot.position,
                     fault,
                 )
-            else:
-                if any(one <= state.position and one not in state.skips for one in live.skips):
-                    continue  # it holds what has been skipped since
-                if not await self._holds_last(Live(state)):
-                    logger.error(
-                        "experiment %s: the snapshot at position %d is passed over: the log does "
-                        "not hold its last event",
-                        name,
-                        snapshot.position,
-                    )
-                    continue
+                continue
+            if any(one <= state.position and one not in state.skips for one in live.skips):
+                continue  # it holds what has been skipped since
+            if await self._holds_last(Live(state)):
                 live.go_on_from(state)
                 live.snapshot_position = snapshot.position
-                return True
-        return False
+                break
+            logger.error(
+                "experiment %s: the snapshot at position %d is passed over: the log does not hold "
+                "its last event",
+                name,
+                snapshot.position,
+            )
+            lost_to = max(lost_to, snapshot.position)
+        return lost_to
 
     async def fold_to_end(self, live: Live) -> None:
         """Fold the log up to its end or an event that cannot be folded; the caller holds the lock.
@@ -243,7 +238,6 @@ class Follower:
             try:
                 await self._fold_pages(live)
                 live.caught_up_at = began
-                self._hooks.caught_up(live)
                 return
             except LogLost as fault:
                 await self.recover_lost(live, fault)
@@ -253,7 +247,9 @@ class Follower:
                 if self.live.get(live.state.name) is live:
                     self._tell_recovered(live)
             except (LogGap, FoldFailed) as fault:
-                if await self._restore_newest(live):
+                before = live.state.position
+                await self._restore_newest(live)
+                if live.state.position > before:
                     logger.warning("%s; the snapshot at %d is taken", fault, live.state.position)
                 elif isinstance(fault, FoldFailed):
                     self.quarantine(live, fault)
@@ -266,7 +262,7 @@ class Follower:
         logger.error("%s", live.quarantine, exc_info=fault.__cause__)
 
     async def _fold_pages(self, live: Live) -> None:
-        anchored, pace = live.knows_last, Pace()
+        anchored, pace = live.digest != "", Pace()
         after = live.state.position - anchored
         async for page in pages(self._store, live.state.name, after):
             if anchored:
@@ -294,9 +290,7 @@ class Follower:
         record = record or await record_at(self._store, name, position)
         if record is None:
             return (await self._store.describe(name)).position >= position
-        if not live.knows_last or live.holds(position, record.payload):
-            return True
-        return isinstance(_read(record, frozenset()), Tombstone)
+        return live.holds_last(record.payload) or isinstance(_read(record, frozenset()), Tombstone)
 
     # -- a log that has lost events ------------------------------------------------------------
 
@@ -304,10 +298,10 @@ class Follower:
         """Go on with what the log holds; the caller holds the lock. Raises LogLost where that is
         nothing, or nothing but what processes have appended since it was emptied: then its operator
         has to say whether a backup is to be restored."""
-        name, position, epoch = live.state.name, live.state.position, live.state.epoch
+        name, position, row = live.state.name, live.state.position, live.row
         found, live.recovered = Live(State(name), lock=live.lock), False
         try:
-            await self._recover(found)
+            lost_to = max(position, await self._recover(found))
         finally:
             live.recovered = True
         if live.state.revision and not found.state.revision and found.quarantine is None:
@@ -316,26 +310,32 @@ class Follower:
                 "restore a backup, or start this process again to begin anew"
             )
         logger.error("%s: the state was folded anew", fault)
-        kept = found.shared(live.checksums, position) or found.snapshot_position
-        loss = Loss(epoch, kept, position, max(0, live.rows - found.rows))
         live.take(found)
         if self.live.get(name) is live:
             self._tell_recovered(live)
-        self.report_loss(live, loss)
+        self.report_loss(live, lost_to, max(0, row - found.row))
 
-    def report_loss(self, live: Live, loss: Loss) -> None:
+    def report_loss(self, live: Live, last: int, rows: int = 0) -> None:
+        """Tell that the log has lost the events up to `last`, or decision rows."""
         live.losses += 1
-        live.loss = loss
+        live.lost_to = max(live.lost_to, last)
         logger.error(
-            "experiment %s: the log has lost events after position %d, up to %d or beyond, and %d "
-            "decision rows or more; it holds %d events",
+            "experiment %s: the log has lost events up to position %d or beyond, and %d decision "
+            "rows or more; it holds %d events",
             live.state.name,
-            loss.kept,
-            loss.last,
-            loss.rows,
+            last,
+            rows,
             live.state.position,
         )
-        self._hooks.lost(live, loss)
+        self._hooks.lost(live, last, rows)
+
+    async def expect(self, live: Live, position: int) -> None:
+        """Report a loss if the log, which once had this position, ends before it."""
+        async with live.lock:
+            if position > live.known_to:
+                await self.fold_to_end(live)  # another process may be ahead
+            if position > live.known_to:
+                self.report_loss(live, position)
 
     async def fold(
         self, live: Live, position: int, event: AnyEvent, payload: bytes | None = None
@@ -343,8 +343,7 @@ class Follower:
         """Apply one event; the caller holds the lock. Raises FoldFailed: the state may then hold a
         part of it.
 
-        payload   as the log has it; left out where the store tells the checksum, and by readers,
-                  which fold each event once
+        payload   as the log has it; left out by readers, which fold each event once
         """
         state, artifact = live.state, None
         self._hooks.folding(live, event)
@@ -360,8 +359,7 @@ class Follower:
             raise
         except Exception as fault:
             raise FoldFailed(position, fault) from fault
-        if payload is not None:
-            live.extend(payload)
+        live.digest = "" if payload is None else digest(payload)
         self._hooks.folded(live, event)
 
 

@@ -7,28 +7,30 @@ newest snapshot.
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from math import inf
 from random import Random
 
 from service.errors import Conflict, LogGap, NotFound, StoreError, StoreUnavailable
 from service.log.background import Background
-from service.log.buffer import Pending
 from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
 from service.log.follower import Follower
-from service.log.live import Hooks, Live, Loss
-from service.log.losses import Losses
+from service.log.live import Hooks, Live
 from service.log.observers import Changes, Snapshots, Versions
 from service.log.presence import Presence
 from service.log.replay import skip_mark, skipped_positions
 from service.log.stores import Store
 from service.log.stores.base import Append
-from service.log.witness import Witness
 from service.log.writer import RETRY_SECONDS, Writer
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.state.events import AnyEvent, ExperimentDeleted, Skipped, encode_event
+from service.state.events import (
+    AnyEvent,
+    ExperimentDeleted,
+    LogTruncated,
+    Skipped,
+    encode_event,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -57,12 +59,10 @@ class Journal(Hooks):
         telemetry: Telemetry,
         gate: CommitGate,
         clock: LogClock,
-        witness: Witness | None = None,
         rng: Random | None = None,
     ) -> None:
         self._telemetry = telemetry
-        self._store, self._witness = store, witness or Witness(None)
-        self.clock = clock
+        self._store, self.clock = store, clock
         self.background = background = Background()
         self.presence = Presence(store, rng)
         self.follower = follower = Follower(store, telemetry, background, self)
@@ -70,22 +70,28 @@ class Journal(Hooks):
         self.snapshots = Snapshots(store, follower, background, settings, telemetry)
         self._versions = Versions(follower, writer, self.presence, background, clock)
         self._changes = Changes(writer, background, telemetry, clock)
-        self.losses = Losses(store, follower, writer, background, clock)
 
     # -- the calls that follow a commit or a fold ------------------------------------------------
-
-    def committed(self, batch: Sequence[Pending]) -> None:
-        self.losses.remember(batch)
 
     def recovered(self, live: Live) -> None:
         self._versions.recovered(live)
         self._changes.recovered(live)
 
-    def lost(self, live: Live, loss: Loss) -> None:
-        self.losses.lost(live, loss)
+    def lost(self, live: Live, last: int, rows: int) -> None:
+        self.background.spawn(self._log_loss(live, live.state.position, last, rows))
 
-    def caught_up(self, live: Live) -> None:
-        self._witness.caught_up(live)
+    async def _log_loss(self, live: Live, held: int, last: int, rows: int) -> None:
+        mark = f"truncated/{self.presence.name}/{live.losses}"
+        while True:
+            now = self.clock.now(live.state)
+            event = LogTruncated(at=now, held=held, last=last, rows=rows)
+            entry = Append(live.state.name, encode_event(event), {mark: ""})
+            try:
+                await self.writer.append(entry, event)
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
 
     def folding(self, live: Live, event: AnyEvent) -> None:
         self._changes.folding(live, event)
@@ -94,7 +100,6 @@ class Journal(Hooks):
         self._versions.folded(live, event)
         self._changes.folded(live, event)
         self.snapshots.folded(live, event)
-        self.losses.folded(live, event)
         if isinstance(event, ExperimentDeleted):
             self._telemetry.forget_others(self.follower.names)
 
@@ -120,26 +125,8 @@ class Journal(Hooks):
 
     async def open(self) -> None:
         """Recover every experiment. Raises StoreError where the log cannot be read or trusted."""
-        names, seen = await self._store.experiments(), self._witness.open()
-        for name in names:
+        for name in await self._store.experiments():
             await self.follower.join(name)
-        if seen and not any(
-            live.state.revision or live.quarantine for live in self.follower.live.values()
-        ):  # empty, or with what processes have appended since it was emptied
-            raise StoreError(
-                f"the store is empty, and this host has seen it hold {', '.join(seen)}: restore a "
-                f"backup; to begin anew, delete {self._witness.path}"
-            )
-        for name, end in seen.items():
-            if name in self.follower.live:
-                await self.losses.compare(self.follower.live[name], end)
-            else:
-                logger.error(
-                    "experiment %s: the store does not hold it, and this host has seen %d events "
-                    "of it",
-                    name,
-                    end.position,
-                )
         self.writer.start()
         await self.presence.beat()
         if self._store.shared:
@@ -158,15 +145,14 @@ class Journal(Hooks):
                 await self.snapshots.save_last(live)
         except StoreError as fault:
             logger.error("closing without a last snapshot: %s", fault)
-        self._witness.close()
 
-    async def expect(self, name: str, epoch: int, position: int) -> None:
+    async def expect(self, name: str, position: int) -> None:
         """Report a loss if the log ends before this position, at which a decision was made.
 
         Raises StoreUnavailable, also where the log was emptied.
         """
         try:
-            await self.losses.expect(await self.follower.join(name), epoch, position)
+            await self.follower.expect(await self.follower.join(name), position)
         except LogGap as fault:
             self.writer.degrade(fault)
             raise StoreUnavailable(str(fault)) from fault
@@ -189,16 +175,13 @@ class Journal(Hooks):
             logger.warning("experiment %s: another event cannot be folded", name)
 
     async def _review(self) -> None:
-        """Watch the settings of a shared store and its count of decision rows, which no fold
-        checks."""
+        """Watch the settings of a shared store."""
         while True:
             await asyncio.sleep(REVIEW_SECONDS)
             before = self._store.durability
             try:
                 await self._store.review()
                 await self._store.commit([])
-                for live in [*self.follower.live.values()]:
-                    await self.losses.expect_rows(live)
             except Exception as fault:
                 self.writer.degrade(fault)
             if self._store.durability == before:

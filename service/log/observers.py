@@ -69,7 +69,7 @@ class Snapshots:
                 await self._follower.fold_to_end(live)  # raises where the state is ahead of its log
                 if live.state.staging or live.quarantine is not None:
                     return
-                make = live.state.capture([*live.checksums][-2:])
+                make = live.state.capture(live.digest)
             await self._write(live, await asyncio.to_thread(make))
         finally:
             self._under_way.discard(live.state.name)
@@ -92,7 +92,7 @@ class Snapshots:
             self._follower.state(live.state.name)  # raises where it is quarantined
             if live.state.staging:
                 return None
-            make = live.state.capture([*live.checksums][-2:])
+            make = live.state.capture(live.digest)
         snapshot = replace(await asyncio.to_thread(make), origin=True)
         await self._write(live, snapshot)
         return snapshot.position

@@ -12,7 +12,6 @@ in advance. A skipped event is read as a `Skipped` that names its own position.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
@@ -23,8 +22,7 @@ import numpy.typing as npt
 from service.errors import LogGap, StoreError
 from service.log.stores import Store
 from service.log.stores.base import KeptRow, Record, Snapshot
-from service.state.checksum import begin, extend
-from service.state.events import AnyEvent, EpochOpened, Skipped, Tombstone, decode_event
+from service.state.events import AnyEvent, Skipped, Tombstone, decode_event
 from service.state.fold import State
 
 PAGE = 1_000
@@ -76,25 +74,6 @@ async def skipped_positions(store: Store, experiment: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def epoch_mark(number: int) -> str:
-    """The identity of the event that opens an experiment's `number`-th epoch, from 1 on."""
-    return f"epoch/{number}"
-
-
-async def epochs(store: Store, experiment: str) -> list[EpochOpened]:
-    """Return the recorded losses of the log, but for those trimmed since. Raises StoreUnavailable,
-    Damaged."""
-    found, first = list[EpochOpened](), 1
-    while known := await store.marks(experiment, [*map(epoch_mark, range(first, first + AT_ONCE))]):
-        for mark in known.values():
-            record = await record_at(store, experiment, mark.position)
-            event = None if record is None else decode_event(record.payload)
-            if isinstance(event, EpochOpened):
-                found.append(event)
-        first += AT_ONCE
-    return found
-
-
 def read_event(record: Record, skips: frozenset[int]) -> AnyEvent:
     """Raises Damaged or UnknownSchema."""
     if record.position in skips:
@@ -121,25 +100,6 @@ async def record_at(store: Store, experiment: str, position: int) -> Record | No
     """The event at a position. None: it was trimmed, or has yet to come."""
     found = await store.read(experiment, position - 1, 1)
     return found[0] if found and found[0].position == position else None
-
-
-async def checksum_at(store: Store, experiment: str, position: int) -> str:
-    """Of the log up to a position, from the last snapshot before it on. Empty where it cannot be
-    known: events are gone, or the snapshot is damaged."""
-    at, checksum = 0, begin(0)
-    for snapshot in await store.snapshots(experiment):
-        if snapshot.position <= position:
-            with suppress(StoreError):
-                at, checksum = snapshot.position, (State.restore(snapshot).checksums or [""])[-1]
-            break
-    async for page in pages(store, experiment, at):
-        for record in page:
-            if at == position:
-                return checksum
-            if record.position != at + 1:
-                return ""
-            at, checksum = record.position, extend(checksum, record.payload)
-    return checksum if at == position else ""
 
 
 def take_anchor(records: list[Record], position: int) -> Record | None:

@@ -35,9 +35,6 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.25
 
-KEPT = Kept()
-"""A decision row that is new to the log."""
-
 Committed = tuple[Pending, CommitResult]
 
 
@@ -239,7 +236,6 @@ class Writer:
             finally:
                 self._buffer.slow = False
             self._append_seconds.observe(perf_counter() - start)
-            self._hooks.committed(batch)
             committed = list(zip(batch, results, strict=True))
         except Exception as fault:  # whatever it is: no request may wait for ever
             self.degrade(fault)
@@ -253,20 +249,16 @@ class Writer:
         """Fold and answer, one experiment after another. Where a long decision holds the lock of
         an experiment, a task of its own waits for it, and the others go on."""
         by_experiment, lives = dict[str, list[Committed]](), self._follower.live
-        given = set[str]()
         for pending, result in committed:
             name = pending.entry.experiment
             if isinstance(result, Appended) and name not in lives:
                 lives[name] = Live(State(name), recovered=True, caught_up_at=began)
             if pending.event is None or name not in lives:
                 self._answer(pending, result)
-                if name in lives and isinstance(pending.entry, DecisionRow) and result == KEPT:
-                    lives[name].rows += 1
-                    given.add(name)
+                if name in lives and isinstance(result, Kept) and result.number:
+                    self._count_row(lives[name], result.number)
             else:
                 by_experiment.setdefault(name, []).append((pending, result))
-        for name in given - by_experiment.keys():
-            self._hooks.caught_up(lives[name])
         for name, own in by_experiment.items():
             if lives[name].lock.locked():  # the lock serves the tasks in their order
                 task = asyncio.create_task(self._fold_and_answer(lives[name], own, began))
@@ -274,6 +266,12 @@ class Writer:
                 task.add_done_callback(self._folding.discard)
             else:
                 await self._fold_and_answer(lives[name], own, began)
+
+    def _count_row(self, live: Live, number: int) -> None:
+        """A number that comes again shows that the log has lost its last rows."""
+        if number <= live.row:
+            self._follower.report_loss(live, 0, live.row - number + 1)
+        live.row = number
 
     async def _fold_and_answer(self, live: Live, own: list[Committed], began: float) -> None:
         """Of one experiment and one commit. An event at or after the one that the experiment is
@@ -301,30 +299,30 @@ class Writer:
     async def _fold_own(self, live: Live, own: Sequence[Committed], began: float) -> None:
         """Fold, in slices, what the log took of one experiment; the caller holds the lock. Events
         of other processes in between are read first."""
-        pace = Pace()
+        pace, read_to = Pace(), 0
         for pending, result in own:
             if live.quarantine is not None:
                 return
             entry, event = pending.entry, pending.event
             if event is None or not isinstance(entry, Append) or not isinstance(result, Appended):
                 continue
-            if result.position == live.state.position + 1:
+            if result.position <= read_to:
+                continue
+            if result.position != live.state.position + 1:
+                await self._follower.fold_to_end(live)  # others wrote, or the log lost its end
+                read_to = live.state.position
+            elif live.digest and result.before not in ("", live.digest):
+                others = f"experiment {live.state.name}: others precede {result.position}"
+                await self._follower.recover_lost(live, LogLost(others))
+                read_to = live.state.position
+            else:
                 try:
-                    await self._follower.fold(live, result.position, event)
+                    await self._follower.fold(live, result.position, event, entry.payload)
                 except FoldFailed as fault:
                     self._follower.quarantine(live, fault)
                     return
-                if not live.follows(result.before, result.checksum):
-                    others = f"experiment {live.state.name}: others precede {result.position}"
-                    await self._follower.recover_lost(live, LogLost(others))
                 live.caught_up_at = max(live.caught_up_at, began)
-            elif result.position > live.state.position:
-                await self._follower.fold_to_end(live)
-            elif not live.holds(result.position, entry.payload):
-                came_again = f"experiment {live.state.name}: position {result.position} came again"
-                await self._follower.recover_lost(live, LogLost(came_again))
             await pace.keep()
-        self._hooks.caught_up(live)
 
     def _answer(self, pending: Pending, result: CommitResult) -> None:
         """A request may be gone, or answered without the log."""

@@ -16,7 +16,7 @@ from service.errors import Damaged, LogGap, StoreError, StoreUnavailable
 from service.log.follower import Follower
 from service.log.live import Live
 from service.log.reading import Progress, Say, experiments_of, reading
-from service.log.replay import RowsByPosition, Step, epochs, origin_of, row_pages, steps
+from service.log.replay import RowsByPosition, Step, origin_of, row_pages, steps
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
 from service.maintenance.exactly_once import Settled
@@ -34,10 +34,10 @@ from service.serving.rederive import (
 from service.state.events import (
     AnyEvent,
     Decision,
-    EpochOpened,
     Erased,
     Expired,
     Learned,
+    LogTruncated,
     SettledReward,
     Tombstone,
     decode_decision,
@@ -78,7 +78,8 @@ class Audit:
         self._settled = Settled(store, experiment)
         self._broken, self._begins = False, 0
         self._derived = 0
-        self._epochs: list[EpochOpened] = []
+        self._lost_to, self._lost_at = 0, 0.0
+        self._doubtful: list[tuple[int, float, list[Discrepancy]]] = []  # position, time
 
     async def run(self) -> AuditReport:
         found, store, name = self._found, self._store, self._name
@@ -86,8 +87,6 @@ class Audit:
         kept = await store.describe(name)
         counted, removed = sum(kept.counts.values()), kept.removed
         found.trimmed, found.erased = removed.trimmed, removed.erased
-        self._epochs = await epochs(store, name)
-        found.losses = len(self._epochs)
         origin = await self._find_origin()
         async for page in row_pages(store, name):
             for row in page:
@@ -99,6 +98,7 @@ class Audit:
             if not isinstance(step.fault, LogGap):
                 await self._derive(rows, step.position)
         await self._derive(rows, None)
+        self._judge_doubtful()
         for position in sorted(self._unexplained):
             self._add("log", f"position {position}", "a tombstone that no erasure tells of")
         async for fault in self._settled.twice():
@@ -159,17 +159,25 @@ class Audit:
             decision = decode_decision(payload)
             self._derived += 1
             self._progress.tell(f"{self._name}: decisions derived again: {self._derived:,}")
-            if any(one.epoch > decision.epoch and made_at > one.kept for one in self._epochs):
-                self._found.orphaned += 1
-            elif made_at < self._begins:
+            findings: list[Discrepancy] = []
+            if made_at < self._begins:
                 self._found.earlier += 1
             elif made_at != position or made_at == 0:
                 what = f"was made at position {made_at}, which the log does not have"
-                self._add("fields", decision.id, what)
+                findings = [Discrepancy("fields", decision.id, what)]
             elif self._live is None:
                 self._found.underived += 1
             else:
-                for finding in _differences(self._live.state, decision):
+                findings = _differences(self._live.state, decision)
+            if findings:  # its head may have folded events that the log has lost
+                self._doubtful.append((made_at, decision.at, findings))
+
+    def _judge_doubtful(self) -> None:
+        for made_at, at, findings in self._doubtful:
+            if made_at <= self._lost_to and at <= self._lost_at:
+                self._found.orphaned += 1
+            else:
+                for finding in findings:
                     self._found.add(finding)
 
     # -- events --------------------------------------------------------------------------------
@@ -180,6 +188,7 @@ class Audit:
             self._live, self._begins = None, origin.position
         if step.origin is not None and not self._broken:
             self._live = Live(step.origin)
+            self._lost_to, self._lost_at = step.origin.lost_to, step.origin.lost_at
         if step.fault is not None:
             self._break(position, str(step.fault))
         if event is not None or (step.fault is not None and not isinstance(step.fault, LogGap)):
@@ -194,6 +203,10 @@ class Audit:
             self._found.add(fault)
         if isinstance(event, Learned):
             await self._check_event(position, event)
+        elif isinstance(event, LogTruncated):
+            self._found.losses += 1
+            self._lost_to = max(self._lost_to, event.last)
+            self._lost_at = max(self._lost_at, event.at)
         elif isinstance(event, Tombstone):
             self._found.tombstones += 1
             self._unexplained.add(position)

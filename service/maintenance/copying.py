@@ -115,8 +115,7 @@ async def copy_experiment(source: Store, target: Store, name: str, progress: Pro
         await _commit(target, (Append(name, each.payload, {}) for each in page))
         position = last
         progress.tell(f"{name}: events {position:,} of {instant.position:,}")
-    # Erasures changed events whose checksum stays.
-    await target.end_log(name, instant.position, instant.checksum)
+    await target.end_log(name, instant.position, instant.digest)
     for snapshot in reversed(await source.snapshots(name)):
         await target.save_snapshot(name, snapshot)
 

@@ -53,7 +53,6 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     shown      empty where it would be too long: the decision row has it
     deferred   nothing is learned of it before it is activated
-    epoch      of the log, at the position that the model version names
     contested  made under a key while the log was gone or slow: another process may have answered
                the key too, and the row tells which decision counts
     """
@@ -67,7 +66,6 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reward_by: float
     accept_until: float
     deferred: bool = False
-    epoch: int = 0
     contested: bool = False
 
     @property

@@ -82,7 +82,8 @@ class AuditReport:
 
     underived    decisions made after the log broke: the audit checked their choices alone
     earlier      the same of those before the origin, where events that a fold needs are gone
-    orphaned     the same of those whose head had folded events that the log has lost since
+    orphaned     the same of those that differ, and whose head may have folded events that the log
+                 has lost since
     losses       times that the log has lost its last events
     trimmed      rows deleted by age          erased      rows deleted on request
     tombstones   events of erased decisions   imported   rows that another system decided
@@ -140,7 +141,7 @@ class AuditReport:
         if self.losses:
             lines.append(
                 f"  the log has lost its last events {self.losses:,} times: of {self.orphaned:,} "
-                "decisions whose heads had folded them, the choices alone were checked"
+                "decisions whose heads may have folded them, the choices alone were checked"
             )
         if self.trimmed or self.erased:
             lines.append(

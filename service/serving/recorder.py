@@ -107,7 +107,6 @@ class Recorder:
             deferred=request.deferred,
             key=request.caller,
             shortlist=lookup.shortlist,
-            epoch=state.epoch,
             untried=lookup.untried,
         )
         token, whole = self.token(state.name, decision)
@@ -193,6 +192,5 @@ def _ticket(
         decision.reward_by,
         decision.accept_until,
         decision.deferred,
-        decision.epoch,
         contested,
     )

@@ -60,8 +60,8 @@ class Settlements:
         shown = await self._shown(ticket)
         if state.deleted:
             raise Gone("the experiment of this decision was deleted")
-        if (ticket.epoch, ticket.position) > (state.epoch, state.position):
-            await self._journal.expect(name, ticket.epoch, ticket.position)
+        if ticket.position > state.position:
+            await self._journal.expect(name, ticket.position)
         rewards = _rewards(request, [arm.arm for arm in shown], state.definition.reward)
         if self._journal.clock.now(state) > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")

@@ -177,17 +177,15 @@ class Skipped(Event, frozen=True, kw_only=True, tag="Skipped"):
     reason: str
 
 
-class EpochOpened(Event, frozen=True, kw_only=True, tag="EpochOpened"):
-    """A loss: the log had lost its last events, and other events follow.
+class LogTruncated(Event, frozen=True, kw_only=True, tag="LogTruncated"):
+    """The log had lost its end, and other events follow.
 
-    epoch   1 after the first loss, and so on
-    kept    the log was found to hold the events up to this position; 0: not known which
-    last    the last position that is known to have been lost
-    rows    decision rows that are known to have been lost
+    held   position of the last event when that was noticed
+    last   the last position that is known to have been lost; 0: rows alone
+    rows   decision rows that are known to have been lost
     """
 
-    epoch: int
-    kept: int
+    held: int
     last: int
     rows: int
 
@@ -217,7 +215,7 @@ AnyEvent = (
     | ChangeDetected
     | Erased
     | Skipped
-    | EpochOpened
+    | LogTruncated
     | Tombstone
 )
 
@@ -270,7 +268,6 @@ class Decided(
     deferred         not shown, and not learned, before its activation
     key              the name of the caller's API key, '' where keys are off
     shortlist        how the policy chose `arms`; None: named by the request, or all arms
-    epoch            of the log, at the position that model_version names (EpochOpened)
     untried          places of candidates that were tried for their own sake
     """
 
@@ -294,7 +291,6 @@ class Decided(
     deferred: bool = False
     key: str = ""
     shortlist: Shortlist | None = None
-    epoch: int = 0
     untried: list[int] = []
 
     @property

@@ -4,7 +4,7 @@ Live service, recovery, replicas and the trainer all call `apply`, an event at a
 A snapshot is a saved fold: `snapshot` and `restore` keep every bit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeGuard
 
 import numpy as np
@@ -19,18 +19,17 @@ from service.features.columns import base_meanings, places, taken, unknown, view
 from service.features.schema import Array, Schema
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, read_artifact
-from service.state.checksum import begin
 from service.state.events import (
     AnyEvent,
     ArmRemoved,
     ArmUpserted,
     ChangeDetected,
-    EpochOpened,
     Erased,
     ExperimentDefined,
     ExperimentDeleted,
     Features,
     Learned,
+    LogTruncated,
     PolicyReset,
     SettledReward,
     Skipped,
@@ -59,9 +58,9 @@ class State:
     skips        positions of events that were passed over
     log_time     the largest `at` of an event, unix seconds
     earlier      where each base column was in earlier schemas, by their version; -1: nowhere
-    epoch        times that the log has lost its last events
+    lost_to      the last position that the log has lost; lost_at: log time when it was noticed
     examination  of slots, where it is learned
-    checksums    of the log before and after the last event, as the snapshot has them
+    digest       of the last event, as the snapshot has it; empty where it is not known
     """
 
     def __init__(self, name: str) -> None:
@@ -84,9 +83,9 @@ class State:
         self._candidates: Candidates | None = None
         self.selections = Selections()
         self.skips: list[int] = []
-        self.epoch = 0
+        self.lost_to, self.lost_at = 0, 0.0
         self.examination: Examination | None = None
-        self.checksums: Sequence[str] = [begin(0)]
+        self.digest = ""
 
     # -- the fold ------------------------------------------------------------------------------
 
@@ -105,8 +104,9 @@ class State:
             raise _erased(self.name, position)
         if isinstance(event, Skipped):
             self._skip(position, event.position)
-        elif isinstance(event, EpochOpened):
-            self.epoch = max(self.epoch, event.epoch)
+        elif isinstance(event, LogTruncated):
+            self.lost_to = max(self.lost_to, event.last)
+            self.lost_at = max(self.lost_at, event.at)
         else:
             self._change(position, event, artifact)
         for learner in self.learners.values():
@@ -352,9 +352,9 @@ class State:
         """Save the fold, while no version is staged, which lacks some rewards yet."""
         return self.capture()()
 
-    def capture(self, checksums: Sequence[str] = ()) -> Callable[[], Snapshot]:
+    def capture(self, digest: str = "") -> Callable[[], Snapshot]:
         """Return a function that makes a snapshot of the present state, in a thread while the fold
-        goes on. checksums: of the log, to recognise it."""
+        goes on. digest: of the last event."""
         arrays: dict[str, Stored] = {}
         learners = {}
         for index, (name, learner) in enumerate(self.learners.items()):
@@ -378,8 +378,8 @@ class State:
             "tallies": {name: vars(tally) for name, tally in self.reward_sums.items()},
             "skips": self.skips,
             "log_time": self.log_time,
-            "epoch": self.epoch,
-            "checksums": checksums,
+            "lost": (self.lost_to, self.lost_at),
+            "digest": digest,
         }
         text, arms, position = codec.text_of(SNAPSHOT_SCHEMA, meta), dict(self.arms), self.position
         own = {name: array.copy(order="K") for name, array in arrays.items()}
@@ -412,7 +412,7 @@ class State:
         earlier = part(arrays, "earlier.")
         state.earlier = {int(version): index.copy() for version, index in earlier.items()}
         state.skips, state.log_time = list(meta["skips"]), meta["log_time"]
-        state.epoch, state.checksums = meta["epoch"], meta["checksums"]
+        (state.lost_to, state.lost_at), state.digest = meta["lost"], meta["digest"]
         if "examination" in meta:
             own = part(arrays, "examination.")
             state.examination = Examination.restore(meta["examination"], own)

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -222,7 +223,8 @@ async def _cut(redis: RedisServer, how: str, campaign: Campaign, proxies: Sequen
             file = append_only_file(redis.folder)
             cut = partial(cut_append_only, file, campaign.rng)
             await cut_tail(redis.url, [file], cut, redis.start, redis.kill)
-            return before.after(await read_tail(redis.url))
+            gone = before.after(await read_tail(redis.url))
+            return replace(gone, watched=how == "alive")
 
 
 async def empty(campaign: Campaign, host: RedisServer, proxies: Sequence[Proxy]) -> None:

@@ -10,9 +10,9 @@ from service.state.events import (
     AnyEvent,
     Corrected,
     Decision,
-    EpochOpened,
     Expired,
     Learned,
+    LogTruncated,
     SettledReward,
     outcomes,
 )
@@ -25,12 +25,14 @@ class Cut:
 
     settled   how often it lost each settlement
     rows      decisions whose rows it lost
+    watched   services that had folded these events went on
     """
 
     kept: int = 0
     last: int = 0
     settled: Counter[Key] = field(default_factory=Counter)
     rows: set[str] = field(default_factory=set)
+    watched: bool = False
 
     def __add__(self, other: "Cut") -> "Cut":
         return Cut(0, 0, self.settled + other.settled, self.rows | other.rows)
@@ -43,8 +45,8 @@ class Audit:
     lost      acknowledged, and not in the log with the value that was given
     doubled   settled, or told that it was, more than once
     strange   in the log, and never given so; positions that are missing
-    gone      acknowledged rewards and decisions that went with a tail that was cut: no fault, as
-              the log says so
+    gone      acknowledged rewards and decisions that went with a tail that was cut: no fault, if
+              the log tells of each cut that a service could see
     """
 
     acknowledged: int
@@ -91,7 +93,7 @@ class Log:
     """The events of a log and its decision rows, as they are read: what a verdict needs of them.
 
     checksums   of all payloads up to each position
-    epochs      of its losses, as it tells of them: what was kept, and what was there
+    lost_to     the last positions that it lost, as it tells of them
     """
 
     def __init__(self, events: Iterable[tuple[int, AnyEvent]] = ()) -> None:
@@ -101,7 +103,7 @@ class Log:
         self.corrected = self.end = 0
         self.checksums = [0]
         self.strange: list[str] = []
-        self.epochs: list[tuple[int, int]] = []
+        self.lost_to: list[int] = []
         for position, event in events:
             self.take(position, event)
 
@@ -112,8 +114,8 @@ class Log:
         self.end = position
         self.checksums.append(crc32(payload, self.checksums[-1]))
         self.corrected += isinstance(event, Corrected)
-        if isinstance(event, EpochOpened):
-            self.epochs.append((event.kept, event.last))
+        if isinstance(event, LogTruncated):
+            self.lost_to.append(event.last)
         if isinstance(event, Learned):
             for outcome in outcomes(event):
                 trail = self.trails[event.decision, outcome.settled.arm]
@@ -128,14 +130,9 @@ class Log:
 
 def audit(ledger: Ledger, log: Log, cuts: Sequence[Cut] = ()) -> Audit:
     """Each settlement has one first word and at most one reward: a correction of a default. Each
-    decision that was said to be logged has its row. What a cut has taken may be gone, where the log
-    tells of it; where no event was among it, nothing can tell."""
-    told = [
-        cut.last <= cut.kept
-        or any(kept < cut.last and last > cut.kept for kept, last in log.epochs)
-        for cut in cuts
-    ]
-    cut = sum((cut for cut, is_told in zip(cuts, told, strict=True) if is_told), start=Cut())
+    decision that was said to be logged has its row. What a cut has taken may be gone, if the log
+    tells of the events that services saw go."""
+    cut = sum((cut for cut in cuts if _is_told(cut, log)), start=Cut())
     missing = [
         key
         for key, claim in ledger.claims.items()
@@ -164,6 +161,11 @@ def audit(ledger: Ledger, log: Log, cuts: Sequence[Cut] = ()) -> Audit:
         strange=[*log.strange, *_strange(ledger, log, cut)],
         gone=len(missing) + len(without) - len(lost),
     )
+
+
+def _is_told(cut: Cut, log: Log) -> bool:
+    unseen = cut.last <= cut.kept or not cut.watched
+    return unseen or any(last > cut.kept for last in log.lost_to)
 
 
 def _doubled(ledger: Ledger, log: Log, cut: Cut) -> Iterator[str]:

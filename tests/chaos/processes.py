@@ -119,7 +119,6 @@ class Replica(Process):
         self._was_ready = False
         settings = {
             "FORAGE_STORE": store,
-            "FORAGE_WITNESS": str(folder / f"{name}-witness"),  # each stands for a host
             "FORAGE_EXPERIMENTS": str(EXPERIMENT),
             "FORAGE_TRAINER": "off",
             "FORAGE_SNAPSHOT_EVERY_EVENTS": "400",

@@ -20,7 +20,7 @@ COUNTS: Final[Mapping[str, Callable[[Result], int]]] = {
     "decision rows": lambda result: result.rows,
     "rewards acknowledged": lambda result: result.acknowledged,
     "corrections": lambda result: result.corrected,
-    "gone with the log's end, told": lambda result: result.gone,
+    "gone with the log's end": lambda result: result.gone,
     "lost": lambda result: result.lost,
     "counted twice": lambda result: result.doubled,
     "heads equal the log's fold": lambda result: result.heads_equal,

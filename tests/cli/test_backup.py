@@ -107,7 +107,7 @@ async def held(url: str) -> dict[str, Any]:
             "rows": [(row.id, row.payload) for row in await store.decisions("zooplus", 0, 10_000)],
             "marks": {m.identity: m for m in (await store.list_marks("zooplus", "", 1_000))[0]},
             "snapshots": await store.snapshots("zooplus"),
-            "instant": (instant.position, instant.checksum, instant.due, instant.counts),
+            "instant": (instant.position, instant.digest, instant.due, instant.counts),
             "secret": await store.secret(),
             "state": bits(await follower.discover("zooplus")),
         }

@@ -12,10 +12,12 @@ from service.log.stores import Store
 from service.log.stores.base import (
     Append,
     Appended,
+    CommitResult,
     Cut,
     DecisionRow,
     Entry,
     Erasure,
+    Kept,
     Record,
     Removed,
     Snapshot,
@@ -44,7 +46,7 @@ async def everything(store: Store, experiment: str) -> dict[str, object]:
         **await view(store, experiment),
         "counts": {},  # of rows that were ever kept: a copy counts its own
         "position": instant.position,
-        "checksum": instant.checksum,
+        "digest": instant.digest,
         "all due": {decision: due for decision, due in instant.due.items() if due is not None},
         "marks": sorted((m.identity, m.value, m.position, m.keep_until) for m in marks),
         "blobs": {key: await store.blob(experiment, key) for key in keys},
@@ -63,7 +65,7 @@ async def copied(source: Store, target: Backend) -> dict[str, dict[str, object]]
             found[name] = await everything(store, name)
             position = (await source.describe(name)).position
             assert await store.commit([event("more", experiment=name)]) == [
-                Appended(position + 1, ANY, ANY)
+                Appended(position + 1, ANY)
             ]
     finally:
         await store.close()
@@ -133,6 +135,13 @@ async def test_what_was_trimmed_and_erased_stays_so_in_a_copy(
 fresh = itertools.count()
 
 
+def unnumbered(results: list[CommitResult]) -> list[CommitResult]:
+    """Numbers of rows grow as each store likes."""
+    return [
+        Kept(min(one.number, 1), one.earlier) if isinstance(one, Kept) else one for one in results
+    ]
+
+
 @settings(
     max_examples=examples(60),
     deadline=None,
@@ -149,7 +158,8 @@ def test_every_store_does_what_the_memory_store_does_and_so_do_copies(
         reference, copy = MemoryStore(), MemoryStore()
         for batch in batches:
             renamed = [with_suffix(entry, suffix) for entry in batch]
-            assert await store.commit(renamed) == await reference.commit(renamed)
+            results = await store.commit(renamed), await reference.commit(renamed)
+            assert unnumbered(results[0]) == unnumbered(results[1])
         for name in ("zoo" + suffix, "shop" + suffix):
             expected = await everything(reference, name)
             assert await everything(store, name) == expected

@@ -13,8 +13,8 @@ async def test_a_decision_is_kept_once(store: Store) -> None:
     """Also among the counts by policy."""
     first = DecisionRow("zoo", "d", "linucb", b"first", due=5.0)
     again = DecisionRow("zoo", "d", "random", b"again", due=1.0)
-    assert await store.commit([first, again]) == [Kept(), Kept(b"first")]
-    assert await store.commit([again]) == [Kept(b"first")]
+    assert await store.commit([first, again]) == [Kept(1), Kept(0, b"first")]
+    assert await store.commit([again]) == [Kept(0, b"first")]
     assert await store.decision("zoo", "d") == b"first"
     assert await store.decision("shop", "d") is None
     assert await store.due("zoo", 1.0, 10) == []
@@ -92,7 +92,7 @@ async def test_an_event_opens_a_decision_once(store: Store) -> None:
     assert await store.due("zoo", 9.0, 10) == [b"b"]
     again = Known({"activated/a": Mark("", 1)})
     assert await store.commit([activation("a", 3.0), activation("a", 1.0)]) == [
-        Appended(1, ANY, ANY),
+        Appended(1, ANY),
         again,
     ]
     assert await store.commit([activation("a", 1.0)]) == [again]

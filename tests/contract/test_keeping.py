@@ -108,13 +108,13 @@ async def test_events_are_trimmed_up_to_the_origin_and_positions_go_on(store: St
     assert await store.trim("zoo", Cut(6, 0, 0.0), 100) == 0
     assert await positions(store) == [7, 8, 9, 10]
     assert await positions(store, after=3) == [7, 8, 9, 10]
-    assert await store.commit([event("mark11")]) == [Appended(11, ANY, ANY)]
+    assert await store.commit([event("mark11")]) == [Appended(11, ANY)]
     assert isinstance((await store.commit([event("mark1")]))[0], Known)
     await store.save_snapshot("zoo", origin(11))
     await store.trim("zoo", Cut(11, 0, 0.0), 100)  # to its end
     assert await positions(store) == []
     assert await store.experiments() == ["zoo"]
-    assert await store.commit([event("next")]) == [Appended(12, ANY, ANY)]
+    assert await store.commit([event("next")]) == [Appended(12, ANY)]
     assert await positions(store, after=11) == [12]
 
 

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import reduce
 
 import pytest
 
+from service.log.stores.base import digest
 from service.log.writer import RETRY_SECONDS
-from service.state.checksum import begin, extend
+from service.state.events import LogTruncated, decode_event
 from tests.support.service import Wire, serving
 from tests.support.stores import Disk
 
@@ -28,13 +28,14 @@ class Forgetful(Disk):
         kept = self._experiments["shop"]
         end = kept.position = kept.position - events
         kept.events = {at: payload for at, payload in kept.events.items() if at <= end}
-        kept.checksum = reduce(extend, kept.events.values(), begin(0))
+        kept.digest = digest(kept.events[end]) if end else ""
         kept.marks = {i: mark for i, mark in kept.marks.items() if mark.position <= end}
 
     def lose_rows(self, rows: int) -> None:
         kept = self._experiments["shop"]
         for decision in [*kept.decisions][-rows:]:
             del kept.decisions[decision], kept.numbers[decision]
+        kept.rows -= rows
         kept.counts.subtract({"linucb": rows})
 
     def end(self) -> int:
@@ -46,53 +47,60 @@ def store() -> Forgetful:
     return Forgetful()
 
 
-def epoch(wire: Wire) -> int:
-    return wire.services.journal.follower.live["shop"].state.epoch
+def told(wire: Wire) -> list[LogTruncated]:
+    """What the log tells of its losses."""
+    records = wire.run(wire.services.store.read("shop", 0, 1_000))
+    events = [decode_event(record.payload) for record in records]
+    return [event for event in events if isinstance(event, LogTruncated)]
 
 
 @pytest.mark.parametrize("further", [0, 1, 3])
-def test_lost_rewards_are_appended_again_and_learned_once(
+def test_lost_events_are_told_and_a_reward_sent_again_is_learned_once(
     store: Forgetful, further: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No reward is acknowledged under a position that is folded already and then learned nowhere.
     With `further` = 3 the log is as long as before, and holds other events."""
     with serving(store) as wire:
-        wire.teach(3)
+        decisions = [wire.select(policy="linucb") for _ in range(3)]
+        for decision in decisions:
+            assert wire.reward(decision, 1.0) == "accepted"
+        end = store.end()
         with caplog.at_level(logging.ERROR):
             store.lose(3)
             wire.teach(further)
             wire.until(lambda: wire.metrics().get(LOSSES) == 1)
-            wire.until(lambda: wire.rewards() == 3 + further)
-            wire.until(lambda: "lost rewards were appended again" in caplog.text)
+            wire.until(lambda: wire.rewards() == further)
+            wire.until(lambda: [event.last for event in told(wire)] == [end])
         assert "the log has lost events" in caplog.text
         assert wire.get("/readyz").status_code == 200
+        for decision in decisions:
+            assert wire.reward(decision, 1.0) == "accepted"
+            assert wire.reward(decision, 1.0) == "duplicate"
+        assert wire.rewards() == 3 + further
+    with serving(store) as wire:
+        assert wire.rewards() == 3 + further
+        assert wire.metrics()[LOSSES] == 0
+
+
+def test_a_token_from_beyond_the_end_tells_of_a_loss_that_nobody_saw(store: Forgetful) -> None:
+    """The snapshot went with the events, while no service was running."""
+    with serving(store) as wire:
+        wire.teach(4)
+        decision = wire.select(policy="linucb")
+    end = store.end()
+    store.lose(2)
+    store._experiments["shop"].snapshots.clear()
+    with serving(store) as wire:
+        assert (wire.rewards(), told(wire)) == (2, [])
+        assert wire.reward(decision, 1.0) == "accepted"
+        wire.until(lambda: [event.last for event in told(wire)] == [end])
+        assert wire.reward(decision, 1.0) == "duplicate"
         wire.teach()
-        assert wire.rewards() == 4 + further
+        assert wire.rewards() == 4
+        assert wire.metrics()[LOSSES] == 1
     with serving(store) as wire:
-        assert wire.rewards() == 4 + further
-
-
-def test_an_old_entry_is_not_appended_again(
-    store: Forgetful, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Retention may have forgotten its mark, and it would be learned twice."""
-    monkeypatch.setattr("service.log.losses.RECENT_SECONDS", 0.0)
-    with serving(store) as wire:
-        wire.teach(3)
-        wire.sleep(0.01)
-        store.lose(2)
-        wire.until(lambda: wire.metrics().get(LOSSES) == 1)
-        wire.sleep(0.1)
-        assert wire.rewards() == 1
-
-
-def test_an_erased_decision_is_not_appended_again(store: Forgetful) -> None:
-    with serving(store) as wire:
-        decision = wire.select(policy="linucb", unit="ann")
-        wire.reward(decision, 1.0)
-        assert wire.delete("/units/ann").json()["erased"]["shop"]["decisions"] == 1
-        assert wire.run(wire.services.journal.losses._append_again("shop")) == 0
-        assert wire.get(f"/decisions/{decision['id']}").status_code == 404
+        assert wire.reward(decision, 1.0) == "duplicate"
+        assert wire.metrics()[LOSSES] == 0
 
 
 def test_a_snapshot_of_lost_or_replaced_events_is_not_served(
@@ -175,44 +183,43 @@ def test_a_log_that_was_gone_and_comes_back_without_events(
         store.lose(3)
         store.full = False
         wire.until(lambda: wire.get("/readyz").status_code == 200)
-        wire.until(lambda: wire.rewards() == 3)
+        assert wire.rewards() == 0
         assert caplog.text.count("the log has lost events") == 1
 
 
-def test_rows_that_were_lost_without_an_event_are_said_and_appended_again(
+def test_rows_that_were_lost_without_an_event_are_told_at_the_next_row(
     store: Forgetful, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(store) as wire:
         wire.teach()
-        decisions = [wire.select(policy="linucb") for _ in range(3)]
-        journal = wire.services.journal
-
-        def losses() -> float:
-            wire.run(journal.losses.expect_rows(journal.follower.live["shop"]))
-            return wire.metrics()[LOSSES]
-
-        assert losses() == 0
+        for _ in range(3):
+            wire.select(policy="linucb")
+        assert wire.metrics()[LOSSES] == 0
         store.lose_rows(2)
-        assert losses() == 1
+        wire.select(policy="linucb")
+        assert wire.metrics()[LOSSES] == 1
         assert "and 2 decision rows or more" in caplog.text
-        wire.until(lambda: epoch(wire) == 1)
-        paths = [f"/decisions/{decision['id']}" for decision in decisions]
-        wire.until(lambda: all(wire.get(path).is_success for path in paths))
-        assert losses() == 1
+        wire.until(lambda: [event.rows for event in told(wire)] == [2])
+        wire.select(policy="linucb")
+        assert wire.metrics()[LOSSES] == 1
 
 
 def test_a_log_that_loses_its_tail_again_and_again(store: Forgetful) -> None:
-    """Each loss takes the event that told of the one before, and is said."""
+    """Each loss takes the event that told of the one before, and is told."""
 
-    def is_said(wire: Wire, number: int) -> Callable[[], bool]:
+    def is_told(wire: Wire, number: int, last: int) -> Callable[[], bool]:
         return lambda: (
-            wire.metrics().get(LOSSES) == number and epoch(wire) == number and wire.rewards() == 2
+            wire.metrics()[LOSSES] == number and [event.last for event in told(wire)] == [last]
         )
 
     with serving(store) as wire:
         wire.teach(2)
+        kept = store.end()
         for number in range(1, 4):
-            store.lose(store.end() - 1)
-            wire.until(is_said(wire, number))
+            wire.teach()
+            end = store.end()
+            store.lose(end - kept)
+            wire.until(is_told(wire, number, end))
+            assert wire.rewards() == 2
     with serving(store) as wire:
-        assert (epoch(wire), wire.rewards()) == (3, 2)
+        assert wire.rewards() == 2

@@ -52,7 +52,7 @@ def mark_before_append() -> Patch:
         await asyncio.sleep(A_WHILE_S)
         kept.position, kept.events[position] = position, entry.payload
         kept._settle(entry.settles)
-        return Appended(kept.position, "", "")
+        return Appended(kept.position, "")
 
     return mock.patch.object(Disk, "take", take)
 

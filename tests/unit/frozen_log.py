@@ -15,9 +15,9 @@ from service.state.events import (
     Activated,
     AnyEvent,
     Decision,
-    EpochOpened,
     Erased,
     Expired,
+    LogTruncated,
     Shortlist,
     Shown,
     Skipped,
@@ -92,7 +92,7 @@ def written() -> tuple[Log, Snapshot]:
         log.stage(policy, lag=3)
         log.activate(policy)
     snapshot = log.state.snapshot()
-    log.write(EpochOpened(at=0.0, epoch=1, kept=log.state.position, last=99, rows=0))
+    log.write(LogTruncated(at=0.0, held=log.state.position, last=99, rows=0))
     log.change("changing", [], log.state.position)
     log.reset("popularity")
     _settle_some(log, 12)
@@ -136,7 +136,6 @@ DECIDED = Decision(
     deferred=True,
     key="shop",
     shortlist=Shortlist("linucb", "scan", 900, 1, 3, 1),
-    epoch=1,
 )
 
 

@@ -7,10 +7,17 @@ rows* (answers of /select) and *snapshots* (a fold and its position). Payloads a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha1
 
 from msgspec import Struct  # made in a tenth of a frozen dataclass's time
 
 from service.state.snapshot import Snapshot as Snapshot
+
+
+def digest(payload: bytes) -> str:
+    """Return 16 hex digits that tell an event from another. SHA-1, since Redis scripts have no
+    other; it guards against accidents alone."""
+    return sha1(payload, usedforsecurity=False).hexdigest()[:16]
 
 
 class Append(Struct, frozen=True):
@@ -54,11 +61,10 @@ class Mark(Struct, frozen=True):
 
 
 class Appended(Struct, frozen=True):
-    """before, checksum: of the log without and with this event"""
+    """before: digest of the preceding event; empty where it is not known"""
 
     position: int
     before: str
-    checksum: str
 
 
 class Known(Struct, frozen=True):
@@ -69,8 +75,13 @@ class Known(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """A stored decision row. earlier: the payload that its id has already."""
+    """A stored decision row.
 
+    number    grows in the order of an experiment's rows; 0: the id has a row already
+    earlier   the payload of that row
+    """
+
+    number: int
     earlier: bytes | None = None
 
 
@@ -168,7 +179,7 @@ class Instant:
     """The counts and positions of an experiment at one moment.
 
     position, row   of the last event and the last row
-    checksum        of the log up to that event (state/checksum.py)
+    digest          of that event; empty where it is not known
     due             unix seconds by decision (None: settled before its row came); empty on request
     counts          decision rows ever kept, by policy
     """
@@ -179,7 +190,7 @@ class Instant:
     counts: Mapping[str, int]
     removed: Removed
     readers: Mapping[str, Taken] = field(default_factory=dict)
-    checksum: str = ""
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +218,11 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of a log that was copied: the position of the last event ever appended, and the
-    checksum of the log up to it."""
+    """The end of a log that was copied: the position of the last event ever appended, and its
+    digest."""
 
     position: int
-    checksum: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)

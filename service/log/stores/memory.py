@@ -33,9 +33,9 @@ from service.log.stores.base import (
     Secret,
     Snapshot,
     Taken,
+    digest,
 )
 from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Store, Values
-from service.state.checksum import begin, extend
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class _Experiment:
     """events: by position, those that are kept."""
 
     position: int = 0
-    checksum: str = begin(0)
+    digest: str = ""
     events: dict[int, bytes] = field(default_factory=dict)
     marks: dict[str, Mark] = field(default_factory=dict)
     keep_until: dict[str, float] = field(default_factory=dict)
@@ -67,12 +67,12 @@ class _Experiment:
             return Known(known)
         self.position += 1
         self.events[self.position] = entry.payload
-        before, self.checksum = self.checksum, extend(self.checksum, entry.payload)
+        before, self.digest = self.digest, digest(entry.payload)
         self._mark(entry.marks, self.position, entry.keep_until)
         self._settle(entry.settles)
         if entry.opens is not None:
             self._wait(*entry.opens)
-        return Appended(self.position, before, self.checksum)
+        return Appended(self.position, before)
 
     def _mark(self, marks: Mapping[str, str], position: int, keep_until: float | None) -> None:
         self.marks |= {i: Mark(value, position) for i, value in marks.items()}
@@ -90,13 +90,13 @@ class _Experiment:
 
     def keep(self, row: DecisionRow) -> CommitResult:
         if row.id in self.decisions:
-            return Kept(self.decisions[row.id])
+            return Kept(0, self.decisions[row.id])
         self.rows += 1
         self.decisions[row.id], self.numbers[row.id] = row.payload, self.rows
         self.counts[row.policy] += 1
         if row.due is not None:
             self._wait(row.id, row.due)
-        return Kept()
+        return Kept(self.rows)
 
     def take(self, entry: Entry) -> CommitResult:
         return self.append(entry) if isinstance(entry, Append) else self.keep(entry)
@@ -193,7 +193,7 @@ class _Experiment:
     def describe(self) -> Instant:
         due = {**dict.fromkeys(self.settled - self.decisions.keys()), **self.waiting}
         counts, readers = dict(self.counts), dict(self.readers)
-        return Instant(self.position, self.rows, due, counts, self.removed, readers, self.checksum)
+        return Instant(self.position, self.rows, due, counts, self.removed, readers, self.digest)
 
     def put(self, item: Item) -> None:
         match item:
@@ -208,8 +208,8 @@ class _Experiment:
             case Marks(marks):
                 for mark in marks:
                     self._mark({mark.identity: mark.value}, mark.position, mark.keep_until)
-            case LogEnd(position, checksum):
-                self.position, self.checksum = position, checksum
+            case LogEnd(position, of_last):
+                self.position, self.digest = position, of_last
 
 
 class MemoryStore(Store):

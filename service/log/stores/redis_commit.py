@@ -26,7 +26,7 @@ KEYS = (
     "decision_counts",
     "due",
     "settled",
-    "checksum",
+    "digest",
     "mark_ages",
 )
 
@@ -61,10 +61,11 @@ def _results(
 ) -> Iterator[CommitResult]:
     for entry, answer in zip(entries, answers, strict=True):
         if isinstance(entry, DecisionRow):
-            yield Kept(reply[answer] if answer else None)
+            number, earlier = answer
+            yield Kept(number, reply[earlier] if earlier else None)
         elif isinstance(answer, str):
-            position, before, checksum = answer.split(" ")
-            yield Appended(int(position), before, checksum)
+            position, before = answer.split(" ")
+            yield Appended(int(position), before)
         else:
             known = zip(_marks(entry), answer, strict=True)
             yield Known({identity: mark(text) for identity, text in known if text})

@@ -3,7 +3,7 @@
 Of one experiment, all in one hash slot (`forage:{zooplus}:...`):
 
     events            stream; the entry id is `0-<position>`, numbered by Redis itself (XADD 0-*)
-    checksum          string: position and checksum of the last event
+    digest            string: of the last event
     mark:<identity>   string `<position> <value>`
     mark_ages         sorted set: identity -> keep_until, of marks that may be forgotten
     decisions         stream of decision rows, in their order: payload `p`, id `i`
@@ -51,12 +51,12 @@ def script(text: str, keys: Sequence[str], *arguments: object) -> Command:
 # One call for a batch, its arguments and reply packed: this takes 15 us of the event loop for each
 # entry of a batch of 64. A call for each entry took 55.
 COMMIT = """
--- KEYS events, decisions, decision_at, decision_counts, due, settled, checksum, mark_ages, then
+-- KEYS events, decisions, decision_at, decision_counts, due, settled, digest, mark_ages, then
 --      marks in order of use
 -- ARGV packed: unix seconds of the caller; the entries {'event', decision settled or '', keep_until
 --      of the marks or '', values of the marks, the values expected of them or false, decision
 --      opened or '', its due} and {'row', id, policy, due or ''}; then their payloads
-local events, decisions, decision_at, decision_counts, due, settled, checksum, ages =
+local events, decisions, decision_at, decision_counts, due, settled, digest, ages =
   unpack(KEYS, 1, 8)
 local marks = 8
 local identity = #ages - 3  -- where it begins in the key of its mark
@@ -64,7 +64,7 @@ local now, entries = unpack(cmsgpack.unpack(ARGV[1]))
 local time = redis.call('TIME')
 local skew = now - time[1] - time[2] / 1000000
 if math.abs(skew) > MOST_SKEW_S then return {cmsgpack.pack({{}, skew})} end
-local position, since, digest  -- of the last event appended here, and the checksum up to it
+local last  -- digest of the last event
 local earlier = {''}  -- the replies, packed, then payloads that rows' ids had already
 
 local function settle(decision)
@@ -90,19 +90,6 @@ local function age(first, last, keep_until)  -- of KEYS
   redis.call('ZADD', ages, unpack(aged))
 end
 
--- As state/checksum.py.
-local function sum(payload)
-  if not since then
-    local before = string.format('%d', position - 1)
-    local last = redis.call('GET', checksum) or ''
-    since, digest = string.match(last, '^' .. before .. ' (%d+):(%x*)$')
-    if not since then since, digest = before, '' end
-  end
-  local before = since .. ':' .. digest
-  digest = string.sub(redis.sha1hex(digest .. payload), 1, 16)
-  return position .. ' ' .. before .. ' ' .. since .. ':' .. digest
-end
-
 local function append(payload, settles, keep_until, values, expected, opens, due_at)
   local first = marks
   marks = marks + #values
@@ -116,28 +103,31 @@ local function append(payload, settles, keep_until, values, expected, opens, due
   if count == #values then settle(settles) end
   if refused then return known end
   -- If Redis refuses to write (memory), it refuses the first write, and nothing has changed.
-  position = string.sub(redis.call('XADD', events, '0-*', 'p', payload), 3)
+  local position = string.sub(redis.call('XADD', events, '0-*', 'p', payload), 3)
   for i = 1, #values do
     redis.call('SET', KEYS[first + i], position .. ' ' .. values[i])
   end
   age(first + 1, marks, keep_until)
   settle(settles)
   wait(opens, due_at)
-  return sum(payload)
+  local before = last or redis.call('GET', digest) or ''
+  last = string.sub(redis.sha1hex(payload), 1, 16)
+  return position .. ' ' .. before
 end
 
 local function keep(payload, id, policy, due_at)
   local at = redis.call('HGET', decision_at, id)
   if at then
     earlier[#earlier + 1] = redis.call('XRANGE', decisions, at, at)[1][2][2]
-    return #earlier - 1
+    return {0, #earlier - 1}
   end
-  redis.call('HSET', decision_at, id, redis.call('XADD', decisions, '0-*', 'p', payload, 'i', id))
+  local entry = redis.call('XADD', decisions, '0-*', 'p', payload, 'i', id)
+  redis.call('HSET', decision_at, id, entry)
   redis.call('HINCRBY', decision_counts, policy, 1)
   if redis.call('SREM', settled, id) == 0 and due_at ~= '' then
     redis.call('ZADD', due, due_at, id)
   end
-  return 0
+  return {tonumber(string.sub(entry, 3)), 0}
 end
 
 local apply = {event = append, row = keep}
@@ -145,7 +135,7 @@ local replies = {}
 for i, entry in ipairs(entries) do
   replies[i] = apply[entry[1]](ARGV[i + 1], unpack(entry, 2))
 end
-if since then redis.call('SET', checksum, position .. ' ' .. since .. ':' .. digest) end
+if last then redis.call('SET', digest, last) end
 earlier[1] = cmsgpack.pack({replies, skew})
 return earlier
 """.replace("MOST_SKEW_S", str(MOST_SKEW_S))

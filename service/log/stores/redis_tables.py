@@ -38,7 +38,6 @@ from service.log.stores.redis_scripts import (
     script,
 )
 from service.log.stores.store import START, Cursor, Keyed, Ordered, Page, Values
-from service.state.checksum import begin
 
 ROWS_AT_ONCE = 20
 """Rows that one script reads and trims: rows of 10,000 arms have 400 kB each."""
@@ -168,7 +167,7 @@ async def due(redis: RedisConnection, experiment: str, now: float, limit: int) -
 async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> Instant:
     commands: list[Command] = [
         script(LAST, keys_of(experiment, "events", "decisions")),
-        ("GET", key_of(experiment, "checksum")),
+        ("GET", key_of(experiment, "digest")),
     ]
     commands += [
         ("HGETALL", key) for key in keys_of(experiment, "decision_counts", "removed", "readers")
@@ -179,8 +178,7 @@ async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> I
             ("SMEMBERS", key_of(experiment, "settled")),
         ]
     replies = await redis.all(commands, transaction=True)
-    (position, row), summed, counts, removed, readers, *waiting = replies
-    at, _, checksum = (summed or b"").decode().partition(" ")
+    (position, row), digest, counts, removed, readers, *waiting = replies
     scores, settled = waiting or ([], [])
     waits: dict[str, float | None] = dict.fromkeys(decision.decode() for decision in settled)
     pairs = zip(scores[::2], scores[1::2], strict=True)
@@ -192,7 +190,7 @@ async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> I
         {policy.decode(): int(count) for policy, count in counts.items()},
         Removed(**{name.decode(): int(count) for name, count in removed.items()}),
         {name.decode(): Taken(*map(int, taken.split())) for name, taken in readers.items()},
-        checksum if at == position.decode() else begin(int(position)),
+        (digest or b"").decode(),
     )
 
 
@@ -212,10 +210,10 @@ async def put(redis: RedisConnection, experiment: str, item: Item) -> None:
             await redis.do("HSET", key_of(experiment, "readers"), name, f"{position} {row}")
         case Marks(marks):
             await redis.keep([*_mark_commands(experiment, marks)])
-        case LogEnd(position, checksum):
+        case LogEnd(position, digest):
             end = script(MOVE_TO, [key_of(experiment, "events")], position)
-            summed = "SET", key_of(experiment, "checksum"), f"{position} {checksum}"
-            await redis.keep([("SADD", EXPERIMENTS, experiment), end, summed])
+            own = "SET", key_of(experiment, "digest"), digest
+            await redis.keep([("SADD", EXPERIMENTS, experiment), end, own])
         case Secret(content):
             if not await redis.do("SET", "forage:secret", content, "NX"):
                 raise StoreError("the store has a secret of its own already")

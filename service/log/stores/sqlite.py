@@ -145,4 +145,4 @@ class SqliteStore(Store):
 
 
 def _past(db: sqlite3.Connection, positions: Mapping[str, int]) -> bool:
-    return any(tables.head(db, name) > position for name, position in positions.items())
+    return any(tables.head(db, name)[0] > position for name, position in positions.items())

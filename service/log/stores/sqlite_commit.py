@@ -13,10 +13,10 @@ from service.log.stores.base import (
     Kept,
     Known,
     Mark,
+    digest,
 )
 from service.log.stores.sqlite_file import LAYOUT, transaction
-from service.log.stores.sqlite_tables import ROWS, checksum, head, look_up, run
-from service.state.checksum import extend
+from service.log.stores.sqlite_tables import ROWS, head, last_number, look_up, run
 
 Identity = tuple[str, str]
 """Of a mark or a decision: the experiment, and its own name."""
@@ -67,8 +67,9 @@ class _Batch:
         self, db: sqlite3.Connection, known: dict[Identity, Mark], kept: dict[Identity, bytes]
     ) -> None:
         self._db, self._known, self._kept = db, known, kept
-        self._heads: dict[str, tuple[int, str]] = {}  # position and checksum
-        self._decisions: list[tuple[str, str, bytes]] = []
+        self._heads: dict[str, tuple[int, str]] = {}  # position and digest
+        self._number = 0  # of the last row; 0: not looked up yet
+        self._decisions: list[tuple[int, str, str, bytes]] = []
         self._events: list[tuple[str, int, bytes]] = []
         self._marks: list[tuple[str, str, str, int, float | None]] = []
         self._settled: list[Identity] = []
@@ -90,11 +91,10 @@ class _Batch:
         if {identity: mark.value for identity, mark in known.items()} != entry.replaces:
             return Known(known)
         if experiment not in self._heads:
-            position = head(self._db, experiment)
-            self._heads[experiment] = position, checksum(self._db, experiment, position)
+            self._heads[experiment] = head(self._db, experiment)
         position, before = self._heads[experiment]
-        position, summed = position + 1, extend(before, entry.payload)
-        self._heads[experiment] = position, summed
+        position += 1
+        self._heads[experiment] = position, digest(entry.payload)
         self._events.append((experiment, position, entry.payload))
         for identity, value in entry.marks.items():
             marks[experiment, identity] = Mark(value, position)
@@ -103,32 +103,32 @@ class _Batch:
             self._settled.append((experiment, entry.settles))
         if entry.opens is not None:
             self._due.append((experiment, *entry.opens))
-        return Appended(position, before, summed)
+        return Appended(position, before)
 
     def keep(self, row: DecisionRow) -> CommitResult:
         key = row.experiment, row.id
         if key in self._kept:
-            return Kept(self._kept[key])
+            return Kept(0, self._kept[key])
         self._kept[key] = row.payload
-        self._decisions.append((*key, row.payload))
+        self._number = (self._number or last_number(self._db)) + 1
+        self._decisions.append((self._number, *key, row.payload))
         self._counts[row.experiment, row.policy] += 1
         if row.due is not None:
             self._due.append((*key, row.due))
-        return Kept()
+        return Kept(self._number)
 
     def write(self) -> None:
         """Raises _SomeAreKept."""
         db = self._db
         before = db.total_changes
-        query = "INSERT OR IGNORE INTO decisions (experiment, id, payload) VALUES {}"
+        query = "INSERT OR IGNORE INTO decisions (number, experiment, id, payload) VALUES {}"
         run(db, query, self._decisions)
         if db.total_changes - before < len(self._decisions):
             raise _SomeAreKept
         run(db, "INSERT INTO events VALUES {}", self._events)
         run(db, "INSERT OR REPLACE INTO marks VALUES {}", self._marks)
         heads = [(name, *head) for name, head in self._heads.items()]
-        run(db, "INSERT OR REPLACE INTO experiments VALUES {}", [one[:2] for one in heads])
-        run(db, "INSERT OR REPLACE INTO checksums VALUES {}", heads)
+        run(db, "INSERT OR REPLACE INTO experiments VALUES {}", heads)
         run(db, "INSERT OR IGNORE INTO due VALUES {}", self._due)
         self._settle()
         run(

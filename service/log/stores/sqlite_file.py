@@ -42,7 +42,7 @@ TABLES = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE experiments (
     name TEXT PRIMARY KEY,
-    position INTEGER NOT NULL  -- of the last event ever appended; outlives trimming
+    position INTEGER NOT NULL, digest TEXT NOT NULL  -- of the last event, trimmed or not
 ) WITHOUT ROWID;
 CREATE TABLE events (
     experiment TEXT NOT NULL, position INTEGER NOT NULL, payload BLOB NOT NULL,
@@ -88,9 +88,6 @@ CREATE TABLE readers (
 ) WITHOUT ROWID;
 CREATE TABLE removed (
     experiment TEXT PRIMARY KEY, trimmed INTEGER NOT NULL, erased INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE checksums (
-    experiment TEXT PRIMARY KEY, position INTEGER NOT NULL, checksum TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE secret (content BLOB NOT NULL);  -- of tokens, one row
 PRAGMA application_id = {APPLICATION};

@@ -28,7 +28,6 @@ from service.log.stores.base import (
 )
 from service.log.stores.sqlite_file import BUSY_S, transaction
 from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Values
-from service.state.checksum import begin
 
 Row = tuple[Any, ...]
 
@@ -123,16 +122,16 @@ def names(db: sqlite3.Connection) -> list[str]:
     return [name for (name,) in db.execute("SELECT name FROM experiments ORDER BY name")]
 
 
-def head(db: sqlite3.Connection, experiment: str) -> int:
-    """Return the position of the last event ever appended."""
-    return _number(db, "SELECT position FROM experiments WHERE name = ?", experiment)
+def head(db: sqlite3.Connection, experiment: str) -> tuple[int, str]:
+    """Return position and digest of the last event ever appended."""
+    query = "SELECT position, digest FROM experiments WHERE name = ?"
+    position, digest = db.execute(query, (experiment,)).fetchone() or (0, "")
+    return int(position), str(digest)
 
 
-def checksum(db: sqlite3.Connection, experiment: str, position: int) -> str:
-    """Return the checksum of the log up to its last event, which has this position."""
-    query = "SELECT checksum FROM checksums WHERE experiment = ? AND position = ?"
-    (found,) = db.execute(query, (experiment, position)).fetchone() or (begin(position),)
-    return str(found)
+def last_number(db: sqlite3.Connection) -> int:
+    """Return the highest number of a decision row of any experiment."""
+    return _number(db, "SELECT coalesce(max(number), 0) FROM decisions")
 
 
 def _number(db: sqlite3.Connection, query: str, *values: object) -> int:
@@ -191,8 +190,7 @@ def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant
 
     db.execute("BEGIN")  # all of one commit
     try:
-        position = head(db, experiment)
-        summed = checksum(db, experiment, position)
+        position, digest = head(db, experiment)
         row = _number(db, LAST_ROW, experiment)
         waiting = rows(WAITING) if whole else []
         counts = rows("SELECT policy, decisions FROM decision_counts WHERE experiment = ?")
@@ -207,7 +205,7 @@ def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant
         dict(counts),
         Removed(*removed[0]) if removed else Removed(),
         {reader: Taken(*taken) for reader, *taken in readers},
-        summed,
+        digest,
     )
 
 
@@ -234,12 +232,9 @@ def put(db: sqlite3.Connection, experiment: str, item: Item) -> None:
                     query,
                     [(experiment, m.identity, m.value, m.position, m.keep_until) for m in marks],
                 )
-            case LogEnd(position, summed):
-                db.execute(
-                    "INSERT OR REPLACE INTO experiments VALUES (?, ?)", (experiment, position)
-                )
-                query = "INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)"
-                db.execute(query, (experiment, position, summed))
+            case LogEnd(position, digest):
+                query = "INSERT OR REPLACE INTO experiments VALUES (?, ?, ?)"
+                db.execute(query, (experiment, position, digest))
             case Secret(content):
                 if secret(db):
                     raise StoreError("the store has a secret of its own already")
@@ -330,10 +325,9 @@ def erase(db: sqlite3.Connection, name: str, erasure: Erasure) -> None:
 def _numbers_given_once(db: sqlite3.Connection) -> Iterator[None]:
     """Keep the highest number of a row in use: readers go on from a number, and SQLite would give
     it again once its row is gone. A row of no experiment keeps it."""
-    query = "SELECT coalesce(max(number), 0) FROM decisions"
-    last = _number(db, query)
+    last = last_number(db)
     yield
-    if _number(db, query) != last:
+    if last_number(db) != last:
         db.execute("INSERT OR REPLACE INTO decisions VALUES (?, '', '', x'')", (last,))
 
 

@@ -211,9 +211,9 @@ class Store(Backend):
 
     # -- copies --------------------------------------------------------------------------------
 
-    async def end_log(self, experiment: str, position: int, checksum: str) -> None:
+    async def end_log(self, experiment: str, position: int, digest: str) -> None:
         """Make the next event follow this position, as in the log that is copied."""
-        await self.put(experiment, LogEnd(position, checksum))
+        await self.put(experiment, LogEnd(position, digest))
 
     async def list_marks(
         self, experiment: str, cursor: Cursor, limit: int
