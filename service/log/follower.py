@@ -16,7 +16,7 @@ from service.errors import (
     UnknownSchema,
 )
 from service.log.background import Background
-from service.log.live import Hooks, Live
+from service.log.live import Live
 from service.log.replay import (
     Pace,
     pages,
@@ -31,6 +31,8 @@ from service.log.stores.base import Record, digest
 from service.observability.telemetry import Telemetry
 from service.state.events import (
     AnyEvent,
+    Learned,
+    LogTruncated,
     Tombstone,
     VersionActivated,
     VersionStaged,
@@ -53,12 +55,12 @@ class Follower:
         store: Store,
         telemetry: Telemetry,
         background: Background | None = None,
-        hooks: Hooks | None = None,
     ) -> None:
         self._store, self._telemetry = store, telemetry
         self._background = background or Background()
         self.versions = StagedVersions(store)
-        self._hooks = hooks or Hooks()
+        self._moved: set[str] = set()
+        self._move = asyncio.Event()
         self._delayed: set[str] = set()
         self.live: dict[str, Live] = {}
 
@@ -127,7 +129,7 @@ class Follower:
             if found.state.position == 0 and found.quarantine is None:  # any name may be asked for
                 return found
             if self.live.setdefault(name, found) is found:
-                self._tell_recovered(found)
+                self._tell(found)
                 if lost_to > found.known_to:
                     self.report_loss(found, lost_to)
         return self.live[name]
@@ -183,12 +185,20 @@ class Follower:
             stopped = live.quarantine
             if stopped and stopped.position in await skipped_positions(self._store, name):
                 await self._recover(live)
-                self._tell_recovered(live)
+                self._tell(live)
         return live.quarantine is None
 
-    def _tell_recovered(self, live: Live) -> None:
-        if live.quarantine is None:
-            self._hooks.recovered(live)
+    async def moved(self) -> list[Live]:
+        """Wait until something is folded, recovered or lost; the experiments since the last
+        call."""
+        await self._move.wait()
+        self._move.clear()
+        names, self._moved = self._moved, set()
+        return [self.live[name] for name in names if name in self.live]
+
+    def _tell(self, live: Live) -> None:
+        self._moved.add(live.state.name)
+        self._move.set()
 
     async def _restore_newest(self, live: Live) -> int:
         """Replace an older state by the newest whole snapshot that the log continues. A damaged one
@@ -244,8 +254,7 @@ class Follower:
             except FoldedBeforeSkipped as fault:
                 logger.warning("%s: the log is folded anew", fault)
                 await self._recover(live)
-                if self.live.get(live.state.name) is live:
-                    self._tell_recovered(live)
+                self._tell(live)
             except (LogGap, FoldFailed) as fault:
                 before = live.state.position
                 await self._restore_newest(live)
@@ -311,8 +320,6 @@ class Follower:
             )
         logger.error("%s: the state was folded anew", fault)
         live.take(found)
-        if self.live.get(name) is live:
-            self._tell_recovered(live)
         self.report_loss(live, lost_to, max(0, row - found.row))
 
     def report_loss(self, live: Live, last: int, rows: int = 0) -> None:
@@ -327,7 +334,9 @@ class Follower:
             rows,
             live.state.position,
         )
-        self._hooks.lost(live, last, rows)
+        held = live.state.position
+        live.unlogged.append(LogTruncated(at=0.0, held=held, last=last, rows=rows))
+        self._tell(live)
 
     async def expect(self, live: Live, position: int) -> None:
         """Report a loss if the log, which once had this position, ends before it."""
@@ -346,7 +355,8 @@ class Follower:
         payload   as the log has it; left out by readers, which fold each event once
         """
         state, artifact = live.state, None
-        self._hooks.folding(live, event)
+        if live.recovered and isinstance(event, Learned):
+            self._telemetry.drift.learned(state, event)
         try:
             if isinstance(event, VersionStaged):
                 artifact = await self.versions.artifact(state.name, event.artifact)
@@ -360,7 +370,7 @@ class Follower:
         except Exception as fault:
             raise FoldFailed(position, fault) from fault
         live.digest = "" if payload is None else digest(payload)
-        self._hooks.folded(live, event)
+        self._tell(live)
 
 
 def _read(record: Record, skips: frozenset[int]) -> AnyEvent:

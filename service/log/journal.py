@@ -15,19 +15,15 @@ from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.commit_gate import CommitGate
 from service.log.follower import Follower
-from service.log.live import Hooks, Live
-from service.log.observers import Changes, Snapshots, Versions
 from service.log.presence import Presence
 from service.log.replay import skip_mark, skipped_positions
 from service.log.stores import Store
 from service.log.stores.base import Append
+from service.log.upkeep import Snapshots, Upkeep
 from service.log.writer import RETRY_SECONDS, Writer
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.events import (
-    AnyEvent,
-    ExperimentDeleted,
-    LogTruncated,
     Skipped,
     encode_event,
 )
@@ -48,7 +44,7 @@ BEHIND_SECONDS = 2.0
 """Longest lag of a process that is ready: later its states are not those of the others any more."""
 
 
-class Journal(Hooks):
+class Journal:
     """Composes follower and writer, which callers use directly, with the parts that act after each
     commit and fold."""
 
@@ -65,45 +61,12 @@ class Journal(Hooks):
         self._store, self.clock = store, clock
         self.background = background = Background()
         self.presence = Presence(store, rng)
-        self.follower = follower = Follower(store, telemetry, background, self)
-        self.writer = writer = Writer(store, follower, background, gate, settings, telemetry, self)
+        self.follower = follower = Follower(store, telemetry, background)
+        self.writer = writer = Writer(store, follower, background, gate, settings, telemetry)
         self.snapshots = Snapshots(store, follower, background, settings, telemetry)
-        self._versions = Versions(follower, writer, self.presence, background, clock)
-        self._changes = Changes(writer, background, telemetry, clock)
-
-    # -- the calls that follow a commit or a fold ------------------------------------------------
-
-    def recovered(self, live: Live) -> None:
-        self._versions.recovered(live)
-        self._changes.recovered(live)
-
-    def lost(self, live: Live, last: int, rows: int) -> None:
-        self.background.spawn(self._log_loss(live, live.state.position, last, rows))
-
-    async def _log_loss(self, live: Live, held: int, last: int, rows: int) -> None:
-        mark = f"truncated/{self.presence.name}/{live.losses}"
-        while True:
-            now = self.clock.now(live.state)
-            event = LogTruncated(at=now, held=held, last=last, rows=rows)
-            entry = Append(live.state.name, encode_event(event), {mark: ""})
-            try:
-                await self.writer.append(entry, event)
-            except StoreUnavailable:
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
-
-    def folding(self, live: Live, event: AnyEvent) -> None:
-        self._changes.folding(live, event)
-
-    def folded(self, live: Live, event: AnyEvent) -> None:
-        self._versions.folded(live, event)
-        self._changes.folded(live, event)
-        self.snapshots.folded(live, event)
-        if isinstance(event, ExperimentDeleted):
-            self._telemetry.forget_others(self.follower.names)
-
-    # -- the process -----------------------------------------------------------------------------
+        self._upkeep = Upkeep(
+            follower, writer, self.presence, self.snapshots, background, telemetry, clock
+        )
 
     @property
     def behind(self) -> bool:
@@ -129,6 +92,7 @@ class Journal(Hooks):
             await self.follower.join(name)
         self.writer.start()
         await self.presence.beat()
+        self.background.spawn(self._upkeep.run())
         if self._store.shared:
             self.background.spawn(self._tail())
             self.background.spawn(self.presence.run())

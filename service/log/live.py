@@ -1,4 +1,4 @@
-"""Live: an experiment that is being folded. Hooks: the calls that follow a commit or a fold."""
+"""Live: an experiment that is being folded."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from math import inf
 
 from service.errors import Quarantined
 from service.log.stores.base import digest
-from service.state.events import AnyEvent
+from service.state.events import LogTruncated
 from service.state.fold import State
 
 
@@ -22,6 +22,7 @@ class Live:
     row            the highest number of a decision row that this process knows
     losses         times that the log had lost events or decision rows
     lost_to        the last position that this process knows to have been lost
+    unlogged       losses that the log does not tell of yet
     """
 
     state: State
@@ -35,6 +36,7 @@ class Live:
     row: int = 0
     losses: int = 0
     lost_to: int = 0
+    unlogged: list[LogTruncated] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.go_on_from(self.state)
@@ -58,18 +60,3 @@ class Live:
     def holds_last(self, payload: bytes) -> bool:
         """Whether this event is the last folded one, as far as that is known."""
         return self.digest in ("", digest(payload))
-
-
-class Hooks:
-    """The calls of writer and follower. All run under the experiment's lock."""
-
-    def recovered(self, live: Live) -> None:
-        """Snapshot and tail were folded, at the start or again."""
-
-    def lost(self, live: Live, last: int, rows: int) -> None:
-        """The log had lost events up to a position, or rows; the state is what it holds now."""
-
-    def folding(self, live: Live, event: AnyEvent) -> None:
-        """This event comes next."""
-
-    def folded(self, live: Live, event: AnyEvent) -> None: ...

@@ -14,7 +14,7 @@ from service.log.background import Background
 from service.log.buffer import Buffer, LogAnswer, Pending, StoredDecision
 from service.log.commit_gate import CommitGate
 from service.log.follower import Follower
-from service.log.live import Hooks, Live
+from service.log.live import Live
 from service.log.replay import PAGE, Pace
 from service.log.stores import Store
 from service.log.stores.base import (
@@ -52,9 +52,8 @@ class Writer:
         gate: CommitGate,
         settings: Settings,
         telemetry: Telemetry,
-        hooks: Hooks,
     ) -> None:
-        self._store, self._follower, self._hooks = store, follower, hooks
+        self._store, self._follower = store, follower
         self._background, self._gate = background, gate
         self._patience_seconds = settings.select_log_seconds
         self._append_seconds = telemetry.append_seconds

@@ -34,7 +34,7 @@ REMEMBERED = 10_000
 did not touch."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Staged:
     """A version that holds events up to `folded_to` and does not serve yet.
 

@@ -66,7 +66,7 @@ def test_shares_are_of_the_traffic_that_names_no_policy(wire: Wire) -> None:
 def test_snapshots_of_a_large_catalogue_are_as_far_apart_as_half_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.log.observers.LARGE", 20)
+    monkeypatch.setattr("service.log.upkeep.LARGE", 20)
     with serving(snapshot_every_events=10) as wire:
         journal, name = wire.services.journal, 'forage_snapshot_lag_ratio{experiment="shop"}'
         assert wire.metrics()[name] == 0.1  # the definition

@@ -9,7 +9,6 @@ from itertools import count
 from unittest import mock
 
 from service.log.live import Live
-from service.log.observers import Snapshots
 from service.log.stores.base import (
     Append,
     Appended,
@@ -20,6 +19,7 @@ from service.log.stores.base import (
     Mark,
     Snapshot,
 )
+from service.log.upkeep import Snapshots
 from service.log.writer import Committed, Writer
 from service.maintenance import retention
 from service.maintenance.erasure import Eraser

@@ -12,14 +12,11 @@ from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.errors import StoreUnavailable
 from service.http.services import Services
-from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.live import Live
-from service.log.observers import Changes
 from service.log.stores.base import Append, Known, Record
 from service.log.stores.memory import MemoryStore
 from service.log.writer import Writer
-from service.observability.telemetry import Telemetry
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import AnyEvent, ChangeDetected, encode_event
@@ -120,9 +117,8 @@ def test_a_change_has_a_new_date_once_a_clock_that_the_store_refused_is_right(
                 raise StoreUnavailable("the clocks differ")
             return Known({})
 
-    monkeypatch.setattr("service.log.observers.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("service.log.upkeep.RETRY_SECONDS", 0.0)
     clock, live = LogClock(host), Live(State("shop"))
-    changes = Changes(Refusing(), Background(), Telemetry(), clock)
     event = ChangeDetected(
         at=clock.now(live.state),
         policy="p",
@@ -133,7 +129,13 @@ def test_a_change_has_a_new_date_once_a_clock_that_the_store_refused_is_right(
         since=1,
         schema_version=1,
     )
-    run_virtual(changes._log(live, event, "change/p/1/1"))
+
+    async def run() -> None:
+        upkeep = virtual_services(Settings(store="memory://"), Silent()).journal._upkeep
+        upkeep._writer, upkeep._clock = Refusing(), clock
+        await upkeep._log(live, "change/p/1/1", event)
+
+    run_virtual(run())
     assert logged == [NOON + 10_800.0, pytest.approx(NOON)]
 
 

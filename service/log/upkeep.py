@@ -1,8 +1,9 @@
-"""Hooks that run after an event is applied: snapshots, active versions, changes of the world."""
+"""What follows a fold: snapshots, versions that start to serve, changes of the world, losses."""
 
 import asyncio
 import logging
 from dataclasses import replace
+from weakref import WeakSet
 
 from msgspec import structs
 
@@ -18,16 +19,9 @@ from service.log.stores.base import Append, Appended, Snapshot
 from service.log.writer import RETRY_SECONDS, Writer
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.state.events import (
-    AnyEvent,
-    ChangeDetected,
-    Learned,
-    VersionActivated,
-    VersionStaged,
-    encode_event,
-)
+from service.state.events import ChangeDetected, LogTruncated, VersionActivated, encode_event
 from service.state.fold import State, changes_due
-from service.state.learner import Learner
+from service.state.learner import Learner, Staged
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +47,8 @@ class Snapshots:
         arms = len(state.arms)
         return self._every if arms <= LARGE else max(self._every, arms // 2)
 
-    def folded(self, live: Live, event: AnyEvent) -> None:
+    def save_due(self, live: Live) -> None:
+        """Start to save a snapshot if one is due."""
         state = live.state
         due = live.snapshot_position + self.interval_events(state)
         if state.position >= due and not state.staging and state.name not in self._under_way:
@@ -104,32 +99,77 @@ class Snapshots:
         self._telemetry.snapshots[live.state.name] = self._telemetry.clock.time()
 
 
-class Versions:
-    """Catches staged versions up with the log, and activates them once every process has."""
+class Upkeep:
+    """Acts on what the state and the log show after folds, in a task of its own: it catches staged
+    versions up and lets them serve, and logs changes of the world and losses, each once."""
 
     def __init__(
         self,
         follower: Follower,
         writer: Writer,
         presence: Presence,
+        snapshots: Snapshots,
         background: Background,
+        telemetry: Telemetry,
         clock: LogClock,
     ) -> None:
-        self._follower, self._writer = follower, writer
-        self._presence, self._background, self._clock = presence, background, clock
+        self._follower, self._writer, self._presence = follower, writer, presence
+        self._snapshots, self._background = snapshots, background
+        self._telemetry, self._clock = telemetry, clock
+        self._staged = WeakSet[Staged]()
+        self._logged: set[tuple[str, str]] = set()
 
-    def recovered(self, live: Live) -> None:
+    async def run(self) -> None:
+        """Look after each experiment in which something has moved, for ever."""
+        while True:
+            for live in await self._follower.moved():
+                self.look_after(live)
+
+    def look_after(self, live: Live) -> None:
+        """Start what the state of an experiment asks for."""
+        while live.unlogged:
+            loss = live.unlogged.pop(0)
+            number = live.losses - len(live.unlogged)
+            self._start(live, f"truncated/{self._presence.name}/{number}", loss)
+        if live.state.deleted:
+            self._telemetry.forget_others(self._follower.names)
+        if live.quarantine is not None or not live.recovered:
+            return
+        self._snapshots.save_due(live)
         for learner in live.state.learners.values():
-            if learner.staged:
+            if learner.staged and learner.staged not in self._staged:
+                self._staged.add(learner.staged)
                 self._background.spawn(self._activate(live, learner))
+        for event in changes_due(live.state, self._clock.now(live.state)):
+            self._start(live, f"change/{event.policy}/{event.born}/{event.number}", event)
 
-    def folded(self, live: Live, event: AnyEvent) -> None:
-        if isinstance(event, VersionStaged) and live.recovered:
-            learner = live.state.learners.get(event.policy)
-            if learner and learner.staged:
-                self._background.spawn(self._activate(live, learner))
+    def _start(self, live: Live, mark: str, event: ChangeDetected | LogTruncated) -> None:
+        if (live.state.name, mark) not in self._logged:
+            self._logged.add((live.state.name, mark))
+            self._background.spawn(self._log(live, mark, event))
+
+    async def _log(self, live: Live, mark: str, event: ChangeDetected | LogTruncated) -> None:
+        """Append an event under its mark, however long the log is gone."""
+        while True:
+            event = structs.replace(event, at=self._clock.now(live.state))
+            entry = Append(live.state.name, encode_event(event), {mark: ""})
+            try:
+                outcome = await self._writer.append(entry, event)
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if isinstance(outcome, Appended) and isinstance(event, ChangeDetected):
+                logger.warning(
+                    "experiment %s: %s met a change of the world in %s, from position %d on",
+                    live.state.name,
+                    event.policy,
+                    event.stratum,
+                    event.since,
+                )
+            return
 
     async def _activate(self, live: Live, learner: Learner) -> None:
+        """Let a staged version serve once it has caught up in every process."""
         while staged := learner.staged:
             number = staged.version.number
             mark = f"activated/{learner.name}/{learner.born}/{number}"
@@ -154,49 +194,3 @@ class Versions:
                 return
             else:
                 return  # by us, or by another process: then it comes through the log
-
-
-class Changes:
-    """Logs changes of the world that the fold has detected, each once; measures drift."""
-
-    def __init__(
-        self, writer: Writer, background: Background, telemetry: Telemetry, clock: LogClock
-    ) -> None:
-        self._writer, self._background = writer, background
-        self._drift, self._clock = telemetry.drift, clock
-        self._seen: set[tuple[str, str]] = set()
-
-    def recovered(self, live: Live) -> None:
-        for event in changes_due(live.state, self._clock.now(live.state)):
-            mark = f"change/{event.policy}/{event.born}/{event.number}"
-            if (live.state.name, mark) not in self._seen:
-                self._seen.add((live.state.name, mark))
-                self._background.spawn(self._log(live, event, mark))
-
-    def folding(self, live: Live, event: AnyEvent) -> None:
-        if isinstance(event, Learned) and live.recovered:
-            self._drift.learned(live.state, event)
-
-    def folded(self, live: Live, event: AnyEvent) -> None:
-        if isinstance(event, Learned) and live.recovered:
-            self.recovered(live)
-
-    async def _log(self, live: Live, event: ChangeDetected, mark: str) -> None:
-        while True:
-            entry = Append(live.state.name, encode_event(event), {mark: ""})
-            try:
-                outcome = await self._writer.append(entry, event)
-            except StoreUnavailable:
-                await asyncio.sleep(RETRY_SECONDS)
-                # A clock that the store refused may have been set right meanwhile.
-                event = structs.replace(event, at=self._clock.now(live.state))
-                continue
-            if isinstance(outcome, Appended):  # else another process was first
-                logger.warning(
-                    "experiment %s: %s met a change of the world in %s, from position %d on",
-                    live.state.name,
-                    event.policy,
-                    event.stratum,
-                    event.since,
-                )
-            return
