@@ -1,12 +1,13 @@
 """The route that imports visits of other systems into the log."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field, PlainValidator, ValidationError
 
 from service.definition.experiment import ArmId, UnitId, Values
+from service.definition.faults import faults_of
 from service.definition.select_request import InlineArm
 from service.errors import Invalid, Refused
 from service.features.declaration import Name, Number
@@ -14,7 +15,7 @@ from service.http.dependencies import ServicesDep
 from service.http.openapi import problems
 from service.http.problems import problem_of
 from service.http.schemas import Body, Problem
-from service.http.strict import StrictRoute
+from service.http.strict import HALF, JsonRoute, whole_characters
 from service.maintenance.importing import ImportStatus, Visit
 from service.state.fold import State
 
@@ -66,9 +67,23 @@ class VisitBody(Body):
         )  # fmt: skip
 
 
+def visit_of(given: object) -> Visit | Refused:
+    """Read one visit of a body, or name its faults: a faulty one refuses no other."""
+    try:
+        visit = VisitBody.model_validate(given).visit()
+    except ValidationError as error:
+        faults = faults_of(error.errors(), given)
+        return Invalid(faults[0].message, faults=faults)
+    return visit if whole_characters(given) else Invalid(HALF)
+
+
+Unread = Annotated[Any, PlainValidator(lambda given: given, json_schema_input_type=VisitBody)]
+"""A visit that `visit_of` reads once the length of the body is known to be allowed."""
+
+
 class ImportBody(Body):
     policy: Name = Field(description="That learns from the rewards.")
-    visits: Annotated[list[VisitBody], Field(min_length=1, fail_fast=True)]
+    visits: Annotated[list[Unread], Field(min_length=1)]
     skip_refused: bool = Field(
         False, description="Go on after a visit that is refused; else it is the last one taken up."
     )
@@ -96,7 +111,7 @@ class ImportAnswer(BaseModel):
 
 def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     """Imports into the experiment that `of` finds."""
-    routes = APIRouter(route_class=StrictRoute)
+    routes = APIRouter(route_class=JsonRoute)
 
     @routes.post("/import", tags=["define"], responses=problems(400, 404, 503))
     async def take(
@@ -106,7 +121,7 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         call again changes nothing."""
         if len(body.visits) > services.settings.max_batch:
             raise Invalid(f"at most {services.settings.max_batch} visits", path="visits")
-        visits = [each.visit() for each in body.visits]
+        visits = [visit_of(each) for each in body.visits]
         results = await services.importer.take(
             state, body.policy, visits, skip_refused=body.skip_refused
         )

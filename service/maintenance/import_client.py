@@ -1,7 +1,6 @@
 """Give a running service logged visits over its wire, in batches, with retries."""
 
 import json
-import re
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -85,11 +84,6 @@ class Importing:
             self._refuse(visits[0][0], "is larger than the service takes")
         elif unread:
             self._refuse(visits[0][0], f"the service cannot read it: {_problem(answer)}")
-        elif answer.status_code == 422 and (refused := _first_refused(faults)):
-            index, why = refused
-            self._send(visits[:index])
-            self._refuse(visits[index][0], why)
-            self._send(visits[index + 1 :])
         else:
             raise ConfigurationError(_problem(answer))
 
@@ -146,18 +140,6 @@ def batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
         size += own
     if part:
         yield part
-
-
-def _first_refused(faults: Sequence[dict[str, str]]) -> tuple[int, str] | None:
-    """Find the index of the first visit with a fault, and its faults."""
-    by_visit: dict[int, list[dict[str, str]]] = {}
-    for fault in faults:
-        if path := re.fullmatch(r"visits\.(\d+)\.?(.*)", fault["path"]):
-            by_visit.setdefault(int(path[1]), []).append({**fault, "path": path[2]})
-    if not by_visit:
-        return None
-    index = min(by_visit)
-    return index, _worded({"errors": by_visit[index]})
 
 
 def _worded(problem: dict[str, Any]) -> str:

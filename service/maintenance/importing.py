@@ -77,11 +77,12 @@ class Importer:
         self._engine, self._sealer = engine, sealer
 
     async def take(
-        self, state: State, policy: str, visits: Sequence[Visit], *, skip_refused: bool
+        self, state: State, policy: str, visits: Sequence[Visit | Refused], *, skip_refused: bool
     ) -> list[ImportStatus | Refused]:
         """The result of each visit, in order; the policy learns from them in that order. The first
         refused visit is the last, unless `skip_refused`.
 
+        visits   those that could be read, and the faults of the others
         Raises NotFound where there is no such policy, StoreUnavailable: then some may have been
         taken, and the same again is safe.
         """
@@ -98,21 +99,27 @@ class Importer:
         return taken
 
     async def _check(
-        self, state: State, policy: str, visits: Sequence[Visit]
+        self, state: State, policy: str, visits: Sequence[Visit | Refused]
     ) -> list["_Checked | Refused"]:
         """Against the definition, and against an earlier import of the same id."""
-        ids = [decision_id(visit.id) for visit in visits]
+        read = [visit for visit in visits if isinstance(visit, Visit)]
+        ids = [decision_id(visit.id) for visit in read]
         held = await asyncio.gather(
             *(self._journal.writer.decision(state.name, own) for own in ids)
         )
-        arms = [arm_mark(own, visit.arm) for own, visit in zip(ids, visits, strict=True)]
+        arms = [arm_mark(own, visit.arm) for own, visit in zip(ids, read, strict=True)]
         marks = await self._store.marks(state.name, arms)
+        earlier = iter(zip(held, arms, strict=True))
         checked: list[_Checked | Refused] = []
-        for visit, kept, arm in zip(visits, held, arms, strict=True):
+        for visit in visits:
+            if isinstance(visit, Refused):
+                checked.append(visit)
+                continue
+            kept, arm = next(earlier)
             try:
                 row = self._row(state, policy, visit)
-                earlier = None if kept is None else decode_decision(kept.payload)
-                checked.append(_compared(row, earlier, visit.reward, marks.get(arm)))
+                decision = None if kept is None else decode_decision(kept.payload)
+                checked.append(_compared(row, decision, visit.reward, marks.get(arm)))
             except Refused as fault:
                 checked.append(fault)
         return checked
@@ -230,14 +237,15 @@ def _check_probabilities(p: Sequence[float], arms: int, shown: int, propensity: 
         raise Invalid("gives the shown arm another chance than `propensity`", path="probabilities")
 
 
-def _commits(visits: Sequence[Visit]) -> Iterator[list[Visit]]:
+def _commits(visits: Sequence[Visit | Refused]) -> Iterator[list[Visit | Refused]]:
     """In order; a repeated id begins a new one, which finds the first in the log."""
-    part, ids = list[Visit](), set[str]()
+    part, ids = list[Visit | Refused](), set[str]()
     for visit in visits:
-        if len(part) == COMMIT or visit.id in ids:
+        named = {visit.id} if isinstance(visit, Visit) else set[str]()
+        if len(part) == COMMIT or named & ids:
             yield part
             part, ids = [], set()
         part.append(visit)
-        ids.add(visit.id)
+        ids |= named
     if part:
         yield part

@@ -1,5 +1,6 @@
 """POST /experiments/{name}/import: what is taken, what is refused, and where it is said."""
 
+import json
 from typing import Any
 
 import pytest
@@ -131,24 +132,50 @@ def test_another_content_under_the_same_id_is_a_conflict(
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
-        ({"id": ""}, "visits.1.id"),
-        ({"at": "2024-05-01T12:00:00"}, "visits.1.at"),
-        ({"at": None}, "visits.1.at"),
-        ({"arm": 4}, "visits.1.arm"),
-        ({"arms": []}, "visits.1.arms"),
-        ({"propensity": 0.0}, "visits.1.propensity"),
-        ({"propensity": 1.1}, "visits.1.propensity"),
-        ({"propensity": "0.5"}, "visits.1.propensity"),
-        ({"probabilities": [-0.5, 1.5]}, "visits.1.probabilities.0"),
-        ({"colour": "red"}, "visits.1.colour"),
+        ('"id": ""', "id"),
+        ('"at": "2024-05-01T12:00:00"', "at"),
+        ('"at": null', "at"),
+        ('"arm": 4', "arm"),
+        ('"arms": []', "arms"),
+        ('"propensity": 0.0', "propensity"),
+        ('"propensity": 2', "propensity"),
+        ('"propensity": "0.5"', "propensity"),
+        ('"probabilities": [-0.5, 1.5]', "probabilities.0"),
+        ('"colour": "red"', "colour"),
+        ('"reward": NaN', "reward"),
+        ('"reward": 1e999', "reward"),
+        (f'"reward": {"9" * 5_001}', "reward"),
+        ('"context": {"persona": NaN}', "context.persona"),
+        ('"unit": "\\ud800"', None),
+        ('"arms": [{"id": "x", "features": {"\\ud800": 1}}]', None),
     ],
 )
-def test_a_visit_of_a_wrong_form_refuses_the_request_and_takes_nothing(
-    wire: Wire, changes: Json, path: str
+def test_a_visit_of_a_wrong_form_is_refused_for_itself(
+    wire: Wire, changes: str, path: str | None
 ) -> None:
-    body = {"policy": "linucb", "visits": [visit(0), visit(1, **changes)]}
-    assert path in paths(expect_problem(wire.post("/import", body), 422))
-    assert wire.policy("linucb")["decisions"] == 0
+    wrong = json.dumps(visit(1))[:-1] + f", {changes}}}"
+    visits = ", ".join([json.dumps(visit(0)), wrong, "7", "null", json.dumps(visit(2))])
+    body = f'{{"policy": "linucb", "visits": [{visits}], "skip_refused": true}}'
+    sent = wire.post("/import", content=body, headers={"Content-Type": "application/json"})
+    assert sent.status_code == 200, sent.text
+    results = sent.json()["results"]
+    assert statuses(results) == ["imported", 422, 422, 422, "imported"]
+    assert paths(results[1]["problem"]) == ([] if path is None else [path])
+    assert results[2]["problem"]["detail"] == "must be an object"
+    assert wire.rewards() == 2
+
+
+def test_a_visit_of_a_wrong_form_is_the_last_where_none_is_skipped(wire: Wire) -> None:
+    assert statuses(take(wire, visit(0), visit(1, propensity=2), visit(2))) == ["imported", 422]
+    assert wire.rewards() == 1
+
+
+@pytest.mark.parametrize(
+    "body", ["", "{", "[]", '{"policy": "linucb", "visits": 7}', '{"policy": "linucb", "visits": [']
+)
+def test_an_unreadable_import_is_refused_whole(wire: Wire, body: str) -> None:
+    answer = wire.post("/import", content=body, headers={"Content-Type": "application/json"})
+    expect_problem(answer, 400 if body.endswith(("{", "[")) else 422)
 
 
 def test_an_unknown_policy_or_experiment_and_a_long_batch_are_refused(wire: Wire) -> None:

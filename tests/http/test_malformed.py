@@ -276,7 +276,6 @@ def test_no_body_is_a_fault_of_the_service(
         ("PUT", "/experiments/new", f'{{"policies": {{}}, "arms": {{"{HALF}": {{}}}}}}'),
         ("POST", "/arms", f'{{"arms": {{"{HALF}": {{}}}}}}'),
         ("PUT", "/arms/rope", f'{{"features": {{"category": "{HALF}"}}}}'),
-        ("POST", "/import", f'{{"policy": "linucb", "visits": [{{"unit": "{HALF}"}}]}}'),
     ],
 )
 def test_half_of_a_surrogate_pair_is_malformed_and_a_whole_one_is_not(
