@@ -92,7 +92,7 @@ async def open_services(
         store = open_store(settings.store, redis_replicas=settings.redis_replicas, clock=clock)
     try:
         await store.open()
-        secrets = settings.token_keys or [await store.secret()]
+        secrets = settings.token_keys or [await _secret_of(store)]
         services = assemble(settings, store, secrets, clock=clock, rng=rng)
         journal, telemetry = services.journal, services.telemetry
         try:
@@ -108,6 +108,15 @@ async def open_services(
             await journal.close()
     finally:
         await store.close()
+
+
+async def _secret_of(store: Store) -> bytes:
+    if await store.secret_is_elsewhere():
+        logger.warning(
+            "FORAGE_TOKEN_KEYS is not set, and had the token secret of this log: a new secret is "
+            "made, and rewards of earlier decisions are refused"
+        )
+    return await store.secret()
 
 
 def assemble(

@@ -1,13 +1,19 @@
 """forage backup, restore and copy: an SQLite store into a file and back; one store into another."""
 
 import asyncio
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from service.cli.options import StoreUrl
 from service.cli.running import progress, read_settings
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.maintenance.copying import Copied
 
 
 def backup(
@@ -19,20 +25,19 @@ def backup(
     Copy the log, the snapshots, the trained versions and the secret of decision tokens, all as of
     one instant, into one new SQLite file that its owner alone can read. A service may go on
     writing. The file gets its name once it is checked and on the disk; `forage audit --store
-    sqlite:///FILE` audits it, `forage restore --from FILE` puts it back. Redis makes its own
-    backups: RDB and AOF files.
+    sqlite:///FILE` audits it, `forage restore --from FILE` puts it back. Keys of FORAGE_TOKEN_KEYS
+    are not in it, and the command says so. Redis makes its own backups: RDB and AOF files.
 
     Exit status: 0 where the file is there and whole, 1 where there is none.
 
         forage backup --to /backup/forage.db
     """
     from service.maintenance.backup import backup
-    from service.maintenance.copying import table
 
     settings = read_settings(store=store)
     with progress() as say:
         copied = backup(settings.store, path, say)
-    print(table(copied))
+    _report(copied, f"sqlite:///{path.absolute()}", settings)
     return 0
 
 
@@ -43,19 +48,19 @@ def restore(
     """Put a backup where no SQLite store is yet.
 
     Copy a backup to the SQLite file that `--store` names. The file must not exist, and no service
-    may run on it. The secret comes with it, so earlier decision tokens stay valid.
+    may run on it. The secret comes with it, so earlier decision tokens stay valid; where
+    FORAGE_TOKEN_KEYS had it, the service needs the same keys, and the command says so.
 
     Exit status: 0 where the store holds everything, 1 where there is none.
 
         forage restore --from /backup/forage.db --store sqlite:///forage.db
     """
     from service.maintenance.backup import restore
-    from service.maintenance.copying import table
 
     settings = read_settings(store=store)
     with progress() as say:
         copied = restore(path, settings.store, say)
-    print(table(copied))
+    _report(copied, settings.store, settings)
     return 0
 
 
@@ -74,10 +79,19 @@ def copy(
 
         forage copy --from sqlite:///forage.db --to redis://redis:6379/0
     """
-    from service.maintenance.copying import copy_store, table
+    from service.maintenance.copying import copy_store
 
-    read_settings()
+    settings = read_settings()
     with progress() as say:
         copied = asyncio.run(copy_store(source, target, say))
-    print(table(copied))
+    _report(copied, target, settings)
     return 0
+
+
+def _report(copied: "Sequence[Copied]", url: str, settings: Settings) -> None:
+    """Print what a copy holds, and on standard error what it lacks."""
+    from service.maintenance.copying import secret_notice, table
+
+    print(table(copied))
+    if notice := asyncio.run(secret_notice(url, settings.token_keys)):
+        print(f"forage: {notice}", file=sys.stderr)

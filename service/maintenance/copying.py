@@ -70,6 +70,20 @@ async def copy_store(source: str, target: str, say: Say | None = None) -> list[C
         return await contents(written)
 
 
+async def secret_notice(url: str, token_keys: Sequence[bytes]) -> str:
+    """Say what a store, a backup or a copy lacks; empty where it holds the token secret.
+
+    token_keys   FORAGE_TOKEN_KEYS, which win over the secret of a store
+    """
+    async with opened(_store(url, readonly=True)) as store:
+        if not token_keys and not await store.secret_is_elsewhere():
+            return ""
+    return (
+        "FORAGE_TOKEN_KEYS has the token secret, and this copy does not: keep those keys. A "
+        "service that runs on the copy without them refuses rewards of earlier decisions"
+    )
+
+
 @asynccontextmanager
 async def _source(url: str) -> AsyncIterator[Store]:
     """Open a store to read it, while no service uses it: an SQLite store stays locked."""

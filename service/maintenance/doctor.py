@@ -18,7 +18,6 @@ from service.errors import ConfigurationError, ForageError
 from service.log.reading import opened
 from service.log.stores import Store, open_store
 from service.log.stores.sqlite import SqliteStore
-from service.log.stores.store import SECRET
 from service.maintenance.checking import check_file
 from service.security.keys import loopback, read_keys
 from service.settings import Settings
@@ -158,9 +157,14 @@ async def _open_store(store: Store, settings: Settings) -> AsyncIterator[Check]:
             yield warning("clock", f"{skew:+.1f} s from that of the store", "run NTP on both")
         else:
             yield ok("clock", f"{1000 * skew:+.0f} ms from that of the store")
-    secret = settings.token_keys or await store.get("", SECRET, [SECRET])
-    source = "FORAGE_TOKEN_KEYS" if settings.token_keys else "the store"
-    yield ok("token secret", f"kept in {source}" if secret else "the first start makes one")
+    if settings.token_keys:
+        yield ok("token secret", "kept in FORAGE_TOKEN_KEYS alone: no backup of the store holds it")
+    elif await store.secret_is_elsewhere():
+        message = "the store has none: FORAGE_TOKEN_KEYS had it, and is not set here"
+        advice = "set the same FORAGE_TOKEN_KEYS; without them earlier decision tokens are refused"
+        yield warning("token secret", message, advice)
+    else:
+        yield ok("token secret", "kept in the store" if names else "the first start makes one")
     for name in names:
         position = (await store.describe(name)).position
         yield ok(f"experiment {name}", f"{position:,} events")

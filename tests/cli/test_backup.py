@@ -92,6 +92,35 @@ def test_a_service_goes_on_from_where_the_backup_was_taken(
         assert running.stop() == 0
 
 
+KEYS = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE="
+
+
+def test_keys_that_no_backup_holds_are_told(tmp_path: Path) -> None:
+    """By the command that can see them, by those that cannot, by the doctor and by a start."""
+    with serving(tmp_path, FORAGE_TOKEN_KEYS=KEYS) as running:
+        running.visit()
+        assert running.stop() == 0
+    needed = "FORAGE_TOKEN_KEYS has the token secret, and this copy does not: keep those keys"
+    for command, keys in (
+        (["backup", "--to", "with.db"], {"FORAGE_TOKEN_KEYS": KEYS}),
+        (["backup", "--to", "without.db"], {}),
+        (["restore", "--from", "with.db", "--store", "sqlite:///again.db"], {}),
+        (["copy", "--from", "sqlite:///with.db", "--to", "sqlite:///copied.db"], {}),
+    ):
+        ended = forage(*command, folder=tmp_path, **keys)
+        assert ended.returncode == 0
+        assert needed in ended.stderr
+        assert ended.stdout.splitlines()[1].split()[0] == "zooplus"
+    examined = forage("doctor", "--store", "sqlite:///again.db", folder=tmp_path)
+    assert "the store has none: FORAGE_TOKEN_KEYS had it, and is not set here" in examined.stdout
+    examined = forage("doctor", folder=tmp_path, FORAGE_TOKEN_KEYS=KEYS)
+    assert "no backup of the store holds it" in examined.stdout
+    with serving(tmp_path) as running:
+        assert "rewards of earlier decisions are refused" in running.said
+    with serving(tmp_path) as running:
+        assert "rewards of earlier decisions are refused" not in running.said
+
+
 # -- between kinds of stores -----------------------------------------------------------------------
 
 

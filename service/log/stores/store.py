@@ -183,6 +183,10 @@ class Store(Backend):
         secret: bytes = found.get(SECRET, fresh)
         return secret
 
+    async def secret_is_elsewhere(self) -> bool:
+        """Whether services have run on the store with a secret that only FORAGE_TOKEN_KEYS had."""
+        return bool(await self.experiments()) and not await self.get("", SECRET, [SECRET])
+
     async def adopt_secret(self, secret: bytes) -> None:
         """Keep a secret. Raises StoreError where the store has one."""
         await self.put("", Secret(secret))
