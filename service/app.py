@@ -21,6 +21,7 @@ from service.log.stores import Store, open_store
 from service.maintenance.erasure import Eraser
 from service.maintenance.importing import Importer
 from service.maintenance.retention import Retention
+from service.naming import quoted
 from service.observability.history import History
 from service.observability.telemetry import Telemetry
 from service.security.access import Access
@@ -100,6 +101,7 @@ async def open_services(
             telemetry.read(MetricsCollector(journal, telemetry, clock.monotonic))
             _warn_of_large(services)
             await _define(services)
+            _warn_of_default(services)
             journal.background.spawn(_expire(services))
             journal.background.spawn(services.retention.run())
             journal.background.spawn(services.history.run())
@@ -180,6 +182,16 @@ def _warn_of_large(services: Services) -> None:
                 round(taken / 2**20),
                 quota // 2**20,
             )
+
+
+def _warn_of_default(services: Services) -> None:
+    name = services.settings.default_experiment
+    if name is not None and name not in services.journal.follower.names:
+        logger.warning(
+            "FORAGE_DEFAULT_EXPERIMENT names %s, which does not exist: requests that name no "
+            "experiment are refused until it is defined",
+            quoted(name),
+        )
 
 
 async def _define(services: Services) -> None:

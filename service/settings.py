@@ -21,9 +21,9 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
@@ -36,6 +36,8 @@ from service.security.hosts import host_of, origin_of
 PREFIX = "FORAGE_"
 
 ENV_FILE = "FORAGE_ENV_FILE"
+ENCODING = "utf-8-sig"
+"""Of that file: UTF-8, with or without a byte order mark."""
 
 URLS = frozenset({"store", "url", "cors_origins"})
 """Settings whose values hold `://`."""
@@ -51,11 +53,18 @@ def is_service_link(setting: str, value: object) -> bool:
     return setting not in URLS and isinstance(value, str) and "://" in value
 
 
-class _Environment(EnvSettingsSource):
-    """The environment without what Kubernetes sets."""
+class _Own(PydanticBaseSettingsSource):
+    """A source without what Kubernetes sets."""
+
+    def __init__(self, settings: type[BaseSettings], source: PydanticBaseSettingsSource) -> None:
+        super().__init__(settings)
+        self._source = source
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return self._source.get_field_value(field, field_name)
 
     def __call__(self) -> dict[str, Any]:
-        found = super().__call__()
+        found = self._source()
         return {name: value for name, value in found.items() if not is_service_link(name, value)}
 
 
@@ -78,7 +87,9 @@ def commas(read: Callable[[str], object]) -> BeforeValidator:
 class Settings(BaseSettings):
     """Every field is an environment variable: `store` is FORAGE_STORE."""
 
-    model_config = SettingsConfigDict(env_prefix="FORAGE_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file_encoding=ENCODING, extra="ignore", frozen=True
+    )
 
     store: str = Field(
         "sqlite:///forage.db",
@@ -229,15 +240,20 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, _Environment(settings_cls), dotenv_settings
+        return init_settings, _Own(settings_cls, env_settings), _Own(settings_cls, dotenv_settings)
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
         """From options, the environment, and the file that FORAGE_ENV_FILE names: the first that
         has a setting holds. Raises ConfigurationError."""
         file = os.environ.get(ENV_FILE) or None
-        if file is not None and not os.access(file, os.R_OK):
-            raise ConfigurationError(f"{ENV_FILE}: {file} cannot be read")
+        if file is not None:
+            try:
+                Path(file).read_text(ENCODING)
+            except OSError as fault:
+                raise ConfigurationError(f"{ENV_FILE}: {file} cannot be read") from fault
+            except UnicodeDecodeError as fault:
+                raise ConfigurationError(f"{ENV_FILE}: {file} is not UTF-8") from fault
         try:
             settings = cls(_env_file=file, **options)
         except ValidationError as error:
@@ -257,13 +273,13 @@ class Settings(BaseSettings):
     def ignored(cls, environment: Mapping[str, str]) -> list[str]:
         """A warning for each variable, of these and of FORAGE_ENV_FILE, that sets nothing."""
         known, warnings = {f"{PREFIX}{name.upper()}" for name in cls.model_fields}, list[str]()
-        file = dotenv_values(environment.get(ENV_FILE) or os.devnull)
+        file = dotenv_values(environment.get(ENV_FILE) or os.devnull, encoding=ENCODING)
         for variable, value in {**file, **environment}.items():
             name = variable.upper()
             if not name.startswith(PREFIX) or name == ENV_FILE:
                 continue
             if name in known:
-                if variable in environment and is_service_link(name[len(PREFIX) :].lower(), value):
+                if is_service_link(name[len(PREFIX) :].lower(), value):
                     warnings.append(
                         f"{name}={value} is ignored: Kubernetes sets it beside a Service of this "
                         f"name. enableServiceLinks: false in the pod leaves {name} to you"

@@ -13,6 +13,7 @@ from service.cli.options import KeysFile, Names, moment, names
 from service.cli.running import read_settings
 from service.definition.faults import faults_of
 from service.errors import ConfigurationError
+from service.naming import quoted, suggestion
 from service.security.keys import Key, changing, digest_of, mint, now, read_keys
 
 UNITS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -193,5 +194,6 @@ def _index(keys: list[Key], wanted: str) -> int:
         ids = ", ".join(keys[index].id for index in named)
         raise ConfigurationError(f"several keys have the name {wanted!r}: {ids}")
     if not (found := by_id or named):
-        raise ConfigurationError(f"there is no key {wanted!r} to revoke")
+        near = suggestion(wanted, [key.name for key in keys if key.revoked is None])
+        raise ConfigurationError(f"there is no key {quoted(wanted)} to revoke{near}")
     return found[0]

@@ -17,7 +17,9 @@ from service.evaluation.walk import Walk
 from service.log.follower import Follower
 from service.log.reading import SILENT, Progress, Say, reading, single_experiment
 from service.log.stores import Store
+from service.naming import quoted
 from service.observability.telemetry import Telemetry
+from service.serving.traffic import no_policy
 
 Range = tuple[float, float]
 
@@ -142,13 +144,13 @@ async def _policies(store: Store, name: str, request: EvaluationRequest) -> list
     """Those to evaluate, checked against the current experiment before the long work."""
     state = await Follower(store, Telemetry()).discover(name)
     if state.deleted:
-        raise NotFound("the experiment was deleted", path="experiment")
+        raise NotFound(f"experiment {quoted(name)} was deleted", path="experiment")
     live, defined = state.learners, request.definitions
     asked = request.policies
     if asked is None:
         asked = [] if defined else list(live)
     if unknown := [policy for policy in asked if policy not in live]:
-        raise NotFound(f"the experiment has no policy {unknown[0]}", path="policies")
+        raise no_policy(state, unknown[0], "policies")
     if both := [policy for policy in defined if policy in live]:
         raise Invalid(
             f"the experiment has a policy {both[0]} already: give the definition another name",

@@ -22,9 +22,11 @@ from service.log.live import Live
 from service.log.reading import SILENT, Progress
 from service.log.replay import RowsByPosition, origin_of, steps
 from service.log.stores import Store
+from service.naming import quoted
 from service.observability.telemetry import Telemetry
 from service.serving.rederive import candidates_of, is_imported
 from service.serving.scoring import decide
+from service.serving.traffic import no_policy
 from service.state.events import (
     AnyEvent,
     Decision,
@@ -126,8 +128,10 @@ class Walk:
         if state is None or state.deleted:
             raise NotFound("the experiment was deleted", path="experiment")
         if unknown := [name for name in self._policies if name not in state.learners]:
-            why = f": {self._added.fault}" if unknown[0] in self._added.policies else ""
-            raise NotFound(f"the experiment has no policy {unknown[0]}{why}", path="policies")
+            if unknown[0] in self._added.policies:
+                say = f"there is no policy {quoted(unknown[0])}: {self._added.fault}"
+                raise NotFound(say, path="policies")
+            raise no_policy(state, unknown[0], "policies")
         self.range = state.definition.reward.range
 
     # -- the fold ------------------------------------------------------------------------------

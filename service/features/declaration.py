@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveFloat, model_validator
 
 from service.features.model import Model
+from service.naming import quoted, suggestion
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
@@ -176,4 +177,5 @@ class Features(Model):
     def expect_known(self, names: list[str], where: str) -> None:
         for name in names:
             if name not in self.context and name not in self.arm:
-                raise ValueError(f"{where}: there is no feature {name!r}")
+                near = suggestion(name, [*self.context, *self.arm])
+                raise ValueError(f"{where}: there is no feature {quoted(name)}{near}")

@@ -23,6 +23,7 @@ from service.features.declaration import (
     Numeric,
     Vector,
 )
+from service.naming import listed, suggestion
 
 Array = npt.NDArray[np.float64]
 
@@ -180,16 +181,18 @@ def _boolean_encoder(column: int) -> Encoder:
 
 def _category_encoder(name: str, feature: Categorical | Hashed, start: int) -> Encoder:
     index: Callable[[str], int | None]
+    values = list[str]()
     if isinstance(feature, Hashed):
         buckets = feature.buckets
 
         def index(value: str) -> int:
             return _bucket(name, value, buckets)
     else:
-        index = {value: place for place, value in enumerate(feature.values)}.get
+        values = feature.values
+        index = {value: place for place, value in enumerate(values)}.get
     other = None
     if isinstance(feature, Categorical) and feature.unknown == "other":
-        other = len(feature.values)
+        other = len(values)
 
     def encode(given: object, x: Array, _: list[str]) -> str:
         if not isinstance(given, str):
@@ -198,7 +201,7 @@ def _category_encoder(name: str, feature: Categorical | Hashed, start: int) -> E
         if place is None:
             place = other
         if place is None:
-            return "is not one of the known values"
+            return f"is not one of the known values: {listed(values)}"
         x[start + place] = 1.0
         return ""
 
@@ -244,10 +247,11 @@ class SideEncoder:
         """Columns of named values. Raises Invalid that names each fault under `path`."""
         x, clipped, faults = np.zeros(self.width), list[str](), list[Fault]()
         if not values.keys() <= self.columns.keys():
-            faults = [
-                Fault(f"{path}.{name}", "there is no such feature")
-                for name in values.keys() - self.columns.keys()
-            ]
+            first, *others = sorted(values.keys() - self.columns.keys())
+            say = "there is no such feature"
+            near = suggestion(first, self.columns)  # once: it takes a while
+            faults = [Fault(f"{path}.{first}", say + near)]
+            faults += [Fault(f"{path}.{name}", say) for name in others]
         for name, default, encode in self._encoders:
             value = values.get(name)
             if value is None:

@@ -66,9 +66,8 @@ async def get_state(experiment: GrantedName, services: ServicesDep) -> State:
 
 async def get_only_state(services: ServicesDep, grant: GrantDep) -> State:
     """Of the experiment that is served, where it is the only one."""
-    name = services.engine.resolve(None)
-    expect_granted(grant, name)
-    return await services.engine.current(name)
+    expect_granted(grant, services.engine.resolve(None))
+    return await services.engine.current(None)
 
 
 StateDep = Annotated[State, Depends(get_state)]

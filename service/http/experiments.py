@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from service.definition.experiment import ArmId
-from service.errors import Invalid, NotFound
+from service.errors import Invalid
 from service.features.declaration import Name
 from service.http.dependencies import (
     GrantDep,
@@ -36,6 +36,7 @@ from service.http.schemas import (
     VersionAnswer,
 )
 from service.http.strict import StrictRoute
+from service.naming import not_found
 from service.security.access import granted
 from service.state.fold import State
 
@@ -155,7 +156,7 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     async def get_arm(arm: ArmPath, state: Experiment) -> Arm:
         """One arm of the catalogue."""
         if arm not in state.arms:
-            raise NotFound("the catalogue has no such arm", path="arm")
+            raise not_found("arm", arm, state.arms)
         return Arm(id=arm, features=state.arms[arm])
 
     @routes.put("/arms/{arm:id}", tags=["define"], responses=problems(400, 404, 503))

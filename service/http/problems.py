@@ -1,4 +1,5 @@
-"""Every error as application/problem+json in one shape (RFC 9457), never an echo of the input."""
+"""Every error as application/problem+json in one shape (RFC 9457). Of the input it repeats names
+alone, never a value."""
 
 import logging
 from collections.abc import Sequence

@@ -21,6 +21,7 @@ from service.log.stores import Store
 from service.log.stores.base import Append
 from service.log.upkeep import Snapshots, Upkeep
 from service.log.writer import RETRY_SECONDS, Writer
+from service.naming import quoted
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.events import (
@@ -128,7 +129,7 @@ class Journal:
         """
         live = await self.follower.join(name)
         if live.state.position == 0 and live.quarantine is None:
-            raise NotFound(f"there is no experiment {name!r}", path="experiment")
+            raise NotFound(f"there is no experiment {quoted(name)}", path="experiment")
         stopped = live.quarantine
         if stopped is None or stopped.position != position:
             raise Conflict("the experiment is not quarantined for an event at this position")

@@ -9,8 +9,9 @@ from math import inf
 from typing import TypeVar
 
 from service.clock import SYSTEM, Clock
-from service.errors import ConfigurationError, Invalid, NotFound, StoreUnavailable
+from service.errors import ConfigurationError, Invalid, StoreUnavailable
 from service.log.stores import Store, open_store
+from service.naming import listed, not_found
 
 S = TypeVar("S", bound=Store)
 
@@ -67,7 +68,7 @@ async def experiments_of(store: Store, experiment: str | None) -> list[str]:
     if experiment is None:
         return names
     if experiment not in names:
-        raise NotFound(f"the store has no experiment {experiment}", path="experiment")
+        raise not_found("experiment", experiment, names)
     return [experiment]
 
 
@@ -75,7 +76,7 @@ async def single_experiment(store: Store, experiment: str | None) -> str:
     """The experiment that is named, or the only one. Raises NotFound or Invalid."""
     names = await experiments_of(store, experiment)
     if len(names) != 1:
-        say = f"name the experiment, one of: {', '.join(names)}" if names else "there is none"
+        say = f"name the experiment, one of: {listed(names)}" if names else "there is none"
         raise Invalid(say, path="experiment")
     return names[0]
 

@@ -206,9 +206,6 @@ def _of_the_whole(keys: Keys, message: str, content: object) -> tuple[Keys, str]
         found = re.match(rf"{kind} '([^']*)'", message)
         if found and isinstance(listed, list) and found[1] in listed:
             keys = (*keys, place, listed.index(found[1]))
-    if unknown := re.search(r"there is no feature '([^']*)'", message):
-        names = [*_table(content, "features", "context"), *_table(content, "features", "arm")]
-        message += _suggested(unknown[1], names)
     return keys, message
 
 

@@ -17,8 +17,10 @@ from service.log.follower import Follower
 from service.log.reading import Progress, Say, reading, single_experiment
 from service.log.replay import row_pages
 from service.log.stores import Store
+from service.naming import quoted
 from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
+from service.serving.traffic import no_policy
 from service.state.artifacts import pack_artifact
 from service.state.events import Decision, decode_decision
 from service.state.fold import State
@@ -86,7 +88,7 @@ async def rebuild_store(
         name = await single_experiment(store, experiment)
         state = await Follower(store, Telemetry()).discover(name)
         if state.deleted:
-            raise NotFound("the experiment was deleted", path="experiment")
+            raise NotFound(f"experiment {quoted(name)} was deleted", path="experiment")
         secrets = list(token_keys) or [await store.secret()]
         without = await find(store, state.name, conditions, TokenSealer(secrets), say)
         if not without:
@@ -103,7 +105,7 @@ def _chosen(state: State, policies: Sequence[str] | None) -> list[Learner]:
         return [each for each in state.learners.values() if _fault(each) is None]
     for name in policies:
         if name not in state.learners:
-            raise NotFound(f"the experiment has no policy {name}", path="policies")
+            raise no_policy(state, name, "policies")
         if fault := _fault(state.learners[name]):
             raise ConfigurationError(f"policy {name} {fault}")
     return [state.learners[name] for name in policies]

@@ -11,13 +11,14 @@ import numpy as np
 from service.bandits.heads.base import Meta
 from service.bandits.version import Version
 from service.definition.experiment import LARGEST_REWARD, SMALLEST_RANGE, Definition
-from service.errors import Conflict, Damaged, Invalid, NotFound, PreconditionFailed, UnknownSchema
+from service.errors import Conflict, Damaged, Invalid, PreconditionFailed, UnknownSchema
 from service.features.schema import Array, Schema
 from service.features.view import View
 from service.log.journal import Journal
 from service.log.replay import Pace, record_at
 from service.log.stores import Store
 from service.log.stores.base import Append, Known
+from service.naming import not_found
 from service.serving.probing import expect_sound, rows_of
 from service.serving.traffic import no_policy
 from service.state.artifacts import read_artifact, read_meta
@@ -195,7 +196,7 @@ class Admin:
     async def remove_arm(self, state: State, arm: str) -> None:
         """No longer chosen; what was shown of it can still be rewarded. Raises NotFound."""
         if arm not in state.arms:
-            raise NotFound("the catalogue has no such arm", path="arm")
+            raise not_found("arm", arm, state.arms)
         event = ArmRemoved(at=self._journal.clock.now(state), arm=arm)
         marks = {f"admin/{secrets.token_hex(16)}": ""}
         await self._journal.writer.append(Append(state.name, encode_event(event), marks), event)

@@ -9,6 +9,7 @@ from service.definition.select_request import InlineArm, RequestedArms
 from service.errors import Fault, Invalid
 from service.features.schema import Array
 from service.log.replay import Pace
+from service.naming import quoted, suggestion
 from service.state.fold import State
 
 Found = tuple[Candidates, dict[str, InlineArm]]
@@ -96,7 +97,8 @@ class _Mixture:
             if arm in rows:
                 self._rows.append(rows[arm])
             else:
-                self._faults.append(Fault(path, "is not in the catalogue"))
+                near = "" if self._faults else suggestion(arm, rows)  # once: it takes a while
+                self._faults.append(Fault(path, f"{quoted(arm)} is not in the catalogue{near}"))
 
     def found(self) -> Found:
         """Raises Invalid that names each fault."""

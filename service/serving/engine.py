@@ -17,6 +17,7 @@ from service.errors import Conflict, Invalid, NotFound
 from service.features.schema import Array
 from service.log.buffer import LogAnswer, StoredDecision
 from service.log.journal import Journal
+from service.naming import listed, not_found, quoted
 from service.observability.telemetry import Telemetry
 from service.security.entropy import Entropy
 from service.security.token import TokenSealer
@@ -86,8 +87,26 @@ class Engine:
         names = self._journal.follower.names
         if len(names) == 1:
             return names[0]
-        say = "name the experiment: there are several, and FORAGE_DEFAULT_EXPERIMENT names none"
-        raise Invalid(say if names else "there is none yet", path="experiment")
+        several = "name the experiment: FORAGE_DEFAULT_EXPERIMENT names none"
+        say = f"{several}{self._choices}" if names else "there is none yet"
+        raise Invalid(say, path="experiment")
+
+    @property
+    def _choices(self) -> str:
+        """The end of a message: a caller with a key may see those of its key alone."""
+        if self._settings.keys is not None:
+            return "; GET /experiments lists them"
+        return f"; there are: {listed(self._journal.follower.names)}"
+
+    def _no_experiment(self, name: str, asked: str | None) -> NotFound:
+        """asked: the name in the request; None: it has the default one."""
+        if asked is None:
+            say = f"FORAGE_DEFAULT_EXPERIMENT names {quoted(name)}, which does not exist"
+            return NotFound(f"{say}: name the experiment{self._choices}", path="experiment")
+        if self._settings.keys is not None:
+            say = f"there is no experiment {quoted(name)}{self._choices}"
+            return NotFound(say, path="experiment")
+        return not_found("experiment", name, self._journal.follower.names)
 
     def served(self, name: str | None) -> State | None:
         """A served experiment; None where this process has not heard of it yet. Raises Invalid
@@ -96,18 +115,17 @@ class Engine:
 
     async def experiment(self, name: str | None) -> State:
         """The same, also of one that is new to this process. Raises NotFound beside."""
-        name = self.resolve(name)
+        asked, name = name, self.resolve(name)
         state = self._journal.follower.state(name)
         if state is None:
             state = await self._journal.follower.discover(name)
             if state.deleted:
-                raise NotFound(f"there is no experiment {name!r}", path="experiment")
+                raise self._no_experiment(name, asked)
         return state
 
     async def current(self, name: str | None) -> State:
         """The same, with all that other processes have appended, if the log can be read."""
-        name = self.resolve(name)
-        await self._journal.follower.catch_up(name)
+        await self._journal.follower.catch_up(self.resolve(name))
         return await self.experiment(name)
 
     async def select(self, request: SelectRequest) -> Answer:

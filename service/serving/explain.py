@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from service.errors import Invalid, NotFound
 from service.log.journal import Journal
 from service.log.stores import Store
+from service.naming import quoted
 from service.security.access import Grant, expect_granted, granted
 from service.serving.attributions import attributions
 from service.serving.marks import ERASED, activation_mark, arm_mark, read_arm
@@ -33,7 +34,7 @@ async def explain(
     for name in journal.follower.quarantined:
         if experiment in (None, name) and granted(grant, name):
             journal.follower.state(name)  # raises: it may be there
-    raise NotFound("no experiment has a decision of this id", path="id")
+    raise NotFound(f"no experiment has a decision {quoted(id)}", path="id")
 
 
 async def _explain(journal: Journal, store: Store, state: State, decision: Decision) -> Json:

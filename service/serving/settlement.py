@@ -12,6 +12,7 @@ from service.errors import Conflict, Damaged, Gone, Invalid, NotFound, StoreUnav
 from service.log.journal import Journal
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended
+from service.naming import listed, quoted
 from service.observability.telemetry import Telemetry
 from service.security.access import Grant, expect_granted, granted
 from service.security.token import Ticket, TokenSealer
@@ -116,7 +117,7 @@ class Settlements:
         for name in self._journal.follower.quarantined:
             if granted(grant, name):
                 self._journal.follower.state(name)  # raises: it may be there
-        raise NotFound("no experiment has a decision of this id", path="id")
+        raise NotFound(f"no experiment has a decision {quoted(decision)}", path="id")
 
     async def _expect_logged(self, ticket: Ticket, shown: list[Shown]) -> None:
         """Raises Gone where the log has another decision under the same key."""
@@ -227,6 +228,10 @@ class Settlements:
             return None
 
 
+def _not_shown(shown: list[str], path: str) -> Invalid:
+    return Invalid(f"was not shown by this decision, which showed {listed(shown)}", path=path)
+
+
 def _rewards(request: RewardRequest, shown: list[str], rules: RewardRules) -> dict[str, float]:
     """Reward by arm. Raises Invalid with the path of the fault."""
     low, high = rules.range
@@ -234,14 +239,14 @@ def _rewards(request: RewardRequest, shown: list[str], rules: RewardRules) -> di
         if request.clicked is None:
             return dict.fromkeys(shown, low)
         if request.clicked not in shown:
-            raise Invalid("was not shown by this decision", path="clicked")
+            raise _not_shown(shown, "clicked")
         seen = shown[: shown.index(request.clicked)]
         return {**dict.fromkeys(seen, low), request.clicked: high}
     if request.rewards is not None:
         rewards = {f"rewards.{arm}": (arm, reward) for arm, reward in request.rewards.items()}
         for path, (arm, _) in rewards.items():
             if arm not in shown:
-                raise Invalid("was not shown by this decision", path=path)
+                raise _not_shown(shown, path)
     elif len(shown) > 1:
         raise Invalid("several arms were shown: give `rewards` or `feedback`", path="reward")
     else:

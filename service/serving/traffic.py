@@ -12,6 +12,7 @@ from service.bandits import rules
 from service.definition.select_request import SelectRequest
 from service.errors import NotFound
 from service.features.schema import Array
+from service.naming import not_found
 from service.state.fold import State
 from service.state.learner import Learner
 
@@ -66,10 +67,9 @@ def chances_of(learners: Mapping[str, Learner]) -> dict[str, float]:
     return {name: share / total for name, share in shares.items() if share}
 
 
-def no_policy(state: State, name: str) -> NotFound:
+def no_policy(state: State, name: str, path: str = "policy") -> NotFound:
     """The error for a policy that an experiment does not have."""
-    known = ", ".join(sorted(state.learners))
-    return NotFound(f"there is no policy {name!r}; there are: {known}", path="policy")
+    return not_found("policy", name, sorted(state.learners), path)
 
 
 def winner(experiment: str, sticky: str, chances: Mapping[str, float]) -> str:

@@ -53,7 +53,7 @@ def test_a_store_that_cannot_be_read_is_named(folder: Path, command: str) -> Non
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("audit --experiment nowhere", "no experiment nowhere"),
+        ("audit --experiment nowhere", "'nowhere'; there are: 'zooplus'"),
         ("audit --json nowhere/found.json", "No such file or directory"),
         ("backup --to backup.db", f"backup.db {KEPT}"),
         ("backup --to old.db", f"old.db-wal {KEPT}"),
@@ -67,13 +67,16 @@ def test_a_store_that_cannot_be_read_is_named(folder: Path, command: str) -> Non
         ("copy --from sqlite:///no.db --to sqlite:///n.db", "no.db does not exist"),
         ("copy --from memory:// --to sqlite:///n.db", "ends with its process"),
         ("copy --from sqlite:///forage.db --to redis://127.0.0.1:1", "127.0.0.1:1"),
-        ("evaluate --experiment nowhere", "no experiment nowhere"),
-        ("evaluate --policies nobody", "no policy nobody"),
+        ("evaluate --experiment nowhere", "'nowhere'; there are: 'zooplus'"),
+        ("evaluate --policies nobody", "no policy 'nobody'; there are: "),
         ("evaluate --definition nowhere.toml", "No such file or directory"),
         ("evaluate --definition empty.toml", "there is no [policies.NAME] in it"),
         ("evaluate --definition wrong.toml", "policies.idea"),
         ("evaluate --policies random --json nowhere/found.json", "No such file or directory"),
-        ("export --to archive --experiment nowhere", "no experiment nowhere"),
+        (
+            "export --to archive --experiment nowhere",
+            "'nowhere'; there are: 'zooplus'",
+        ),
         ("export --to file/archive", "Not a directory"),
         ("rebuild --without key=a,b=c", "no such decision"),
         ("repair --skip 3", "name the experiment"),

@@ -33,7 +33,7 @@ def test_each_decision_of_a_batch_is_answered_or_refused_in_its_place(wire: Wire
     assert found[0]["problem"] is None
     assert found[1]["answer"] is None
     assert found[1]["problem"]["errors"] == [
-        {"path": "context.persona", "message": "is not one of the known values"}
+        {"path": "context.persona", "message": "is not one of the known values: 'cat', 'dog'"}
     ]
     assert found[3]["answer"]["arm"] == "ball"
     assert wire.reward(found[3]["answer"], 1.0) == "accepted"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.keys import Keys
 from tests.support.service import SHOP, Json, Wire, expect_problem, paths, serving
 
 CAT = {"persona": "cat"}
@@ -191,4 +192,27 @@ def test_a_default_experiment_serves_requests_that_name_none() -> None:
         put(wire, "coins", COINS)
         body = {"context": {"persona": "cat"}}
         problem = expect_problem(wire.post("/select", body), 422)
-        assert "FORAGE_DEFAULT_EXPERIMENT" in problem["errors"][0]["message"]
+        say = (
+            "name the experiment: FORAGE_DEFAULT_EXPERIMENT names none; there are: 'shop', 'coins'"
+        )
+        assert problem["errors"] == [{"path": "experiment", "message": say}]
+
+
+def test_a_default_experiment_that_does_not_exist_is_told(
+    caplog: pytest.LogCaptureFixture, keys: Keys
+) -> None:
+    """At the start, and in each refusal: it may be defined later."""
+    say = "FORAGE_DEFAULT_EXPERIMENT names 'coins', which does not exist"
+    with serving(default_experiment="coins") as wire:
+        assert say in caplog.text
+        body = {"context": {"persona": "cat"}}
+        for answer in (wire.post("/select", body), wire.get("/arms"), wire.get("/policies")):
+            problem = expect_problem(answer, 404)
+            assert problem["detail"] == f"{say}: name the experiment; there are: 'shop'"
+        problem = expect_problem(wire.post("/select", {"experiment": "coins"}), 404)
+        assert problem["detail"] == "there is no experiment 'coins'; there are: 'shop'"
+        put(wire, "coins", COINS)
+        assert wire.post("/select", {}).status_code == 200
+    with serving(default_experiment="coins", keys=keys.path) as wire:
+        problem = expect_problem(wire.get("/arms", headers=keys.headers("admin")), 404)
+        assert problem["detail"] == f"{say}: name the experiment; GET /experiments lists them"

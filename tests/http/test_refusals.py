@@ -20,7 +20,7 @@ NO_PATHS = ("/nothing", "/select/x", "/experiments/a/b", "/policies/a/b")
     [
         ({"experiment": "nowhere"}, 404, ["experiment"]),
         ({"policy": "best"}, 404, ["policy"]),
-        ({"arms": ["SECRETVALUE"]}, 422, ["arms.0"]),
+        ({"arms": ["a"]}, 422, ["arms.0"]),
         ({"arms": ["kibble", "a", "mouse", "b"]}, 422, ["arms.1", "arms.3"]),
         ({"arms": ["kibble", "kibble"]}, 422, ["arms"]),
         ({"arms": ["a", {"id": "a", "features": {"category": "toy"}}]}, 422, ["arms", "arms.0"]),
@@ -241,12 +241,34 @@ def test_a_body_of_just_the_bound_is_read_and_only_versions_may_be_larger() -> N
 
 
 def test_a_refusal_names_what_there_is(wire: Wire) -> None:
-    body = {"context": {"persona": "cat"}}
-    problem = expect_problem(wire.post("/select", {**body, "policy": "linUCB"}), 404)
-    assert problem["detail"] == "there is no policy 'linUCB'; there are: lints, linucb, named_only"
-    problem = expect_problem(wire.post("/select", {**body, "experiment": "shpo"}), 404)
-    assert problem["detail"] == "there is no experiment 'shpo'"
+    arms = "there is no arm 'kibbel'; did you mean 'kibble'?"
+    for method, path, body, say in (
+        ("POST", "/select", {"policy": "linUCB"}, "no policy 'linUCB'; did you mean 'linucb'?"),
+        ("POST", "/select", {"policy": "x"}, "'x'; there are: 'lints', 'linucb', 'named_only'"),
+        ("POST", "/select", {"experiment": "shpo"}, "'shpo'; did you mean 'shop'?"),
+        ("POST", "/select", {"arms": ["kibbel"]}, "'kibbel' is not in the catalogue; did you mean"),
+        ("POST", "/select", {"arms": ["a\n"]}, "'a\\n' is not in the catalogue; there are: 'kib"),
+        ("POST", "/select", {"context": {"Age": 1}}, "no such feature; did you mean 'age'?"),
+        ("GET", "/experiments/zoo", None, "no experiment 'zoo'; there are: 'shop'"),
+        ("GET", "/arms/kibbel", None, arms),
+        ("DELETE", "/arms/kibbel", None, arms),
+        ("GET", "/policies/lint", None, "no policy 'lint'; did you mean 'lints'?"),
+        ("PUT", "/experiments/shop/policies/lint/share", {"share": 1}, "did you mean 'lints'?"),
+        ("POST", "/import", {"policy": "lint", "visits": [{}]}, "did you mean 'lints'?"),
+        ("GET", "/decisions/nowhere", None, "no experiment has a decision 'nowhere'"),
+        ("POST", "/decisions/nowhere/activate", None, "no experiment has a decision 'nowhere'"),
+    ):
+        if path == "/select":
+            body = {"context": {"persona": "cat"}, **(body or {})}
+        answer = wire.request(method, path, json=body)
+        problem = expect_problem(answer, answer.status_code)
+        assert answer.status_code in (404, 422)
+        assert any(say in fault["message"] for fault in problem["errors"]), (path, problem)
     decision = wire.select()
+    problem = wire.refuse(422, decision, None, rewards={"kibbel": 1})
+    assert problem["detail"].startswith(
+        f"was not shown by this decision, which showed '{decision['arm']}'"
+    )
     problem = expect_problem(
         wire.post("/reward", {"decision_id": decision["id"], "reward": 1}), 422
     )

@@ -37,11 +37,25 @@ def test_variables_of_kubernetes_are_not_settings(environment: pytest.MonkeyPatc
     assert "enableServiceLinks" in warning
 
 
-@pytest.mark.parametrize("name", ["HOST", "TRAINER", "LOG_LEVEL", "MAX_ARMS", "TRUSTED_PROXIES"])
-def test_no_setting_takes_a_service_link(environment: pytest.MonkeyPatch, name: str) -> None:
-    environment.setenv(f"FORAGE_{name}", "tcp://10.96.0.12:8000")
+UNLINKED = ["HOST", "PORT", "TRAINER", "LOG_LEVEL", "MAX_ARMS", "TRUSTED_PROXIES"]
+
+
+@pytest.mark.parametrize("place", ["environment", "file"])
+@pytest.mark.parametrize("name", UNLINKED)
+def test_no_setting_takes_a_service_link(
+    environment: pytest.MonkeyPatch, tmp_path: Path, name: str, place: str
+) -> None:
+    """In the environment and in FORAGE_ENV_FILE alike."""
+    variables = {f"FORAGE_{name}": "tcp://10.96.0.12:8000"}
+    if place == "file":
+        file = tmp_path / "env"
+        file.write_text(f"FORAGE_{name}=tcp://10.96.0.12:8000\n")
+        variables = {"FORAGE_ENV_FILE": str(file)}
+    for variable, value in variables.items():
+        environment.setenv(variable, value)
     assert Settings.read({}) == Settings()
-    assert Settings.ignored({f"FORAGE_{name}": "tcp://10.96.0.12:8000"})
+    [warning] = Settings.ignored(variables)
+    assert warning.startswith(f"FORAGE_{name}=tcp://10.96.0.12:8000 is ignored")
 
 
 def test_a_file_of_settings_holds_where_kubernetes_sets_the_variable(
@@ -55,6 +69,19 @@ def test_a_file_of_settings_holds_where_kubernetes_sets_the_variable(
     assert Settings.ignored({"FORAGE_ENV_FILE": str(file)}) == [
         "FORAGE_STOER is ignored, it is no setting: did you mean FORAGE_STORE?"
     ]
+
+
+def test_a_file_of_settings_is_utf8_with_or_without_a_mark(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "env"
+    environment.setenv("FORAGE_ENV_FILE", str(file))
+    file.write_bytes(b"\xef\xbb\xbfFORAGE_PORT=8080\nFORAGE_HOST=localhost\n")
+    assert Settings.read({}).port == 8_080
+    assert Settings.ignored({"FORAGE_ENV_FILE": str(file)}) == []
+    file.write_bytes(b"FORAGE_HOST=\xff\n")
+    with pytest.raises(ConfigurationError, match="is not UTF-8"):
+        Settings.read({})
 
 
 def test_urls_are_settings(environment: pytest.MonkeyPatch) -> None:
