@@ -1,25 +1,29 @@
 """An experiment's definition: features, arms, policies, reward rules. TOML and JSON alike."""
 
 import re
-import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, LiteralString, Self, cast
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    ModelWrapValidatorHandler,
     ValidationError,
     field_validator,
     model_validator,
 )
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from service.bandits.kinds import AnyPolicy
 from service.bandits.kinds.base import Kind
 from service.definition.faults import at_most, faults_of, without_nulls
+from service.definition.files import text_of, toml_of
 from service.errors import ConfigurationError
 from service.features.declaration import (
     NAME,
+    NAME_RULE,
     Features,
     Name,
     Number,
@@ -55,6 +59,11 @@ rewards can be summed, and no product with a feature overflows."""
 SMALLEST_RANGE = 1e-12
 """Least width of the range of rewards: squares of much smaller numbers vanish, and with them the
 width of every interval."""
+
+
+def _settings(errors: Sequence[InitErrorDetails]) -> set[int | str]:
+    """The settings that errors are of."""
+    return {each["loc"][0] for each in errors}
 
 
 class RewardRules(Model):
@@ -115,19 +124,40 @@ class RewardRules(Model):
     def _toml_has_no_null(cls, value: object) -> object:
         return None if value == "none" else value
 
-    @model_validator(mode="after")
-    def _range_holds(self) -> Self:
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_all_faults(cls, given: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+        """Add the faults between settings to those of single ones, which would hide them."""
+        errors = list[InitErrorDetails]()
+        try:
+            rules = read(given)
+        except ValidationError as error:
+            if not isinstance(given, dict):
+                raise
+            errors = [cast(InitErrorDetails, each) for each in error.errors()]
+            rules = read({k: v for k, v in given.items() if k not in _settings(errors)})
+        wrong = _settings(errors)
+        errors += [
+            {"type": PydanticCustomError("between", message), "loc": (others[0],), "input": None}
+            for message, *others in rules._faults_between()
+            if wrong.isdisjoint(others)
+        ]
+        if errors:
+            raise ValidationError.from_exception_data(cls.__name__, errors)
+        return rules
+
+    def _faults_between(self) -> Iterator[tuple[LiteralString, *tuple[str, ...]]]:
+        """What is wrong, the setting that it is wrong of, and others that it depends on."""
         low, high = self.range
+        if self.total is not None and self.aggregation != "sum":
+            yield 'only rewards with aggregation "sum" have one', "total", "aggregation"
         if low >= high:
-            raise ValueError("range: the lower end must be below the upper")
+            yield "the lower end must be below the upper", "range"
+            return
         if self.default is not None and not low <= self.default <= high:
-            raise ValueError("default lies outside range")
-        if self.total is not None:
-            if self.aggregation != "sum":
-                raise ValueError('total: only rewards with aggregation "sum" have one')
-            if self.total[0] > low or self.total[1] < high:
-                raise ValueError("total: it has to hold the range")
-        return self
+            yield "default lies outside range", "default", "range"
+        if self.total is not None and (self.total[0] > low or self.total[1] < high):
+            yield "has to hold the range", "total", "range"
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -205,14 +235,12 @@ def load_definition(path: Path) -> tuple[str, Definition]:
     Raises ConfigurationError that says what is wrong where.
     """
     try:
-        content: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as fault:
-        raise ConfigurationError(f"{path}: {fault.strerror}") from fault
-    except (ValueError, RecursionError) as fault:
-        raise ConfigurationError(f"{path}: not TOML: {fault}") from fault
+        content = toml_of(text_of(path))
+    except ValueError as fault:
+        raise ConfigurationError(f"{path}: {fault}") from fault
     name = content.pop("name", path.stem)
     if not isinstance(name, str) or not re.fullmatch(NAME, name):
-        raise ConfigurationError(f"{path}: name: letters, digits, '_', '.' and '-', at most 64")
+        raise ConfigurationError(f"{path}: name: {NAME_RULE}")
     try:
         return name, Definition.model_validate(content)
     except ValidationError as error:

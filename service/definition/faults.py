@@ -7,6 +7,8 @@ from pydantic import BeforeValidator
 from pydantic_core import ErrorDetails, PydanticKnownError
 
 from service.errors import Fault
+from service.features.declaration import NAME, NAME_RULE
+from service.naming import nearest, quoted, suggestion
 
 FAULTS = 20
 """Reported at most: a megabyte can hold a hundred thousand."""
@@ -62,17 +64,38 @@ def path_of(error: ErrorDetails, content: object) -> tuple[str | int, ...]:
         else:
             continue
         where.append(part)
+    if error["type"].startswith("union_tag_"):
+        where.append(_tag(error))
     return tuple(where)
 
 
-PLAIN = {
+TEXTS = {
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
     "dict_type": "must be an object",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "string_type": "must be a string",
+    "string_unicode": "holds half of a surrogate pair, which is no character",
+    "string_pattern_mismatch": "has characters that are not allowed here",
+    "int_type": "must be an integer",
+    "int_from_float": "must be an integer",
+    "int_parsing": "must be an integer",
+    "int_parsing_size": "must be an integer of fewer digits",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
     "extra_forbidden": "is unknown: leave it out",
     "missing": "is required",
+    "union_tag_not_found": "is required",
 }
-"""What pydantic says in its own words, by the type of the error."""
+"""Our words for the types of errors of pydantic. The others begin with "Input should be" and go on
+with what is allowed."""
+TIME = "must be a time with its zone, as 2026-01-31T12:00:00Z, or unix seconds"
+UNITS = {"Dictionary": "member", "Value": "character"}
+"""What is counted, by pydantic's name of the type: an id that a validator of ours has seen is a
+Value. Of others: items."""
 
 
 def _is_of_type(error: ErrorDetails) -> bool:
@@ -82,17 +105,40 @@ def _is_of_type(error: ErrorDetails) -> bool:
 def _message(group: Sequence[ErrorDetails]) -> str:
     """Of the types that a value may have, only those count that fit it and found it wrong."""
     if len(group) > 1:
-        group = [error for error in group if not _is_of_type(error)]
-    texts = [
-        f"{error['ctx']['discriminator']} must be one of {error['ctx']['expected_tags']}"
-        if error["type"] == "union_tag_invalid"  # its own message says the tag that was given
-        else PLAIN.get(error["type"]) or _plain(error["msg"])
-        for error in group
-    ]
-    return "; ".join(dict.fromkeys(texts)) or "is of a type that is not taken here"
+        wrong = [error for error in group if not _is_of_type(error)]
+        if not wrong:
+            *others, last = dict.fromkeys(_text(error).removeprefix("must be ") for error in group)
+            return f"must be {', '.join(others)}{' or ' * bool(others)}{last}"
+        group = wrong
+    return "; ".join(dict.fromkeys(map(_text, group)))
 
 
-def _plain(message: str) -> str:
-    """A message of pydantic, or of a validator of ours, without the words that lead it in."""
-    message = message.removeprefix("Value error, ")
-    return re.sub(r"^Input should (be|have)", r"must \1", message)
+def _text(error: ErrorDetails) -> str:
+    """What is allowed, without a word of pydantic and without the value that was given."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "string_pattern_mismatch" and context["pattern"] == NAME:
+        return NAME_RULE
+    if text := TEXTS.get(kind):
+        return text
+    if kind.startswith(("datetime_", "timezone_")):
+        return TIME
+    if kind.endswith(("too_short", "too_long")):
+        bound = context.get("min_length", context.get("max_length"))
+        unit = "character" if kind.startswith("string_") else "item"
+        unit = UNITS.get(context.get("field_type", ""), unit)
+        side = "least" if kind.endswith("short") else "most"
+        return f"must have at {side} {bound:,} {unit}{'s' * (bound != 1)}"
+    if kind == "union_tag_invalid":
+        tags = re.findall(r"'([^']+)'", context["expected_tags"])
+        return f"there is no such {_tag(error)}{suggestion(str(context['tag']), tags)}"
+    text = error["msg"].removeprefix("Value error, ")
+    text = re.sub(r"^Input should (be|have)", r"must \1", text)
+    if kind == "literal_error" and isinstance(given := error.get("input"), str):
+        near = nearest(given, re.findall(r"'([^']+)'", context["expected"]))
+        text += f"; did you mean {quoted(near)}?" if near else ""
+    return text
+
+
+def _tag(error: ErrorDetails) -> str:
+    """The member that says which of several types an object has: `kind` or `type`."""
+    return str(error["ctx"]["discriminator"]).strip("'")

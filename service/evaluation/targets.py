@@ -6,8 +6,6 @@ learns from every policy's rewards in log order. So is the guess of the reward t
 estimates start from: a ridge regression.
 """
 
-import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from pydantic import ValidationError
 from service.bandits.candidates import Candidates
 from service.definition.experiment import Definition
 from service.definition.faults import faults_of
+from service.definition.files import json_of, text_of, toml_of
 from service.errors import ConfigurationError, StoreUnavailable
 from service.evaluation.request import PolicyFields
 from service.features.schema import Array, Schema
@@ -44,12 +43,10 @@ def read_definitions(path: Path) -> dict[str, PolicyFields]:
     """Policies by name from a TOML or JSON file with a `policies` table; the rest of an
     experiment's file is ignored. Raises ConfigurationError."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except OSError as fault:
-        raise ConfigurationError(f"{path}: {fault.strerror}") from fault
-    except (ValueError, RecursionError) as fault:
-        raise ConfigurationError(f"{path}: cannot be read: {fault}") from fault
+        text = text_of(path)
+        content = json_of(text) if path.suffix == ".json" else toml_of(text)
+    except ValueError as fault:
+        raise ConfigurationError(f"{path}: {fault}") from fault
     policies = content.get("policies") if isinstance(content, dict) else None
     if not isinstance(policies, dict) or not policies:
         raise ConfigurationError(f"{path}: there is no [policies.NAME] in it")

@@ -9,6 +9,9 @@ from service.features.model import Model
 from service.naming import quoted, suggestion
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
+NAME_RULE = (
+    "must have 1 to 64 letters, digits, '_', '.' and '-', and begin with a letter, a digit or '_'"
+)
 Name = Annotated[str, Field(pattern=NAME)]
 Text = Annotated[str, Field(max_length=256)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]

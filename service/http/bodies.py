@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
+from service.definition.faults import TEXTS
 from service.definition.select_request import (
     NO_DOTS,
     Id,
@@ -26,8 +27,9 @@ from service.definition.select_request import (
     given,
 )
 from service.errors import Fault, Invalid, Refused
-from service.features.declaration import NAME
+from service.features.declaration import NAME, NAME_RULE
 from service.http.schemas import Problem
+from service.http.strict import HALF
 from service.serving.engine import Answer
 from service.serving.settlement import RewardRequest, Status
 
@@ -279,11 +281,22 @@ def _expect_json(body: bytes) -> None:
     try:
         msgspec.json.decode(body.decode(), type=msgspec.Raw)
     except msgspec.DecodeError as error:
-        raise HTTPException(400, str(error)) from None
+        raise HTTPException(400, _malformed(str(error), body)) from None
     except UnicodeDecodeError:
         raise HTTPException(400, "the body is not UTF-8") from None
     except RecursionError:
         raise HTTPException(400, "the body is nested too deep") from None
+
+
+def _malformed(message: str, body: bytes) -> str:
+    """Half of a surrogate pair looks to msgspec like a body that ends too early."""
+    if message != "Input data was truncated":
+        return message
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return "the body ends too early"
+    return HALF
 
 
 MEMBERS: Final[dict[str, Any]] = {
@@ -302,6 +315,10 @@ UNITS: Final = {"str": "character", "array": "item", "object": "member"}
 FIELD: Final = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 LENGTH: Final = re.compile(r"Expected `(str|array|object)` of length ([<>])= (\d+)")
 PATTERN: Final = re.compile(r"Expected `str` matching regex '(.*)'")
+PATTERNS: Final = {
+    NAME.replace("$", NO_LINE_END): NAME_RULE,
+    NO_DOTS: "must not be '.' or '..', which no path can carry",
+}
 KIND: Final = re.compile(r"Expected `([^`]+)`(?: >= (\d+))?")
 
 
@@ -320,10 +337,7 @@ def fault_of(message: str, body: bytes) -> Fault:
         plural = "" if length[3] == "1" else "s"
         text = f"must have {bound} {length[3]} {UNITS[length[1]]}{plural}"
     elif pattern := PATTERN.match(text):
-        expected = pattern[1].replace("\\\\", "\\")
-        text = "must match " + expected.replace(NO_LINE_END, "$")
-        if expected == NO_DOTS:
-            text = "must not be '.' or '..', which no path can carry"
+        text = PATTERNS.get(pattern[1].replace("\\\\", "\\"), TEXTS["string_pattern_mismatch"])
     elif kind := KIND.match(text):
         *others, last = [TYPES[each] for each in kind[1].split(" | ")]
         text = f"must be {', '.join(others)}{' or ' * bool(others)}{last}" + (

@@ -40,6 +40,11 @@ REFUSALS = {
     415: ("encoded", "The body is compressed"),
 }
 """Slugs and titles of refusals before a request reaches a route, by status."""
+DETAILS = {
+    "Not Found": "no route has this path: /docs lists those there are",
+    "Method Not Allowed": "no route of this path has this method: Allow lists those it has",
+}
+"""Our words for those of Starlette."""
 
 
 def problem(
@@ -129,7 +134,8 @@ def answer_to(fault: Exception) -> Response:
         return respond(validation_problem(fault))
     if isinstance(fault, HTTPException):
         named = REFUSALS.get(fault.status_code, ("refused", "The request was refused"))
-        answer = respond(problem(fault.status_code, *named, str(fault.detail)))
+        detail = DETAILS.get(str(fault.detail), str(fault.detail))
+        answer = respond(problem(fault.status_code, *named, detail))
         answer.headers.update(fault.headers or {})
         return answer
     if isinstance(fault, ClientDisconnect):

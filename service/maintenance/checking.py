@@ -4,10 +4,8 @@ The verdict is that of `forage serve`; this module explains it.
 """
 
 import copy
-import difflib
 import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import UnionType
@@ -18,9 +16,11 @@ from pydantic import BaseModel, ValidationError
 
 from service.definition.experiment import Definition, load_definition
 from service.definition.faults import faults_of, path_of
+from service.definition.files import text_of, toml_of
 from service.definition.lint import lint
 from service.errors import ConfigurationError, Invalid
-from service.features.declaration import NAME
+from service.features.declaration import NAME, NAME_RULE
+from service.naming import nearest, suggestion
 from service.serving.admin import Admin
 from service.settings import Settings
 
@@ -75,12 +75,9 @@ class Checked:
 
 def check_file(path: Path) -> Checked:
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        return _unreadable(str(path), error.strerror or "cannot be read")
-    except UnicodeDecodeError as error:
-        line = path.read_bytes().count(b"\n", 0, error.start) + 1
-        return _unreadable(str(path), f"not UTF-8 (at line {line})")
+        text = text_of(path)
+    except ValueError as error:
+        return _unreadable(str(path), str(error))
     return check(text, str(path), path.stem)
 
 
@@ -115,15 +112,13 @@ def _unreadable(file: str, message: str) -> Checked:
 def check(text: str, file: str, stem: str) -> Checked:
     """Check the text of a file. stem: the experiment's name where the text has none."""
     try:
-        content = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        said = str(error)
-        return _unreadable(file, f"not TOML: {said[:1].lower()}{said[1:]}")
+        content = toml_of(text)
+    except ValueError as error:
+        return _unreadable(file, str(error))
     name = content.pop("name", stem)
     findings = []
     if not isinstance(name, str) or not re.fullmatch(NAME, name):
-        say = "letters, digits, '_', '.' and '-', at most 64"
-        findings.append(FileFinding("fault", "name", say))
+        findings.append(FileFinding("fault", "name", NAME_RULE))
     found = Checked(file, findings)
     try:
         definition = Definition.model_validate(content).completed()
@@ -136,7 +131,7 @@ def check(text: str, file: str, stem: str) -> Checked:
     else:
         findings += [_finding("warning", *each) for each in lint(definition)]
         arms, policies = len(definition.arms), len(definition.policies)
-        found = Checked(file, findings, name, arms, policies)
+        found = Checked(file, findings, str(name), arms, policies)
     return found
 
 
@@ -146,12 +141,10 @@ def _behind(error: ValidationError, content: object, known: set[str]) -> list[Fi
     for cause in error.errors():
         if cause["type"] == "union_tag_invalid":
             tags = re.findall(r"'([^']+)'", str(cause["ctx"]["expected_tags"]))
-            near, table = (
-                _nearest(str(cause["ctx"]["tag"]), tags),
-                _at(mended, path_of(cause, mended)),
-            )
+            *keys, tag = path_of(cause, mended)
+            near, table = nearest(str(cause["ctx"]["tag"]), tags), _at(mended, tuple(keys))
             if near and isinstance(table, dict):
-                table[str(cause["ctx"]["discriminator"]).strip("'")] = near
+                table[tag] = near
                 changed = True
     if not changed:
         return []
@@ -176,18 +169,7 @@ def _faults(error: ValidationError, content: object) -> Iterator[tuple[Keys, str
         keys, message = path_of(cause, content), fault.message
         if cause["type"] == "extra_forbidden":
             names = valid_names(Definition, keys[:-1], content)
-            message = f"there is no such setting{_near(str(keys[-1]), names)}"
-        elif cause["type"] == "union_tag_invalid":
-            names = re.findall(r"'([^']+)'", str(cause["ctx"]["expected_tags"]))
-            keys = (*keys, str(cause["ctx"]["discriminator"]).strip("'"))
-            message = f"there is no such {keys[-1]}{_near(str(cause['ctx']['tag']), names)}"
-        elif cause["type"] == "union_tag_not_found":
-            message = f"needs a {cause['ctx']['discriminator']}"
-        elif cause["type"] == "missing":
-            message = "is missing"
-        elif cause["type"] == "literal_error":
-            names = re.findall(r"'([^']+)'", str(cause["ctx"]["expected"]))
-            message += _suggested(str(cause["input"]), names)
+            message = f"there is no such setting{suggestion(str(keys[-1]), names)}"
         elif cause["type"] == "value_error":
             keys, message = _of_the_whole(keys, message, content)
         yield keys, message
@@ -251,23 +233,6 @@ def _table(content: object, *keys: str | int) -> Mapping[str, object]:
     """Find the table at these keys; empty where there is none."""
     found = _at(content, keys)
     return found if isinstance(found, dict) else {}
-
-
-def _suggested(given: str, names: Iterable[str]) -> str:
-    near = _nearest(given, names)
-    return f"; did you mean {near!r}?" if near else ""
-
-
-def _nearest(given: str, names: Iterable[str]) -> str | None:
-    by_case = {name.lower(): name for name in names}
-    found = difflib.get_close_matches(given.lower(), by_case, 1)
-    return by_case[found[0]] if found else None
-
-
-def _near(given: str, names: Iterable[str]) -> str:
-    """Suggest the nearest name, or all names where none is near."""
-    names = list(names)
-    return _suggested(given, names) or f"; there are: {', '.join(names)}" * bool(names)
 
 
 def _count(number: int, one: str, more: str = "") -> str:

@@ -131,8 +131,10 @@ def batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
             own, line = 0, (number, "holds half of a surrogate pair, which is no character")
         except RecursionError:
             own, line = 0, (number, "is nested too deeply")
-        except (TypeError, ValueError) as fault:  # of Parquet: NaN, bytes, dates
-            own, line = 0, (number, f"cannot be sent as JSON: {fault}")
+        except ValueError:
+            own, line = 0, (number, "holds NaN or an infinite number, which JSON does not have")
+        except TypeError:  # of Parquet
+            own, line = 0, (number, "holds bytes, a date or the like, which JSON does not have")
         if part and (len(part) == BATCH or size + own > BATCH_BYTES):
             yield part
             part, size = [], 0

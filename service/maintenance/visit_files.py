@@ -6,12 +6,13 @@ with missing cells.
 """
 
 import csv
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from service.definition.files import json_of
 from service.errors import ConfigurationError
 from service.maintenance.dsjson import Known, visit_of
 
@@ -77,13 +78,9 @@ def _object(text: str) -> dict[str, object] | str:
     if not _is_utf8(text):
         return NOT_UTF8
     try:
-        found = json.loads(text)
-    except json.JSONDecodeError as fault:
-        return f"not JSON: {fault.msg}"
-    except ValueError:
-        return "not JSON: a number has more than 4,300 digits"
-    except RecursionError:
-        return "not JSON: it is nested too deeply"
+        found = json_of(text)
+    except ValueError as fault:
+        return str(fault)
     return found if isinstance(found, dict) else "not a JSON object"
 
 
@@ -211,15 +208,16 @@ def _typed(cells: Mapping[str, object], types: Mapping[str, str]) -> dict[str, o
 
 def _number(cell: str) -> float | str:
     try:
-        return float(cell)
+        number = float(cell)
     except ValueError:
         return cell
+    return number if isfinite(number) else cell
 
 
 def _json(cell: str) -> object:
     try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
+        return json_of(cell)
+    except ValueError:
         return cell
 
 

@@ -57,8 +57,13 @@ def test_a_good_file_is_ok() -> None:
     [
         ('name = "shop"', 'name = "a/b"', "name", "letters, digits"),
         ('kind = "lints"', 'kind = "lint"', "policies.main.kind", "did you mean 'lints'?"),
-        ('kind = "lints"', 'kind = "zzz"', "policies.main.kind", "there are: auto, linucb, lints"),
-        ('kind = "lints"', "share = 1", "policies.main", "needs a 'kind'"),
+        (
+            'kind = "lints"',
+            'kind = "zzz"',
+            "policies.main.kind",
+            "there are: 'auto', 'linucb'",
+        ),
+        ('kind = "lints"', "share = 1", "policies.main.kind", "is required"),
         ('kind = "lints"', f"{KIND}epsilom = 0.1", "policies.main.epsilom", "mean 'epsilon'?"),
         (
             "[policies.main]",
@@ -68,8 +73,8 @@ def test_a_good_file_is_ok() -> None:
         ),
         ("[reward]", "[rewards]", "rewards", "did you mean 'reward'?"),
         ("[reward]", "[reward]\naggregation = 'firts'", "reward.aggregation", "mean 'first'?"),
-        ("default = 0.0", "range = [0, 'x']", "reward.range.1", "valid number"),
-        ("default = 0.0", "default = 2.0", "reward", "outside range"),
+        ("default = 0.0", "range = [0, 'x']", "reward.range.1", "must be a number"),
+        ("default = 0.0", "default = 2.0", "reward.default", "outside range"),
         ("[reward]", "[reward]\nrange = [1, 0]", "reward.range", "below the upper"),
         ('"cat", "dog"]', '\n  "cat",\n  3,\n]', "features.context.persona.values.1", "string"),
         ('x category"]', 'x categry"]', "features.crosses.0", "did you mean 'category'?"),
@@ -85,6 +90,27 @@ def test_a_fault_names_its_path_and_the_expected_value(
     assert said in message
     count = len(found.faults)
     assert found.text().splitlines()[-1] == f"shop.toml: {count} fault{'s' * (count > 1)}"
+
+
+def test_all_faults_of_the_rewards_are_named() -> None:
+    """Those of single settings hide none between the others."""
+    rules = """
+range = [1, 0]
+aggregation = "sums"
+wait_seconds = -1
+accept_seconds = "long"
+total = [0.2, 0.4]
+examination = [2]
+wait = 1
+"""
+    found = checked(GOOD.replace("default = 0.0", rules))
+    settings = "accept_seconds aggregation examination range wait wait_seconds"
+    assert {each.path for each in found.faults} == {f"reward.{name}" for name in settings.split()}
+    between = 'range = [0, 1]\ntotal = [0.2, 0.4]\ndefault = 2\naggregation = "first"\nwait = 1'
+    found = checked(GOOD.replace("default = 0.0", between))
+    paths = ["reward.default", "reward.total", "reward.wait"]
+    assert sorted({each.path for each in found.faults}) == paths
+    assert len(found.faults) == 3
 
 
 def test_all_faults_are_named() -> None:

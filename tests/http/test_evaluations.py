@@ -73,7 +73,7 @@ def test_what_cannot_be_told_is_refused_in_words(wire: Wire) -> None:
         ({"policies": ["nobody"]}, 404, "policies"),
         ({"definition": {"lints": {"kind": "random"}}}, 422, "definition"),
         ({"definition": {"idea": {"kind": "lints", "features": ["colour"]}}}, 422, "definition"),
-        ({"definition": {"idea": {"kind": "oracle"}}}, 422, "definition.idea"),
+        ({"definition": {"idea": {"kind": "oracle"}}}, 422, "definition.idea.kind"),
         ({"decisions": 0}, 422, "decisions"),
         ({"policies": []}, 422, "policies"),
         ({"confidence": 1}, 422, "confidence"),

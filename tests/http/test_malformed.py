@@ -1,6 +1,7 @@
 """Bodies that are not what they should be: never a 500, never an echo, always one shape."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.features.declaration import NAME
+from service.features.declaration import NAME_RULE
 from service.http.beacon import BYTES
 from tests.support.plug import Plug, head
 from tests.support.properties import examples
@@ -141,8 +142,8 @@ def test_a_reward_is_refused_with_the_path_of_the_fault(wire: Wire, where: str) 
     ("path", "body", "where", "message"),
     [
         ("/select", '{"colour": 1}', "colour", "is unknown: leave it out"),
-        ("/select", '{"experiment": "a b"}', "experiment", f"must match {NAME}"),
-        ("/select", '{"experiment": "shop\\n"}', "experiment", f"must match {NAME}"),
+        ("/select", '{"experiment": "a b"}', "experiment", NAME_RULE),
+        ("/select", '{"experiment": "shop\\n"}', "experiment", NAME_RULE),
         ("/select", '{"unit": ""}', "unit", "must have at least 1 character"),
         ("/select", '{"arms": []}', "arms", "must have at least 1 item"),
         ("/select", '{"arms": [{}]}', "arms.0.id", "is required"),
@@ -165,6 +166,97 @@ def test_a_fault_says_what_is_allowed(
     problem = expect_problem(send(wire, "POST", path, body), 422)
     assert problem["errors"] == [{"path": where, "message": message}]
     assert problem["detail"] == message
+
+
+TIME = "must be a time with its zone, as 2026-01-31T12:00:00Z, or unix seconds"
+VISIT = {"id": "1", "at": 0, "arm": "kibble", "propensity": 1}
+DEFINED = {"policies": {"p": {"kind": "random"}}}
+
+
+def imported(**changes: Any) -> Any:
+    return {"policy": "linucb", "visits": [{**VISIT, **changes}]}
+
+
+def defined(**changes: Any) -> Any:
+    return {**DEFINED, **changes}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "where", "message"),
+    [
+        ("PUT", "/experiments/new", {"policies": {"p": {"kind": "linUCB"}}}, "policies.p.kind",
+         "there is no such kind; did you mean 'linucb'?"),
+        ("PUT", "/experiments/new", {"policies": {"p": {"kind": "best"}}}, "policies.p.kind",
+         "there is no such kind; there are: 'auto', 'linucb', 'lints', 'neural_linear_ts', "
+         "'neural_linucb', 'neural_ucb' and 10 more"),
+        ("PUT", "/experiments/new", {"policies": {"p": {}}}, "policies.p.kind", "is required"),
+        ("PUT", "/experiments/new", defined(features={"context": {"f": {}}}),
+         "features.context.f.type", "is required"),
+        ("PUT", "/experiments/new", {"policies": {}}, "policies", "must have at least 1 member"),
+        ("PUT", "/experiments/new", defined(policies={"a b": {"kind": "random"}}),
+         "policies.a b", NAME_RULE),
+        ("PUT", "/experiments/new", defined(reward={"aggregation": "firts"}),
+         "reward.aggregation", "must be 'first', 'sum' or 'last'; did you mean 'first'?"),
+        ("PUT", "/experiments/new", defined(reward={"range": [0]}), "reward.range.1",
+         "is required"),
+        ("PUT", "/experiments/new", defined(max_vector="9"), "max_vector", "must be an integer"),
+        ("PUT", "/experiments/new", defined(arms={"a": {"f": {}}}), "arms.a.f",
+         "must be true or false, a number, a string or a list"),
+        ("PUT", "/experiments/new", defined(arms={"a" * 257: {}}), f"arms.{'a' * 191} ...",
+         "must have at most 256 characters"),
+        ("PUT", f"/arms/{'a' * 257}", {}, "arm", "must have at most 256 characters"),
+        ("PUT", "/experiments/a%20b", DEFINED, "experiment", NAME_RULE),
+        ("POST", "/arms", {"arms": {}}, "arms", "must have at least 1 member"),
+        ("POST", "/import", {"policy": "linucb", "visits": []}, "visits",
+         "must have at least 1 item"),
+        ("POST", "/import", imported(at="soon"), "at", TIME),
+        ("POST", "/import", imported(at="2026-01-31T12:00:00"), "at", TIME),
+        ("POST", "/import", imported(at=1e300), "at", TIME),
+        ("POST", "/import", imported(arms=[]), "arms", "must have at least 1 item"),
+        ("POST", "/import", imported(id="x" * 257), "id", "must have at most 256 characters"),
+        ("POST", "/import", imported(propensity="1"), "propensity", "must be a number"),
+        ("POST", "/import", imported(propensity=2), "propensity",
+         "must be less than or equal to 1"),
+        ("GET", "/nothing", None, None, "no route has this path: /docs lists those there are"),
+        ("GET", "/select/x", None, None, "no route has this path: /docs lists those there are"),
+        ("PATCH", "/arms", None, None,
+         "no route of this path has this method: Allow lists those it has"),
+    ],
+)  # fmt: skip
+def test_a_refusal_has_no_words_of_a_library(
+    wire: Wire, method: str, path: str, body: Any, where: str | None, message: str
+) -> None:
+    answer = wire.request(method, path, json=body)
+    if path == "/import" and answer.status_code == 200:
+        [item] = answer.json()["results"]
+        problem = item["problem"]
+    else:
+        problem = expect_problem(answer, answer.status_code)
+    if where is None:
+        assert problem["detail"] == message
+    else:
+        assert {"path": where, "message": message} in problem["errors"]
+
+
+@pytest.mark.parametrize("path", ["/select", "/reward", "/select/batch"])
+def test_half_of_a_pair_and_a_body_that_ends_too_early_are_told_apart(
+    wire: Wire, path: str
+) -> None:
+    for body, say in (
+        (f'{{"unit": "{HALF}"}}', "half of a surrogate pair is no character"),
+        ('{"unit": "\\ud83d\\ude00', "the body ends too early"),
+        ('{"unit": ', "the body ends too early"),
+    ):
+        if path.endswith("/batch"):
+            body = f'{{"requests": [{body}' + ("]}" if body.endswith("}") else "")
+        answer = send(wire, "POST", path, body)
+        if answer.status_code == 200:
+            [item] = answer.json()["results"]
+            problem = item["problem"]
+        else:
+            problem = expect_problem(answer, 400)
+        if answer.status_code == 200 or not path.endswith("/batch"):
+            assert problem["detail"] == say
 
 
 PLACES = ("x` - at `$.arms[0]", "x` - at `$.context[...]", "x` - at `key` in `$.rewards", "`", "")
@@ -268,6 +360,20 @@ def test_no_body_is_a_fault_of_the_service(
 ) -> None:
     answer = send(wire, *route, json.dumps(document))
     assert answer.status_code < 500
+
+
+LIBRARY = re.compile(r"Input|valid |Unable|Dictionary|String|List |pattern|\^\[|Error|truncated")
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(route=st.sampled_from([*BODIES, ("POST", "/import")]), document=shaped)
+def test_no_refusal_of_any_body_has_words_of_a_library(
+    wire: Wire, route: tuple[str, str], document: object
+) -> None:
+    answer = send(wire, *route, json.dumps(document))
+    if answer.status_code == 422:
+        messages = [fault["message"] for fault in answer.json()["errors"]]
+        assert not any(map(LIBRARY.search, messages)), messages
 
 
 @pytest.mark.parametrize(

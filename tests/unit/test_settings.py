@@ -98,10 +98,25 @@ def test_urls_are_settings(environment: pytest.MonkeyPatch) -> None:
     assert Settings.ignored(values) == []
 
 
-def test_other_faults_are_refused(environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("FORAGE_PORT", "eighty")
-    with pytest.raises(ConfigurationError, match="FORAGE_PORT"):
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("PORT", "eighty", "must be an integer"),
+        ("PORT", "9" * 5_001, "must be an integer of fewer digits"),
+        ("PORT", "70000", "must be less than or equal to 65535"),
+        ("MAX_ARMS", "1.5", "must be an integer"),
+        ("TRIM_SECONDS", "soon", "must be a number"),
+        ("OPEN", "perhaps", "must be true or false"),
+        ("TRAINER", "onn", "must be 'auto', 'on' or 'off'; did you mean 'on'?"),
+    ],
+)
+def test_other_faults_are_refused_in_plain_words(
+    environment: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    environment.setenv(f"FORAGE_{name}", value)
+    with pytest.raises(ConfigurationError) as caught:
         Settings.read({})
+    assert str(caught.value) == f"FORAGE_{name}: {message}"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,21 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
+def test_a_number_that_json_does_not_have_is_refused_in_plain_words(tmp_path: Path) -> None:
+    """In CSV it stays text, which the service refuses with its path."""
+    cells = ["nan", "inf", "1e999", "9" * 5_001]
+    lines = "".join(f"{n},0,a,{cell}\n" for n, cell in enumerate(cells))
+    path = written(tmp_path / "log.csv", "id,at,arm,propensity\n" + lines)
+    [part] = batches(read(path, KNOWN))
+    assert [visit["propensity"] for _, visit in part if isinstance(visit, dict)] == cells
+    text = "\n".join(f'{{"id": "a", "propensity": {value}}}' for value in ("NaN", "9" * 5_001))
+    [part] = batches(read(written(tmp_path / "log.jsonl", text), KNOWN))
+    assert part == [
+        (1, "holds NaN or an infinite number, which JSON does not have"),
+        (2, "not JSON: a number has more than 4,300 digits"),
+    ]
+
+
 @pytest.mark.parametrize("name", ["log.jsonl", "log.ndjson", "LOG.JSONL"])
 def test_json_lines_hold_visits_as_they_are_sent(tmp_path: Path, name: str) -> None:
     text = "\n\n".join(map(json.dumps, VISITS)) + "\n"
@@ -170,7 +185,7 @@ def test_a_line_that_cannot_be_read_is_refused_and_the_others_are_not(tmp_path: 
         (3, "holds half of a surrogate pair, which is no character"),
         (4, "not JSON: a number has more than 4,300 digits"),
         (5, "not JSON: it is nested too deeply"),
-        (6, "cannot be sent as JSON: Out of range float values are not JSON compliant"),
+        (6, "holds NaN or an infinite number, which JSON does not have"),
         (7, {"id": "a"}),
     ]
 
