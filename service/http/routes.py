@@ -89,5 +89,6 @@ async def readyz(services: ServicesDep, grant: GrantDep, response: Response) -> 
 async def metrics(services: ServicesDep) -> Response:
     """Prometheus text format."""
     return Response(
-        services.telemetry.expose(services.journal.follower.names), media_type=CONTENT_TYPE_LATEST
+        services.telemetry.expose(services.journal.follower.policies),
+        media_type=CONTENT_TYPE_LATEST,
     )

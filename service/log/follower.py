@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 from math import inf
 
 from service.errors import (
@@ -81,6 +82,11 @@ class Follower:
             for name, live in self.live.items()
             if live.quarantine is not None or not (live.recovered and live.state.deleted)
         ]
+
+    @property
+    def policies(self) -> dict[str, Collection[str]]:
+        """Of each of these experiments."""
+        return {name: self.live[name].state.learners for name in self.names}
 
     @property
     def quarantined(self) -> dict[str, Quarantined]:

@@ -118,6 +118,8 @@ class Upkeep:
         self._telemetry, self._clock = telemetry, clock
         self._staged = WeakSet[Staged]()
         self._logged: set[tuple[str, str]] = set()
+        self._defined: dict[str, tuple[int, bool]] = {}  # revision of each experiment, and whether
+        # it is deleted: series of policies that a definition removed are forgotten
 
     async def run(self) -> None:
         """Look after each experiment in which something has moved, for ever."""
@@ -131,8 +133,10 @@ class Upkeep:
             loss = live.unlogged.pop(0)
             number = live.losses - len(live.unlogged)
             self._start(live, f"truncated/{self._presence.name}/{number}", loss)
-        if live.state.deleted:
-            self._telemetry.forget_others(self._follower.names)
+        defined = live.state.revision, live.state.deleted
+        if self._defined.get(live.state.name) != defined:
+            self._defined[live.state.name] = defined
+            self._telemetry.forget_others(self._follower.policies)
         if live.quarantine is not None or not live.recovered:
             return
         self._snapshots.save_due(live)

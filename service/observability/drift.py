@@ -8,7 +8,7 @@ predictions   Does the predicted mean of what a policy shows come true?
 Each process holds its own in memory, without raw values of a context.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from random import Random
@@ -333,7 +333,11 @@ class Drift:
         watch = self._policies.get((state.name, policy))
         return watch.predictions.figures(state.definition.reward) if watch else None
 
-    def forget_others(self, names: Container[str]) -> None:
-        """Forget all other experiments."""
-        self._contexts = {name: one for name, one in self._contexts.items() if name in names}
-        self._policies = {key: one for key, one in self._policies.items() if key[0] in names}
+    def forget_others(self, served: Mapping[str, Container[str]]) -> None:
+        """Forget all other experiments and policies."""
+        self._contexts = {name: one for name, one in self._contexts.items() if name in served}
+        self._policies = {
+            (name, policy): one
+            for (name, policy), one in self._policies.items()
+            if policy in served.get(name, ())
+        }

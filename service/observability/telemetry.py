@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -109,6 +109,9 @@ class Timing:
         self.total += times * seconds
 
 
+Served = Mapping[str, Container[str]]
+"""The policies of each experiment."""
+
 Series = TypeVar("Series", Count, Timing)
 
 
@@ -135,10 +138,15 @@ class Labelled(Collector, Generic[Series]):
             series = self._series[values] = self._kind()
         return series
 
-    def forget_others(self, experiments: Container[str]) -> None:
-        """Forget the series of all other experiments, the first label."""
-        series = self._series.items()
-        self._series = {labels: one for labels, one in series if labels[0] in experiments}
+    def forget_others(self, served: Served) -> None:
+        """Forget the series of all other experiments, the first label, and of their other
+        policies."""
+        by_policy = "policy" in self._labels
+        self._series = {
+            labels: one
+            for labels, one in self._series.items()
+            if labels[0] in served and (not by_policy or labels[1] in served[labels[0]])
+        }
 
     def describe(self) -> Iterable[Metric]:
         kind = CounterMetricFamily if self._kind is Count else HistogramMetricFamily
@@ -262,18 +270,22 @@ class Telemetry:
     def read(self, reading: Reading) -> None:
         self.registry.register(_Readings(reading))
 
-    def forget_others(self, experiments: Container[str]) -> None:
-        """Forget what was measured of all other experiments."""
+    def forget_others(self, served: Served) -> None:
+        """Forget what was measured of all other experiments and policies."""
         for counts in (self.decisions, self.repeated, self.rewards, self.trimmed, self.erased):
-            counts.forget_others(experiments)
-        self.snapshots = {name: at for name, at in self.snapshots.items() if name in experiments}
-        self.watched = {key: one for key, one in self.watched.items() if key[0] in experiments}
-        self.drift.forget_others(experiments)
+            counts.forget_others(served)
+        self.snapshots = {name: at for name, at in self.snapshots.items() if name in served}
+        self.watched = {
+            (name, policy): one
+            for (name, policy), one in self.watched.items()
+            if policy in served.get(name, ())
+        }
+        self.drift.forget_others(served)
 
-    def expose(self, experiments: Container[str]) -> bytes:
+    def expose(self, served: Served) -> bytes:
         """Return all metrics as text. Requests that were under way at a deletion have counted
-        since: forget all experiments but these first."""
-        self.forget_others(experiments)
+        since: forget all but these experiments and policies first."""
+        self.forget_others(served)
         return generate_latest(self.registry)
 
     def snapshot_age(self, experiment: str) -> float | None:

@@ -62,7 +62,11 @@ class MetricsCollector:
 
     def __call__(self) -> Iterator[MetricFamily]:
         states = self._journal.follower.states
-        self._due_since = {key: due for key, due in self._due_since.items() if key[0] in states}
+        self._due_since = {
+            (name, policy): due
+            for (name, policy), due in self._due_since.items()
+            if name in states and policy in states[name].learners
+        }
         yield from _families(PROCESS, (), self._process())
         yield from _families(EXPERIMENT, ("experiment",), self._experiments(states))
         yield from _families(POLICY, ("experiment", "policy"), self._policies(states))

@@ -122,6 +122,26 @@ def test_a_deleted_experiment_leaves_no_series() -> None:
         assert wire.metrics()[decisions] == 1
 
 
+def test_a_removed_policy_leaves_no_series() -> None:
+    """Nor does a reward of one of its decisions bring one back. Those of the others stay."""
+    with used() as wire:
+        services, definition = wire.services, wire.definition()
+        late = wire.select(policy="lints")
+        before = wire.metrics()
+        policies = {name: one for name, one in definition["policies"].items() if name != "lints"}
+        wire.redefine(policies=policies)
+        assert not any(policy == "lints" for _, policy in services.telemetry.watched)
+        wire.post("/reward", {"decision_id": late["decision_id"], "reward": 1.0})
+        services.telemetry.decisions.labels("shop", "lints").inc()
+        after = wire.metrics()
+        assert [name for name in after if 'policy="lints"' in name] == []
+        decisions = 'forage_decisions_total{experiment="shop",policy="linucb"}'
+        assert after[decisions] == before[decisions] > 0
+        wire.redefine(policies=definition["policies"])
+        wire.select(policy="lints")
+        assert wire.metrics()[decisions.replace("linucb", "lints")] == 1
+
+
 def test_what_callers_invent_makes_no_series(wire: Wire) -> None:
     def invent(number: int) -> None:
         name = f"invented{number}"
