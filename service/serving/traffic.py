@@ -77,7 +77,9 @@ def winner(experiment: str, sticky: str, chances: Mapping[str, float]) -> str:
     least -ln(u) / share wins, u a hash of unit and policy.
 
     Each policy wins its share of the units. If one share grows relative to the others, units move
-    to its policy alone; a new policy takes its share, and no unit moves between the others.
+    to its policy alone; a new policy takes its share, and no unit moves between the others. If
+    several change at once, units move only to policies that grew more than their own, and in all
+    more than the least possible number.
     """
     if len(chances) == 1:
         return next(iter(chances))

@@ -1,4 +1,4 @@
-"""Units keep their policy: only those move that a change of the shares has to move."""
+"""Units keep their policy: of one changed share, only those move that have to."""
 
 from itertools import permutations
 
@@ -54,6 +54,13 @@ def test_a_third_policy_takes_only_its_share() -> None:
     assert found.keys() == {("a", "c"), ("b", "c")}
     assert found["a", "c"] == pytest.approx(0.1, abs=0.015)
     assert found["b", "c"] == pytest.approx(0.1, abs=0.015)
+
+
+def test_several_shares_at_once_move_units_only_to_those_that_grew_more() -> None:
+    """More than the least number, 20 percent, as docs/concepts.md says."""
+    found = moves(policies(a=50, b=30, c=20), policies(a=30, b=30, c=40))
+    assert found.keys() == {("a", "b"), ("a", "c"), ("b", "c")}
+    assert sum(found.values()) == pytest.approx(0.25, abs=0.02)
 
 
 def test_a_policy_without_a_share_gives_back_what_it_had() -> None:
