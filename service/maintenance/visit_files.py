@@ -6,6 +6,7 @@ with missing cells.
 """
 
 import csv
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from service.definition.files import json_of
 from service.errors import ConfigurationError
 from service.maintenance.dsjson import Known, visit_of
+from service.naming import listed, quoted
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -24,6 +26,13 @@ REQUIRED = ("id", "at", "arm", "propensity")
 COLUMNS = (*REQUIRED, "context", "arms", "probabilities", "reward", "unit")
 NAMES = ("id", "arm", "unit")
 NUMBERS = ("propensity", "reward")
+LIKELY = {
+    "id": {"id", "uuid", "key"},
+    "at": {"at", "time", "timestamp", "ts", "date", "datetime"},
+    "arm": {"arm", "action", "shown", "item", "choice", "chosen", "variant", "product"},
+    "propensity": {"propensity", "prob", "probability", "p", "pscore", "chance"},
+}
+"""Words in the names of columns of other systems."""
 PARSED = ("context", "arms", "probabilities")
 """Columns whose text is JSON."""
 
@@ -50,7 +59,9 @@ def read(path: Path, known: Known, renames: Renames | None = None) -> Iterator[L
         yield from reader(path, known, renames or {})
     except OSError as fault:
         raise ConfigurationError(f"{path}: {fault.strerror or fault}") from fault
-    except (csv.Error, ValueError) as fault:
+    except csv.Error as fault:
+        raise ConfigurationError(f"{path}: cannot be read: {_worded(fault)}") from fault
+    except ValueError as fault:
         raise ConfigurationError(f"{path}: cannot be read: {fault}") from fault
 
 
@@ -97,14 +108,14 @@ def _csv(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
     csv.field_size_limit(CELL_CHARACTERS)  # of this process
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         rows = csv.DictReader(file, restkey="", restval="")
-        _check_columns(path, rows.fieldnames or [], renames)
+        _check_columns(path, rows.fieldnames or [], known, renames)
         while True:
             try:
                 row = next(rows)
             except StopIteration:
                 return
             except csv.Error as fault:
-                yield rows.reader.line_num, f"not CSV: {fault}"
+                yield rows.reader.line_num, f"not CSV: {_worded(fault)}"
                 continue
             if "" in row:
                 yield rows.line_num, "has more cells than the first line has names"
@@ -115,27 +126,44 @@ def _csv(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
                 yield rows.line_num, _visit(_typed(_renamed(cells, renames), known.context))
 
 
-def _check_columns(path: Path, columns: Sequence[str], renames: Renames) -> None:
+def _worded(fault: csv.Error) -> str:
+    if "field limit" in str(fault):
+        return f"a cell has more than {CELL_CHARACTERS:,} characters"
+    return str(fault)
+
+
+def _check_columns(path: Path, columns: Sequence[str], known: Known, renames: Renames) -> None:
     """Raise ConfigurationError where columns are missing, unknown or given twice."""
-    there = ", ".join(columns)
+    there = listed(columns)
     if absent := [name for name in renames if name not in columns]:
-        raise ConfigurationError(f"{path}: --map: there is no column {absent[0]}, only {there}")
+        say = f"--map: there is no column {quoted(absent[0])}, only {there}"
+        raise ConfigurationError(f"{path}: {say}")
     names = [name for column in columns if (name := renames.get(column, column))]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ConfigurationError(f"{path}: two columns are named {twice[0]}")
+        raise ConfigurationError(f"{path}: two columns are named {quoted(twice[0])}")
     missing = [name for name in REQUIRED if name not in names]
     unknown = [name for name in names if name not in COLUMNS and not name.startswith(CONTEXT)]
     if missing:
+        free = [name for name in unknown if name not in known.context]
+        hint = ",".join(f"{_column_for(name, free)}={name}" for name in missing)
         raise ConfigurationError(
             f"{path}: there is no column {', '.join(missing)}, only {there}: rename columns with "
-            f"--map {(unknown or ['NAME'])[0]}={missing[0]}"
+            f"--map {hint}"
         )
     if unknown:
+        hint = ",".join(f"{n}={CONTEXT}{n}" if n in known.context else f"{n}=" for n in unknown)
         raise ConfigurationError(
-            f"{path}: a visit has no {', '.join(unknown)}: rename columns with --map "
-            f"{unknown[0]}={CONTEXT}{unknown[0]}, or leave them out with --map {unknown[0]}= "
-            f"(a visit has {', '.join(COLUMNS)})"
+            f"{path}: a visit has no {listed(unknown)}: make them features, or leave them out, "
+            f"with --map {hint} (a visit has {', '.join(COLUMNS)})"
         )
+
+
+def _column_for(name: str, columns: Sequence[str]) -> str:
+    """Find the column whose own name says that it is this one; else NAME, for the caller to say."""
+    for column in columns:
+        if set(re.split(r"[^a-z]+", column.lower())) & LIKELY[name]:
+            return column
+    return "NAME"
 
 
 def _renamed(row: Mapping[str, object], renames: Renames) -> dict[str, object]:
@@ -150,14 +178,14 @@ def _parquet(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
 
     try:
         with parquet.ParquetFile(path) as file:
-            _check_columns(path, file.schema_arrow.names, renames)
+            _check_columns(path, file.schema_arrow.names, known, renames)
             number = 0
             for batch in file.iter_batches(BATCH):
                 for row in _rows(batch):
                     number += 1
                     yield number, row if isinstance(row, str) else _visit(_renamed(row, renames))
     except pyarrow.ArrowException as fault:
-        raise ConfigurationError(f"{path}: cannot be read: {fault}") from fault
+        raise ConfigurationError(f"{path}: cannot be read as Parquet") from fault
 
 
 def _rows(batch: "RecordBatch") -> Iterator[dict[str, object] | str]:
@@ -172,8 +200,8 @@ def _rows(batch: "RecordBatch") -> Iterator[dict[str, object] | str]:
             yield batch.slice(number, 1).to_pylist()[0]
         except UnicodeDecodeError:
             yield NOT_UTF8
-        except (ValueError, OverflowError) as fault:
-            yield f"cannot be read: {fault}"
+        except (ValueError, OverflowError):
+            yield "holds a number or a time that is out of range"
 
 
 Reader = Callable[[Path, Known, Renames], Iterator[Line]]

@@ -196,7 +196,7 @@ def test_a_csv_row_that_cannot_be_read_is_refused_and_the_others_are_not(tmp_pat
     path.write_bytes(b"\n".join([HEAD.encode(), *rows]))
     (_, first), second, third, (number, last) = read(path, KNOWN)
     assert second == (3, "not UTF-8")
-    assert third == (4, "not CSV: field larger than field limit (131072)")
+    assert third == (4, "not CSV: a cell has more than 131,072 characters")
     assert isinstance(first, dict)
     assert isinstance(last, dict)
     assert (number, first["id"], last["id"]) == (5, "a", "d")
@@ -229,13 +229,19 @@ def test_columns_are_renamed_or_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ({}, "no column arm, propensity, only id, at, shown, prob, page: .* --map shown=arm"),
         (
-            {"shown": "arm", "prob": "propensity"},
-            "a visit has no page: .* --map page=context.page, or leave them out with --map page= ",
+            {},
+            "no column arm, propensity, only 'id', 'at', 'shown', 'prob', 'page': rename columns "
+            "with --map shown=arm,prob=propensity$",
         ),
-        ({"show": "arm"}, "--map: there is no column show, only id, at, shown, prob, page"),
-        ({"shown": "arm", "prob": "arm", "page": ""}, "two columns are named arm"),
+        ({"shown": "", "prob": ""}, "with --map NAME=arm,NAME=propensity$"),
+        ({"shown": "arm", "prob": "propensity"}, "a visit has no 'page': .* with --map page= "),
+        (
+            {"shown": "arm", "prob": "propensity", "page": "persona"},
+            "a visit has no 'persona': .* with --map persona=context.persona ",
+        ),
+        ({"show": "arm"}, "--map: there is no column 'show', only 'id', 'at', 'shown', 'prob'"),
+        ({"shown": "arm", "prob": "arm", "page": ""}, "two columns are named 'arm'"),
     ],
 )
 def test_columns_that_no_visit_has_are_named(
@@ -246,11 +252,19 @@ def test_columns_that_no_visit_has_are_named(
         list(read(path, KNOWN, names))
 
 
+def test_no_feature_is_taken_for_what_a_visit_needs(tmp_path: Path) -> None:
+    """Neither a declared one of a likely name, nor a column whose name says nothing."""
+    known = Known({"time": "numeric", "item_price": "numeric"})
+    path = written(tmp_path / "log.csv", "id,time,item_price,age,weekday_p\n")
+    with pytest.raises(ConfigurationError, match=r"--map NAME=at,NAME=arm,weekday_p=propensity$"):
+        list(read(path, known))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("log.txt", b"", "must end with .jsonl, .ndjson, .dsjson, .csv, .parquet"),
-        ("log.csv", b"x" * 200_000, "cannot be read: field larger"),
+        ("log.csv", b"x" * 200_000, "cannot be read: a cell has more than 131,072 characters"),
         ("log.parquet", b"no parquet", "cannot be read"),
         ("nowhere/log.csv", None, "No such file"),
     ],
