@@ -100,8 +100,11 @@ class Snapshots:
 
 
 class Upkeep:
-    """Acts on what the state and the log show after folds, in a task of its own: it catches staged
-    versions up and lets them serve, and logs changes of the world and losses, each once."""
+    """Acts on what the state and the log show after folds, in a task of its own.
+
+    It saves snapshots, lets staged versions serve, logs changes of the world and losses, each once,
+    and forgets the metric series of policies that are gone.
+    """
 
     def __init__(
         self,
@@ -118,8 +121,7 @@ class Upkeep:
         self._telemetry, self._clock = telemetry, clock
         self._staged = WeakSet[Staged]()
         self._logged: set[tuple[str, str]] = set()
-        self._defined: dict[str, tuple[int, bool]] = {}  # revision of each experiment, and whether
-        # it is deleted: series of policies that a definition removed are forgotten
+        self._defined: dict[str, tuple[int, bool]] = {}  # by experiment: revision, deleted
 
     async def run(self) -> None:
         """Look after each experiment in which something has moved, for ever."""
