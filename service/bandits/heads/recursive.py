@@ -8,6 +8,7 @@ chapter 9).
 from math import ceil
 
 import numpy as np
+from scipy.linalg import blas, lapack
 
 from service.bandits.heads.base import Stored
 from service.bandits.linalg import Array, Index
@@ -66,7 +67,8 @@ class RecursiveRidge:
     def learn(self, arm: int, gain: Array, weight: float, errors: Array) -> None:
         """theta += P x w e', P -= w P x x' P. weight: of the errors, w / (1 + w v)."""
         self.theta[arm] += np.multiply.outer(gain, weight * errors)
-        self.P[arm] -= np.multiply.outer(gain, weight * gain)
+        P = self.P[arm].T  # in place, since BLAS wants columns; P is symmetric
+        blas.dger(-weight, gain, gain, a=P, overwrite_a=1)
 
     def variances(self, rows: Index | slice, x: Array, now: int) -> Array:  # (m,) -> (n,)
         """Return x' P x of arms; what they are to forget counts as forgotten."""
@@ -97,13 +99,16 @@ class RecursiveRidge:
             n = min(m, ceil(2 * m * (1 - g)))
             at = (self.turn[arm] + np.arange(n)) % m
             self.turn[arm] = (self.turn[arm] + n) % m
-            P = self.P[arm] / g
+            P = self.P[arm] + self.P[arm].T  # asymmetry would grow by 1 / g at every step
+            P *= 0.5 / g
             rows = P[at]
-            prior = np.eye(n) * n / ((1 - g) * m)
-            G = np.linalg.solve(rows[:, at] + prior, rows)  # Woodbury, n x n
-            self.theta[arm] -= G.T @ self.theta[arm, at]
-            P -= rows.T @ G
-            self.P[arm] = 0.5 * (P + P.T)  # asymmetry would grow by 1 / g at every step
+            S = rows[:, at]
+            S.flat[:: n + 1] += n / ((1 - g) * m)
+            L, _ = lapack.dpotrf(S, lower=1)  # Woodbury, n x n; S is no less than its prior
+            H = blas.dtrsm(1.0, L, rows.T, side=1, lower=1, trans_a=1)  # (m, n): P[:, at] L^-T
+            self.theta[arm] -= H @ blas.dtrsm(1.0, L, self.theta[arm, at], lower=1)
+            P -= H @ H.T
+            self.P[arm] = P
 
     def follow(self, kept: "RecursiveRidge", columns: Index, targets: Index) -> None:
         """Take what was learned of other columns and targets, of which none is gone; -1: a new one,
