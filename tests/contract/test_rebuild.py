@@ -222,7 +222,7 @@ def test_what_has_no_head_to_learn_is_refused(tmp_path: Path) -> None:
         for policies, key, said in (
             (["random"], "page", "has no head"),
             (["frozen"], "page", "is frozen"),
-            (["nobody"], "page", "no policy nobody"),
+            (["nobody"], "page", "there is no policy 'nobody'; there are: 'frozen', 'random'"),
             (None, "other", "no such decision"),
         ):
             with pytest.raises((ConfigurationError, NotFound), match=said):
