@@ -20,6 +20,7 @@ ForageError
 |  `- Overdue           504     its caller has stopped waiting: nothing was done
 |- StoreError                   the log or the snapshots
 |  |- StoreUnavailable          try again: nothing was acknowledged
+|  |  |- NoTables                the store has none yet: a service creates them when it starts
 |  |  |- StoreReplaced           the files of the embedded database are others now
 |  |  |- Quarantined     503     this experiment alone: an event of its log cannot be folded
 |  |  `- NoFiniteScores  503     this policy alone: its head or its settings have overflowed
@@ -175,6 +176,10 @@ class StoreError(ForageError):
 
 
 class StoreUnavailable(StoreError):
+    pass
+
+
+class NoTables(StoreUnavailable):
     pass
 
 

@@ -93,7 +93,8 @@ class Settings(BaseSettings):
 
     store: str = Field(
         "sqlite:///forage.db",
-        description="Where log and snapshots live: sqlite:///path, redis://host:port/db, memory://.",
+        description="Where log and snapshots live: sqlite:///path, redis://host:port/db, "
+        "postgresql://host/database, memory://.",
     )
     redis_replicas: NonNegativeInt = Field(
         0,
@@ -125,7 +126,7 @@ class Settings(BaseSettings):
     token_keys: Annotated[list[bytes], NoDecode] = Field(
         [],
         description="Secrets of decision tokens, base64, comma-separated: the first seals, all "
-        "open. Left out: one that the store keeps (a 0600 file beside the database, a Redis key).",
+        "open. Left out: one that the store keeps (a row of a database, a Redis key).",
         repr=False,
     )
     keys: Path | None = Field(

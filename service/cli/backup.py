@@ -26,7 +26,8 @@ def backup(
     one instant, into one new SQLite file that its owner alone can read. A service may go on
     writing. The file gets its name once it is checked and on the disk; `forage audit --store
     sqlite:///FILE` audits it, `forage restore --from FILE` puts it back. Keys of FORAGE_TOKEN_KEYS
-    are not in it, and the command says so. Redis makes its own backups: RDB and AOF files.
+    are not in it, and the command says so. Redis and PostgreSQL make their own backups: RDB and AOF
+    files, pg_dump.
 
     Exit status: 0 where the file is there and whole, 1 where there is none.
 

@@ -15,8 +15,8 @@ StoreUrl = Annotated[
     Option(
         "--store",
         metavar="URL",
-        help="Log and snapshots: sqlite:///path or redis://host:port/db "
-        "(FORAGE_STORE, sqlite:///forage.db).",
+        help="Log and snapshots: sqlite:///path, redis://host:port/db or "
+        "postgresql://host/database (FORAGE_STORE, sqlite:///forage.db).",
     ),
 ]
 ServiceUrl = Annotated[

@@ -23,7 +23,7 @@ PAGES = 256
 def backup(url: str, path: Path, say: Say | None = None) -> list[Copied]:
     """Copy an SQLite store into a new file. A service may go on writing.
 
-    Raises ConfigurationError for a store of Redis and where the file exists already, StoreError
+    Raises ConfigurationError for another store and where the file exists already, StoreError
     where the store cannot be copied; then no file is left behind.
     """
     store = _file_store(readable_store(url))
@@ -50,8 +50,9 @@ def _file_store(store: Store) -> SqliteStore:
     if isinstance(store, SqliteStore):
         return store
     raise ConfigurationError(
-        "FORAGE_STORE: backups are of sqlite:/// stores; Redis makes its own, RDB and AOF files, "
-        "and `forage copy` moves a log between stores (docs/operations.md#backup-and-restore)"
+        "FORAGE_STORE: backups are of sqlite:/// stores; Redis and PostgreSQL make their own, RDB "
+        "and AOF files and pg_dump, and `forage copy` moves a log between stores "
+        "(docs/operations.md#backup-and-restore)"
     )
 
 

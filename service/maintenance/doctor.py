@@ -14,9 +14,9 @@ import httpx
 
 from service import __version__
 from service.clock import SYSTEM, Clock
-from service.errors import ConfigurationError, ForageError
+from service.errors import ConfigurationError, ForageError, NoTables
 from service.log.reading import opened
-from service.log.stores import Store, open_store
+from service.log.stores import POSTGRES, Store, open_store
 from service.log.stores.sqlite import SqliteStore
 from service.maintenance.checking import check_file
 from service.security.keys import loopback, read_keys
@@ -30,6 +30,9 @@ SERVICE_SKEW_S = 2.0  # the Date header of an answer has whole seconds
 
 OVERDUE = 1.2
 """A training that fell due at n rewards and is not done at this many times n has no trainer."""
+
+SYNC_REDIS = "CONFIG SET appendonly yes, appendfsync always, and the same in redis.conf"
+SYNC_POSTGRES = "ALTER SYSTEM SET synchronous_commit = on (fsync likewise), and reload"
 
 Level = Literal["ok", "warning", "fault"]
 
@@ -126,7 +129,9 @@ async def _store(settings: Settings) -> AsyncIterator[Check]:
     try:
         store = open_store(settings.store, readonly=True, redis_replicas=settings.redis_replicas)
         if settings.store.startswith("memory:"):
-            yield warning("store", "memory:// loses everything at a stop", "use sqlite or redis")
+            yield warning(
+                "store", "memory:// loses everything at a stop", "use sqlite, redis or postgresql"
+            )
         elif isinstance(store, SqliteStore) and not store.path.exists():
             folder = store.path.parent
             if os.access(folder, os.W_OK | os.X_OK):
@@ -138,6 +143,8 @@ async def _store(settings: Settings) -> AsyncIterator[Check]:
             async with opened(store):
                 async for check in _open_store(store, settings):
                     yield check
+    except NoTables as error:
+        yield ok("store", str(error))
     except ForageError as error:
         yield fault("store", str(error), "docs/troubleshooting.md lists the remedies")
 
@@ -148,7 +155,8 @@ async def _open_store(store: Store, settings: Settings) -> AsyncIterator[Check]:
     if "survives" in store.durability:
         yield ok("durability", store.durability)
     else:
-        advice = "CONFIG SET appendonly yes, appendfsync always, and the same in redis.conf"
+        scheme = settings.store.partition(":")[0]
+        advice = SYNC_POSTGRES if scheme in POSTGRES else SYNC_REDIS
         yield warning("durability", store.durability, advice)
     if store.shared:
         await store.commit([])  # raises where a service could write nothing

@@ -18,7 +18,7 @@ PROCESS = {
     "forage_log_queue_entries": "Entries in the queue of the log writer.",
     "forage_buffered_decisions": "Answered decisions in memory that the log lacks.",
     "forage_follow_lag_seconds": "Since this process last read a shared log to its end.",
-    "forage_store_clock_skew_seconds": "Clock of this host less that of Redis, at the last commit.",
+    "forage_store_clock_skew_seconds": "Clock of this host less the store's, at the last commit.",
 }
 EXPERIMENT = {
     "forage_log_position": "Events folded.",

@@ -140,8 +140,9 @@ def test_an_experiment_file_with_a_fault_is_named(
     [
         ("sqlite:////nowhere/at/all/forage.db", "does not exist"),
         ("sqlite://", "names no file"),
-        ("postgres://host/db", "unknown scheme 'postgres'"),
+        ("mysql://host/db", "unknown scheme 'mysql'"),
         ("redis://:SECRETVALUE@127.0.0.1:1/0", "127.0.0.1:1"),
+        ("postgres://u:SECRETVALUE@127.0.0.1:1/db", "127.0.0.1:1"),
     ],
 )
 def test_a_store_that_cannot_open_is_a_fault(

@@ -1,14 +1,25 @@
-"""Every store there is, one after another; Redis is a real server."""
+"""Every store there is, one after another; Redis is a real server. PostgreSQL is among them where a
+server is found."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from service.log.stores.memory import MemoryStore
+from tests.support.postgres_server import PostgresSchema, found, postgres_schema
 from tests.support.redis_server import RedisServer
 from tests.support.stores import Backend, stores_at
 
-KINDS = ("memory", "sqlite", "redis")
+KINDS = ("memory", "sqlite", "redis", *(["postgres"] if found() else []))
+
+collect_ignore = [] if found() else ["test_postgres_store.py"]
+
+
+@pytest.fixture(scope="session")
+def schemas() -> Iterator[list[PostgresSchema]]:
+    with postgres_schema(0) as first, postgres_schema(1) as second:
+        yield [first, second]
 
 
 def _empty(kind: str, number: int, request: pytest.FixtureRequest) -> Backend:
@@ -19,6 +30,9 @@ def _empty(kind: str, number: int, request: pytest.FixtureRequest) -> Backend:
     if kind == "sqlite":
         folder: Path = request.getfixturevalue("tmp_path")
         return stores_at(f"sqlite:///{folder}/forage{number}.db")
+    if kind == "postgres":
+        schemas: list[PostgresSchema] = request.getfixturevalue("schemas")
+        return stores_at(schemas[number].empty().url)
     server: RedisServer = request.getfixturevalue("redis")
     return stores_at(f"{server.url[:-1]}{number}")
 
@@ -31,6 +45,12 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 @pytest.fixture(params=KINDS)
 def target(request: pytest.FixtureRequest) -> Backend:
     return _empty(request.param, 1, request)
+
+
+@pytest.fixture
+def schema(schemas: list[PostgresSchema]) -> PostgresSchema:
+    """Of a store on PostgreSQL that holds nothing."""
+    return schemas[0].empty()
 
 
 @pytest.fixture

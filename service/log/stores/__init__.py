@@ -1,13 +1,16 @@
-"""Stores by URL: sqlite:///path (embedded), redis://host:port/db (shared), memory:// (tests)."""
+"""Stores by URL: sqlite:///path (embedded), redis://host:port/db and postgresql://host/database
+(shared), memory:// (tests)."""
 
 from service.clock import SYSTEM, Clock
 from service.errors import ConfigurationError
 from service.log.stores.store import Store
 
-__all__ = ["REDIS", "Store", "open_store"]
+__all__ = ["POSTGRES", "REDIS", "Store", "open_store"]
 
 REDIS = frozenset({"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"})
-"""Schemes of the shared store."""
+"""Schemes of the shared store on Redis."""
+POSTGRES = frozenset({"postgresql", "postgres"})
+"""Schemes of the shared store on PostgreSQL."""
 
 
 def open_store(
@@ -27,11 +30,19 @@ def open_store(
         from service.log.stores.redis import RedisStore
 
         return RedisStore.from_url(url, replicas=redis_replicas, clock=clock)
+    if scheme in POSTGRES:
+        try:
+            from service.log.stores.postgres import PostgresStore
+        except ImportError as error:
+            raise ConfigurationError(
+                "FORAGE_STORE: PostgreSQL needs psycopg: pip install 'forage-bandits[postgres]'"
+            ) from error
+        return PostgresStore.from_url(url, readonly=readonly, clock=clock)
     if scheme == "memory":
         from service.log.stores.memory import MemoryStore
 
         return MemoryStore()
     raise ConfigurationError(
-        f"FORAGE_STORE: unknown scheme {scheme!r}; use sqlite:///path, redis://host:port/db "
-        "or memory://"
+        f"FORAGE_STORE: unknown scheme {scheme!r}; use sqlite:///path, redis://host:port/db, "
+        "postgresql://host/database or memory://"
     )

@@ -17,6 +17,7 @@ from typing import TypeVar
 from service.errors import (
     ConfigurationError,
     Damaged,
+    NoTables,
     StoreLocked,
     StoreUnavailable,
     UnknownSchema,
@@ -194,7 +195,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
         raise StoreUnavailable(f"{path} does not exist yet: the service creates it when it starts")
     with _connection(path, "ro") as db:
         if not _has_tables(db, path):
-            raise StoreUnavailable(f"{path} has no tables yet: the service creates them")
+            raise NoTables(f"{path} has no tables yet: the service creates them")
         return db
 
 
@@ -244,7 +245,7 @@ def hold(path: Path) -> int:
                 raise
             raise StoreLocked(
                 f"{path} is served by another forage process; one service writes an sqlite store "
-                "(redis:// takes several)"
+                "(redis:// and postgresql:// take several)"
             ) from error
     return held
 

@@ -1,0 +1,196 @@
+"""A commit of the shared store on PostgreSQL: decided entry by entry, written table by table."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncCursor
+
+from service.log.stores.base import (
+    Append,
+    Appended,
+    CommitResult,
+    DecisionRow,
+    Entry,
+    Kept,
+    Known,
+    Mark,
+    digest,
+)
+from service.log.stores.postgres_connection import Connection
+
+Row = tuple[Any, ...]
+Name = tuple[str, str]
+"""Of a mark or a decision: the experiment, and its own name."""
+
+MAKE = (
+    "INSERT INTO forage_experiments (name) SELECT unnest(%b::bytea[]) ON CONFLICT (name) DO NOTHING"
+)
+# Rows are locked in one order, so that no two commits wait for each other.
+LOCK = (
+    "SELECT name, position, digest, last_row, extract(epoch FROM now())::float8 "
+    "FROM forage_experiments WHERE name = ANY(%b::bytea[]) ORDER BY name FOR UPDATE"
+)
+KNOWN_MARKS = (
+    "SELECT m.experiment, m.identity, m.value, m.position "
+    "FROM unnest(%b::bytea[], %b::bytea[]) AS k (experiment, name) JOIN forage_marks m "
+    "ON m.experiment = k.experiment AND forage_key(m.identity) = forage_key(k.name)"
+)
+KEPT_ROWS = (
+    "SELECT d.experiment, d.id, d.payload "
+    "FROM unnest(%b::bytea[], %b::bytea[]) AS k (experiment, name) JOIN forage_decisions d "
+    "ON d.experiment = k.experiment AND forage_key(d.id) = forage_key(k.name)"
+)
+PUT_EVENTS = "INSERT INTO forage_events SELECT * FROM unnest(%b::bytea[], %s::int8[], %b::bytea[])"
+PUT_MARKS = (
+    "INSERT INTO forage_marks SELECT * FROM "
+    "unnest(%b::bytea[], %b::bytea[], %b::bytea[], %s::int8[], %s::float8[]) "
+    "ON CONFLICT (experiment, forage_key(identity)) DO UPDATE SET value = excluded.value, "
+    "position = excluded.position, keep_until = excluded.keep_until"
+)
+PUT_ROWS = (
+    "INSERT INTO forage_decisions SELECT * FROM "
+    "unnest(%b::bytea[], %s::int8[], %b::bytea[], %b::bytea[])"
+)
+PUT_DUE = (
+    "INSERT INTO forage_due SELECT * FROM unnest(%b::bytea[], %b::bytea[], %s::float8[]) "
+    "ON CONFLICT (experiment, forage_key(decision)) DO UPDATE SET due = excluded.due "
+    "WHERE forage_due.due IS NOT NULL"
+)
+SETTLE = (
+    "DELETE FROM forage_due d USING unnest(%b::bytea[], %b::bytea[]) AS s (experiment, name) "
+    "WHERE d.experiment = s.experiment AND forage_key(d.decision) = forage_key(s.name) "
+    "AND d.due IS NOT NULL"
+)
+SETTLED_EARLY = (
+    "INSERT INTO forage_due SELECT s.experiment, s.name, NULL "
+    "FROM unnest(%b::bytea[], %b::bytea[]) AS s (experiment, name) "
+    "WHERE NOT EXISTS (SELECT 1 FROM forage_decisions d "
+    "WHERE d.experiment = s.experiment AND forage_key(d.id) = forage_key(s.name)) "
+    "ON CONFLICT (experiment, forage_key(decision)) DO NOTHING"
+)
+COUNT = (
+    "INSERT INTO forage_decision_counts SELECT * FROM unnest(%b::bytea[], %b::bytea[], %s::int8[]) "
+    "ON CONFLICT (experiment, policy) "
+    "DO UPDATE SET decisions = forage_decision_counts.decisions + excluded.decisions"
+)
+MOVE = (
+    "UPDATE forage_experiments e SET position = h.position, digest = h.digest, "
+    "last_row = h.last_row FROM unnest(%b::bytea[], %s::int8[], %b::bytea[], %s::int8[]) "
+    "AS h (name, position, digest, last_row) WHERE e.name = h.name"
+)
+TELL = "SELECT pg_notify('forage', convert_from(name, 'UTF8')) FROM unnest(%b::bytea[]) AS name"
+
+
+@dataclass(slots=True)
+class Head:
+    """The end of a log: position and digest of its last event, number of its last row."""
+
+    position: int
+    digest: str
+    row: int
+
+
+class Batch:
+    """The rows of one transaction: decided entry by entry, written table by table.
+
+    heads   of the experiments, before and, as entries come, after them
+    known   marks of the log and of this batch; kept: payloads of decisions likewise
+    """
+
+    def __init__(
+        self, heads: dict[str, Head], known: dict[Name, Mark], kept: dict[Name, bytes]
+    ) -> None:
+        self._heads, self._known, self._kept = heads, known, kept
+        self._events: list[tuple[str, int, bytes]] = []
+        self._marks: dict[Name, tuple[str, int, float | None]] = {}
+        self._rows: list[tuple[str, int, str, bytes]] = []
+        self._due: dict[Name, float] = {}
+        self._settled: dict[Name, None] = {}
+        self._counts: Counter[Name] = Counter()
+
+    def take(self, entry: Entry) -> CommitResult:
+        return self.append(entry) if isinstance(entry, Append) else self.keep(entry)
+
+    def append(self, entry: Append) -> CommitResult:
+        name, head = entry.experiment, self._heads[entry.experiment]
+        known = {i: self._known[name, i] for i in entry.marks if (name, i) in self._known}
+        if len(known) == len(entry.marks) and entry.settles is not None:
+            self._settled[name, entry.settles] = None
+        if {identity: mark.value for identity, mark in known.items()} != entry.replaces:
+            return Known(known)
+        before = head.digest
+        head.position, head.digest = head.position + 1, digest(entry.payload)
+        self._events.append((name, head.position, entry.payload))
+        for identity, value in entry.marks.items():
+            self._known[name, identity] = Mark(value, head.position)
+            self._marks[name, identity] = value, head.position, entry.keep_until
+        if entry.settles is not None:
+            self._settled[name, entry.settles] = None
+        if entry.opens is not None:
+            decision, due = entry.opens
+            self._due[name, decision] = due
+        return Appended(head.position, before)
+
+    def keep(self, row: DecisionRow) -> CommitResult:
+        name, head = (row.experiment, row.id), self._heads[row.experiment]
+        if name in self._kept:
+            return Kept(0, self._kept[name])
+        self._kept[name] = row.payload
+        head.row += 1
+        self._rows.append((row.experiment, head.row, row.id, row.payload))
+        self._counts[row.experiment, row.policy] += 1
+        if row.due is not None:
+            self._due[name] = row.due
+        return Kept(head.row)
+
+    async def write(self, db: Connection) -> None:
+        marks = [(*name, *values) for name, values in self._marks.items()]
+        heads = [(name, head.position, head.digest, head.row) for name, head in self._heads.items()]
+        await run(db, PUT_EVENTS, self._events)
+        await run(db, PUT_MARKS, marks)
+        await run(db, PUT_ROWS, self._rows)
+        await run(db, PUT_DUE, [(*name, due) for name, due in self._due.items()])
+        await run(db, SETTLE, [*self._settled])
+        await run(db, SETTLED_EARLY, [*self._settled])
+        await run(db, COUNT, [(*name, count) for name, count in self._counts.items()])
+        await run(db, MOVE, heads)
+        await run(db, TELL, [(told(name),) for name in self._heads])
+
+
+async def run(db: Connection, query: str, rows: Iterable[Row]) -> None:
+    """Run a query whose arguments are the columns of rows; nothing where there are none."""
+    if values := columns(rows):
+        await ask(db, query, *values)
+
+
+def _sent(value: object) -> object:
+    if isinstance(value, list):
+        return [*map(_sent, value)]
+    return value.encode() if isinstance(value, str) else value
+
+
+async def ask(db: Connection, query: str, *values: object, **named: object) -> AsyncCursor[Row]:
+    """Run a query with arguments for %s, or by name for %(name)s. A str goes as bytea, as do those
+    of a list."""
+    sent = {name: _sent(value) for name, value in named.items()} or [*map(_sent, values)]
+    return await db.execute(query, sent, binary=True)
+
+
+async def lock(db: Connection, *experiments: str) -> AsyncCursor[Row]:
+    """Lock experiments until the end of the transaction, and ask for the ends of their logs and the
+    unix seconds at which it began."""
+    names = sorted(experiments)
+    await ask(db, MAKE, names)
+    return await ask(db, LOCK, names)
+
+
+def columns(rows: Iterable[Row]) -> list[list[Any]]:
+    """Return the columns of rows, at least one row."""
+    return [[*column] for column in zip(*rows, strict=True)]
+
+
+def told(name: str) -> str:
+    """What a notice calls an experiment."""
+    return digest(name.encode())
