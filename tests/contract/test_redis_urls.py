@@ -118,7 +118,7 @@ async def commits(url: str) -> None:
     store = RedisStore(url, patience=PATIENT)
     await store.open()
     try:
-        assert await store.commit([event("a")]) == [Appended(1, ANY, ANY)]
+        assert await store.commit([event("a")]) == [Appended(1, ANY)]
     finally:
         await store.close()
 
