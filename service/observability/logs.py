@@ -42,6 +42,7 @@ def log_to_stderr(
     handler.setFormatter(formatter(form, sys.stderr, token_keys))
     logging.basicConfig(level=level.upper(), handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of what it raises as well
 
 
 def log_as(

@@ -18,7 +18,7 @@ collect_ignore = [] if found() else ["test_postgres_store.py"]
 
 @pytest.fixture(scope="session")
 def schemas() -> Iterator[list[PostgresSchema]]:
-    with postgres_schema(0) as first, postgres_schema(1) as second:
+    with postgres_schema() as first, postgres_schema() as second:
         yield [first, second]
 
 

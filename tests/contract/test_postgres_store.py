@@ -107,7 +107,7 @@ def test_stores_that_open_together_create_the_tables_once() -> None:
         for store in stores:
             await store.close()
 
-    with postgres_schema(2) as fresh:
+    with postgres_schema() as fresh:
         asyncio.run(open_all(fresh.url))
 
 
@@ -192,7 +192,7 @@ async def test_a_commit_that_takes_too_long_keeps_nothing(
     await store.commit([event("first")])
     async with opened(PostgresStore(schema.url, patience=HASTY)) as hasty:
         async with locked(schema):
-            with pytest.raises(StoreUnavailable, match=schema.url.partition("@")[2][:9]):
+            with pytest.raises(StoreUnavailable, match=r"no reply in 0\.2 s"):
                 await hasty.commit([event("a")])
         assert await store.commit([event("b")]) == [Appended(2, ANY)]
         assert await store.marks("zoo", ["a"]) == {}
@@ -213,7 +213,7 @@ def test_what_opens_no_store_is_said(schema: PostgresSchema) -> None:
 
 
 def test_a_log_of_another_layout_is_refused() -> None:
-    with postgres_schema(2) as fresh:
+    with postgres_schema() as fresh:
         fresh.run("CREATE TABLE forage_layout (layout integer)")
         fresh.run("INSERT INTO forage_layout VALUES (7)")
         with pytest.raises(UnknownSchema, match="has layout 7, and this Forage reads layout 1"):
@@ -224,7 +224,7 @@ def test_a_log_of_another_layout_is_refused() -> None:
 
 
 def test_a_reader_creates_no_tables() -> None:
-    with postgres_schema(2) as fresh:
+    with postgres_schema() as fresh:
         with pytest.raises(StoreUnavailable, match="no tables yet: the service creates them"):
             asyncio.run(open_store(fresh.url, readonly=True).open())
         assert fresh.run("SELECT 1 FROM pg_tables WHERE schemaname = current_schema") == []
@@ -255,7 +255,7 @@ def test_the_doctor_judges_a_store(schema: PostgresSchema) -> None:
 
     async def make(store: Store) -> None: ...
 
-    with postgres_schema(2) as fresh:
+    with postgres_schema() as fresh:
         early = examined(fresh.url)["store"]
         assert (early.level, "the service creates them" in early.message) == ("ok", True)
     stores_at(schema.url).run(make)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 from typing import LiteralString, Self
 from urllib.parse import quote
 
@@ -14,6 +15,8 @@ VARIABLE = "FORAGE_TEST_POSTGRES"
 USUAL = "postgresql://postgres@127.0.0.1:5432/postgres"
 CONNECT_S = 30
 ANSWER_S = 2
+
+_numbers = count()
 
 
 @cache
@@ -71,12 +74,12 @@ class PostgresSchema:
 
 
 @contextmanager
-def postgres_schema(number: int = 0) -> Iterator[PostgresSchema]:
-    """Make an empty schema, which is dropped at the end. number: of this process's own."""
+def postgres_schema() -> Iterator[PostgresSchema]:
+    """Make an empty schema, which is dropped at the end."""
     server = found()
     if server is None:
         raise RuntimeError(f"these tests need PostgreSQL: set {VARIABLE} to its URL")
-    name = f"forage_test_{os.getpid()}_{number}"
+    name = f"forage_test_{os.getpid()}_{next(_numbers)}"
     made = PostgresSchema(server, name)
     with psycopg.connect(server, autocommit=True) as db:
         db.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(name)))

@@ -318,7 +318,8 @@ class PostgresStore(Store):
                 if left <= 0:
                     return
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(moved.wait(), min(POLL_S, left))
+                    async with asyncio.timeout(min(POLL_S, left)):
+                        await moved.wait()
                 moved.clear()
         finally:
             del self._waiting[moved]

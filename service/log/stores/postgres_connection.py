@@ -139,13 +139,15 @@ class PostgresConnections:
     async def use(self, seconds: float) -> AsyncIterator[Connection]:
         """Yield a connection of the caller's own, which is cut after some seconds."""
         async with self._free:
-            db = await self._take()
-            watch = asyncio.get_running_loop().call_later(seconds, _cut, db)
+            db, loop = await self._take(), asyncio.get_running_loop()
+            watch = loop.call_later(seconds, _cut, db)
             try:
                 with our_errors(self.name):
                     yield db
-            except BaseException:
+            except BaseException as error:
                 await db.close()  # its transaction may be open
+                if isinstance(error, StoreUnavailable) and watch.when() <= loop.time():
+                    raise StoreUnavailable(f"{self.name}: no reply in {seconds:g} s") from error
                 raise
             finally:
                 watch.cancel()
@@ -256,7 +258,7 @@ def settings_of(url: str) -> dict[str, Any]:
         "keepalives_interval": 5,
         "keepalives_count": 3,
     }
-    return {**own, **given}
+    return {**own, **given, "client_encoding": "utf8"}
 
 
 def name_of(settings: Mapping[str, Any]) -> str:
