@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from psycopg import AsyncCursor
@@ -42,21 +43,30 @@ KEPT_ROWS = (
     "FROM unnest(%b::bytea[], %b::bytea[]) AS k (experiment, name) JOIN forage_decisions d "
     "ON d.experiment = k.experiment AND forage_key(d.id) = forage_key(k.name)"
 )
-PUT_EVENTS = "INSERT INTO forage_events SELECT * FROM unnest(%b::bytea[], %s::int8[], %b::bytea[])"
 PUT_MARKS = (
     "INSERT INTO forage_marks SELECT * FROM "
     "unnest(%b::bytea[], %b::bytea[], %b::bytea[], %s::int8[], %s::float8[]) "
     "ON CONFLICT (experiment, forage_key(identity)) DO UPDATE SET value = excluded.value, "
     "position = excluded.position, keep_until = excluded.keep_until"
 )
-PUT_ROWS = (
-    "INSERT INTO forage_decisions SELECT * FROM "
-    "unnest(%b::bytea[], %s::int8[], %b::bytea[], %b::bytea[])"
-)
-PUT_DUE = (
-    "INSERT INTO forage_due SELECT * FROM unnest(%b::bytea[], %b::bytea[], %s::float8[]) "
+# One statement, since each costs the event loop 0.1 ms. Its parts do not see each other's rows.
+WRITE = (
+    "WITH events AS (INSERT INTO forage_events "  # noqa: S608
+    "SELECT * FROM unnest(%b::bytea[], %s::int8[], %b::bytea[])), "
+    f"marks AS ({PUT_MARKS}), "
+    "decisions AS (INSERT INTO forage_decisions "
+    "SELECT * FROM unnest(%b::bytea[], %s::int8[], %b::bytea[], %b::bytea[])), "
+    "counts AS (INSERT INTO forage_decision_counts "
+    "SELECT * FROM unnest(%b::bytea[], %b::bytea[], %s::int8[]) ON CONFLICT (experiment, policy) "
+    "DO UPDATE SET decisions = forage_decision_counts.decisions + excluded.decisions), "
+    "waiting AS (INSERT INTO forage_due "
+    "SELECT * FROM unnest(%b::bytea[], %b::bytea[], %s::float8[]) "
     "ON CONFLICT (experiment, forage_key(decision)) DO UPDATE SET due = excluded.due "
-    "WHERE forage_due.due IS NOT NULL"
+    "WHERE forage_due.due IS NOT NULL), "
+    "heads AS (UPDATE forage_experiments e SET position = h.position, digest = h.digest, "
+    "last_row = h.last_row FROM unnest(%b::bytea[], %s::int8[], %b::bytea[], %s::int8[]) "
+    "AS h (name, position, digest, last_row) WHERE e.name = h.name) "
+    "SELECT pg_notify('forage', convert_from(name, 'UTF8')) FROM unnest(%b::bytea[]) AS name"
 )
 SETTLE = (
     "DELETE FROM forage_due d USING unnest(%b::bytea[], %b::bytea[]) AS s (experiment, name) "
@@ -70,17 +80,6 @@ SETTLED_EARLY = (
     "WHERE d.experiment = s.experiment AND forage_key(d.id) = forage_key(s.name)) "
     "ON CONFLICT (experiment, forage_key(decision)) DO NOTHING"
 )
-COUNT = (
-    "INSERT INTO forage_decision_counts SELECT * FROM unnest(%b::bytea[], %b::bytea[], %s::int8[]) "
-    "ON CONFLICT (experiment, policy) "
-    "DO UPDATE SET decisions = forage_decision_counts.decisions + excluded.decisions"
-)
-MOVE = (
-    "UPDATE forage_experiments e SET position = h.position, digest = h.digest, "
-    "last_row = h.last_row FROM unnest(%b::bytea[], %s::int8[], %b::bytea[], %s::int8[]) "
-    "AS h (name, position, digest, last_row) WHERE e.name = h.name"
-)
-TELL = "SELECT pg_notify('forage', convert_from(name, 'UTF8')) FROM unnest(%b::bytea[]) AS name"
 
 
 @dataclass(slots=True)
@@ -148,15 +147,18 @@ class Batch:
     async def write(self, db: Connection) -> None:
         marks = [(*name, *values) for name, values in self._marks.items()]
         heads = [(name, head.position, head.digest, head.row) for name, head in self._heads.items()]
-        await run(db, PUT_EVENTS, self._events)
-        await run(db, PUT_MARKS, marks)
-        await run(db, PUT_ROWS, self._rows)
-        await run(db, PUT_DUE, [(*name, due) for name, due in self._due.items()])
+        tables = (
+            (self._events, 3),
+            (marks, 5),
+            (self._rows, 4),
+            ([(*name, count) for name, count in self._counts.items()], 3),
+            ([(*name, due) for name, due in self._due.items()], 3),
+            (heads, 4),
+            ([(told(name),) for name in self._heads], 1),
+        )
+        await ask(db, WRITE, *chain.from_iterable(columns(rows, many) for rows, many in tables))
         await run(db, SETTLE, [*self._settled])
         await run(db, SETTLED_EARLY, [*self._settled])
-        await run(db, COUNT, [(*name, count) for name, count in self._counts.items()])
-        await run(db, MOVE, heads)
-        await run(db, TELL, [(told(name),) for name in self._heads])
 
 
 async def run(db: Connection, query: str, rows: Iterable[Row]) -> None:
@@ -167,7 +169,7 @@ async def run(db: Connection, query: str, rows: Iterable[Row]) -> None:
 
 def _sent(value: object) -> object:
     if isinstance(value, list):
-        return [*map(_sent, value)]
+        return [one.encode() if isinstance(one, str) else one for one in value]
     return value.encode() if isinstance(value, str) else value
 
 
@@ -186,9 +188,9 @@ async def lock(db: Connection, *experiments: str) -> AsyncCursor[Row]:
     return await ask(db, LOCK, names)
 
 
-def columns(rows: Iterable[Row]) -> list[list[Any]]:
-    """Return the columns of rows, at least one row."""
-    return [[*column] for column in zip(*rows, strict=True)]
+def columns(rows: Iterable[Row], least: int = 0) -> list[list[Any]]:
+    """Return the columns of rows; of no rows, so many empty ones."""
+    return [[*column] for column in zip(*rows, strict=True)] or [[] for _ in range(least)]
 
 
 def told(name: str) -> str:
