@@ -19,7 +19,7 @@ COPY clients/python/pyproject.toml clients/python/
 RUN mkdir service simulator_client clients/python/forage_client \
     && touch README.md LICENSE service/__init__.py simulator_client/__init__.py \
         clients/python/README.md clients/python/forage_client/__init__.py \
-    && make install VENV=/opt/forage EXTRAS='sim train archive' EDITABLE=
+    && make install VENV=/opt/forage EXTRAS='sim train archive postgres' EDITABLE=
 
 COPY README.md LICENSE ./
 COPY service service
