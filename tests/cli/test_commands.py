@@ -63,7 +63,7 @@ def test_a_wrong_setting_is_named(
 @pytest.mark.parametrize(
     ("store", "said"),
     [
-        ("postgres://host/db", "unknown scheme 'postgres'"),
+        ("mysql://host/db", "unknown scheme 'mysql'"),
         ("forage.db", "use sqlite:///path"),
         ("sqlite://", "names no file"),
         ("sqlite:///", "names no file"),
