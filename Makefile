@@ -86,7 +86,7 @@ e2e: $(VENV)/.docs  ## Drive demo and console in a real Chromium (ten minutes; o
 		"installed, and none was found: apt-get install chromium" >&2; exit 1
 	$(BIN)/python -m pytest -m browser --timeout 900 tests/e2e $(ARGS)
 
-# Screenshots come from a running service, plots of docs/policies.md from the figures in
+# Screenshots come from a running service, plots of docs/learning.md from the figures in
 # benchmarks/results; docs/pictures/README.md says how to measure these again.
 pictures: $(VENV)/.docs  ## Make every picture of README and docs anew (three minutes; needs a Chromium)
 	sed -f .ci/dark.sed docs/pictures/architecture.svg > docs/pictures/architecture-dark.svg

@@ -21,15 +21,20 @@ from benchmarks.learning.peers import PEERS, LeftOut
 from benchmarks.learning.publish import publish
 from benchmarks.learning.runs import Case, Record, Run, origin_of
 from benchmarks.learning.standing import Standing
+from benchmarks.learning.worlds import world_of
 from benchmarks.tables import parser_of
 from simulator_client.errors import UsageError
 from simulator_client.summary import table
-from simulator_client.worlds import make_world
 from simulator_client.worlds.policies import read_policies
 
 OUT: Final = Path("out/learning")
-VISITS: Final = {"zooplus": 20_000, "ranking": 5_000, "classification": 20_000}
+VISITS: Final = {
+    "zooplus": 20_000, "clicks_tenth": 10_000, "clicks_fiftieth": 10_000, "drift": 10_000,
+    "payments": 4_000, "own_effects": 4_000, "two_arms": 4_000, "ranking": 5_000,
+    "classification": 5_000, "thirds": 5_000,
+}  # fmt: skip
 SHOCKED_VISITS: Final = 40_000
+FROM_DATA: Final = ("classification", "thirds")
 POLICIES: Final = (
     "auto", "linucb", "linucb_disjoint", "lints", "lints_disjoint", "neural_linear_ts",
     "neural_linucb", "neural_ucb", "neural_ts", "neural_glm_ts", "bootstrap_ensemble", "mc_dropout",
@@ -40,10 +45,12 @@ POLICIES: Final = (
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the command line."""
     top = parser_of("learning", __doc__)
-    top.add_argument("--world", choices=VISITS, default="zooplus", help="default: zooplus")
+    top.add_argument(
+        "--world", choices=VISITS, nargs="+", default=["zooplus"], help="default: zooplus"
+    )
     top.add_argument(
         "--data", type=Path, nargs="+", default=[], metavar="FILE",
-        help="CSV files with a column 'label', for world classification",
+        help=f"CSV files with a column 'label', for {' and '.join(FROM_DATA)}",
     )  # fmt: skip
     top.add_argument(
         "--policies", type=_names, metavar="A,B", help="ours; default: those of --policy-file, "
@@ -53,8 +60,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--seeds", type=_count, default=5, metavar="N", help="streams (default: 5)")
     top.add_argument("--first-seed", type=int, default=1, metavar="S", help="default: 1")
     top.add_argument(
-        "--visits", type=_count, metavar="V", help="default: 20000, with a shock 40000; ranking "
-        "5000; classification one pass, at most 20000",
+        "--visits", type=_count, metavar="V", help="default: "
+        + ", ".join(f"{world} {visits}" for world, visits in VISITS.items())
+        + f"; with a shock {SHOCKED_VISITS}; of data one pass at most",
     )  # fmt: skip
     top.add_argument("--shock-at", type=int, metavar="T", help="Zooplus: the visit of the shock")
     top.add_argument("--world-seed", type=int, default=42, metavar="N", help="default: 42")
@@ -69,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"runs, and figures and plot of each case; default: {OUT}",
     )  # fmt: skip
     top.add_argument(
-        "--publish", action="store_true", help="replace these agents in docs/policies.md"
+        "--publish", action="store_true", help="replace these agents in docs/learning.md"
     )
     return top
 
@@ -86,17 +94,17 @@ def _count(text: str) -> int:
 
 def cases(asked: argparse.Namespace) -> Iterator[Case]:
     """Yield the asked cases. Raises UsageError."""
-    world = asked.world
-    if world == "classification":
-        if not asked.data:
-            raise UsageError("world classification needs --data FILE, a CSV with a header")
-        for path in asked.data:
-            rows = len(getattr(make_world(world, 0, data=path), "labels", []))
-            yield Case(world, asked.visits or min(rows, VISITS[world]), data=path)
-    else:
-        shock_at = asked.shock_at if world == "zooplus" else None
-        visits = asked.visits or (VISITS[world] if shock_at is None else SHOCKED_VISITS)
-        yield Case(world, visits, asked.world_seed, shock_at)
+    for world in asked.world:
+        if world in FROM_DATA:
+            if not asked.data:
+                raise UsageError(f"world {world} needs --data FILE, a CSV with a header")
+            for path in asked.data:
+                rows = len(getattr(world_of(world, 0, data=path), "labels", []))
+                yield Case(world, asked.visits or min(rows, VISITS[world]), data=path)
+        else:
+            shock_at = asked.shock_at if world == "zooplus" else None
+            visits = VISITS[world] if shock_at is None else SHOCKED_VISITS
+            yield Case(world, asked.visits or visits, asked.world_seed, shock_at)
 
 
 def runs_of(standing: Standing, asked: argparse.Namespace, own: dict[str, Any]) -> list[Run]:

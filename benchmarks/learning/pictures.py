@@ -26,6 +26,7 @@ SHOWN: Final = 8  # best agents of each side
 COLOURS: Final = 256  # of a file: git keeps it
 # Explorers of one library share their dashes.
 PEER_LOOKS: Final = {
+    "vw_greedy": Look("#44AA99", "-"),
     "vw_squarecb": Look("#0072B2", "-"),
     "vw_regcb": Look("#56B4E9", "-"),
     "vw_regcbopt": Look("#009E73", "-"),
@@ -36,6 +37,9 @@ PEER_LOOKS: Final = {
     "mabwiser_linucb": Look("#D55E00", (0, (6, 1.5))),
     "mabwiser_lints": Look("#E69F00", (0, (6, 1.5))),
     "book_linucb_disjoint": Look("#882255", (0, (2, 1))),
+    "linucb_alpha_.1": Look("#882255", (0, (1, 1))),
+    "linucb_alpha_.3": Look("#882255", (0, (3, 1))),
+    "linucb_alpha_1": Look("#882255", (0, (6, 1.5))),
     "book_neural_linucb": Look("#CC79A7", (0, (2, 1))),
     "book_neural_ucb": Look("#AA4499", (0, (2, 1))),
     "tabular_thompson": Look("#222222", (0, (5, 1.5, 1, 1.5))),

@@ -1,4 +1,4 @@
-"""Published comparisons: tables and plots of docs/policies.md, and the figures that they show.
+"""Published comparisons: tables and plots of docs/learning.md, and the figures that they show.
 
 `python -m benchmarks.learning.publish` writes tables and plots from benchmarks/results/learning.
 """
@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks.learning import overview
 from benchmarks.learning.standing import Standing, read
 from benchmarks.tables import RESULTS, markdown, rewrite
 
 LEARNING: Final = RESULTS / "learning"
-PAGE: Final = Path(__file__).parents[2] / "docs" / "policies.md"
+DETAILED: Final = ("zooplus-w42-v20000", "zooplus-w42-v40000-shock20000", "ranking-w42-v5000")
+PAGE: Final = Path(__file__).parents[2] / "docs" / "learning.md"
 
 
 def table_of(standing: Standing) -> str:
@@ -20,18 +22,25 @@ def table_of(standing: Standing) -> str:
 
 
 def publish(played: Sequence[Standing]) -> None:
-    """Replace agents of published cases by the played ones, in the figures and on the page.
-
-    Raises ValueError if the page has no table of a case.
-    """
+    """Replace agents of published cases by the played ones, in the figures and on the page."""
     from benchmarks.learning.pictures import shown  # matplotlib costs a second
 
     for standing in played:
         path = LEARNING / f"{standing.case.name}.json"
         whole = read(path) if path.exists() else Standing(standing.case)
         whole.entries |= standing.entries
-        write_page(whole)
         whole.write(path, shown(whole) if plot_of(whole).exists() else ())
+    write_page()
+
+
+def page_tables() -> dict[str, str]:
+    """Return the tables of the page: the overview, and those of the cases in DETAILED, which have
+    more visits, slates or agents that play nowhere else."""
+    standings = [read(path) for path in sorted(LEARNING.glob("*.json"))]
+    others = [standing for standing in standings if standing.case.name not in DETAILED]
+    found = {name: markdown(cells) for name, cells in overview.tables(others).items()}
+    detailed = (standing for standing in standings if standing.case.name in DETAILED)
+    return found | {standing.case.name: table_of(standing) for standing in detailed}
 
 
 def plot_of(standing: Standing) -> Path:
@@ -39,15 +48,16 @@ def plot_of(standing: Standing) -> Path:
     return PAGE.parent / "pictures" / f"{standing.case.name}.png"
 
 
-def write_page(standing: Standing) -> None:
-    """Write the table of a case into the page, and its plot if it has one."""
+def write_page() -> None:
+    """Write every table of the page, and its plots."""
     from benchmarks.learning.pictures import draw  # matplotlib costs a second
 
-    rewrite(PAGE, standing.case.name, table_of(standing))
-    if plot_of(standing).exists():
-        draw(standing, plot_of(standing))
+    for name, text in page_tables().items():
+        rewrite(PAGE, name, text)
+    for path in LEARNING.glob("*.json"):
+        if plot_of(standing := read(path)).exists():
+            draw(standing, plot_of(standing))
 
 
 if __name__ == "__main__":
-    for path in LEARNING.glob("*.json"):
-        write_page(read(path))
+    write_page()

@@ -17,17 +17,18 @@ import service
 from benchmarks.learning.course import Agent, curve, figures, play
 from benchmarks.learning.forage import Forage
 from benchmarks.learning.peers import PEERS, LeftOut, guest
+from benchmarks.learning.worlds import world_of
 from service.definition.experiment import Definition
 from simulator_client.errors import UsageError
 from simulator_client.journal import write_whole
-from simulator_client.worlds import World, make_world
+from simulator_client.worlds import World
 
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A world, and the number of its visits. data: of world `classification`."""
+    """A world, and the number of its visits. data: of `classification` and `thirds`."""
 
     world: str
     visits: int
@@ -37,11 +38,11 @@ class Case:
 
     @property
     def name(self) -> str:
-        base = (
-            f"{self.world}-w{self.world_seed}"
-            if self.data is None
-            else self.data.name.partition(".")[0]
-        )
+        if self.data is None:
+            base = f"{self.world}-w{self.world_seed}"
+        else:
+            base = self.data.name.partition(".")[0]
+            base += "" if self.world == "classification" else f"-{self.world}"
         shock = "" if self.shock_at is None else f"-shock{self.shock_at}"
         return f"{base}-v{self.visits}{shock}"
 
@@ -52,7 +53,7 @@ class Case:
         return f"{what}, {self.visits:,} visits{shock}"
 
     def make(self) -> World[Any]:
-        return make_world(self.world, self.world_seed, self.shock_at, self.data)
+        return world_of(self.world, self.world_seed, self.shock_at, self.data)
 
 
 @dataclass(frozen=True)

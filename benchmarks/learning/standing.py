@@ -87,7 +87,7 @@ class Standing:
         ]
         if len(said) == 2:
             ours, peer = (self.entries[agents[0]].regret for agents in best.values())
-            said.append(f"ours / peer: {ours / peer:.2f}")
+            said += [f"ours / peer: {ours / peer:.2f}"] if peer else []
         return "; ".join(said).capitalize() + "."
 
     @property

@@ -107,7 +107,7 @@ class Classification:
                 "arm": {ARM_FEATURE: {"type": "categorical", "values": self.arms}},
             },
             "arms": {arm: {ARM_FEATURE: arm} for arm in self.arms},
-            "policies": chosen(policies, own, _fit, self.reward_range),
+            "policies": chosen(policies, own, one_head_an_arm),
             "reward": {"range": list(self.reward_range)},
         }
 
@@ -147,7 +147,8 @@ class Classification:
         return max(means), sum(means) / len(means)
 
 
-def _fit(settings: Settings) -> Settings:
+def one_head_an_arm(settings: Settings) -> Settings:
+    """Return what a policy needs where arms have no feature but their name."""
     if settings.get("kind") in DISJOINT and sees_features(settings):
         return {"disjoint": True}
     return {}

@@ -73,11 +73,10 @@ def chosen(
     names: Sequence[str],
     own: Mapping[str, Mapping[str, Any]] | None,
     fit: Callable[[Settings], Settings],
-    reward_range: tuple[float, float] = (0.0, 1.0),
 ) -> dict[str, Settings]:
     """`policies` of a definition. `fit` gives what a world adds where the settings do not say it.
 
-    Raises UsageError for an unknown name, and for a policy of clicks where rewards are none.
+    Raises UsageError for an unknown name.
     """
     policies = {}
     for name in names:
@@ -85,12 +84,6 @@ def chosen(
         if settings is None:
             more = f"{', '.join(own)}; " if own else ""
             raise UsageError(f"unknown policy {name!r}; known: {more}{known()}")
-        if counts_clicks(settings) and not 0.0 <= reward_range[0] <= reward_range[1] <= 1.0:
-            low, high = reward_range
-            raise UsageError(
-                f"policy {name!r} is for clicks: rewards lie in [{low:g}, {high:g}] here, "
-                "not in [0, 1]"
-            )
         policies[name] = fit(settings) | settings
     return policies
 
@@ -114,12 +107,6 @@ def read_policies(path: Path) -> dict[str, Settings]:
         if not isinstance(settings, dict) or not isinstance(settings.get("kind"), str):
             raise UsageError(f"{path}: policy {name!r} has no kind")
     return found
-
-
-def counts_clicks(settings: Mapping[str, Any]) -> bool:
-    """Whether the policy takes rewards in [0, 1] alone."""
-    kinds = (settings.get("kind"), settings.get("regressor"))
-    return "popularity" in kinds or "neural_glm_ts" in kinds
 
 
 def sees_features(settings: Mapping[str, Any]) -> bool:

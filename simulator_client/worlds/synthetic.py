@@ -114,7 +114,7 @@ class Synthetic:
         return {
             "reward": {"range": list(self.reward_range)},
             **rest,
-            "policies": chosen(policies, known, lambda settings: {}, self.reward_range),
+            "policies": chosen(policies, known, lambda settings: {}),
         }
 
     def stream(self, seed: int) -> "SyntheticStream":

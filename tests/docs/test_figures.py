@@ -8,7 +8,6 @@ from benchmarks import recovery, scoring
 from benchmarks.http import __main__ as http
 from benchmarks.http import callers
 from benchmarks.learning import publish
-from benchmarks.learning.standing import read
 from benchmarks.tables import PERFORMANCE, RESULTS, Cells, Json, markdown, rewritten
 
 PUBLISHED: dict[str, Callable[[Json], dict[str, Cells]]] = {
@@ -33,9 +32,9 @@ def test_the_page_on_performance_has_the_kept_figures() -> None:
     assert sorted(found) == names_of_tables(text)
 
 
-def test_the_page_on_policies_has_the_kept_figures() -> None:
+def test_the_page_on_learning_has_the_kept_figures() -> None:
     text = publish.PAGE.read_text()
-    standings = [read(path) for path in publish.LEARNING.glob("*.json")]
-    for standing in standings:
-        assert rewritten(text, standing.case.name, publish.table_of(standing)) == text
-    assert sorted(standing.case.name for standing in standings) == names_of_tables(text)
+    tables = publish.page_tables()
+    for name, table in tables.items():
+        assert rewritten(text, name, table) == text
+    assert sorted(tables) == names_of_tables(text)

@@ -105,8 +105,7 @@ def test_mushrooms_pay_as_published(tmp_path: Path) -> None:
     (bounds,) = world.references(10)
     assert (bounds.oracle_ctr, bounds.uniform_ctr) == (2.5, -2.5)
     assert world.definition([])["reward"] == {"range": [-35.0, 5.0]}
-    with pytest.raises(UsageError, match="popularity"):
-        world.definition(["popularity"])
+    assert world.definition(["popularity"])["policies"] == {"popularity": {"kind": "popularity"}}
     other = mushrooms(tmp_path, "fungi.csv")
     assert Classification(other).arms == ["edible", "poisonous"]
     assert make_world("classification", 1, data=other, risky=True).reward_range == (-35.0, 5.0)

@@ -51,13 +51,6 @@ def test_in_the_shop_disjoint_heads_see_the_persona() -> None:
     }
 
 
-def test_policies_of_clicks_are_refused_where_rewards_are_none() -> None:
-    for name in ("popularity", "greedy_popularity", "neural_glm_ts"):
-        with pytest.raises(UsageError, match=r"for clicks: rewards lie in \[-35, 5\]"):
-            chosen([name], None, lambda settings: {}, (-35.0, 5.0))
-        assert chosen([name], None, lambda settings: {}, (0.0, 1.0))
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [("p.json", '{"mine": {"kind": "linucb", "alpha": 0.5}}'),

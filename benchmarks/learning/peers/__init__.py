@@ -44,6 +44,7 @@ class Entry:
 VW: Final = "vowpalwabbit"
 MABWISER: Final = "mabwiser"
 PEERS: Final[dict[str, Entry]] = {
+    "vw_greedy": Entry(partial(VowpalWabbit, explorer="--epsilon 0"), VW),
     "vw_squarecb": Entry(partial(VowpalWabbit, explorer="--squarecb"), VW),
     "vw_regcb": Entry(partial(VowpalWabbit, explorer="--regcb"), VW),
     "vw_regcbopt": Entry(partial(VowpalWabbit, explorer="--regcbopt"), VW),
@@ -54,6 +55,9 @@ PEERS: Final[dict[str, Entry]] = {
     "mabwiser_linucb": Entry(partial(MabWiser, policy="LinUCB"), MABWISER),
     "mabwiser_lints": Entry(partial(MabWiser, policy="LinTS"), MABWISER),
     "book_linucb_disjoint": Entry(DisjointLinUcb),
+    "linucb_alpha_.1": Entry(partial(DisjointLinUcb, alpha=0.1, constant=True)),
+    "linucb_alpha_.3": Entry(partial(DisjointLinUcb, alpha=0.3, constant=True)),
+    "linucb_alpha_1": Entry(partial(DisjointLinUcb, alpha=1.0, constant=True)),
     "book_neural_linucb": Entry(NeuralLinUcb),
     "book_neural_ucb": Entry(NeuralUcb),
     "tabular_thompson": Entry(TabularThompson, informed=True),

@@ -27,28 +27,35 @@ class Uniform:
 
 
 class DisjointLinUcb:
-    """LinUCB with a ridge regression of the context for each arm (Li et al. 2010, algorithm 1)."""
+    """LinUCB with a ridge regression of the context for each arm (Li et al. 2010, algorithm 1).
 
-    def __init__(self, problem: Problem) -> None:
+    constant   whether a 1 stands before the context, as in MABWiser here: then the choices are
+               those of its LinUCB with this alpha, at a tenth of the time
+    """
+
+    def __init__(self, problem: Problem, alpha: float = ALPHA, *, constant: bool = False) -> None:
         if problem.slates:
             raise LeftOut(
                 f"one model for each arm: most of {len(problem.arms):,} arms are never shown"
             )
-        count, width = len(problem.arms), problem.context
+        self._alpha, self._first = alpha, [1.0] if constant else []
+        count, width = len(problem.arms), problem.context + len(self._first)
         self._inverse = np.tile(np.eye(width) / RIDGE, (count, 1, 1))
         self._b = np.zeros((count, width))
         self._theta = np.zeros((count, width))
 
     def choose(self, context: Array, arms: Indexes, size: int, rng: Random) -> list[int]:
-        width = np.sqrt(np.maximum(self._inverse @ context @ context, 0.0))
-        return top((self._theta @ context + ALPHA * width)[arms], arms, size, rng)
+        x = np.concatenate([self._first, context])
+        width = np.sqrt(np.maximum(self._inverse @ x @ x, 0.0))
+        return top((self._theta @ x + self._alpha * width)[arms], arms, size, rng)
 
     def learn(self, context: Array, rewards: Sequence[tuple[int, float]]) -> None:
+        x = np.concatenate([self._first, context])
         for arm, reward in rewards:
             inverse = self._inverse[arm]
-            along = inverse @ context
-            inverse -= np.outer(along, along) / (1.0 + context @ along)  # Sherman & Morrison 1950
-            self._b[arm] += reward * context
+            along = inverse @ x
+            inverse -= np.outer(along, along) / (1.0 + x @ along)  # Sherman & Morrison 1950
+            self._b[arm] += reward * x
             self._theta[arm] = inverse @ self._b[arm]
 
 

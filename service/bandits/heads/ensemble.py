@@ -35,7 +35,7 @@ class EnsembleHead:
     prior's mean (Osband, Aslanides, Cassirer 2018, arXiv 1806.03335): without them all members say
     0 where there is no data. With even noise the members' covariance is sigma^2 A^-1, the ridge
     posterior's. z_i are stratified over the members as a bank's columns are. sigma_hat is that of
-    one ridge head over all settlements, each counted once. docs/policies.md compares Poisson(1)
+    one ridge head over all settlements, each counted once. docs/mathematics.md compares Poisson(1)
     weights with "double or nothing".
 
     Attributes: A (N, m, m), b (N, m). After a reward the next read solves A_i x = [b_i | z_i] for

@@ -1,0 +1,72 @@
+"""All worlds in two tables: regret of each agent, and `auto` beside the best of all."""
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Final
+
+from benchmarks.learning.peers import PEERS
+from benchmarks.learning.standing import Standing
+from benchmarks.tables import Cells
+
+AUTO: Final = "auto"
+WITHIN: Final = 1.1, 1.0  # of the best: relatively, and in points of uniform's regret
+
+
+def tables(standings: Sequence[Standing]) -> dict[str, Cells]:
+    """Return the two tables by name. Only agents that played every world are in them."""
+    played = sorted(standings, key=_label)
+    agents = set.intersection(*(set(standing.entries) for standing in played))
+    agents -= {agent for agent in agents if agent in PEERS and PEERS[agent].informed}
+    return {"regret": _regret(played, agents), "auto": _beside_auto(played, agents)}
+
+
+def _label(standing: Standing) -> str:
+    case = standing.case
+    if case.data is not None:
+        name = case.data.name.partition(".")[0]
+        return name if case.world == "classification" else f"{name} in {case.world}"
+    return f"{case.world}, shock" if case.shock_at is not None else case.world.replace("_", " ")
+
+
+def _regret(played: Sequence[Standing], agents: set[str]) -> Cells:
+    """Return the mean regret of each agent in each world, and over all of them."""
+    rows = {agent: [standing.entries[agent].regret for standing in played] for agent in agents}
+    ranked = sorted(agents, key=lambda agent: fmean(rows[agent]))
+    head = ["agent", "mean", *map(_label, played)]
+    return [head, *([_name(a), *(f"{r:.1f}" for r in (fmean(rows[a]), *rows[a]))] for a in ranked)]
+
+
+def _beside_auto(played: Sequence[Standing], agents: set[str]) -> Cells:
+    """Return `auto` beside the best agent of each world.
+
+    The best agent of a stream is the one that is best on the other streams: the best one in
+    hindsight would have the luck of its streams.
+    """
+    cells = [["world", "`auto`", "worst", "best of all", "its regret", "`auto` is within bounds"]]
+    for standing in played:
+        own = standing.entries[AUTO].known("relative_regret")
+        regrets = {a: standing.entries[a].known("relative_regret") for a in agents}
+        streams = range(min(map(len, regrets.values())))
+        chosen = [
+            min(sorted(regrets), key=lambda a: fmean([regrets[a][o] for o in streams if o != s]))
+            for s in streams
+        ]
+        best = fmean([regrets[agent][s] for s, agent in zip(streams, chosen, strict=True)])
+        relative, points = WITHIN
+        within = fmean(own) <= max(best * relative, best + points)
+        often = max(sorted(set(chosen)), key=chosen.count)
+        cells.append(
+            [
+                _label(standing),
+                f"{fmean(own):.1f}",
+                f"{max(own):.1f}",
+                _name(often),
+                f"{best:.1f}",
+                "yes" if within else "no",
+            ]
+        )
+    return cells
+
+
+def _name(agent: str) -> str:
+    return agent if agent in PEERS else f"`{agent}`"
