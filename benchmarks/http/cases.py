@@ -12,7 +12,7 @@ CONNECTIONS: Final = 64
 OPEN_CONNECTIONS: Final = 512
 REWARDS_PER_SELECT: Final = 0.2
 ECHO: Final = "echo"
-POLICIES: Final = ("linucb", "lints", "neural_linear_ts")
+POLICIES: Final = ("linucb", "lints", "neural_linear_ts", "auto")
 STORES: Final = {
     "sqlite": "SQLite",
     "redis-everysec": "Redis everysec",
