@@ -310,16 +310,17 @@ class Follower:
     # -- a log that has lost events ------------------------------------------------------------
 
     async def recover_lost(self, live: Live, fault: LogLost) -> None:
-        """Go on with what the log holds; the caller holds the lock. Raises LogLost where that is
-        nothing, or nothing but what processes have appended since it was emptied: then its operator
-        has to say whether a backup is to be restored."""
+        """Go on with what the log holds; the caller holds the lock. Raises LogLost where it was
+        emptied, also if processes have appended to it since, or defined the experiment anew: then
+        its operator has to say whether a backup is to be restored."""
         name, position, row = live.state.name, live.state.position, live.row
         found, live.recovered = Live(State(name), lock=live.lock), False
         try:
             lost_to = max(position, await self._recover(found))
         finally:
             live.recovered = True
-        if live.state.revision and not found.state.revision and found.quarantine is None:
+        begun = live.state.first_at, found.state.first_at
+        if live.state.revision and begun[0] != begun[1] and found.quarantine is None:
             raise LogLost(
                 f"experiment {name}: the log was emptied, and {position} events of it were folded: "
                 "restore a backup, or start this process again to begin anew"

@@ -58,6 +58,7 @@ class State:
     skips        positions of events that were passed over
     log_time     the largest `at` of an event, unix seconds
     earlier      where each base column was in earlier schemas, by their version; -1: nowhere
+    first_at     `at` of the first event, by which a log is told from another one
     lost_to      the last position that the log has lost; lost_at: log time when it was noticed
     examination  of slots, where it is learned
     digest       of the last event, as the snapshot has it; empty where it is not known
@@ -83,6 +84,7 @@ class State:
         self._candidates: Candidates | None = None
         self.selections = Selections()
         self.skips: list[int] = []
+        self.first_at = 0.0
         self.lost_to, self.lost_at = 0, 0.0
         self.examination: Examination | None = None
         self.digest = ""
@@ -112,6 +114,8 @@ class State:
         for learner in self.learners.values():
             if learner.staged and learner.staged.folded_to == position - 1:
                 learner.staged.folded_to = position
+        if position == 1:
+            self.first_at = event.at
         self.position = position
         self.log_time = max(self.log_time, event.at)
 
@@ -378,6 +382,7 @@ class State:
             "tallies": {name: vars(tally) for name, tally in self.reward_sums.items()},
             "skips": self.skips,
             "log_time": self.log_time,
+            "first_at": self.first_at,
             "lost": (self.lost_to, self.lost_at),
             "digest": digest,
         }
@@ -412,6 +417,7 @@ class State:
         earlier = part(arrays, "earlier.")
         state.earlier = {int(version): index.copy() for version, index in earlier.items()}
         state.skips, state.log_time = list(meta["skips"]), meta["log_time"]
+        state.first_at = meta["first_at"]
         (state.lost_to, state.lost_at), state.digest = meta["lost"], meta["digest"]
         if "examination" in meta:
             own = part(arrays, "examination.")

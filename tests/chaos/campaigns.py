@@ -233,6 +233,7 @@ async def empty(campaign: Campaign, host: RedisServer, proxies: Sequence[Proxy])
     async with campaign.alone:
         copy = await asyncio.to_thread(dump_redis, host.url)
         await campaign.load.progress(PROGRESS, PROGRESS_S)
+        await campaign.all_ready()  # one that starts on an empty store begins anew
         with campaign.losing("Redis emptied"), held(campaign.replicas):
             with frozen(campaign.replicas):
                 before = await quiet_tail(host.url, proxies, SINCE_COPY)

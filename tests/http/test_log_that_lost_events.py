@@ -5,10 +5,11 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from msgspec import structs
 
-from service.log.stores.base import digest
+from service.log.stores.base import Append, digest
 from service.log.writer import RETRY_SECONDS
-from service.state.events import LogTruncated, decode_event
+from service.state.events import LogTruncated, decode_event, encode_event
 from tests.support.service import Wire, serving
 from tests.support.stores import Disk
 
@@ -155,6 +156,23 @@ def test_an_emptied_log_is_not_served_as_if_it_were_new(
         health = wire.get("/healthz")
         assert (health.status_code, health.json()["status"]) == (503, "failed")
         wire.refuse(503, decision)
+
+
+def test_a_log_that_was_emptied_and_begun_anew_is_not_gone_on_with(
+    store: Forgetful, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service that started on the empty store has defined the experiment again."""
+    with serving(store) as wire:
+        wire.teach(3)
+        decision = wire.select()
+        definition = store._experiments["shop"].events[1]
+        event = decode_event(definition)
+        store.lose(store.end())
+        anew = encode_event(structs.replace(event, at=event.at + 1.0))
+        wire.run(store.commit([Append("shop", anew, {})]))
+        wire.refuse(503, decision)
+        wire.until(lambda: wire.get("/readyz").status_code == 503)
+        assert "the log was emptied" in caplog.text
 
 
 def test_a_reward_from_another_replica_that_meets_an_emptied_log_is_refused(
