@@ -333,12 +333,12 @@ class Follower:
         """Tell that the log has lost the events up to `last`, or decision rows."""
         live.losses += 1
         live.lost_to = max(live.lost_to, last)
+        lost = [f"events up to position {last} or beyond"] * bool(last)
+        lost += [f"{rows} decision rows or more"] * bool(rows)
         logger.error(
-            "experiment %s: the log has lost events up to position %d or beyond, and %d decision "
-            "rows or more; it holds %d events",
+            "experiment %s: the log has lost %s; it holds %d events",
             live.state.name,
-            last,
-            rows,
+            " and ".join(lost),
             live.state.position,
         )
         held = live.state.position

@@ -127,7 +127,10 @@ class Upkeep:
         """Look after each experiment in which something has moved, for ever."""
         while True:
             for live in await self._follower.moved():
-                self.look_after(live)
+                try:
+                    self.look_after(live)
+                except Exception:  # the other experiments, and its next fold, are looked after
+                    logger.exception("experiment %s is not looked after", live.state.name)
 
     def look_after(self, live: Live) -> None:
         """Start what the state of an experiment asks for."""

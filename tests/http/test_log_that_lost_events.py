@@ -216,7 +216,7 @@ def test_rows_that_were_lost_without_an_event_are_told_at_the_next_row(
         store.lose_rows(2)
         wire.select(policy="linucb")
         assert wire.metrics()[LOSSES] == 1
-        assert "and 2 decision rows or more" in caplog.text
+        assert "the log has lost 2 decision rows or more" in caplog.text
         wire.until(lambda: [event.rows for event in told(wire)] == [2])
         wire.select(policy="linucb")
         assert wire.metrics()[LOSSES] == 1

@@ -14,7 +14,6 @@ from psycopg import sql
 VARIABLE = "FORAGE_TEST_POSTGRES"
 USUAL = "postgresql://postgres@127.0.0.1:5432/postgres"
 CONNECT_S = 30
-ANSWER_S = 2
 
 _numbers = count()
 
@@ -25,7 +24,7 @@ def found() -> str | None:
     loopback; None where there is none. Raises psycopg.Error where the named one does not answer."""
     named = os.environ.get(VARIABLE)
     try:
-        psycopg.connect(named or USUAL, connect_timeout=CONNECT_S if named else ANSWER_S).close()
+        psycopg.connect(named or USUAL, connect_timeout=CONNECT_S).close()
     except psycopg.OperationalError:
         if named:
             raise

@@ -59,8 +59,6 @@ from service.log.stores.postgres_connection import (
 from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Store, Values
 
 PATIENCE = Patience()
-MOST_SKEW_S = 60.0
-"""Seconds between the clocks of a service and of PostgreSQL beyond which nothing is written."""
 POLL_S = 0.5
 """Between two looks at a log whose server tells nothing: its notices may be lost."""
 SETTINGS = ("fsync", "synchronous_commit", "synchronous_standby_names")
@@ -266,7 +264,7 @@ class PostgresStore(Store):
             earlier = await ask(db, KEPT_ROWS, *columns(rows)) if rows else None
             heads, known, kept = dict[str, Head](), dict[Name, Mark](), dict[Name, bytes]()
             for name, position, last, row, server_now in await locked.fetchall():
-                self._expect_clock(now - server_now)
+                self.expect_clock(self._connections.name, "PostgreSQL", now - server_now)
                 heads[name.decode()] = Head(position, last.decode(), row)
             for name, identity, value, position in await found.fetchall() if found else ():
                 known[name.decode(), identity.decode()] = Mark(value.decode(), position)
@@ -282,17 +280,7 @@ class PostgresStore(Store):
         async with self._connections.transaction(self._patience.reply_s) as db:
             now = self._clock.time()
             [(server_now,)] = await (await ask(db, PROBE)).fetchall()
-            self._expect_clock(now - server_now)
-
-    def _expect_clock(self, skew: float) -> None:
-        """Raises StoreUnavailable where the clocks differ too much."""
-        self.clock_skew_seconds = skew
-        if abs(skew) > MOST_SKEW_S:
-            side = "ahead of" if skew > 0 else "behind"
-            raise StoreUnavailable(
-                f"{self._connections.name}: the clock of this service is {round(abs(skew), -1):.0f}"
-                f" s {side} that of PostgreSQL, and may be {MOST_SKEW_S:.0f}: nothing is written"
-            )
+            self.expect_clock(self._connections.name, "PostgreSQL", now - server_now)
 
     @asynccontextmanager
     async def _write(self, seconds: float | None = None) -> AsyncIterator[Connection]:

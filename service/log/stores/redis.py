@@ -18,7 +18,6 @@ from service.log.stores.redis_fitness import LEAST_REPLICAS, durability, unfit
 from service.log.stores.redis_scripts import (
     EXPERIMENTS,
     LAYOUT,
-    MOST_SKEW_S,
     PRESENT,
     PROCESSES,
     key_of,
@@ -106,24 +105,15 @@ class RedisStore(Store):
         decided = dict[str, Iterator[CommitResult]]()
         for name, reply in zip(batch, replies, strict=True):
             decided[name], skew = redis_commit.results(batch[name], reply)
-            self._expect_clock(skew)
+            self.expect_clock(self._redis.name, "Redis", skew)
         return [next(decided[entry.experiment]) for entry in entries]
 
     async def _probe(self) -> None:
         """Check that a commit could write. Raises StoreUnavailable."""
         seconds, micros = await self._redis.do("TIME")
-        self._expect_clock(self._clock.time() - int(seconds) - int(micros) / 1e6)
+        skew = self._clock.time() - int(seconds) - int(micros) / 1e6
+        self.expect_clock(self._redis.name, "Redis", skew)
         await self._redis.keep([("SET", "forage:probe", 1)])  # a write, of what nobody reads
-
-    def _expect_clock(self, skew: float) -> None:
-        """Raises StoreUnavailable where the clocks differ too much."""
-        self.clock_skew_seconds = skew
-        if abs(skew) > MOST_SKEW_S:
-            side = "ahead of" if skew > 0 else "behind"
-            raise StoreUnavailable(
-                f"{self._redis.name}: the clock of this service is {round(abs(skew), -1):.0f} s "
-                f"{side} that of Redis, and may be {MOST_SKEW_S:.0f}: nothing is written"
-            )
 
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
         loop = asyncio.get_running_loop()

@@ -26,12 +26,12 @@ Of all: `forage:experiments` (set of names), `forage:layout`, `forage:secret`, `
 
 from collections.abc import Sequence
 
+from service.log.stores.store import MOST_SKEW_S
+
 Command = tuple[object, ...]
 
 LAYOUT = 1
 """The number of the keys above. Raise it with every change of them."""
-MOST_SKEW_S = 60.0
-"""Seconds between the clock of a service and that of Redis beyond which nothing is written."""
 EXPERIMENTS = "forage:experiments"
 PROCESSES = ("forage:processes", "forage:doing")
 

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from service.errors import StoreError
+from service.errors import StoreError, StoreUnavailable
 from service.log.stores.base import (
     Blob,
     CommitResult,
@@ -42,6 +42,9 @@ Values = dict[str, Any]
 
 SECRET: Literal["secret"] = "secret"  # noqa: S105
 SECRET_BYTES = 32
+
+MOST_SKEW_S = 60.0
+"""Seconds between the clocks of a service and of its store beyond which nothing is written."""
 
 
 class Backend(Protocol):
@@ -132,6 +135,17 @@ class Backend(Protocol):
 
 class Store(Backend):
     """A backend with the helpers that services, readers and copies share."""
+
+    def expect_clock(self, name: str, server: str, skew: float) -> None:
+        """Note the seconds by which the clock of this service is ahead of the server's. Raises
+        StoreUnavailable where the clocks differ too much."""
+        self.clock_skew_seconds = skew
+        if abs(skew) > MOST_SKEW_S:
+            side = "ahead of" if skew > 0 else "behind"
+            raise StoreUnavailable(
+                f"{name}: the clock of this service is {round(abs(skew), -1):.0f} s {side} that of "
+                f"{server}, and may be {MOST_SKEW_S:.0f}: nothing is written"
+            )
 
     async def review(self) -> None:
         """Read the store's settings again: `durability`, and whether it may hold a log, without
