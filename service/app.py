@@ -13,10 +13,8 @@ from service.definition.experiment import load_definition
 from service.errors import ConfigurationError, Conflict, Invalid, StoreUnavailable
 from service.evaluation.running import Evaluations
 from service.http.protocol import connection_limit
-from service.http.services import Services
-from service.log.clock import LogClock
-from service.log.commit_gate import CommitGate
-from service.log.journal import Journal
+from service.http.services import Load, Services
+from service.log.log import Log
 from service.log.stores import Store, open_store
 from service.maintenance.erasure import Eraser
 from service.maintenance.importing import Importer
@@ -95,19 +93,19 @@ async def open_services(
         await store.open()
         secrets = settings.token_keys or [await _secret_of(store)]
         services = assemble(settings, store, secrets, clock=clock, rng=rng)
-        journal, telemetry = services.journal, services.telemetry
+        log, telemetry = services.log, services.telemetry
         try:
-            await journal.open()
-            telemetry.read(MetricsCollector(journal, telemetry, clock.monotonic))
+            await log.open()
+            telemetry.read(MetricsCollector(log, telemetry, clock.monotonic))
             _warn_of_large(services)
             await _define(services)
             _warn_of_default(services)
-            journal.background.spawn(_expire(services))
-            journal.background.spawn(services.retention.run())
-            journal.background.spawn(services.history.run())
+            log.background.spawn(_expire(services))
+            log.background.spawn(services.retention.run())
+            log.background.spawn(services.history.run())
             yield services
         finally:
-            await journal.close()
+            await log.close()
     finally:
         await store.close()
 
@@ -135,25 +133,24 @@ def assemble(
     connections, max_connections = set[Any](), connection_limit(settings)
     telemetry.connections.set_function(connections.__len__)
     telemetry.max_connections.set(max_connections)
-    gate = CommitGate()
-    journal = Journal(store, settings, telemetry, gate, LogClock(clock), rng)
-    engine = Engine(journal, sealer, settings, telemetry, rng)
-    history = History(lambda: journal.follower.states, telemetry, clock)
+    log = Log(store, settings, telemetry, clock, rng)
+    engine = Engine(log, sealer, settings, telemetry, rng)
+    history = History(lambda: log.replicas.states, telemetry, clock)
     return Services(
         settings,
         clock,
         telemetry,
         store,
-        journal,
-        gate,
+        log,
+        Load(),
         sealer,
         engine,
-        SelectBatcher(engine, gate, telemetry),
-        Settlements(journal, store, sealer, telemetry),
-        Admin(journal, store, settings.experiment_memory_bytes),
-        Retention(journal, store, settings, telemetry),
-        Eraser(journal, store, sealer, telemetry),
-        Importer(journal, store, engine, sealer),
+        SelectBatcher(engine, log.committer, telemetry),
+        Settlements(log, store, sealer, telemetry),
+        Admin(log, store, settings.experiment_memory_bytes),
+        Retention(log, store, settings, telemetry),
+        Eraser(log, store, sealer, telemetry),
+        Importer(log, store, engine, sealer),
         Access(settings.keys, telemetry, clock),
         Hosts(
             settings.host,
@@ -165,7 +162,7 @@ def assemble(
         max_connections,
         Addresses(settings.trusted_proxies),
         history,
-        Overview(journal, store, telemetry, history, clock),
+        Overview(log, store, telemetry, history, clock),
         Evaluations(settings.store, settings.evaluation_seconds, settings.evaluation_queue),
     )
 
@@ -173,7 +170,7 @@ def assemble(
 def _warn_of_large(services: Services) -> None:
     """Of what the log has, which is served whatever it takes."""
     quota = services.settings.experiment_memory_bytes
-    for name, state in services.journal.follower.states.items():
+    for name, state in services.log.replicas.states.items():
         if (taken := sum(footprint_of(state).values())) > quota:
             logger.warning(
                 "experiment %s takes some %d MiB of memory, more than the %d that one may take "
@@ -186,7 +183,7 @@ def _warn_of_large(services: Services) -> None:
 
 def _warn_of_default(services: Services) -> None:
     name = services.settings.default_experiment
-    if name is not None and name not in services.journal.follower.names:
+    if name is not None and name not in services.log.replicas.names:
         logger.warning(
             "FORAGE_DEFAULT_EXPERIMENT names %s, which does not exist: requests that name no "
             "experiment are refused until it is defined",
@@ -197,13 +194,13 @@ def _warn_of_default(services: Services) -> None:
 async def _define(services: Services) -> None:
     """Define the experiments of the files that the log does not hold yet."""
     files = services.settings.experiments
-    if not files and not services.journal.follower.names:
+    if not files and not services.log.replicas.names:
         files = [EXAMPLE]
     for path in files:
         name, definition = load_definition(path)
-        if name in services.journal.follower.quarantined:
+        if name in services.log.replicas.quarantined:
             continue
-        state = services.journal.follower.state(name)
+        state = services.log.replicas.state(name)
         if state is not None and state.definition not in (definition, definition.completed()):
             logger.warning(
                 "%s: the log holds another definition of %s, which is served; change it with "
@@ -219,14 +216,14 @@ async def _define(services: Services) -> None:
                 faults = "\n".join(f"  {each.path}: {each.message}" for each in fault.faults)
                 raise ConfigurationError(f"{path}:\n{faults}") from fault
             except Conflict:  # another process that starts on the same log was first
-                await services.journal.follower.follow(seconds=0)
+                await services.log.replicas.follow(seconds=0)
 
 
 async def _expire(services: Services) -> None:
     while True:
         await asyncio.sleep(services.settings.expiry_seconds)
         try:
-            while services.journal.presence.leads and await services.settlements.expire_due():
+            while services.log.presence.leads and await services.settlements.expire_due():
                 pass
         except StoreUnavailable:
             pass  # they wait for the log, whose writer reports it

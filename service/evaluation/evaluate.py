@@ -14,8 +14,8 @@ from service.evaluation.request import EvaluationRequest
 from service.evaluation.rows import choose
 from service.evaluation.targets import GUESS, ExtraPolicies, with_policies
 from service.evaluation.walk import Walk
-from service.log.follower import Follower
 from service.log.reading import SILENT, Progress, Say, reading, single_experiment
+from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.naming import quoted
 from service.observability.telemetry import Telemetry
@@ -142,7 +142,7 @@ async def evaluate(
 
 async def _policies(store: Store, name: str, request: EvaluationRequest) -> list[str]:
     """Those to evaluate, checked against the current experiment before the long work."""
-    state = await Follower(store, Telemetry()).discover(name)
+    state = await Replicas(store, Telemetry()).discover(name)
     if state.deleted:
         raise NotFound(f"experiment {quoted(name)} was deleted", path="experiment")
     live, defined = state.learners, request.definitions

@@ -17,10 +17,9 @@ from service.errors import Invalid, LogGap, NotFound
 from service.evaluation.rows import EARLIER, UNREADABLE, SelectedDecisions
 from service.evaluation.targets import ExtraPolicies, frozen, guesses
 from service.features.schema import Array
-from service.log.follower import Follower
-from service.log.live import Live
 from service.log.reading import SILENT, Progress
 from service.log.replay import RowsByPosition, origin_of, steps
+from service.log.replica import Replica
 from service.log.stores import Store
 from service.naming import quoted
 from service.observability.telemetry import Telemetry
@@ -101,7 +100,7 @@ class Walk:
         self._frozen: dict[str, Learner] | None = None
         self._frozen_schema = 0
         self._erased: set[int] = set()
-        self._follower = Follower(store, Telemetry())
+        self._telemetry = Telemetry()
         self.left_out: Counter[str] = Counter()
         self.range = 0.0, 1.0
         self.learned_from: dict[str, int | None] = {}
@@ -141,7 +140,7 @@ class Walk:
         to begin, because earlier events were trimmed."""
         kept = await origin_of(self._store, self._name)
         origin = None if kept is None else State.restore(kept)
-        live = Live(State(self._name))
+        replica = Replica(self._store, self._telemetry, State(self._name))
         async for step in steps(self._store, self._name, origin, past_tombstones=True):
             if isinstance(step.fault, LogGap):
                 raise LogGap(
@@ -151,23 +150,23 @@ class Walk:
                 raise step.fault
             if step.origin is not None:
                 self._added.into_origin(step.origin)
-                live = Live(step.origin)
+                replica = Replica(self._store, self._telemetry, step.origin)
             elif step.event is not None and not step.waits:
-                await self._fold(live, step.position, step.event)
-            yield step.position, None if step.waits else live.state
+                await self._fold(replica, step.position, step.event)
+            yield step.position, None if step.waits else replica.state
 
-    async def _fold(self, live: Live, position: int, event: AnyEvent) -> None:
+    async def _fold(self, replica: Replica, position: int, event: AnyEvent) -> None:
         """An erased event is skipped: heads lack it from here on."""
         if isinstance(event, ExperimentDefined):
             event = self._added.into(event)
         elif isinstance(event, Tombstone):
             event = Erased(at=event.at, decisions=[], positions=[])
-        await self._follower.fold(live, position, event)
-        for learner in live.state.learners.values():
+        await replica.apply(position, event)
+        for learner in replica.state.learners.values():
             if learner.staged and learner.staged.gone is None:
                 learner.staged.gone = self._erased
-        if not live.state.deleted:
-            await self._added.follow(self._store, live.state, position, event.at)
+        if not replica.state.deleted:
+            await self._added.follow(self._store, replica.state, position, event.at)
 
     # -- a decision ----------------------------------------------------------------------------
 

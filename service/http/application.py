@@ -68,7 +68,7 @@ class Application(FastAPI):
             app,
             services.telemetry,
             Authentication(services.access, services.hosts, services.addresses),
-            services.gate,
+            services.load,
             services.settings,
         )
         app = _allow_origins(services.settings.cors_origins, app)

@@ -73,7 +73,7 @@ async def experiments(services: ServicesDep, grant: GrantDep) -> ExperimentList:
                 policies=list(state.learners),
                 arms=len(state.arms),
             )
-            for name, state in services.journal.follower.states.items()
+            for name, state in services.log.replicas.states.items()
             if granted(grant, name)
         ]
     )

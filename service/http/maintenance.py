@@ -68,8 +68,8 @@ class SkipAnswer(BaseModel):
 async def post_skip(experiment: GrantedName, body: Skip, services: ServicesDep) -> SkipAnswer:
     """Pass over the event that a quarantined experiment stopped at, on every replica, and serve the
     experiment again. The event stays in the log; what it said is not learned."""
-    await services.journal.skip(experiment, body.position)
-    return SkipAnswer(served=experiment not in services.journal.follower.quarantined)
+    await services.admin.skip(experiment, body.position)
+    return SkipAnswer(served=experiment not in services.log.replicas.quarantined)
 
 
 @router.get("/experiments/{experiment}/readers", responses=problems(404, 503))

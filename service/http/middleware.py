@@ -14,7 +14,7 @@ from service.http import request_id
 from service.http.access import Authentication
 from service.http.problems import REFUSALS, problem, refusal, respond
 from service.http.scope import CALLER, declared_length, headers_of
-from service.log.commit_gate import CommitGate
+from service.http.services import Load
 from service.observability.logs import REQUEST_ID
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
@@ -77,11 +77,11 @@ class RequestMiddleware:
         app: ASGIApp,
         telemetry: Telemetry,
         authentication: Authentication,
-        gate: CommitGate,
+        load: Load,
         settings: Settings,
     ) -> None:
         self._app, self._telemetry = app, telemetry
-        self._authentication, self._gate = authentication, gate
+        self._authentication, self._load = authentication, load
         self._body_bytes = settings.max_body_bytes
         self._artifact_bytes = settings.max_artifact_bytes
         self._bounds = {path: part * settings.max_pending for path, part in PENDING.items()}
@@ -98,7 +98,7 @@ class RequestMiddleware:
             path = scope["path"] = path[:-1]
         name = request_id.of(scope)
         REQUEST_ID.set(name)  # for the server too: it logs a bug in the same task
-        if self._gate.waiting >= self._bounds.get(path, inf) and scope["method"] == "POST":
+        if self._load.waiting >= self._bounds.get(path, inf) and scope["method"] == "POST":
             self._shed[path].inc()
             self._report_overload(path)
             self._telemetry.requests.labels(path, "POST", "503").inc()

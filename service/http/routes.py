@@ -33,7 +33,7 @@ async def decision(
     experiment: Annotated[Name | None, Query()] = None,
 ) -> Response:
     """What was decided, and why."""
-    found = await explain(services.journal, services.store, id, experiment, grant)
+    found = await explain(services.log, services.store, id, experiment, grant)
     return Response(await encode_in_slices(found), media_type="application/json")
 
 
@@ -53,29 +53,29 @@ async def activate(
 async def healthz(services: ServicesDep, response: Response) -> Health:
     """The process is alive, and what its log promises. 503: only a restart or its operator can mend
     its log; one that may come back by itself makes it `degraded`."""
-    journal = services.journal
-    if journal.writer.hopeless:
+    log = services.log
+    if log.committer.hopeless:
         response.status_code = 503
     return Health(
         status="failed"
-        if journal.writer.hopeless
+        if log.committer.hopeless
         else "degraded"
-        if journal.writer.degraded
+        if log.committer.degraded
         else "ok",
         version=__version__,
         store=services.settings.store.partition("://")[0],
         durability=services.store.durability,
-        quarantined=len(journal.follower.quarantined),
+        quarantined=len(log.replicas.quarantined),
     )
 
 
 @router.get("/readyz", tags=["operate"], responses={503: {"model": Readiness}})
 async def readyz(services: ServicesDep, grant: GrantDep, response: Response) -> Readiness:
     """Ready: folded to the log's end, and the log can be written."""
-    ready = not (services.journal.writer.degraded or services.journal.behind)
+    ready = not (services.log.committer.degraded or services.log.behind)
     if not ready:
         response.status_code = 503
-    states = services.journal.follower.states.items()
+    states = services.log.replicas.states.items()
     positions = {name: state.position for name, state in states if granted(grant, name)}
     return Readiness(ready=ready, positions=positions)
 
@@ -89,6 +89,6 @@ async def readyz(services: ServicesDep, grant: GrantDep, response: Response) -> 
 async def metrics(services: ServicesDep) -> Response:
     """Prometheus text format."""
     return Response(
-        services.telemetry.expose(services.journal.follower.policies),
+        services.telemetry.expose(services.log.replicas.policies),
         media_type=CONTENT_TYPE_LATEST,
     )

@@ -5,8 +5,7 @@ from typing import Any
 
 from service.clock import Clock
 from service.evaluation.running import Evaluations
-from service.log.commit_gate import CommitGate
-from service.log.journal import Journal
+from service.log.log import Log
 from service.log.stores import Store
 from service.maintenance.erasure import Eraser
 from service.maintenance.importing import Importer
@@ -25,6 +24,13 @@ from service.serving.settlement import Settlements
 from service.settings import Settings
 
 
+@dataclass(slots=True)
+class Load:
+    """waiting   requests for decisions and rewards that wait for their answers"""
+
+    waiting: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """connections   the open ones, which uvicorn keeps"""
@@ -33,8 +39,8 @@ class Services:
     clock: Clock
     telemetry: Telemetry
     store: Store
-    journal: Journal
-    gate: CommitGate
+    log: Log
+    load: Load
     sealer: TokenSealer
     engine: Engine
     batcher: SelectBatcher

@@ -1,1 +1,1 @@
-"""The log: writer, replay, follower, stores."""
+"""The log: committer, replicas, replay, stores."""

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from service.errors import LogGap, StoreError
 from service.log.stores import Store
 from service.log.stores.base import KeptRow, Record, Snapshot
-from service.state.events import AnyEvent, Skipped, Tombstone, decode_event
+from service.state.events import AnyEvent, Erased, Skipped, Tombstone, decode_event
 from service.state.fold import State
 
 PAGE = 1_000
@@ -139,6 +139,16 @@ async def replay(
             await pace.keep()
         if after >= upto:
             return
+
+
+async def erasures(
+    store: Store, experiment: str, after: int, before: float = inf
+) -> AsyncIterator[Erased]:
+    """Those logged between two positions."""
+    if after + 1 < before:
+        async for _, event in replay(store, experiment, after, upto=before - 1):
+            if isinstance(event, Erased):
+                yield event
 
 
 async def origin_of(store: Store, experiment: str) -> Snapshot | None:

@@ -13,10 +13,9 @@ from contextlib import suppress
 from math import inf
 
 from service.errors import Damaged, LogGap, StoreError, StoreUnavailable
-from service.log.follower import Follower
-from service.log.live import Live
 from service.log.reading import Progress, Say, experiments_of, reading
 from service.log.replay import RowsByPosition, Step, origin_of, row_pages, steps
+from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
 from service.maintenance.exactly_once import Settled
@@ -69,9 +68,9 @@ class Audit:
         self._store, self._name, self._progress = store, experiment, Progress(say)
         self._found = AuditReport(experiment)
         self._numbers, self._positions = array("q"), array("q")  # of rows that can be derived
-        self._follower = Follower(store, Telemetry())
+        self._telemetry = Telemetry()
         # None: the log broke, or has yet to come to its origin
-        self._live: Live | None = Live(State(experiment))
+        self._replica: Replica | None = Replica(store, self._telemetry, State(experiment))
         self._missing: set[str] = set()
         self._oldest_closed = inf
         self._unexplained: set[int] = set()  # tombstones that no erasure has named yet
@@ -165,10 +164,10 @@ class Audit:
             elif made_at != position or made_at == 0:
                 what = f"was made at position {made_at}, which the log does not have"
                 findings = [Discrepancy("fields", decision.id, what)]
-            elif self._live is None:
+            elif self._replica is None:
                 self._found.underived += 1
             else:
-                findings = _differences(self._live.state, decision)
+                findings = _differences(self._replica.state, decision)
             if findings:  # its head may have folded events that the log has lost
                 self._doubtful.append((made_at, decision.at, findings))
 
@@ -185,9 +184,9 @@ class Audit:
     async def _take(self, step: Step, origin: State | None) -> None:
         position, event = step.position, step.event
         if origin is not None and (step.waits or step.origin is not None):
-            self._live, self._begins = None, origin.position
+            self._replica, self._begins = None, origin.position
         if step.origin is not None and not self._broken:
-            self._live = Live(step.origin)
+            self._replica = Replica(self._store, self._telemetry, step.origin)
             self._lost_to, self._lost_at = step.origin.lost_to, step.origin.lost_at
         if step.fault is not None:
             self._break(position, str(step.fault))
@@ -214,17 +213,17 @@ class Audit:
             self._unexplained -= set(event.positions)
 
     async def _fold(self, position: int, event: AnyEvent) -> None:
-        if self._live is None:
+        if self._replica is None:
             return
         try:
-            await self._follower.fold(self._live, position, event)
+            await self._replica.apply(position, event)
         except StoreUnavailable:
             raise
         except Exception as fault:  # a changed byte may raise anything
             self._break(position, f"cannot be folded: {fault}")
 
     def _break(self, position: int, what: str) -> None:
-        self._live, self._broken = None, True
+        self._replica, self._broken = None, True
         self._add("log", f"position {position}", what)
 
     async def _check_event(self, position: int, event: Learned) -> None:

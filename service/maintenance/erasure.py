@@ -22,9 +22,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from service.errors import Damaged, Quarantined, StoreUnavailable, UnknownSecret
-from service.log.journal import Journal
-from service.log.live import Live
+from service.log.log import Log
 from service.log.replay import Pace, replay, row_pages
+from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import Append, Erasure
 from service.observability.telemetry import Telemetry
@@ -61,10 +61,8 @@ class ErasedCount:  # on the wire: a docstring would be in its description
 
 
 class Eraser:
-    def __init__(
-        self, journal: Journal, store: Store, sealer: TokenSealer, telemetry: Telemetry
-    ) -> None:
-        self._journal, self._store = journal, store
+    def __init__(self, log: Log, store: Store, sealer: TokenSealer, telemetry: Telemetry) -> None:
+        self._log, self._store = log, store
         self._sealer, self._telemetry = sealer, telemetry
 
     async def erase(self, unit: str, experiment: str | None = None) -> dict[str, ErasedCount]:
@@ -87,14 +85,14 @@ class Eraser:
         return gone
 
     async def _erase_from(self, name: str, hashes: list[str]) -> ErasedCount:
-        await self._journal.follower.discover(name)
-        live, total = self._journal.follower.live.get(name), ErasedCount(0, 0)
-        if live is None:
+        await self._log.replicas.discover(name)
+        replica, total = self._log.replicas.by_name.get(name), ErasedCount(0, 0)
+        if replica is None:
             return total
-        await self._close(live, await self._unlogged(live, hashes))
+        await self._close(replica, await self._unlogged(replica, hashes))
         found, foreign = await self._rows(name, hashes)
         while found:
-            gone = await self._erase_decisions(live, found)
+            gone = await self._erase_decisions(replica, found)
             total = ErasedCount(total.decisions + gone.decisions, total.events + gone.events)
             found, foreign = await self._rows(name, hashes)
         await self._store.scrub()  # also after an earlier call that broke off
@@ -107,10 +105,10 @@ class Eraser:
             )
         return total
 
-    async def _unlogged(self, live: Live, hashes: list[str]) -> list[Decision]:
+    async def _unlogged(self, replica: Replica, hashes: list[str]) -> list[Decision]:
         """The unit's decisions in memory, which will not be logged any more."""
-        await self._journal.writer.drain()
-        unlogged = self._journal.writer.forget_unlogged(live.state.name, hashes)
+        await self._log.committer.drain()
+        unlogged = self._log.committer.forget_unlogged(replica.name, hashes)
         rows = map(decode_decision, unlogged)
         return [row for row in rows if row.unit in hashes]
 
@@ -139,17 +137,17 @@ class Eraser:
         return found, foreign
 
     async def _erase_decisions(
-        self, live: Live, rows: Mapping[str, Decision | None]
+        self, replica: Replica, rows: Mapping[str, Decision | None]
     ) -> ErasedCount:
-        name, store = live.state.name, self._store
-        await self._close(live, [row for row in rows.values() if row is not None])
+        name, store = replica.name, self._store
+        await self._close(replica, [row for row in rows.values() if row is not None])
         tombstones, artifacts = await self._events_of(name, rows)
         event = Erased(
-            at=self._journal.clock.now(live.state), decisions=list(rows), positions=list(tombstones)
+            at=self._log.clock.now(replica.state), decisions=list(rows), positions=list(tombstones)
         )
         mark = f"erased/{secrets.token_hex(16)}"
-        await self._journal.writer.append(Append(name, encode_event(event), {mark: ""}), event)
-        origin = await self._origin(live)
+        await self._log.committer.append(Append(name, encode_event(event), {mark: ""}), event)
+        origin = await self._origin(replica)
         prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
         rest = Erasure(events=tombstones, forget=prefixes, origin=origin, blobs=artifacts)
         await store.erase(name, rest)
@@ -164,10 +162,10 @@ class Eraser:
         )
         return ErasedCount(len(rows), len(tombstones))
 
-    async def _close(self, live: Live, rows: Iterable[Decision]) -> None:
+    async def _close(self, replica: Replica, rows: Iterable[Decision]) -> None:
         """Overwrite the marks of all shown arms: whatever expects another value is refused."""
-        name, marks = live.state.name, dict[str, str]()
-        keep_until = self._journal.clock.now(live.state)
+        name, marks = replica.name, dict[str, str]()
+        keep_until = self._log.clock.now(replica.state)
         for row in rows:
             keep_until = max(keep_until, row.accept_until)
             marks |= dict.fromkeys((arm_mark(row.id, shown.arm) for shown in row.shown), ERASED)
@@ -187,10 +185,10 @@ class Eraser:
                 tombstones[position] = _tombstone(event)
         return tombstones, artifacts
 
-    async def _origin(self, live: Live) -> int:
+    async def _origin(self, replica: Replica) -> int:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STAGING_SECONDS
-        while (position := await self._journal.snapshots.save_origin(live)) is None:
+        while (position := await self._log.snapshots.save_origin(replica)) is None:
             if loop.time() > deadline:
                 raise StoreUnavailable("a version is being staged: erase again when it serves")
             await asyncio.sleep(0.05)

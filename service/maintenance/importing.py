@@ -14,7 +14,7 @@ from typing import Literal
 
 from service.definition.select_request import InlineArm, Values
 from service.errors import Conflict, Gone, Invalid, Refused
-from service.log.journal import Journal
+from service.log.log import Log
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended, DecisionRow, Mark
 from service.security.token import TokenSealer
@@ -72,8 +72,8 @@ def decision_id(id: str) -> str:
 
 
 class Importer:
-    def __init__(self, journal: Journal, store: Store, engine: Engine, sealer: TokenSealer) -> None:
-        self._journal, self._store = journal, store
+    def __init__(self, log: Log, store: Store, engine: Engine, sealer: TokenSealer) -> None:
+        self._log, self._store = log, store
         self._engine, self._sealer = engine, sealer
 
     async def take(
@@ -104,9 +104,7 @@ class Importer:
         """Against the definition, and against an earlier import of the same id."""
         read = [visit for visit in visits if isinstance(visit, Visit)]
         ids = [decision_id(visit.id) for visit in read]
-        held = await asyncio.gather(
-            *(self._journal.writer.decision(state.name, own) for own in ids)
-        )
+        held = await asyncio.gather(*(self._log.committer.decision(state.name, own) for own in ids))
         arms = [arm_mark(own, visit.arm) for own, visit in zip(ids, read, strict=True)]
         marks = await self._store.marks(state.name, arms)
         earlier = iter(zip(held, arms, strict=True))
@@ -126,7 +124,7 @@ class Importer:
 
     def _row(self, state: State, policy: str, visit: Visit) -> Decision:
         """Raises Invalid."""
-        if visit.at > self._journal.clock.now(state):
+        if visit.at > self._log.clock.now(state):
             raise Invalid("lies in the future", path="at")
         low, high = state.definition.reward.range
         if visit.reward is not None and not low <= visit.reward <= high:
@@ -179,12 +177,12 @@ class Importer:
         return "imported" if any(await asyncio.gather(*work)) else "duplicate"
 
     async def _keep(self, row: DecisionRow) -> bool:
-        return (await self._journal.writer.keep(row, required=True)).payload == row.payload
+        return (await self._log.committer.record(row, required=True)).payload == row.payload
 
     async def _learn(self, state: State, row: Decision, reward: float) -> bool:
         [shown] = row.shown
         event = Rewarded(
-            at=self._journal.clock.now(state),
+            at=self._log.clock.now(state),
             decision=row.id,
             policy=row.policy,
             schema_version=row.schema_version,
@@ -193,7 +191,7 @@ class Importer:
         mark = {arm_mark(row.id, shown.arm): ArmValue(reward, default=False).text()}
         # Kept for ever: an import may be repeated at any time.
         entry = Append(state.name, encode_event(event), mark)
-        return isinstance(await self._journal.writer.append(entry, event), Appended)
+        return isinstance(await self._log.committer.append(entry, event), Appended)
 
 
 @dataclass(frozen=True, slots=True)

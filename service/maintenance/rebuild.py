@@ -13,9 +13,9 @@ import httpx
 
 from service.bandits.version import Version
 from service.errors import ConfigurationError, NotFound, StoreUnavailable
-from service.log.follower import Follower
 from service.log.reading import Progress, Say, reading, single_experiment
 from service.log.replay import row_pages
+from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.naming import quoted
 from service.observability.telemetry import Telemetry
@@ -86,7 +86,7 @@ async def rebuild_store(
     a service may be running on it. Raises NotFound, or StoreError."""
     async with reading(url) as store:
         name = await single_experiment(store, experiment)
-        state = await Follower(store, Telemetry()).discover(name)
+        state = await Replicas(store, Telemetry()).discover(name)
         if state.deleted:
             raise NotFound(f"experiment {quoted(name)} was deleted", path="experiment")
         secrets = list(token_keys) or [await store.secret()]

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from service.log.follower import Follower
 from service.log.reading import experiments_of, reading
 from service.log.replay import record_at
+from service.log.replicas import Replicas
 from service.observability.telemetry import Telemetry
 
 
@@ -23,9 +23,9 @@ async def find_stopped(url: str, experiment: str | None = None) -> list[Stopped]
     read."""
     found = list[Stopped]()
     async with reading(url) as store:
-        follower = Follower(store, Telemetry())
+        replicas = Replicas(store, Telemetry())
         for name in await experiments_of(store, experiment):
-            if stopped := (await follower.join(name)).quarantine:
+            if stopped := (await replicas.join(name)).quarantine:
                 record = await record_at(store, name, stopped.position)
                 payload = b"" if record is None else record.payload
                 found.append(Stopped(name, stopped.position, stopped.reason, payload))

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from service.errors import Damaged, StoreError, StoreUnavailable
-from service.log.journal import Journal
-from service.log.live import Live
+from service.log.log import Log
 from service.log.replay import Pace, read_event, record_at, replay, row_pages
+from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import Cut, Erasure, Snapshot, Taken
 from service.observability.telemetry import Telemetry
@@ -56,10 +56,8 @@ class _Walked:
 
 
 class Retention:
-    def __init__(
-        self, journal: Journal, store: Store, settings: Settings, telemetry: Telemetry
-    ) -> None:
-        self._journal, self._store = journal, store
+    def __init__(self, log: Log, store: Store, settings: Settings, telemetry: Telemetry) -> None:
+        self._log, self._store = log, store
         self._settings, self._telemetry = settings, telemetry
         self._walked: dict[str, _Walked] = {}
 
@@ -68,7 +66,7 @@ class Retention:
         while True:
             await asyncio.sleep(self._settings.trim_seconds)
             try:
-                if self._journal.presence.leads:
+                if self._log.presence.leads:
                     await self.trim_all()
             except StoreUnavailable:
                 logger.warning("trimming waits for the log")
@@ -82,22 +80,24 @@ class Retention:
         ahead and then back would let go of marks whose tokens it accepts again.
         """
         await self._store.commit([])  # whose clock the store refuses must not trim by it
-        served = [live for live in self._journal.follower.live.values() if live.quarantine is None]
-        return sum([await self._delete(live, await self._cut(live)) for live in served])
+        served = [
+            replica for replica in self._log.replicas.by_name.values() if replica.quarantine is None
+        ]
+        return sum([await self._delete(replica, await self._cut(replica)) for replica in served])
 
-    async def _cut(self, live: Live) -> Cut:
-        marks_before = live.state.log_time - MARGIN_S
+    async def _cut(self, replica: Replica) -> Cut:
+        marks_before = replica.state.log_time - MARGIN_S
         if self._settings.retention_days is None:
             return Cut(0, 0, marks_before)
-        horizon = self._journal.clock.now(live.state) - self._settings.retention_days * DAY_S
-        store, name = self._store, live.state.name
+        horizon = self._log.clock.now(replica.state) - self._settings.retention_days * DAY_S
+        store, name = self._store, replica.name
         walked = self._walked.setdefault(name, _Walked())
         taken = list((await store.describe(name)).readers.values())
-        await self._walk_rows(live, walked, horizon, taken)
-        await self._walk_events(live, walked, horizon, taken)
+        await self._walk_rows(replica, walked, horizon, taken)
+        await self._walk_events(replica, walked, horizon, taken)
         walked.row = min([walked.row, *(one.row for one in taken)])  # one may have come since
         walked.position = min([walked.position, *(one.position for one in taken)])
-        settles = not live.state.deleted and live.state.definition.reward.default is not None
+        settles = not replica.state.deleted and replica.state.definition.reward.default is not None
         position = await self._reach_origin(name, walked)
         if walked.artifacts and position == walked.position:
             await store.erase(name, Erasure(blobs=walked.artifacts))
@@ -107,8 +107,8 @@ class Retention:
             walked.damaged = []
         return Cut(position, walked.row, marks_before, settles)
 
-    async def _delete(self, live: Live, cut: Cut) -> int:
-        name, total = live.state.name, 0
+    async def _delete(self, replica: Replica, cut: Cut) -> int:
+        name, total = replica.name, 0
         while count := await self._store.trim(name, cut, STEP):
             total += count
             await asyncio.sleep(PAUSE_SECONDS)
@@ -125,11 +125,11 @@ class Retention:
     # -- how far -------------------------------------------------------------------------------
 
     async def _walk_rows(
-        self, live: Live, walked: _Walked, horizon: float, taken: list[Taken]
+        self, replica: Replica, walked: _Walked, horizon: float, taken: list[Taken]
     ) -> None:
         """Past closed decisions from before the horizon, as far as every reader has their rows."""
-        now, pace = self._journal.clock.now(live.state), Pace()
-        async for page in row_pages(self._store, live.state.name, walked.row):
+        now, pace = self._log.clock.now(replica.state), Pace()
+        async for page in row_pages(self._store, replica.name, walked.row):
             for row in page:
                 if any(row.number > one.row for one in taken):
                     return
@@ -143,14 +143,14 @@ class Retention:
                 await pace.keep()
 
     async def _walk_events(
-        self, live: Live, walked: _Walked, horizon: float, taken: list[Taken]
+        self, replica: Replica, walked: _Walked, horizon: float, taken: list[Taken]
     ) -> None:
         """Past events before the horizon that nothing needs and that a snapshot replaces."""
-        store, name = self._store, live.state.name
+        store, name = self._store, replica.name
         candidates = await self._candidates(name)
         await self._find_staged(name, walked)
         reach = max([walked.replayed_from(one.position) for one in candidates], default=0)
-        needed = min([*(one.position for one in taken), *_needed(live.state)], default=inf)
+        needed = min([*(one.position for one in taken), *_needed(replica.state)], default=inf)
         upto = min(reach, needed)
         if walked.position < upto:
             async for position, event in replay(store, name, walked.position, upto=upto):
@@ -160,7 +160,7 @@ class Retention:
                     walked.artifacts.append(event.artifact)
                 walked.position = position
         if walked.position == reach < needed:
-            await self._make_room(live, reach, horizon)
+            await self._make_room(replica, reach, horizon)
 
     async def _find_staged(self, name: str, walked: _Walked) -> None:
         async for position, event in replay(self._store, name, walked.searched):
@@ -191,12 +191,12 @@ class Retention:
             reached = walked.replayed_from(snapshot.position)
         return min(reached, walked.position)
 
-    async def _make_room(self, live: Live, reach: int, horizon: float) -> None:
+    async def _make_room(self, replica: Replica, reach: int, horizon: float) -> None:
         """Take a snapshot where old events wait for nothing else: with little traffic the next one
         would be days away."""
-        following = await record_at(self._store, live.state.name, reach + 1)
-        if following and read_event(following, frozenset(live.state.skips)).at < horizon:
-            await self._journal.snapshots.save(live)
+        following = await record_at(self._store, replica.name, reach + 1)
+        if following and read_event(following, frozenset(replica.state.skips)).at < horizon:
+            await self._log.snapshots.save(replica)
 
 
 def _needed(state: State) -> Iterator[int]:

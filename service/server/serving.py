@@ -79,7 +79,7 @@ async def serve_until_stopped(settings: Settings) -> int:
             gc.set_threshold(*COLLECTIONS)
             logger.info(
                 "serving %s on http://%s:%d (/docs), store %s",
-                ", ".join(services.journal.follower.states),
+                ", ".join(services.log.replicas.states),
                 settings.host,
                 port,
                 settings.store.partition("://")[0],

@@ -46,7 +46,7 @@ class Signals:
         logger.error(
             "stopped again: it ends at once, without its last snapshot; requests under way are cut "
             "off, and %d decisions are not in the log",
-            self._services.journal.writer.buffered,
+            self._services.log.committer.buffered,
         )
         os._exit(128 + number)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,14 +12,21 @@ import numpy as np
 from service.bandits.heads.base import Meta
 from service.bandits.version import Version
 from service.definition.experiment import LARGEST_REWARD, SMALLEST_RANGE, Definition
-from service.errors import Conflict, Damaged, Invalid, PreconditionFailed, UnknownSchema
+from service.errors import (
+    Conflict,
+    Damaged,
+    Invalid,
+    NotFound,
+    PreconditionFailed,
+    UnknownSchema,
+)
 from service.features.schema import Array, Schema
 from service.features.view import View
-from service.log.journal import Journal
-from service.log.replay import Pace, record_at
+from service.log.log import Log
+from service.log.replay import Pace, erasures, record_at, skip_mark, skipped_positions
 from service.log.stores import Store
 from service.log.stores.base import Append, Known
-from service.naming import not_found
+from service.naming import not_found, quoted
 from service.serving.probing import expect_sound, rows_of
 from service.serving.traffic import no_policy
 from service.state.artifacts import read_artifact, read_meta
@@ -29,6 +37,7 @@ from service.state.events import (
     ExperimentDefined,
     ExperimentDeleted,
     PolicyReset,
+    Skipped,
     VersionStaged,
     encode_event,
 )
@@ -36,6 +45,8 @@ from service.state.fold import State
 from service.state.footprint import expect_room, footprint_of
 from service.state.learner import Learner
 from service.state.succession import obstacle
+
+logger = logging.getLogger(__name__)
 
 LEAST_ARTIFACT_BYTES = 4 * 2**20
 """An uncompressed version may hold this much, or what its policy is estimated to take."""
@@ -68,8 +79,8 @@ class Plan(NamedTuple):
 class Admin:
     """memory_bytes: estimated memory that an experiment may take."""
 
-    def __init__(self, journal: Journal, store: Store, memory_bytes: int) -> None:
-        self._journal, self._store, self._memory_bytes = journal, store, memory_bytes
+    def __init__(self, log: Log, store: Store, memory_bytes: int) -> None:
+        self._log, self._store, self._memory_bytes = log, store, memory_bytes
 
     # -- experiments ---------------------------------------------------------------------------
 
@@ -80,7 +91,7 @@ class Admin:
         definition came between."""
         plan = await self.plan(name, definition, if_match)
         await self._append_revision(plan.state, plan.event)
-        return await self._journal.follower.discover(name), plan
+        return await self._log.replicas.discover(name), plan
 
     async def plan(self, name: str, definition: Definition, if_match: int | None = None) -> Plan:
         """What a definition would do.
@@ -89,8 +100,8 @@ class Admin:
         that stay, unless a setting of the head or an input of a net changed (`succession`).
         Raises Invalid, or PreconditionFailed.
         """
-        await self._journal.follower.catch_up(name)
-        state = await self._journal.follower.discover(name)
+        await self._log.replicas.catch_up(name)
+        state = await self._log.replicas.discover(name)
         created = state.deleted
         definition = definition.completed()
         self.check(definition)
@@ -98,7 +109,7 @@ class Admin:
         expect_room(self._memory_bytes, state, definition, len(definition.arms))
         same = not created and state.definition.features.same_as(definition.features)
         version = state.schema_version + (not same)
-        event = _defined(state, definition, version, self._journal.clock.now(state))
+        event = _defined(state, definition, version, self._log.clock.now(state))
         fresh = await asyncio.to_thread(_folded, name, event)
         restarts = {
             policy: reason
@@ -120,12 +131,12 @@ class Admin:
             raise Invalid("at least one policy needs a share above 0", path="share")
         changed = {"policies": policies, "arms": state.arms}
         definition = state.definition.model_copy(update=changed)
-        event = _defined(state, definition, state.schema_version, self._journal.clock.now(state))
+        event = _defined(state, definition, state.schema_version, self._log.clock.now(state))
         await self._append_revision(state, event)
 
     async def delete(self, state: State, if_match: int | None = None) -> None:
         self._check_revision(state, if_match)
-        event = ExperimentDeleted(at=self._journal.clock.now(state), revision=state.revision + 1)
+        event = ExperimentDeleted(at=self._log.clock.now(state), revision=state.revision + 1)
         await self._append_revision(state, event)
 
     async def reset(self, state: State, policy: str, if_match: int | None = None) -> None:
@@ -136,7 +147,7 @@ class Admin:
         find(state, policy)
         self._check_revision(state, if_match)
         event = PolicyReset(
-            at=self._journal.clock.now(state), policy=policy, revision=state.revision + 1
+            at=self._log.clock.now(state), policy=policy, revision=state.revision + 1
         )
         await self._append_revision(state, event)
 
@@ -144,7 +155,7 @@ class Admin:
         self, state: State, event: ExperimentDefined | ExperimentDeleted | PolicyReset
     ) -> None:
         entry = Append(state.name, encode_event(event), {f"revision/{event.revision}": ""})
-        if isinstance(await self._journal.writer.append(entry, event), Known):
+        if isinstance(await self._log.committer.append(entry, event), Known):
             raise Conflict(f"revision {event.revision} was defined by someone else meanwhile")
 
     @staticmethod
@@ -184,22 +195,22 @@ class Admin:
             count = len(state.arms) + new
             expect_room(self._memory_bytes, state, state.definition, count)
         pace, entries, own = Pace(), list[tuple[Append, AnyEvent]](), secrets.token_hex(16)
-        now = self._journal.clock.now(state)
+        now = self._log.clock.now(state)
         for number, (arm, features) in enumerate(arms.items()):
             state.schema.encode_arm(features, f"arms.{arm}")
             event = ArmUpserted(at=now, arm=arm, features=dict(features))
             marks = {f"admin/{own}/{number}": ""}
             entries.append((Append(state.name, encode_event(event), marks), event))
             await pace.keep()
-        await self._journal.writer.append_all(entries)
+        await self._log.committer.append_all(entries)
 
     async def remove_arm(self, state: State, arm: str) -> None:
         """No longer chosen; what was shown of it can still be rewarded. Raises NotFound."""
         if arm not in state.arms:
             raise not_found("arm", arm, state.arms)
-        event = ArmRemoved(at=self._journal.clock.now(state), arm=arm)
+        event = ArmRemoved(at=self._log.clock.now(state), arm=arm)
         marks = {f"admin/{secrets.token_hex(16)}": ""}
-        await self._journal.writer.append(Append(state.name, encode_event(event), marks), event)
+        await self._log.committer.append(Append(state.name, encode_event(event), marks), event)
 
     # -- versions ------------------------------------------------------------------------------
 
@@ -225,15 +236,13 @@ class Admin:
             raise Conflict(
                 "the log was trimmed beyond what the version was trained to: train again"
             )
-        async for erased in self._journal.follower.versions.erasures(
-            state.name, version.trained_to
-        ):
+        async for erased in erasures(self._store, state.name, version.trained_to):
             if version.memory and not set(erased.decisions).isdisjoint(version.memory.keys):
                 raise Conflict("the version was trained on what has been erased: train again")
         digest = hashlib.sha256(artifact).hexdigest()
         await self._store.put_blob(state.name, digest, artifact)
         event = VersionStaged(
-            at=self._journal.clock.now(state),
+            at=self._log.clock.now(state),
             policy=policy,
             born=learner.born,
             version=version.number,
@@ -244,10 +253,31 @@ class Admin:
         )
         mark = f"staged/{policy}/{learner.born}/{version.number}"
         entry = Append(state.name, encode_event(event), {mark: digest})
-        outcome = await self._journal.writer.append(entry, event)
+        outcome = await self._log.committer.append(entry, event)
         if isinstance(outcome, Known) and outcome.marks[mark].value != digest:
             raise Conflict("another artifact was staged as this version")
         return version.number
+
+    # -- repair --------------------------------------------------------------------------------
+
+    async def skip(self, name: str, position: int) -> None:
+        """Let every replica pass over the event that an experiment is quarantined for.
+
+        Raises NotFound, Conflict where it is not quarantined for that event, StoreUnavailable.
+        """
+        replica = await self._log.replicas.join(name)
+        if replica.state.position == 0 and replica.quarantine is None:
+            raise NotFound(f"there is no experiment {quoted(name)}", path="experiment")
+        stopped = replica.quarantine
+        if stopped is None or stopped.position != position:
+            raise Conflict("the experiment is not quarantined for an event at this position")
+        mark = skip_mark(len(await skipped_positions(self._store, name)))
+        at = self._log.clock.now(replica.state)
+        event = Skipped(at=at, position=position, reason=stopped.reason)
+        entry = Append(name, encode_event(event), {mark: str(position)})
+        await self._log.committer.append(entry, event)
+        if not await replica.lift():
+            logger.warning("experiment %s: another event cannot be folded", name)
 
 
 def _defined(

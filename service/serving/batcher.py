@@ -5,8 +5,8 @@ from time import perf_counter
 
 from service.definition.select_request import SelectRequest
 from service.errors import Overdue, Refused
-from service.log.buffer import LogAnswer, StoredDecision
-from service.log.commit_gate import CommitGate
+from service.log.committer import Committer, LogAnswer
+from service.log.unlogged import StoredDecision
 from service.observability.telemetry import Telemetry
 from service.serving.arms import are_many
 from service.serving.engine import LONG_S, Answer, Engine
@@ -47,11 +47,10 @@ class SelectBatcher:
     its share of the time of each stage.
     """
 
-    def __init__(self, engine: Engine, gate: CommitGate, telemetry: Telemetry) -> None:
-        self._engine, self._gate = engine, gate
+    def __init__(self, engine: Engine, committer: Committer, telemetry: Telemetry) -> None:
+        self._engine, self._committer = engine, committer
         self._waiting: list[_Waiting] = []
         self._alarm: asyncio.TimerHandle | None = None
-        gate.subscribe(self._decide)
         self._parse, self._score, self._seal = (
             telemetry.stages.labels(stage) for stage in ("parse", "score", "seal")
         )
@@ -77,7 +76,9 @@ class SelectBatcher:
     def _enqueue(self, request: SelectRequest) -> _Waiting:
         loop = asyncio.get_running_loop()
         if not self._waiting:
-            if self._gate.committing:
+            commit = self._committer.under_way
+            if commit is not None:
+                commit.add_done_callback(self._decide)
                 self._alarm = loop.call_later(PATIENCE_SECONDS, self._decide)
             else:
                 loop.call_soon(self._decide)
@@ -87,7 +88,7 @@ class SelectBatcher:
             loop.call_soon(self._decide)
         return waiting
 
-    def _decide(self) -> None:
+    def _decide(self, _: object = None) -> None:
         """Decide the waiting requests: those for one policy, the same arms, and the same of them to
         try, as one batch."""
         if self._alarm is not None:

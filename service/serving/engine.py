@@ -15,8 +15,9 @@ from service.bandits.candidates import Candidates
 from service.definition.select_request import InlineArm, RequestedArms, SelectRequest
 from service.errors import Conflict, Invalid, NotFound
 from service.features.schema import Array
-from service.log.buffer import LogAnswer, StoredDecision
-from service.log.journal import Journal
+from service.log.committer import LogAnswer
+from service.log.log import Log
+from service.log.unlogged import StoredDecision
 from service.naming import listed, not_found, quoted
 from service.observability.telemetry import Telemetry
 from service.security.entropy import Entropy
@@ -58,19 +59,20 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 class Engine:
     def __init__(
         self,
-        journal: Journal,
+        log: Log,
         sealer: TokenSealer,
         settings: Settings,
         telemetry: Telemetry,
         rng: Random | None = None,
     ) -> None:
-        self._journal, self._settings, self._telemetry = journal, settings, telemetry
+        self._replicas, self._committer, self._clock = log.replicas, log.committer, log.clock
+        self._settings, self._telemetry = settings, telemetry
         self._rng = rng or Entropy()
         self._traffic = Traffic(self._rng)
         self._retrieval = Retrieval()
         self._tries = Tries()
         self._times = DecisionTimes(telemetry.clock.cpu)
-        self._recorder = Recorder(sealer, settings.max_decision_bytes, journal.clock.now)
+        self._recorder = Recorder(sealer, settings.max_decision_bytes, self._clock.now)
         self._sealer = sealer
         self._append = telemetry.stages.labels("append")
 
@@ -84,7 +86,7 @@ class Engine:
         name is needed."""
         if (known := name or self._settings.default_experiment) is not None:
             return known
-        names = self._journal.follower.names
+        names = self._replicas.names
         if len(names) == 1:
             return names[0]
         several = "name the experiment: FORAGE_DEFAULT_EXPERIMENT names none"
@@ -96,7 +98,7 @@ class Engine:
         """The end of a message: a caller with a key may see those of its key alone."""
         if self._settings.keys is not None:
             return "; GET /experiments lists them"
-        return f"; there are: {listed(self._journal.follower.names)}"
+        return f"; there are: {listed(self._replicas.names)}"
 
     def _no_experiment(self, name: str, asked: str | None) -> NotFound:
         """asked: the name in the request; None: it has the default one."""
@@ -106,26 +108,26 @@ class Engine:
         if self._settings.keys is not None:
             say = f"there is no experiment {quoted(name)}{self._choices}"
             return NotFound(say, path="experiment")
-        return not_found("experiment", name, self._journal.follower.names)
+        return not_found("experiment", name, self._replicas.names)
 
     def served(self, name: str | None) -> State | None:
         """A served experiment; None where this process has not heard of it yet. Raises Invalid
         where the name is needed, or Quarantined."""
-        return self._journal.follower.state(self.resolve(name))
+        return self._replicas.state(self.resolve(name))
 
     async def experiment(self, name: str | None) -> State:
         """The same, also of one that is new to this process. Raises NotFound beside."""
         asked, name = name, self.resolve(name)
-        state = self._journal.follower.state(name)
+        state = self._replicas.state(name)
         if state is None:
-            state = await self._journal.follower.discover(name)
+            state = await self._replicas.discover(name)
             if state.deleted:
                 raise self._no_experiment(name, asked)
         return state
 
     async def current(self, name: str | None) -> State:
         """The same, with all that other processes have appended, if the log can be read."""
-        await self._journal.follower.catch_up(self.resolve(name))
+        await self._replicas.catch_up(self.resolve(name))
         return await self.experiment(name)
 
     async def select(self, request: SelectRequest) -> Answer:
@@ -134,14 +136,14 @@ class Engine:
         try:
             return await self._select(request)
         except (Invalid, NotFound):  # perhaps of what another process has defined just now
-            if not await self._journal.follower.catch_up(self.resolve(request.experiment)):
+            if not await self._replicas.catch_up(self.resolve(request.experiment)):
                 raise
         return await self._select(request)
 
     async def _select(self, request: SelectRequest) -> Answer:
         state = await self.experiment(request.experiment)
         if ids := self._recorder.request_ids(state.name, request):
-            stored = await self._journal.writer.decision_in_time(state.name, *ids)
+            stored = await self._committer.decision_in_time(state.name, *ids)
             if stored is not None:
                 return self._repeat(state, request, stored)
         return await self._decide(state, request)
@@ -177,8 +179,8 @@ class Engine:
         self, request: SelectRequest, name: str, lookup: Lookup | None = None
     ) -> Answer:
         start = perf_counter()
-        async with self._journal.follower.live[name].lock:  # nothing is folded meanwhile
-            state = self._journal.follower.live[name].state
+        async with self._replicas.by_name[name].lock:  # nothing is folded meanwhile
+            state = self._replicas.by_name[name].state
             if lookup is None or (lookup.state, lookup.position) != (state, state.position):
                 lookup = await self._look_up_again(request, name)
             parsed = perf_counter()
@@ -238,12 +240,12 @@ class Engine:
 
     async def _log(self, lookup: Lookup, recorded: Recorded) -> Answer:
         sealed = perf_counter()
-        stored = await self._journal.writer.keep(recorded.row, required=recorded.required)
+        stored = await self._committer.record(recorded.row, required=recorded.required)
         return self.answer(lookup, recorded, stored, sealed)
 
     def submit(self, recorded: Recorded, stored: LogAnswer) -> None:
         """Hand a decision to the log, which resolves `stored`."""
-        self._journal.writer.submit(recorded.row, required=recorded.required, answer=stored)
+        self._committer.submit(recorded.row, required=recorded.required, answer=stored)
 
     def look_up(
         self, state: State, request: SelectRequest, found: arms.Found | None = None
@@ -274,7 +276,7 @@ class Engine:
             self._expect_room(learner, len(candidates.ids), request.top_k)
         return Lookup(
             state, state.position, request, learner, assignment, candidates, inline, context,
-            ids[0] if ids else new_id(self._journal.clock.now(state), self._rng),
+            ids[0] if ids else new_id(self._clock.now(state), self._rng),
             seed, time, shortlist, self._untried(learner, candidates, request, inline),
         )  # fmt: skip
 
@@ -345,12 +347,8 @@ class Engine:
 
     def offered(self, name: str | None) -> int:
         """Arms that are looked at, at most, where a request names none."""
-        journal = self._journal
-        state = (
-            journal.follower.state(name)
-            if name
-            else next(iter(journal.follower.states.values()), None)
-        )
+        replicas = self._replicas
+        state = replicas.state(name) if name else next(iter(replicas.states.values()), None)
         if state is None or len(state.rows) <= FEW:
             return 0 if state is None else len(state.rows)
         found = [

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 
 from service.errors import Invalid, NotFound
-from service.log.journal import Journal
+from service.log.log import Log
 from service.log.stores import Store
 from service.naming import quoted
 from service.security.access import Grant, expect_granted, granted
@@ -21,23 +21,23 @@ UNKNOWN = dict.fromkeys(("mean", "width", "bonus", "draw_share", "moved", "membe
 
 
 async def explain(
-    journal: Journal, store: Store, id: str, experiment: str | None, grant: Grant | None = None
+    log: Log, store: Store, id: str, experiment: str | None, grant: Grant | None = None
 ) -> Json:
     """Raises NotFound, Forbidden, Quarantined. experiment: None searches all."""
     if experiment is not None:
         expect_granted(grant, experiment)
-    for name, state in journal.follower.states.items():
+    for name, state in log.replicas.states.items():
         if experiment in (None, name) and granted(grant, name):
             row = await store.decision(name, id)
             if row is not None:
-                return await _explain(journal, store, state, decode_decision(row))
-    for name in journal.follower.quarantined:
+                return await _explain(log, store, state, decode_decision(row))
+    for name in log.replicas.quarantined:
         if experiment in (None, name) and granted(grant, name):
-            journal.follower.state(name)  # raises: it may be there
+            log.replicas.state(name)  # raises: it may be there
     raise NotFound(f"no experiment has a decision {quoted(id)}", path="id")
 
 
-async def _explain(journal: Journal, store: Store, state: State, decision: Decision) -> Json:
+async def _explain(log: Log, store: Store, state: State, decision: Decision) -> Json:
     activated = None
     if decision.deferred:
         mark = activation_mark(decision.id)
@@ -57,7 +57,7 @@ async def _explain(journal: Journal, store: Store, state: State, decision: Decis
         "slate_propensity": decision.slate,
         "slate_log_propensity": decision.slate_log,
         "seed": decision.seed,
-        "candidates": await _candidates(journal, state, decision),
+        "candidates": await _candidates(log, state, decision),
         "choice_follows": choice_follows(decision),
         "same_head": decision.model_version.endswith(f"@{state.position}"),
         "learned": await _learned(store, state, decision),
@@ -87,11 +87,11 @@ def choice_follows(decision: Decision) -> bool:
     return not is_imported(decision) and is_whole(decision) and not any(check_choice(decision))
 
 
-async def _candidates(journal: Journal, state: State, decision: Decision) -> list[Json]:
+async def _candidates(log: Log, state: State, decision: Decision) -> list[Json]:
     """Candidates with probabilities and attributions, in a thread: many of them take long."""
-    async with journal.follower.live[state.name].lock:  # nothing is folded meanwhile
+    async with log.replicas.by_name[state.name].lock:  # nothing is folded meanwhile
         return await asyncio.to_thread(
-            _attributed, journal.follower.live[state.name].state, decision
+            _attributed, log.replicas.by_name[state.name].state, decision
         )
 
 

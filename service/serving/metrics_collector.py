@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from service.bandits.version import WIDE
 from service.clock import SYSTEM
-from service.log.journal import Journal
+from service.log.log import Log
 from service.observability.telemetry import MetricFamily, Telemetry
 from service.state.fold import State
 from service.state.footprint import footprint_of
@@ -55,13 +55,13 @@ class MetricsCollector:
     """The source of `Telemetry.read`. It remembers since when a training has been due."""
 
     def __init__(
-        self, journal: Journal, telemetry: Telemetry, clock: Callable[[], float] = SYSTEM.monotonic
+        self, log: Log, telemetry: Telemetry, clock: Callable[[], float] = SYSTEM.monotonic
     ) -> None:
-        self._journal, self._telemetry, self._clock = journal, telemetry, clock
+        self._log, self._telemetry, self._clock = log, telemetry, clock
         self._due_since: dict[tuple[str, str], tuple[tuple[int, int], float]] = {}
 
     def __call__(self) -> Iterator[MetricFamily]:
-        states = self._journal.follower.states
+        states = self._log.replicas.states
         self._due_since = {
             (name, policy): due
             for (name, policy), due in self._due_since.items()
@@ -73,21 +73,21 @@ class MetricsCollector:
         yield from _families(FEATURE, ("experiment", "feature"), self._features(states))
 
     def _process(self) -> Iterator[Row]:
-        journal = self._journal
-        yield "forage_processes", (), float(journal.presence.count)
-        yield "forage_log_queue_entries", (), float(journal.writer.queued)
-        yield "forage_buffered_decisions", (), float(journal.writer.buffered)
-        yield "forage_follow_lag_seconds", (), journal.lag_seconds or 0.0
-        yield "forage_store_clock_skew_seconds", (), journal.clock_skew_seconds or 0.0
+        log = self._log
+        yield "forage_processes", (), float(log.presence.count)
+        yield "forage_log_queue_entries", (), float(log.committer.queued)
+        yield "forage_buffered_decisions", (), float(log.committer.buffered)
+        yield "forage_follow_lag_seconds", (), log.lag_seconds or 0.0
+        yield "forage_store_clock_skew_seconds", (), log.clock_skew_seconds or 0.0
 
     def _experiments(self, states: dict[str, State]) -> Iterator[Row]:
-        quarantined = self._journal.follower.quarantined
+        quarantined = self._log.replicas.quarantined
         for name in {**states, **quarantined}:
             yield "forage_quarantined", (name,), float(name in quarantined)
             yield (
                 "forage_log_losses_total",
                 (name,),
-                float(self._journal.follower.live[name].losses),
+                float(self._log.replicas.by_name[name].losses),
             )
         for name, state in states.items():
             yield "forage_log_position", (name,), float(state.position)
@@ -96,8 +96,8 @@ class MetricsCollector:
             age = self._telemetry.snapshot_age(name)
             if age is not None:
                 yield "forage_snapshot_age_seconds", (name,), age
-            behind = state.position - self._journal.follower.live[name].snapshot_position
-            every = self._journal.snapshots.interval_events(state)
+            behind = state.position - self._log.replicas.by_name[name].snapshot_position
+            every = self._log.snapshots.interval_events(state)
             yield "forage_snapshot_lag_ratio", (name,), behind / every
 
     def _policies(self, states: dict[str, State]) -> Iterator[Row]:

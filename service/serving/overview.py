@@ -13,7 +13,7 @@ import numpy.typing as npt
 from service.bandits.heads import digest
 from service.bandits.version import WIDE, Version
 from service.clock import SYSTEM, Clock
-from service.log.journal import Journal
+from service.log.log import Log
 from service.log.stores import Store
 from service.observability.history import COLUMNS, History
 from service.observability.telemetry import Telemetry
@@ -44,35 +44,35 @@ class Page:
 class Overview:
     def __init__(
         self,
-        journal: Journal,
+        log: Log,
         store: Store,
         telemetry: Telemetry,
         history: History,
         clock: Clock = SYSTEM,
     ) -> None:
-        self._journal, self._store, self._clock = journal, store, clock
+        self._log, self._store, self._clock = log, store, clock
         self._telemetry, self._history = telemetry, history
 
     # -- the process and its experiments -------------------------------------------------------
 
     def process(self, grant: Grant | None = None) -> Figures:
-        journal = self._journal
+        log = self._log
         return {
             "now": self._clock.time(),
             "started": self._history.started,
-            "degraded": journal.writer.degraded,
-            "behind": journal.behind,
-            "lag_seconds": journal.lag_seconds,
-            "processes": journal.presence.count,
-            "waiting_decisions": journal.writer.buffered,
+            "degraded": log.committer.degraded,
+            "behind": log.behind,
+            "lag_seconds": log.lag_seconds,
+            "processes": log.presence.count,
+            "waiting_decisions": log.committer.buffered,
             "experiments": [
                 self._experiment(state)
-                for name, state in journal.follower.states.items()
+                for name, state in log.replicas.states.items()
                 if granted(grant, name)
             ],
             "quarantined": [
                 {"name": name, "position": each.position, "reason": each.reason}
-                for name, each in journal.follower.quarantined.items()
+                for name, each in log.replicas.quarantined.items()
                 if granted(grant, name)
             ],
         }
@@ -84,7 +84,7 @@ class Overview:
             "name": state.name,
             "revision": state.revision,
             "position": state.position,
-            "recovered": self._journal.follower.live[state.name].recovered,
+            "recovered": self._log.replicas.by_name[state.name].recovered,
             "snapshot_age_seconds": self._telemetry.snapshot_age(state.name),
             "arms": len(state.arms),
             "policies": [learner.name for learner in learners],
@@ -97,7 +97,7 @@ class Overview:
     async def experiment(self, state: State) -> Figures:
         """decisions: None while the log, which counts them, is gone."""
         counts = None
-        if not self._journal.writer.degraded:
+        if not self._log.committer.degraded:
             counts = (await self._store.describe(state.name)).counts
         shares = sum(learner.settings.share for learner in state.learners.values())
         rules, sums = state.definition.reward, state.reward_sums

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from service.definition.experiment import LARGEST_REWARD, RewardRules
 from service.errors import Conflict, Damaged, Gone, Invalid, NotFound, StoreUnavailable
-from service.log.journal import Journal
+from service.log.log import Log
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended
 from service.naming import listed, quoted
@@ -43,10 +43,8 @@ class RewardRequest:
 class Settlements:
     """Settles decisions by their rewards, or by the default reward once they are due."""
 
-    def __init__(
-        self, journal: Journal, store: Store, sealer: TokenSealer, telemetry: Telemetry
-    ) -> None:
-        self._journal, self._store = journal, store
+    def __init__(self, log: Log, store: Store, sealer: TokenSealer, telemetry: Telemetry) -> None:
+        self._log, self._store = log, store
         self._sealer, self._telemetry = sealer, telemetry
         self._damaged: set[bytes] = set()
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
@@ -57,14 +55,14 @@ class Settlements:
         ticket = self._sealer.open(request.decision_id)
         name = ticket.experiment
         expect_granted(grant, name)
-        state = self._journal.follower.state(name) or await self._journal.follower.discover(name)
+        state = self._log.replicas.state(name) or await self._log.replicas.discover(name)
         shown = await self._shown(ticket)
         if state.deleted:
             raise Gone("the experiment of this decision was deleted")
         if ticket.position > state.position:
-            await self._journal.expect(name, ticket.position)
+            await self._log.committer.expect(name, ticket.position)
         rewards = _rewards(request, [arm.arm for arm in shown], state.definition.reward)
-        if self._journal.clock.now(state) > ticket.accept_until:
+        if self._log.clock.now(state) > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")
         if ticket.contested:
             await self._expect_logged(ticket, shown)
@@ -89,22 +87,22 @@ class Settlements:
     ) -> ActivationStatus:
         """Log that a deferred decision was shown. Raises NotFound, Forbidden, Conflict, Gone, or
         StoreUnavailable: then the same call again is safe."""
-        states = self._journal.follower.states
+        states = self._log.replicas.states
         known = {name: state for name, state in states.items() if granted(grant, name)}
         if experiment is not None:
             expect_granted(grant, experiment)
-            known = {experiment: await self._journal.follower.discover(experiment)}
+            known = {experiment: await self._log.replicas.discover(experiment)}
         for name, state in known.items():
-            held = await self._journal.writer.decision(name, decision)
+            held = await self._log.committer.decision(name, decision)
             if held is None or state.deleted:
                 continue
             row = decode_decision(held.payload)
             if not row.deferred:
                 raise Conflict("this decision was not deferred: it counts as shown")
-            if self._journal.clock.now(state) > row.accept_until:
+            if self._log.clock.now(state) > row.accept_until:
                 raise Gone("this decision could be activated until its `accept_until`")
             defaults = state.definition.reward.default is not None
-            event = Activated(at=self._journal.clock.now(state), decision=decision)
+            event = Activated(at=self._log.clock.now(state), decision=decision)
             entry = Append(
                 name,
                 encode_event(event),
@@ -112,11 +110,11 @@ class Settlements:
                 opens=(decision, row.reward_by) if defaults else None,
                 keep_until=row.accept_until,
             )
-            result = await self._journal.writer.append(entry, event)
+            result = await self._log.committer.append(entry, event)
             return "activated" if isinstance(result, Appended) else "duplicate"
-        for name in self._journal.follower.quarantined:
+        for name in self._log.replicas.quarantined:
             if granted(grant, name):
-                self._journal.follower.state(name)  # raises: it may be there
+                self._log.replicas.state(name)  # raises: it may be there
         raise NotFound(f"no experiment has a decision {quoted(decision)}", path="id")
 
     async def _expect_logged(self, ticket: Ticket, shown: list[Shown]) -> None:
@@ -176,7 +174,7 @@ class Settlements:
     async def _append(self, state: State, settlement: Settlement) -> bool:
         """Append the settlement and return whether the log accepts it; otherwise the settlement
         learns from the marks that it met."""
-        now = self._journal.clock.now(state)
+        now = self._log.clock.now(state)
         weigh(state, settlement)
         event = settlement.event(now)
         entry = Append(
@@ -187,7 +185,7 @@ class Settlements:
             settlement.decision if settlement.closes else None,
             keep_until=settlement.keep_until_at(now),
         )
-        result = await self._journal.writer.append(entry, event)
+        result = await self._log.committer.append(entry, event)
         if isinstance(result, Appended):
             return True
         settlement.learn_of(result.marks, state.skips)
@@ -208,10 +206,10 @@ class Settlements:
     async def expire_due(self, limit: int = 500) -> int:
         """Settle decisions past `reward_by`, at most `limit` per experiment. Returns how many."""
         count = 0
-        for state in self._journal.follower.states.values():
+        for state in self._log.replicas.states.values():
             if state.definition.reward.default is None:
                 continue  # they stay open, for a default that is set again
-            due = await self._store.due(state.name, self._journal.clock.now(state), limit)
+            due = await self._store.due(state.name, self._log.clock.now(state), limit)
             rows = [row for row in map(self._read, due) if row is not None]
             await asyncio.gather(*(self.expire(state, row) for row in rows))  # in shared commits
             count += len(rows)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from service.errors import ConfigurationError, StoreUnavailable
-from service.log.follower import Follower
+from service.log.replicas import Replicas
 from service.log.stores import Store, open_store
 from service.observability.telemetry import Telemetry
 from service.state.artifacts import pack_artifact
@@ -49,12 +49,12 @@ async def run(
     async with httpx.AsyncClient(base_url=service_url, timeout=60, headers=headers) as client:
         store = open_store(store_url, readonly=True)
         await _open(store, wait=follow, parent=parent)
-        follower = Follower(store, Telemetry())
+        replicas = Replicas(store, Telemetry())
         try:
             while True:
                 try:
-                    await follower.follow(POLL_SECONDS if follow else 0.0)
-                    trained = await _round(store, follower, client)
+                    await replicas.follow(POLL_SECONDS if follow else 0.0)
+                    trained = await _round(store, replicas, client)
                 except (StoreUnavailable, httpx.TransportError) as fault:
                     logger.warning("trying again: %s", fault)
                     trained = 0
@@ -86,15 +86,15 @@ async def _open(store: Store, *, wait: bool, parent: int | None) -> None:
             return
 
 
-async def _round(store: Store, follower: Follower, client: httpx.AsyncClient) -> int:
+async def _round(store: Store, replicas: Replicas, client: httpx.AsyncClient) -> int:
     """Train every policy that is due; how many versions were handed over."""
     handed = 0
-    for state in follower.states.values():
+    for state in replicas.states.values():
         for learner in list(state.learners.values()):
             if learner.training_due and not learner.staged:
                 artifact = await train(store, state, learner)
                 if artifact is not None:
-                    handed += await _hand_over(client, follower, state, learner, artifact)
+                    handed += await _hand_over(client, replicas, state, learner, artifact)
     return handed
 
 
@@ -166,7 +166,7 @@ async def train(store: Store, state: State, learner: Learner) -> bytes | None:
 
 
 async def _hand_over(
-    client: httpx.AsyncClient, follower: Follower, state: State, learner: Learner, artifact: bytes
+    client: httpx.AsyncClient, replicas: Replicas, state: State, learner: Learner, artifact: bytes
 ) -> bool:
     """Give a version to a service and wait until the log says that it serves."""
     path = f"/experiments/{state.name}/policies/{learner.name}/versions"
@@ -184,6 +184,6 @@ async def _hand_over(
     for _ in range(round(ACTIVATION_SECONDS / POLL_SECONDS)):
         if learner.active.number >= number:
             return True
-        await follower.follow(POLL_SECONDS)
+        await replicas.follow(POLL_SECONDS)
     logger.warning("%s/%d is not serving yet", learner.name, number)
     return True

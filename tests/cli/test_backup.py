@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from service.cli.program import main
-from service.log.follower import Follower
+from service.log.replicas import Replicas
 from service.log.stores import open_store
 from service.observability.telemetry import Telemetry
 from tests.cli.forage import Serving, environment, expect_refusal, forage, serving, started
@@ -129,7 +129,7 @@ async def held(url: str) -> dict[str, Any]:
     store = open_store(url, readonly=True)
     await store.open()
     try:
-        follower = Follower(store, Telemetry())
+        replicas = Replicas(store, Telemetry())
         instant = await store.describe("zooplus", whole=True)
         return {
             "events": await store.read("zooplus", 0, 10_000),
@@ -138,7 +138,7 @@ async def held(url: str) -> dict[str, Any]:
             "snapshots": await store.snapshots("zooplus"),
             "instant": (instant.position, instant.digest, instant.due, instant.counts),
             "secret": await store.secret(),
-            "state": bits(await follower.discover("zooplus")),
+            "state": bits(await replicas.discover("zooplus")),
         }
     finally:
         await store.close()

@@ -18,7 +18,7 @@ async def serve(store: Store) -> None:
     """Eight decisions, six of them rewarded, while a policy learns."""
     await store.open()
     services = assemble(Settings(store="memory://"), store, [bytes(32)])
-    await services.journal.open()
+    await services.log.open()
     definition = shop(lints={"kind": "lints", "draws": 16})
     await services.admin.define("shop", Definition.model_validate(definition))
     for number in range(8):
@@ -26,7 +26,7 @@ async def serve(store: Store) -> None:
         if number > 1:
             rewards = {arm.arm: 1.0 for arm in answer.decision.shown}
             await services.settlements.reward(RewardRequest(answer.token, rewards=rewards))
-    await services.journal.close()
+    await services.log.close()
     await store.close()
 
 

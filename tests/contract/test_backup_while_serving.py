@@ -54,7 +54,7 @@ class Shop:
 
     async def visit(self) -> None:
         services, kind = self.services, self.visits % 10
-        state = services.journal.follower.states["shop"]
+        state = services.log.replicas.states["shop"]
         deferred = kind in (7, 8, 9)
         answer = await services.engine.select(SelectRequest({"pet": "cat"}, deferred=deferred))
         if kind in (8, 9):
@@ -77,7 +77,7 @@ async def opened(url: str) -> Services:
     store = open_store(url)
     await store.open()
     services = assemble(chosen, store, [await store.secret()])
-    await services.journal.open()
+    await services.log.open()
     return services
 
 
@@ -166,7 +166,7 @@ def test_a_backup_is_of_one_instant_while_a_service_serves(
     async def scenario() -> None:
         day, copied = await served(url, path, monkeypatch)
         source = day.services.store
-        log_end = day.services.journal.follower.states["shop"].position
+        log_end = day.services.log.replicas.states["shop"].position
         assert 100 < copied.position < log_end - 10
         [found] = await audit_store(f"sqlite:///{path}")
         assert (found.clean, found.decisions) == (True, copied.decisions)
@@ -180,11 +180,11 @@ def test_a_backup_is_of_one_instant_while_a_service_serves(
         await held.close()
 
         restored = await opened(target)
-        assert bits(restored.journal.follower.states["shop"]) == at_the_instant
+        assert bits(restored.log.replicas.states["shop"]) == at_the_instant
         await expect_retries(source, restored, day, copied.position)
         await Shop(restored).visit()
         for services in (restored, day.services):
-            await services.journal.close()
+            await services.log.close()
             await services.store.close()
 
     asyncio.run(scenario())

@@ -48,10 +48,10 @@ def over(store: Store, scenario: Callable[[Services], Awaitable[Any]]) -> Any:
         await store.open()
         services = assemble(settings, store, [SECRET])
         try:
-            await services.journal.open()
+            await services.log.open()
             return await scenario(services)
         finally:
-            await services.journal.close()
+            await services.log.close()
             await store.close()
 
     return asyncio.run(run())
@@ -63,7 +63,7 @@ def over_every_service(scenario: Callable[..., Awaitable[Any]]) -> Test:
 
 
 def state_of(services: Services) -> State:
-    state = services.journal.follower.state("shop")
+    state = services.log.replicas.state("shop")
     assert state is not None
     return state
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from service.errors import Quarantined
-from service.log.follower import Follower
 from service.log.replay import AT_ONCE, skip_mark, skipped_positions
+from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended
 from service.maintenance.audit import Audit
@@ -24,7 +24,7 @@ def test_a_skip_by_one_service_lifts_the_quarantine_of_every_other(backend: Back
     async def scenario(store: Store) -> None:
         (bad,) = await store.commit([Append("shop", UNREADABLE, {"bad": ""})])
         assert isinstance(bad, Appended)
-        other = Follower(store, Telemetry())
+        other = Replicas(store, Telemetry())
         await other.follow(0)
         with pytest.raises(Quarantined, match=f"position {bad.position} "):
             other.state("shop")

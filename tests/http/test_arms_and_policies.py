@@ -112,7 +112,7 @@ def test_a_large_page_of_arms_lets_others_work_in_between(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.log.replay.SLICE_SECONDS", -1.0)
-    state = wire.services.journal.follower.states["shop"]
+    state = wire.services.log.replicas.states["shop"]
     seen = set()
 
     async def put() -> int:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-import service.log.journal
+import service.log.log
 from tests.support.service import serving
 from tests.support.stores import SharedStore
 
@@ -21,10 +21,10 @@ class Stuck(SharedStore):
 
 
 def test_a_replica_behind_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.log.journal, "BEHIND_SECONDS", 60.0)
+    monkeypatch.setattr(service.log.log, "BEHIND_SECONDS", 60.0)
     store = Stuck()
     with serving(store) as wire:
-        live = wire.services.journal.follower.live["shop"]
+        live = wire.services.log.replicas.by_name["shop"]
         begun = live.caught_up_at
         wire.until(lambda: live.caught_up_at != begun)
         assert wire.get("/readyz").status_code == 200

@@ -53,4 +53,4 @@ def test_an_event_that_a_bug_keeps_from_being_folded_is_folded_once_the_bug_is_m
 def test_names_of_no_experiment_are_not_kept(wire: Wire) -> None:
     for name in range(20):
         expect_problem(wire.get(f"/experiments/none-{name}"), 404)
-    assert list(wire.services.journal.follower.live) == ["shop"]
+    assert list(wire.services.log.replicas.by_name) == ["shop"]

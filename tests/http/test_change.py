@@ -34,7 +34,7 @@ def visits(wire: Wire, count: int, clicks: dict[str, float], seed: int) -> int:
         persona = rng.choice(["cat", "dog"])
         decision = wire.select(context={"persona": persona})
         wire.reward(decision, float(rng.random() < clicks[persona]))
-        if wire.services.journal.follower.states["shop"].learners["p"].changes:
+        if wire.services.log.replicas.states["shop"].learners["p"].changes:
             return number
     return count
 
@@ -90,10 +90,10 @@ def test_two_services_on_one_log_say_a_change_once_and_fold_it_alike() -> None:
         await store.commit([entries[0][0]])
         async with AsyncExitStack() as stack:
             opened = [open_services(settings, store) for _ in range(2)]
-            journals = [(await stack.enter_async_context(each)).journal for each in opened]
+            logs = [(await stack.enter_async_context(each)).log for each in opened]
             for number, (entry, event) in enumerate(entries[1:]):
-                await journals[number % 2].writer.append(entry, event)
-            states = [journal.follower.states["shop"] for journal in journals]
+                await logs[number % 2].committer.append(entry, event)
+            states = [log.replicas.states["shop"] for log in logs]
             await asyncio.sleep(10.0)  # both read the events of the other
             assert all(state.learners["p"].changes for state in states)
             assert bits(states[0]) == bits(states[1])
@@ -108,5 +108,5 @@ def test_a_change_that_was_due_when_the_process_ended_is_said_by_the_next() -> N
     store = MemoryStore()
     run_virtual(store.commit([entry for entry, _ in entries_of_a_shift()]))
     with serving(store) as wire:
-        wire.until(lambda: wire.services.journal.follower.states["shop"].learners["p"].changes == 1)
+        wire.until(lambda: wire.services.log.replicas.states["shop"].learners["p"].changes == 1)
     assert [event.stratum for event in changes_in(store)] == ["pet=dog"]

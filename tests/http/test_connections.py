@@ -279,7 +279,7 @@ BOUND = 3
 def busy() -> Iterator[Wire]:
     """A service with as many requests under way as permitted."""
     with serving(max_pending=BOUND, cors_origins="https://shop.example") as wire:
-        wire.services.gate.waiting = BOUND
+        wire.services.load.waiting = BOUND
         yield wire
 
 
@@ -318,24 +318,24 @@ def test_refusals_of_an_overloaded_service_are_logged_once_a_minute(
 
 def test_rewards_have_twice_the_room_of_decisions(busy: Wire) -> None:
     """Probes, metrics and administration are always served."""
-    busy.services.gate.waiting = BOUND - 1
+    busy.services.load.waiting = BOUND - 1
     decision = busy.select()
-    busy.services.gate.waiting = 2 * BOUND
+    busy.services.load.waiting = 2 * BOUND
     busy.refuse(503, decision)
-    busy.services.gate.waiting = 2 * BOUND - 1
+    busy.services.load.waiting = 2 * BOUND - 1
     expect_problem(busy.post("/select", {}), 503)
     assert busy.reward(decision, 1.0) == "accepted"
-    busy.services.gate.waiting = 100 * BOUND
+    busy.services.load.waiting = 100 * BOUND
     for path in ("/healthz", "/readyz", "/metrics", "/policies"):
         assert busy.get(path).status_code == 200
 
 
 def test_half_a_body_is_no_load(busy: Wire) -> None:
-    busy.services.gate.waiting = 0
+    busy.services.load.waiting = 0
     for _ in range(BOUND):
         Plug(busy).send(head("/select", 100, JSON) + b"{")
     busy.sleep(0.1)
-    assert busy.services.gate.waiting == 0
+    assert busy.services.load.waiting == 0
     busy.select()
 
 
@@ -345,6 +345,6 @@ def test_a_refused_request_leaves_its_connection_usable(busy: Wire) -> None:
     plug.send(SELECT[:-10])
     plug.send(SELECT[-10:])
     expect_problem(plug.receive(), 503)
-    busy.services.gate.waiting = 0
+    busy.services.load.waiting = 0
     plug.send(SELECT)
     assert plug.receive().status_code == 200

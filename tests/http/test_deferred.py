@@ -121,7 +121,7 @@ def test_without_a_log_an_activation_is_not_acknowledged_and_can_be_sent_again()
         for decision in (before, waiting):
             expect_problem(wire.post(f"/decisions/{decision['id']}/activate"), 503)
         disk.full = False
-        wire.until(lambda: not wire.services.journal.writer.degraded)
+        wire.until(lambda: not wire.services.log.committer.degraded)
         for decision in (before, waiting):
             assert activate(wire, decision) == "activated"
             assert wire.reward(decision, 1.0) == "accepted"
@@ -130,10 +130,10 @@ def test_without_a_log_an_activation_is_not_acknowledged_and_can_be_sent_again()
 def test_a_process_that_has_not_met_the_experiment_activates_with_its_default(brief: Wire) -> None:
     """Another one defined it: the default is of the definition, which has to be read first."""
     decision = deferred(brief)
-    journal = brief.services.journal
-    known = journal.follower.live.pop("shop")
+    log = brief.services.log
+    known = log.replicas.by_name.pop("shop")
     answer = brief.post(f"/decisions/{decision['id']}/activate?experiment=shop")
     assert answer.json() == {"status": "activated"}
-    assert journal.follower.live["shop"] is not known
+    assert log.replicas.by_name["shop"] is not known
     brief.pass_by(WAIT_S)
     assert brief.rewards() == 1

@@ -141,7 +141,7 @@ def test_a_number_is_held_to_its_bounds(wire: Wire) -> None:
     served = wire.definition("ages")["features"]["context"]["age"]
     assert served == AGE | {"min": None, "max": None, "clip": None, "default": None}
     wire.reward(ask(wire, 9.9e9), 1.0)
-    state = wire.services.journal.follower.states["ages"]
+    state = wire.services.log.replicas.states["ages"]
     head = state.learners["p"].active.head.arrays()  # type: ignore[union-attr]
     assert head["A"][1, 1] <= 1 + CLIP**2
     assert wire.metrics()['forage_clipped_values_total{experiment="ages",feature="age"}'] == 1

@@ -160,7 +160,7 @@ def test_memories_of_windows_forget_the_unit(wire: Wire) -> None:
     """A head over the last settlements holds each of them."""
     wire.redefine(policies={"linucb": WINDOWED})
     ann, ben = visit(wire, "ann"), visit(wire, "ben")
-    memory = wire.services.journal.follower.states["shop"].learners["linucb"].active.memory
+    memory = wire.services.log.replicas.states["shop"].learners["linucb"].active.memory
     assert memory is not None
     assert memory.keys == [ann["id"], ben["id"]]
     erase(wire, "ann")
@@ -175,13 +175,13 @@ def test_a_deleted_experiments_log_is_searched_too(wire: Wire) -> None:
 
 def test_decisions_that_wait_in_memory_go_too(wire: Wire) -> None:
     """Nor can they be settled: their tokens hold all that a reward needs."""
-    writer = wire.services.journal.writer
+    writer = wire.services.log.committer
     writer.degraded = True
     waiting = wire.select(unit="ann", policy="linucb")
     writer.degraded = False
     assert not waiting["logged"]
     erase(wire, "ann")
-    assert wire.services.journal.writer.buffered == 0
+    assert wire.services.log.committer.buffered == 0
     wire.refuse(410, waiting)
 
 

@@ -24,7 +24,7 @@ OWN = {"Host": "127.0.0.1:8000", "Origin": "http://127.0.0.1:8000"}
 def test_a_rebound_page_changes_and_reads_nothing(wire: Wire) -> None:
     answer = wire.put("/arms/evil", {"features": {}}, headers=REBOUND)
     assert expect_problem(answer, 421)["type"].endswith("/misdirected")
-    assert "evil" not in wire.services.journal.follower.states["shop"].arms
+    assert "evil" not in wire.services.log.replicas.states["shop"].arms
     expect_problem(wire.post(RESET, headers=REBOUND), 421)
     expect_problem(wire.post("/beacon", {"rewards": []}, headers=REBOUND), 421)
     assert wire.metrics()['forage_refused_total{reason="host"}'] >= 2
@@ -68,12 +68,12 @@ def test_the_host_is_held_against_the_list(wire: Wire) -> None:
 )
 def test_a_page_of_another_origin_changes_nothing(wire: Wire, headers: dict[str, str]) -> None:
     headers = {"Host": "127.0.0.1:8000", **headers}
-    before = wire.services.journal.follower.states["shop"].position
+    before = wire.services.log.replicas.states["shop"].position
     for method, path in (("POST", RESET), ("PUT", "/arms/evil"), ("DELETE", "/units/ann")):
         problem = expect_problem(wire.request(method, path, headers=headers), 403)
         assert problem["type"].endswith("/foreign-origin")
     expect_problem(wire.post("/select", body_of("/select"), headers=headers), 403)
-    assert wire.services.journal.follower.states["shop"].position == before
+    assert wire.services.log.replicas.states["shop"].position == before
     assert wire.get("/experiments", headers=headers).status_code == 200  # unreadable to the page
 
 

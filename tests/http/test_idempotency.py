@@ -119,7 +119,7 @@ def test_while_the_log_is_gone_a_key_holds_in_the_process_and_later_in_the_log()
         expect_same(first, again)
         assert (first["logged"], again["logged"]) == (False, False)
         disk.full = False
-        wire.until(lambda: not wire.services.journal.writer.degraded)
+        wire.until(lambda: not wire.services.log.committer.degraded)
         later = asked(wire, "k")
         expect_same(first, later)
         assert later["logged"] is True
@@ -154,7 +154,7 @@ def test_of_two_decisions_under_a_key_the_one_in_the_log_counts() -> None:
         disk.full = False
         third = asked(other, "l")
         for wire in (one, other):
-            wire.until(lambda: not wire.services.journal.writer.degraded)  # noqa: B023
+            wire.until(lambda: not wire.services.log.committer.degraded)  # noqa: B023
         assert one.reward(first, 1.0) == "accepted"
         assert "its decision counts" in other.refuse(410, second)["detail"]
         assert other.reward(third, 1.0) == "accepted"
@@ -168,7 +168,7 @@ def test_the_reward_of_a_decision_that_may_be_another_under_its_key_waits_for_th
         first = asked(one, "k")
         disk.full = False
         other.refuse(503, first)
-        one.until(lambda: not one.services.journal.writer.degraded)
+        one.until(lambda: not one.services.log.committer.degraded)
         assert other.reward(first, 1.0) == "accepted"
 
 

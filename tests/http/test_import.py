@@ -195,6 +195,6 @@ def test_a_log_that_is_gone_takes_none() -> None:
         assert not wire.select()["logged"]
         expect_problem(wire.post("/import", {"policy": "linucb", "visits": [visit()]}), 503)
         disk.full = False
-        wire.until(lambda: not wire.services.journal.writer.degraded)
+        wire.until(lambda: not wire.services.log.committer.degraded)
         assert statuses(take(wire, visit())) in (["imported"], ["duplicate"])
         assert wire.rewards() == 1

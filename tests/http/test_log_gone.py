@@ -26,7 +26,7 @@ def wire(disk: Disk) -> Iterator[Wire]:
 
 def returns(wire: Wire, disk: Disk) -> None:
     disk.full = False
-    wire.until(lambda: not wire.services.journal.writer.degraded)
+    wire.until(lambda: not wire.services.log.committer.degraded)
 
 
 def test_decisions_are_answered_from_memory_and_written_later(wire: Wire, disk: Disk) -> None:

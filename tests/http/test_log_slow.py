@@ -36,8 +36,8 @@ def test_only_the_first_decision_waits_and_the_rows_come_later(
     decision = wire.select(policy="linucb")
     assert decision["logged"] is False
     assert wire.metrics()["forage_degraded"] == 0
-    buffer = wire.services.journal.writer._buffer
-    monkeypatch.setattr(buffer, "set_deadline", lambda pending: pytest.fail("waits"))
+    committer = wire.services.log.committer
+    monkeypatch.setattr(committer, "_set_alarm", lambda deadline: pytest.fail("waits"))
     more = [wire.select(policy="linucb") for _ in range(7)]
     assert not any(each["logged"] for each in more)
     assert wire.metrics()["forage_lost_decisions_total"] == 3  # beyond the buffer
@@ -48,7 +48,7 @@ def test_only_the_first_decision_waits_and_the_rows_come_later(
         expect_problem(wire.get(f"/decisions/{lost['id']}"), 404)
     assert wire.policy("linucb")["decisions"] == 5
     assert wire.select()["logged"] is True
-    assert wire.services.journal.writer.buffered == 0
+    assert wire.services.log.committer.buffered == 0
 
 
 def test_waiting_rows_are_written_once_where_the_commit_fails(wire: Wire, disk: SlowDisk) -> None:
@@ -57,7 +57,7 @@ def test_waiting_rows_are_written_once_where_the_commit_fails(wire: Wire, disk: 
     decisions = [wire.select(policy="linucb") for _ in range(3)]
     disk.free.set()
     until_logged(wire, *decisions)
-    wire.until(lambda: not wire.services.journal.writer.degraded)
+    wire.until(lambda: not wire.services.log.committer.degraded)
     assert {wire.reward(decision, 1.0) for decision in decisions} == {"accepted"}
     assert wire.policy("linucb")["decisions"] == 3
     assert wire.metrics()["forage_lost_decisions_total"] == 0

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from msgspec import structs
 
+from service.log.committer import RETRY_SECONDS
 from service.log.stores.base import Append, digest
-from service.log.writer import RETRY_SECONDS
 from service.state.events import LogTruncated, decode_event, encode_event
 from tests.support.service import Wire, serving
 from tests.support.stores import Disk

@@ -89,16 +89,16 @@ def test_what_is_folded_while_arms_are_encoded_is_not_missed(
     question = SelectRequest({"persona": "cat"}, policy="linucb", arms=arms)
 
     async def both() -> Any:
-        state = wire.services.journal.follower.states["shop"]
+        state = wire.services.log.replicas.states["shop"]
         answer, _ = await asyncio.gather(
             wire.services.engine.select(question), wire.services.admin.remove_arm(state, "ball")
         )
         return answer
 
-    before = wire.services.journal.follower.states["shop"].position
+    before = wire.services.log.replicas.states["shop"].position
     decision = wire.run(both()).decision
     assert decision.model_version.endswith(f"@{before}")
-    assert wire.services.journal.follower.states["shop"].position == before + 1
+    assert wire.services.log.replicas.states["shop"].position == before + 1
 
 
 def test_each_of_a_batch_begins_in_a_turn_of_its_own(wire: Wire) -> None:
@@ -146,7 +146,7 @@ def test_the_health_of_a_wide_head_is_looked_at_in_a_thread_and_leaves_the_head_
     in place of what holds now."""
     monkeypatch.setattr("service.serving.overview.WIDE", 1)
     wire.teach()
-    state = wire.services.journal.follower.state("shop")
+    state = wire.services.log.replicas.state("shop")
     assert state is not None
     live, looked_at = state.learners["linucb"].active.head, list[tuple[object, bool]]()
     health = RidgeHead.health

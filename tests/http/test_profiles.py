@@ -69,7 +69,7 @@ def test_a_page_may_not_ask_for_all_that_a_secret_key_can(
     page, secret = Visitor(wire, keys), Visitor(wire, keys, "secret")
     problem = expect_problem(page.select(**REFUSED[path]), 403)
     assert paths(problem) == [path]
-    text = wire.services.telemetry.expose(wire.services.journal.follower.policies).decode()
+    text = wire.services.telemetry.expose(wire.services.log.replicas.policies).decode()
     assert 'forage_refused_total{reason="profile"} 1.0' in text
     assert page.status(unit="u" * 128, top_k=3, arms=["ball", "mouse", "kibble"]) == 200
     assert secret.status(arms=["ball", INLINE], policy="linucb", unit="u" * 200) == 200
@@ -119,7 +119,7 @@ def test_one_visitor_cannot_use_up_what_others_have(wire: Wire, keys: Keys) -> N
     assert other.status() == 200
     answer = greedy.select()
     assert "this address" in expect_problem(answer, 429)["detail"]
-    text = wire.services.telemetry.expose(wire.services.journal.follower.policies).decode()
+    text = wire.services.telemetry.expose(wire.services.log.replicas.policies).decode()
     assert 'forage_refused_total{reason="rate_address"} 116.0' in text
     assert 'forage_refused_total{reason="rate"} 0.0' in text
 

@@ -12,7 +12,7 @@ import pytest
 
 from service.bandits.heads import digest
 from service.errors import StoreUnavailable
-from service.log.follower import Follower
+from service.log.replicas import Replicas
 from service.log.stores.base import Append, Record
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
@@ -62,7 +62,7 @@ def digests(store: MemoryStore, name: str = "shop") -> dict[str, str]:
     """Of the heads, folded from the log by somebody who has never seen it."""
 
     async def fold() -> dict[str, str]:
-        state = await Follower(store, Telemetry()).discover(name)
+        state = await Replicas(store, Telemetry()).discover(name)
         heads = {name: one.active.head for name, one in state.learners.items()}
         return {name: digest(head) for name, head in heads.items() if head is not None}
 
@@ -149,15 +149,15 @@ def test_nothing_is_decided_by_a_state_that_is_still_folded_anew() -> None:
     position = add_unreadable(store)
 
     async def lift() -> set[int]:
-        follower, seen = Follower(store, Telemetry()), set[int]()
-        await follower.follow(0)
+        replicas, seen = Replicas(store, Telemetry()), set[int]()
+        await replicas.follow(0)
         event = Skipped(at=1.0, position=position, reason="for this test")
         await store.commit([Append("shop", encode_event(event), {"skip/0": str(position)})])
-        lifting = asyncio.ensure_future(follower.lift("shop"))
+        lifting = asyncio.ensure_future(replicas.by_name["shop"].lift())
         while not lifting.done():
             await asyncio.sleep(0)
             with suppress(StoreUnavailable):
-                state = follower.state("shop")
+                state = replicas.state("shop")
                 assert state is not None
                 seen.add(state.position)
         return seen
@@ -173,7 +173,7 @@ def test_a_reward_that_a_head_cannot_fold_is_not_acknowledged_and_stops_its_expe
             decision = wire.select(experiment="shop", policy="linucb")
             assert "cursed" in wire.refuse(503, decision, CURSED)["detail"]
             wire.refuse(503, decision, CURSED)
-            assert not wire.services.journal.writer.degraded
+            assert not wire.services.log.committer.degraded
             assert (
                 wire.reward(wire.select(experiment="other", policy="linucb"), CURSED / 2)
                 == "accepted"
@@ -208,11 +208,11 @@ def test_a_replica_that_had_folded_the_event_folds_the_log_again() -> None:
             skip(wire)
 
     async def replica() -> tuple[str, list[int]]:
-        follower = Follower(store, Telemetry())
-        await follower.discover("shop")
+        replicas = Replicas(store, Telemetry())
+        await replicas.discover("shop")
         await asyncio.to_thread(stop_and_skip)
-        await follower.follow(0)
-        state = follower.live["shop"].state
+        await replicas.follow(0)
+        state = replicas.by_name["shop"].state
         head = state.learners["linucb"].active.head
         assert head is not None
         return digest(head), list(state.skips)

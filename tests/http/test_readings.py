@@ -25,7 +25,7 @@ def test_a_training_is_overdue_from_when_it_fell_due_until_it_is_done() -> None:
     with serving() as wire:
         with_policies(wire, net=NET)
         core = wire.services
-        readings = MetricsCollector(core.journal, core.telemetry, clock=lambda: now[0])
+        readings = MetricsCollector(core.log, core.telemetry, clock=lambda: now[0])
 
         def overdue() -> dict[tuple[str, ...], float]:
             now[0] += 10
@@ -35,8 +35,8 @@ def test_a_training_is_overdue_from_when_it_fell_due_until_it_is_done() -> None:
         assert overdue() == {OF_NET: 0}  # one reward of two; policies without a net are not told of
         wire.reward(wire.select(policy="net"), 0.0)
         assert [overdue()[OF_NET], overdue()[OF_NET]] == [0, 10]
-        core.journal.follower.states["shop"].learners["net"].active.number = 1  # it was done...
-        core.journal.follower.states["shop"].learners["net"].active.rewards = 2
+        core.log.replicas.states["shop"].learners["net"].active.number = 1  # it was done...
+        core.log.replicas.states["shop"].learners["net"].active.rewards = 2
         assert overdue() == {OF_NET: 0}
         for _ in range(2):  # ... and falls due again at twice the rewards
             wire.reward(wire.select(policy="net"), 0.0)
@@ -51,7 +51,7 @@ def test_a_policy_explores_where_its_choice_is_drawn(wire: Wire) -> None:
         sampled={"kind": "bootstrap_ensemble", "rule": "thompson"},
         bounded={"kind": "bootstrap_ensemble", "rule": "ucb"},
     )
-    learners = wire.services.journal.follower.states["shop"].learners
+    learners = wire.services.log.replicas.states["shop"].learners
     drawn = {name for name, learner in learners.items() if explores(learner)}
     assert drawn == {"lints", "named_only", "floored", "sampled"}
 
@@ -68,15 +68,15 @@ def test_snapshots_of_a_large_catalogue_are_as_far_apart_as_half_of_it(
 ) -> None:
     monkeypatch.setattr("service.log.upkeep.LARGE", 20)
     with serving(snapshot_every_events=10) as wire:
-        journal, name = wire.services.journal, 'forage_snapshot_lag_ratio{experiment="shop"}'
+        log, name = wire.services.log, 'forage_snapshot_lag_ratio{experiment="shop"}'
         assert wire.metrics()[name] == 0.1  # the definition
-        wire.run(journal.snapshots.save(journal.follower.live["shop"]))
+        wire.run(log.snapshots.save(log.replicas.by_name["shop"]))
         assert wire.metrics()[name] == 0
-        saved = [journal.follower.live["shop"].snapshot_position]
+        saved = [log.replicas.by_name["shop"].snapshot_position]
         arms = {f"new-{number}": {"category": "food"} for number in range(100)}
         for arm, features in arms.items():
             wire.put(f"/arms/{arm}", {"features": features})
-            if (position := journal.follower.live["shop"].snapshot_position) != saved[-1]:
+            if (position := log.replicas.by_name["shop"].snapshot_position) != saved[-1]:
                 saved.append(position)
         lag = wire.metrics()[name]
     gaps = [later - earlier for earlier, later in pairwise(saved)]
@@ -89,7 +89,7 @@ def test_snapshots_of_a_large_catalogue_are_as_far_apart_as_half_of_it(
 def test_false_rewards_show_as_a_shift_of_their_policy_alone() -> None:
     """Both policies had every other of 1,000 rewards; then lints has nothing two hundred times."""
     with serving() as wire:
-        state = wire.services.journal.follower.states["shop"]
+        state = wire.services.log.replicas.states["shop"]
         for policy in ("linucb", "lints"):
             wire.teach(1, policy)
             known = wire.services.telemetry.drift.rewards(state, policy)
@@ -108,7 +108,7 @@ def test_contexts_that_turn_show_in_the_index_of_their_feature() -> None:
         drift = wire.services.telemetry.drift = Drift(samples=40)
         for _ in range(3):
             wire.select(context={"persona": "cat"})
-        state = wire.services.journal.follower.states["shop"]
+        state = wire.services.log.replicas.states["shop"]
         watch = drift._contexts["shop"]
         assert watch.count == 3  # each decision is seen
 

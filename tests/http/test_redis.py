@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.log import journal
+from service.log import log
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
 from service.maintenance.audit import audit_store
@@ -73,7 +73,7 @@ def test_replicas_tell_what_redis_lost_and_agree_again(redis: RedisServer, tmp_p
         until(lambda wire: wire.rewards() == 5, first, second)
         first.teach()
         until(lambda wire: wire.rewards() == 6, first, second)
-        lives = [wire.services.journal.follower.live["shop"] for wire in (first, second)]
+        lives = [wire.services.log.replicas.by_name["shop"] for wire in (first, second)]
         until(lambda _: all(live.state.lost_to for live in lives), first)
     with replica(redis) as third:
         assert third.rewards() == 6
@@ -104,7 +104,7 @@ def test_a_tail_that_redis_lost_while_nobody_was_there_is_told_by_a_token(
 
 @pytest.fixture
 def wire(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    monkeypatch.setattr(journal, "REVIEW_SECONDS", 0.02)
+    monkeypatch.setattr(log, "REVIEW_SECONDS", 0.02)
     store = RedisStore(redis.url, patience=Patience(connect_s=30.0, reply_s=30.0))
     with serving(store) as wire:
         yield wire
@@ -133,7 +133,7 @@ def test_a_redis_that_may_evict_is_not_written_until_it_may_not(
     redis.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     wire.until(lambda: wire.get("/healthz").json()["status"] == "degraded")
     assert wire.select()["logged"] is False
-    wire.sleep(2.5 * journal.RETRY_SECONDS)
+    wire.sleep(2.5 * log.RETRY_SECONDS)
     assert wire.get("/readyz").status_code == 503
     redis.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
     wire.until(lambda: wire.get("/readyz").status_code == 200)

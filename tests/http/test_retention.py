@@ -23,8 +23,8 @@ def kept(store: MemoryStore) -> tuple[list[int], int]:
 
 
 def snapshot(wire: Wire) -> int:
-    [live] = wire.services.journal.follower.live.values()
-    wire.run(wire.services.journal.snapshots.save(live))
+    [live] = wire.services.log.replicas.by_name.values()
+    wire.run(wire.services.log.snapshots.save(live))
     return live.snapshot_position
 
 
@@ -60,7 +60,7 @@ def test_what_is_old_goes_up_to_the_older_of_two_snapshots(clock: VirtualClock) 
         clock.skip(DAY_S + 3_600.0)
         assert wire.trim() > 0
         assert kept(store) == (list(range(1, 23)), 0)  # one snapshot alone: no event may go
-        second = wire.services.journal.follower.live[
+        second = wire.services.log.replicas.by_name[
             "shop"
         ].snapshot_position  # which was taken for that
         assert second == 22
@@ -154,7 +154,7 @@ def test_a_log_that_was_trimmed_to_its_end_is_looked_at_after_a_start(clock: Vir
         wire.redefine(reward=SHORT)
         wire.teach(3)
         wire.run(
-            wire.services.journal.snapshots.save_origin(wire.services.journal.follower.live["shop"])
+            wire.services.log.snapshots.save_origin(wire.services.log.replicas.by_name["shop"])
         )
         clock.skip(2 * DAY_S)
         wire.trim()

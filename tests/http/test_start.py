@@ -87,6 +87,6 @@ def test_two_services_that_start_on_one_log_define_once() -> None:
             opened = [stack.enter_async_context(open_services(settings, store)) for _ in range(2)]
             both = await asyncio.gather(*opened)
             for services in both:
-                assert services.journal.follower.states["shop"].revision == 1
+                assert services.log.replicas.states["shop"].revision == 1
 
     run_virtual(start_both())

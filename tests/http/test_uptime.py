@@ -40,11 +40,11 @@ def of(wire: Wire, read: Callable[[], T]) -> T:
 
 def test_a_replica_is_ready_and_leads_from_its_first_beat_on(clock: VirtualClock) -> None:
     with serving(SharedStore(), clock=clock) as wire:
-        journal, unheard = wire.services.journal, Presence(wire.services.store)
+        log, unheard = wire.services.log, Presence(wire.services.store)
         assert wire.get("/readyz").status_code == 200
-        assert of(wire, lambda: journal.presence.leads)
+        assert of(wire, lambda: log.presence.leads)
         assert not of(wire, lambda: unheard.leads)
-        lag_seconds = of(wire, lambda: journal.lag_seconds)
+        lag_seconds = of(wire, lambda: log.lag_seconds)
         assert lag_seconds is not None
         assert 0 <= lag_seconds < LONG_S
         wire.teach()
@@ -78,7 +78,7 @@ def test_changed_keys_are_read_again_and_rates_hold(
 
 def test_of_the_first_contexts_each_is_a_sample(wire: Wire) -> None:
     """They come faster than samples are wanted, but no block of them has shown that yet."""
-    drift, state = Drift(Random(1)), wire.services.journal.follower.live["shop"].state
+    drift, state = Drift(Random(1)), wire.services.log.replicas.by_name["shop"].state
     for _ in range(10):
         drift.decided(state, np.zeros(state.schema.context.width))
     assert drift._contexts["shop"].count == 10

@@ -15,9 +15,9 @@ import pytest
 from service.bandits.encoder import Encoder
 from service.bandits.networks import Network
 from service.errors import StoreUnavailable
+from service.log.committer import RETRY_SECONDS
 from service.log.stores.base import Record
 from service.log.stores.memory import MemoryStore
-from service.log.writer import RETRY_SECONDS
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact
 from service.state.events import VersionActivated, VersionStaged, decode_event
@@ -36,7 +36,7 @@ def wire() -> Iterator[Wire]:
 
 def artifact(wire: Wire, *, number: int = 1, outputs: int = 1, **meta: Any) -> bytes:
     """What a trainer hands over: a net of constant weights, and an empty head in its features."""
-    state = wire.services.journal.follower.states["shop"]
+    state = wire.services.log.replicas.states["shop"]
     learner: Learner = state.learners["net"]
     sizes = [learner.view.width, 3, 2]
     layers = [(np.full(size, 0.25), np.zeros(size[1])) for size in pairwise(sizes)]
@@ -218,7 +218,7 @@ def test_rows_that_somebody_sent_to_prevent_it_do_not_keep_a_version_out(wire: W
 def test_a_policy_without_a_net_takes_no_version(wire: Wire) -> None:
     """A fitting version would put another head in place of what the rewards made."""
     wire.teach()
-    learner = wire.services.journal.follower.states["shop"].learners["linucb"]
+    learner = wire.services.log.replicas.states["shop"].learners["linucb"]
     version = learner.version(1, Encoder())
     version.trained_to = 1
     for content in (pack_artifact(*learner.describe(version)), artifact(wire)):

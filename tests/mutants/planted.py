@@ -50,9 +50,9 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/serving/settlement.py",
-                "        result = await self._journal.writer.append(entry, event)\n"
+                "        result = await self._log.committer.append(entry, event)\n"
                 "        if isinstance(result, Appended):\n            return True\n",
-                "        self._journal.background.spawn(self._journal.writer.append(entry, event))\n        return True\n",
+                "        self._log.background.spawn(self._log.committer.append(entry, event))\n        return True\n",
             )
         ],
         ["tests/unit/test_settlement.py", "tests/http/test_reward.py"],
@@ -73,11 +73,11 @@ MUTANTS: Final = (
         "recovery skips the first event after a snapshot",
         [
             Edit(
-                "service/log/follower.py",
-                "            state.apply(position, event, artifact)\n",
-                "            if live.recovered or position != live.snapshot_position + 1 or position == 1:\n"
-                "                state.apply(position, event, artifact)\n"
-                "            state.position = position\n",
+                "service/log/replica.py",
+                "            self.state.apply(position, event, artifact)\n",
+                "            if self.recovered or position != self.snapshot_position + 1 or position == 1:\n"
+                "                self.state.apply(position, event, artifact)\n"
+                "            self.state.position = position\n",
             )
         ],
         ["tests/http/test_erasure.py"],
@@ -86,14 +86,13 @@ MUTANTS: Final = (
         "another replica's events are not read",
         [
             Edit(
-                "service/log/writer.py",
-                "                await self._follower.fold_to_end(live)\n            elif not",
-                "                live.state.position = result.position - 1\n"
-                "                await self._follower.fold(live, result.position, event, entry.payload)\n"
-                "            elif not",
+                "service/log/replica.py",
+                "                await self.fold_to_end()  # others wrote",
+                "                self.state.position = committed.position - 1\n"
+                "                await self.apply(committed.position, committed.event)  # others wrote",
             )
         ],
-        ["tests/unit/test_journal.py"],
+        ["tests/unit/test_log.py"],
         "redis",
     ),
     Mutant(
@@ -123,22 +122,22 @@ MUTANTS: Final = (
         "waiting decisions are dropped before their commit",
         [
             Edit(
-                "service/log/writer.py",
+                "service/log/committer.py",
                 "        await self._store.commit(rows)\n"
-                "        for row in rows:\n            self._buffer.drop(row)\n",
-                "        for row in rows:\n            self._buffer.drop(row)\n"
+                "        for row in rows:\n            self._unlogged.drop(row)\n",
+                "        for row in rows:\n            self._unlogged.drop(row)\n"
                 "        await self._store.commit(rows)\n",
             )
         ],
-        ["tests/unit/test_writer.py"],
+        ["tests/unit/test_committer.py"],
         "redis",
     ),
     Mutant(
         "SIGTERM drops the waiting decisions",
         [
             Edit(
-                "service/log/journal.py",
-                "            await self.writer.flush()\n",
+                "service/log/log.py",
+                "            await self.committer.flush()\n",
                 "",
             )
         ],
@@ -149,8 +148,8 @@ MUTANTS: Final = (
         "lost events go unnoticed",
         [
             Edit(
-                "service/log/follower.py",
-                "        if not await self._holds_last(live, record):\n            raise LogLost(",
+                "service/log/replica.py",
+                "        if not await self._holds_last(self.state, self.digest, record):\n            raise LogLost(",
                 "        if False:\n            raise LogLost(",
             )
         ],
@@ -173,8 +172,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/serving/settlement.py",
-                "        result = await self._journal.writer.append(entry, event)\n",
-                "        try:\n            result = await self._journal.writer.append(entry, event)\n"
+                "        result = await self._log.committer.append(entry, event)\n",
+                "        try:\n            result = await self._log.committer.append(entry, event)\n"
                 "        except StoreError as fault:\n"
                 '            if "imeout" in str(fault):\n                return True\n'
                 "            raise\n",
@@ -185,7 +184,7 @@ MUTANTS: Final = (
                 "from service.errors import StoreError, Conflict, ",
             ),
         ],
-        ["tests/unit/test_writer.py"],
+        ["tests/unit/test_committer.py"],
         "redis",
     ),
     Mutant(

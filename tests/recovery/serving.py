@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.log.follower import Follower
+from service.log.replicas import Replicas
 from service.log.stores import open_store
 from service.log.stores.base import Snapshot
 from service.observability.telemetry import Telemetry
@@ -46,7 +46,7 @@ def replaying(folder: Path, urls: str, *options: str) -> Iterator[subprocess.Pop
         process.communicate()
 
 
-class _WithoutSnapshots(Follower):
+class _WithoutSnapshots(Replicas):
     """Folds the whole log, whatever was saved meanwhile."""
 
     def __init__(self, url: str) -> None:
@@ -63,11 +63,11 @@ def folded(url: str, experiment: str) -> State:
     """An experiment's state from its log alone."""
 
     async def fold() -> State:
-        follower = _WithoutSnapshots(url)
-        await follower._store.open()
+        replicas = _WithoutSnapshots(url)
+        await replicas._store.open()
         try:
-            return await follower.discover(experiment)
+            return await replicas.discover(experiment)
         finally:
-            await follower._store.close()
+            await replicas._store.close()
 
     return asyncio.run(fold())

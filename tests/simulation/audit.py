@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from service.errors import Damaged
-from service.log.journal import Journal
+from service.log.log import Log
 from service.state.artifacts import read_meta
 from service.state.events import AnyEvent, Learned, VersionStaged, decode_event, encode_event
 from service.state.fold import State
@@ -36,7 +36,7 @@ class Audit:
     def check(self, processes: Iterable[Process]) -> None:
         self._read_up()
         for process in processes:
-            if process.services and (live := process.services.journal.follower.live.get(NAME)):
+            if process.services and (live := process.services.log.replicas.by_name.get(NAME)):
                 assert not live.losses, "a process says that the log has lost events"
                 self._check_live(live.state)
         self._check_snapshots()
@@ -85,8 +85,8 @@ class Audit:
 
     def caught_up(self, processes: Iterable[Process]) -> bool:
         """Whether everyone who serves has folded the log to its end, with nothing staged."""
-        journals = [process.services.journal for process in processes if process.services]
-        states = [live.state for journal in journals if (live := journal.follower.live.get(NAME))]
+        logs = [process.services.log for process in processes if process.services]
+        states = [own.state for log in logs if (own := log.replicas.by_name.get(NAME))]
         written = self._disk.length(NAME)
         return all(state.position == written and not state.staging for state in states)
 
@@ -100,16 +100,16 @@ class Audit:
         whole = bits(replay(again, State(NAME)))
         for process in processes:
             assert process.services is not None, "a process cannot start"
-            journal = process.services.journal
-            self._check_healed(journal)
-            state = journal.follower.live[NAME].state
+            log = process.services.log
+            self._check_healed(log)
+            state = log.replicas.by_name[NAME].state
             assert bits(state) == whole, "live is not replay"
             self._check_totals(state)
         self._check_recovery(again, whole)
 
-    def _check_healed(self, journal: Journal) -> None:
-        assert not journal.writer.degraded, "the log is back, and a process does not write"
-        state = journal.follower.live[NAME].state
+    def _check_healed(self, log: Log) -> None:
+        assert not log.committer.degraded, "the log is back, and a process does not write"
+        state = log.replicas.by_name[NAME].state
         assert state.position == len(self.records), f"{state.position} of {len(self.records)} read"
         assert not state.staging, "a staged version never came to serve"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 from unittest import mock
 
-from service.log.live import Live
+from service.log.replica import Committed, Replica
 from service.log.stores.base import (
     Append,
     Appended,
@@ -20,7 +20,6 @@ from service.log.stores.base import (
     Snapshot,
 )
 from service.log.upkeep import Snapshots
-from service.log.writer import Committed, Writer
 from service.maintenance import retention
 from service.maintenance.erasure import Eraser
 from service.maintenance.retention import Retention
@@ -60,16 +59,16 @@ def mark_before_append() -> Patch:
 def snapshot_without_position_check() -> Patch:
     """A snapshot goes by the position at which it was asked for, whatever was folded since."""
 
-    async def save(self: Snapshots, live: Live) -> None:
-        position = live.state.position
+    async def save(self: Snapshots, replica: Replica) -> None:
+        position = replica.state.position
         await asyncio.sleep(A_WHILE_S)
-        if not live.state.staging:
-            folded, live.state.position = live.state.position, position
-            payload = live.state.snapshot().payload
-            live.state.position = folded
-            await self._store.save_snapshot(live.state.name, Snapshot(position, payload))
-        live.snapshot_position = position
-        self._under_way.discard(live.state.name)
+        if not replica.state.staging:
+            folded, replica.state.position = replica.state.position, position
+            payload = replica.state.snapshot().payload
+            replica.state.position = folded
+            await self._store.save_snapshot(replica.name, Snapshot(position, payload))
+        replica.snapshot_position = position
+        self._under_way.discard(replica.name)
 
     return mock.patch.object(Snapshots, "save", save)
 
@@ -105,16 +104,14 @@ def fold_that_skips_a_gap() -> Patch:
         self.position = position - 1
         right(self, position, event, artifact)
 
-    async def fold_own(self: Writer, live: Live, own: Sequence[Committed], began: float) -> None:
-        for pending, result in own:
-            if pending.event is None or not isinstance(result, Appended):
-                continue
-            if result.position > live.state.position:
-                await self._follower.fold(live, result.position, pending.event)
+    async def fold_own(self: Replica, events: Sequence[Committed], began: float) -> None:
+        for committed in events:
+            if committed.position > self.state.position:
+                await self.apply(committed.position, committed.event)
 
     stack = ExitStack()
     stack.enter_context(mock.patch.object(State, "apply", apply))
-    stack.enter_context(mock.patch.object(Writer, "_fold_own", fold_own))
+    stack.enter_context(mock.patch.object(Replica, "apply_committed", fold_own))
     return stack
 
 
@@ -142,9 +139,9 @@ def marks_forgotten_by_the_wall_clock() -> Patch:
     """A clock that ran ahead takes marks, and their tokens are accepted once it is back."""
     right = Retention._cut
 
-    async def cut(self: Retention, live: Live) -> Cut:
+    async def cut(self: Retention, replica: Replica) -> Cut:
         before = self._telemetry.clock.time() - retention.MARGIN_S
-        return replace(await right(self, live), marks_before=before)
+        return replace(await right(self, replica), marks_before=before)
 
     return mock.patch.object(Retention, "_cut", cut)
 

@@ -78,9 +78,9 @@ async def restart(world: World, rng: Random) -> None:
 
 async def snapshot(world: World, rng: Random) -> None:
     if process := world.serving(rng):
-        journal = process.parts.journal
-        for live in journal.follower.live.values():
-            world.ask(process, partial(journal.snapshots.save, live), lambda *_: None, rng)
+        log = process.parts.log
+        for replica in log.replicas.by_name.values():
+            world.ask(process, partial(log.snapshots.save, replica), lambda *_: None, rng)
 
 
 async def expire(world: World, rng: Random) -> None:

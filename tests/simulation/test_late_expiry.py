@@ -27,7 +27,7 @@ def test_two_replicas_that_come_back_late_expire_each_open_arm_once(rewarded: in
         services = assemble(
             Settings(store="memory://"), Line(disk, Random(0)), [bytes(32)], clock=clock
         )
-        await services.journal.open()
+        await services.log.open()
         state, _ = await services.admin.define(NAME, definition_of("first"))
         answer = await services.engine.select(SelectRequest({"pet": "cat"}, NAME, top_k=2))
         shown = [one.arm for one in answer.decision.shown]
@@ -36,7 +36,7 @@ def test_two_replicas_that_come_back_late_expire_each_open_arm_once(rewarded: in
         clock.skip(LATE_S)
         expire = services.settlements.expire
         await asyncio.gather(expire(state, answer.decision), expire(state, answer.decision))
-        await services.journal.close()
+        await services.log.close()
         settled = [one for event in disk.events(NAME, 1) for one in outcomes(event)]
         assert sorted(one.settled.arm for one in settled) == sorted(shown)
         assert [one.was for one in settled] == [None, None]

@@ -255,7 +255,7 @@ class World:
         """One of the last artifacts, which may be stale by now."""
         if self._artifacts and (process := self.serving(rng)):
             artifact = rng.choice(self._artifacts[-3:])
-            state = process.parts.journal.follower.states.get(NAME)
+            state = process.parts.log.replicas.states.get(NAME)
             assert state is not None, "a process serves, and has not got what was defined"
             stage = partial(process.parts.admin.stage, state, TRAINED, artifact)
             self.ask(process, stage, lambda *_: None, rng)
@@ -286,8 +286,8 @@ class World:
 
 def _log_time(process: Process) -> float:
     assert process.services is not None, "a process cannot start"
-    journal = process.services.journal
-    return journal.clock.now(journal.follower.live[NAME].state)
+    log = process.services.log
+    return log.clock.now(log.replicas.by_name[NAME].state)
 
 
 Rule = Callable[[World, Random], Coroutine[Any, Any, None]]

@@ -48,7 +48,7 @@ def labels_of(family: Metric) -> set[str]:
 
 def _settle_more(wire: Wire, policy: str, count: int) -> None:
     """As many rewards as a shift is told after, past the log."""
-    state, drift = wire.services.journal.follower.states["shop"], wire.services.telemetry.drift
+    state, drift = wire.services.log.replicas.states["shop"], wire.services.telemetry.drift
     settled = [Settled("ball", 1.0, [0.0] * state.schema.width)]
     version = state.schema_version
     for number in range(count):
@@ -81,9 +81,7 @@ def used(**settings: Any) -> Iterator[Wire]:
         wire.delete("/units/ann")
         for _ in range(3):
             wire.reward(wire.select(), 1.0)
-            wire.run(
-                wire.services.journal.snapshots.save(wire.services.journal.follower.live["shop"])
-            )
+            wire.run(wire.services.log.snapshots.save(wire.services.log.replicas.by_name["shop"]))
         wire.run(wire.services.retention.trim_all())
         wire.services.telemetry.refused.labels("missing").inc()
         yield wire

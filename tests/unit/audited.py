@@ -37,15 +37,15 @@ async def live(
     """The life of one service process over the store."""
     settings = Settings(store="memory://")
     services = virtual_services(settings, store, rng=rng)
-    await services.journal.open()
+    await services.log.open()
     try:
         await play(services)
     finally:
-        await services.journal.close()
+        await services.log.close()
 
 
 def state_of(services: Services) -> State:
-    state = services.journal.follower.state("shop")
+    state = services.log.replicas.state("shop")
     assert state is not None
     return state
 
@@ -92,7 +92,7 @@ async def first_day(services: Services) -> None:
     await services.admin.stage(state, "neural", artifact(learner, state.position))
     await visit(services, 3)
     while learner.staged:
-        await services.journal.follower.follow(0.01)
+        await services.log.replicas.follow(0.01)
     await visit(services, 4)
     await services.admin.remove_arm(state, "bed2")
     await services.admin.upsert_arms(state, {"bed2": {"kind": "toy"}, "bed3": {"kind": "bed"}})

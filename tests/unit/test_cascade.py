@@ -20,7 +20,7 @@ from tests.unit.test_settlement import PET, events_of, serving, told
 
 
 def state_of(services: Services) -> State:
-    state = services.journal.follower.state("shop")
+    state = services.log.replicas.state("shop")
     assert state is not None
     return state
 
@@ -38,7 +38,7 @@ async def clicked(services: Services, answer: Answer, arm: str | None, **more: A
 
 
 async def learned(services: Services, answer: Answer) -> dict[str, float]:
-    found = await explain(services.journal, services.store, answer.decision.id, "shop")
+    found = await explain(services.log, services.store, answer.decision.id, "shop")
     return {arm["arm"]: arm["reward"] for arm in found["learned"]}
 
 

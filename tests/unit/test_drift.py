@@ -319,7 +319,7 @@ def test_a_decision_under_features_that_changed_since_is_answered() -> None:
         wider = shop(p={"kind": "linucb"})
         wider["features"]["context"]["visits"] = {"type": "numeric", "default": 0.0}
         await define(services, wider)
-        stored = await services.journal.writer.keep(recorded.row, required=True)
+        stored = await services.log.committer.record(recorded.row, required=True)
         assert engine.answer(lookup, recorded, stored, 0.0).decision.id == recorded.decision.id
 
     run_virtual(live(MemoryStore(), play))

@@ -71,7 +71,7 @@ async def play(services: Services, numbers: int, size: Callable[[Any], float], t
 
 
 def expect_finite(services: Services) -> None:
-    head = services.journal.follower.states["e"].learners["p"].active.head
+    head = services.log.replicas.states["e"].learners["p"].active.head
     if head is None:
         return
     for name, array in head.arrays().items():

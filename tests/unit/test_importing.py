@@ -63,12 +63,12 @@ def serve(*lives: Serve) -> MemoryStore:
 
     async def live(work: Serve) -> None:
         services = virtual_services(Settings(store="memory://"), store)
-        await services.journal.open()
-        if not services.journal.follower.states:
+        await services.log.open()
+        if not services.log.replicas.states:
             definition = {**WORLD.definition(["linucb"]), "policies": POLICIES}
             await services.admin.define("zooplus", Definition.model_validate(definition))
         await work(services)
-        await services.journal.close()
+        await services.log.close()
 
     for work in lives:
         run_virtual(live(work))
@@ -78,7 +78,7 @@ def serve(*lives: Serve) -> MemoryStore:
 async def take(
     services: Services, visits: list[Visit], policy: str = "linucb", *, skip: bool = False
 ) -> list[ImportStatus | Refused]:
-    state = services.journal.follower.states["zooplus"]
+    state = services.log.replicas.states["zooplus"]
     return await services.importer.take(state, policy, visits, skip_refused=skip)
 
 
@@ -87,7 +87,7 @@ def states_of(*lives: Serve) -> State:
     found = []
 
     async def look(services: Services) -> None:
-        found.append(services.journal.follower.states["zooplus"])
+        found.append(services.log.replicas.states["zooplus"])
 
     serve(*lives, look)
     return found[0]
@@ -137,7 +137,7 @@ def test_an_imported_log_makes_a_static_policy_due_and_is_what_it_is_trained_on(
 
     async def import_for_static(services: Services) -> None:
         await take(services, logged(), "static")
-        states.append(services.journal.follower.states["zooplus"])
+        states.append(services.log.replicas.states["zooplus"])
 
     store = serve(import_for_static)
     learner = states[0].learners["static"]
@@ -149,9 +149,9 @@ def test_an_imported_log_makes_a_static_policy_due_and_is_what_it_is_trained_on(
 
 def test_the_same_import_twice_changes_nothing() -> None:
     async def import_again(services: Services) -> None:
-        before = services.journal.follower.states["zooplus"].position
+        before = services.log.replicas.states["zooplus"].position
         assert await take(services, logged()) == ["duplicate"] * VISITS
-        assert services.journal.follower.states["zooplus"].position == before
+        assert services.log.replicas.states["zooplus"].position == before
 
     store = serve(import_all, import_again, import_again)
     assert len(run_virtual(store.decisions("zooplus", 0, 1_000))) == VISITS
@@ -176,7 +176,7 @@ def test_a_reward_that_comes_to_be_known_is_learned_by_a_later_import() -> None:
     unknown = Visit(visit.id, visit.at, visit.context, visit.arm, visit.propensity)
 
     async def both(services: Services) -> None:
-        state = services.journal.follower.states["zooplus"]
+        state = services.log.replicas.states["zooplus"]
         assert await take(services, [unknown, unknown]) == ["imported", "duplicate"]
         assert (state.position, state.learners["linucb"].rewards) == (1, 0)
         assert await take(services, [visit, unknown, visit]) == ["imported"] + ["duplicate"] * 2
@@ -260,7 +260,7 @@ def test_what_is_refused_ends_an_import_or_is_skipped(at: int) -> None:
         assert taken == ["imported"] * at
         assert isinstance(last, Refused)
         assert [fault.path for fault in last.faults] == ["context.persona"]
-        assert services.journal.follower.states["zooplus"].position == 1 + at
+        assert services.log.replicas.states["zooplus"].position == 1 + at
 
     async def skip(services: Services) -> None:
         became = await take(services, visits, skip=True)

@@ -9,9 +9,9 @@ import pytest
 from service.bandits.heads import digest
 from service.errors import Conflict, LogGap
 from service.http.services import Services
-from service.log.follower import Follower
-from service.log.live import Live
 from service.log.presence import ALIVE_SECONDS, BARRIER_SECONDS, Presence
+from service.log.replica import Replica
+from service.log.replicas import Replicas
 from service.log.stores.base import Cut, Record
 from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
@@ -37,7 +37,7 @@ class Shared(MemoryStore):
 
 async def start(store: MemoryStore) -> Services:
     services = virtual_services(Settings(store="memory://"), store)
-    await services.journal.open()
+    await services.log.open()
     return services
 
 
@@ -51,15 +51,15 @@ def with_a_service(scenario: Scenario) -> Test:
         try:
             await work(store, services)
         finally:
-            await services.journal.close()
+            await services.log.close()
 
     return as_test(scenario, lambda work: run_virtual(run(work)), given=2)
 
 
-async def follower_of(store: MemoryStore) -> Follower:
-    follower = Follower(store, Telemetry())
-    await follower.follow(seconds=0.0)
-    return follower
+async def replicas_of(store: MemoryStore) -> Replicas:
+    replicas = Replicas(store, Telemetry())
+    await replicas.follow(seconds=0.0)
+    return replicas
 
 
 def same(one: State, other: State) -> bool:
@@ -73,13 +73,13 @@ async def erase(services: Services, first: int) -> None:
     """The first decisions, as if they had been one unit's."""
     rows = await services.store.decisions("shop", 0, first)
     decisions = [decode_decision(row.payload) for row in rows]
-    live = services.journal.follower.live["shop"]
+    live = services.log.replicas.by_name["shop"]
     await services.eraser._erase_decisions(live, {row.id: row for row in decisions})
 
 
 async def trim(store: MemoryStore, services: Services, kept: int = 0) -> int:
     """Trim the log but for its last events; an origin stands for all of it."""
-    origin = await services.journal.snapshots.save_origin(services.journal.follower.live["shop"])
+    origin = await services.log.snapshots.save_origin(services.log.replicas.by_name["shop"])
     assert origin is not None
     await store.trim("shop", Cut(origin - kept, 0, 0.0), 1_000)
     return origin
@@ -92,20 +92,20 @@ async def test_a_process_goes_on_where_the_log_is_trimmed_or_erased_ahead_of_it(
     store: MemoryStore, services: Services, abreast: bool, erased: bool
 ) -> None:
     """abreast: it has folded all of it; its last event is gone or a tombstone, and not lost."""
-    follower = None if abreast else await follower_of(store)
+    replicas = None if abreast else await replicas_of(store)
     for number in range(4):
         await visit(services, number)
-    follower = follower or await follower_of(store)
+    replicas = replicas or await replicas_of(store)
     if erased:
         await erase(services, 1_000 if abreast else 3)
     else:
         await trim(store, services)
-        await follower.follow(seconds=0.0)
-        await services.journal.snapshots.save(services.journal.follower.live["shop"])
+        await replicas.follow(seconds=0.0)
+        await services.log.snapshots.save(services.log.replicas.by_name["shop"])
     await visit(services, 4)
-    await follower.follow(seconds=0.0)
-    assert not services.journal.writer.degraded
-    assert same(follower.states["shop"], state_of(services))
+    await replicas.follow(seconds=0.0)
+    assert not services.log.committer.degraded
+    assert same(replicas.states["shop"], state_of(services))
 
 
 @with_a_service
@@ -114,17 +114,17 @@ async def test_a_newer_snapshot_does_not_stand_for_lost_events(
 ) -> None:
     """It holds events that the log does not: the state is what the log holds."""
     await visit(services, 0)
-    follower, kept = await follower_of(store), store._experiments["shop"]
+    replicas, kept = await replicas_of(store), store._experiments["shop"]
     position = kept.position
     await visit(services, 1)
-    await services.journal.snapshots.save(services.journal.follower.live["shop"])
+    await services.log.snapshots.save(services.log.replicas.by_name["shop"])
     assert max(kept.snapshots) > position
     for lost in range(position + 1, kept.position + 1):
         del kept.events[lost]
     kept.events[position] = next(iter(kept.events.values()))
     kept.position = position
-    await follower.follow(seconds=0.0)
-    live = follower.live["shop"]
+    await replicas.follow(seconds=0.0)
+    live = replicas.by_name["shop"]
     assert (live.losses, live.state.position) == (1, position)
     kept.snapshots.clear()
 
@@ -148,11 +148,11 @@ async def test_a_version_trained_on_what_was_erased_since_is_refused() -> None:
         version.memory.add(1, key, Settled(memory.arms[row], 1.0, memory.x[row].tolist()))
     packed = pack_artifact(*learner.describe(version))
     await erase(services, 1)
-    await services.journal.close()
+    await services.log.close()
     again = await start(store)
     with pytest.raises(Conflict, match="erased"):
         await again.admin.stage(state_of(again), "net", packed)
-    await again.journal.close()
+    await again.log.close()
 
 
 @with_a_service
@@ -164,7 +164,7 @@ async def test_a_trimmed_log_without_a_snapshot_is_refused(
     kept = store._experiments["shop"]
     kept.snapshots, kept.origin = {}, None
     with pytest.raises(LogGap, match=f"position {origin} follows 0 in the log"):
-        await follower_of(store)
+        await replicas_of(store)
 
 
 # -- presence --------------------------------------------------------------------------------------
@@ -210,14 +210,14 @@ async def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
     store = Shared()
     first, second = await start(store), await start(store)
     await define(first, shop(**POLICIES))
-    versions = second.journal.follower.versions
-    held, let_go = versions.catch_up, asyncio.Event()
+    late = await second.log.replicas.join("shop")
+    bring_up, let_go = late.bring_up, asyncio.Event()
 
-    async def catch_up(*arguments: Any) -> None:
+    async def held(*arguments: Any) -> None:
         await let_go.wait()
-        await held(*arguments)
+        await bring_up(*arguments)
 
-    with mock.patch.object(versions, "catch_up", catch_up):
+    with mock.patch.object(late, "bring_up", held):
         await visit(first, 0)
         state = state_of(first)
         learner = state.learners["net"]
@@ -229,8 +229,8 @@ async def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
         await asyncio.sleep(5.0)
     assert learner.active.number == 1 == state_of(second).learners["net"].active.number
     assert same(state_of(second), state)
-    await first.journal.close()
-    await second.journal.close()
+    await first.log.close()
+    await second.log.close()
 
 
 @with_a_service
@@ -242,15 +242,15 @@ async def test_a_version_may_be_caught_up_by_two_at_once(
         await visit(services, number)
     learner = state_of(services).learners["net"]
     await services.admin.stage(state_of(services), "net", artifact(learner, 2))
-    late, live, read = Follower(store, Telemetry()), Live(State("shop")), store.read
+    late, read = Replica(store, Telemetry(), State("shop")), store.read
     for record in await read("shop", 0, 1_000):
-        await late.fold(live, record.position, decode_event(record.payload))
-        if live.state.staging:
+        await late.apply(record.position, decode_event(record.payload))
+        if late.state.staging:
             break
-    learner = live.state.learners["net"]
+    learner = late.state.learners["net"]
     staged, first, done = learner.staged, asyncio.Event(), asyncio.Event()
     assert staged is not None
-    assert staged.folded_to == 2 < live.state.position
+    assert staged.folded_to == 2 < late.state.position
 
     async def slow(experiment: str, after: int, limit: int) -> list[Record]:
         found = await read(experiment, after, limit)
@@ -260,9 +260,9 @@ async def test_a_version_may_be_caught_up_by_two_at_once(
         return found
 
     with mock.patch.object(store, "read", slow):
-        one = asyncio.create_task(late.versions.catch_up(live, learner))
+        one = asyncio.create_task(late.bring_up(learner))
         await first.wait()
-        await late.versions.catch_up(live, learner)
+        await late.bring_up(learner)
         done.set()
         await one
-    assert staged.folded_to == live.state.position
+    assert staged.folded_to == late.state.position

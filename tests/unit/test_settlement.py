@@ -33,13 +33,13 @@ def serving(scenario: Callable[[Services], Awaitable[None]], **reward: Any) -> N
     async def run() -> None:
         settings = Settings(store="memory://", max_arms=200)
         services = virtual_services(settings, MemoryStore())
-        await services.journal.open()
+        await services.log.open()
         definition = shop(linucb=LINUCB) | {"reward": {"range": [0, 10], **reward}}
         try:
             await services.admin.define("shop", Definition.model_validate(definition))
             await scenario(services)
         finally:
-            await services.journal.close()
+            await services.log.close()
 
     run_virtual(run())
 
@@ -50,7 +50,7 @@ async def events_of(services: Services) -> list[AnyEvent]:
 
 def b_of(services: Services) -> float:
     """The sum of all rewards in the head, which learns them in spans of their range."""
-    state = services.journal.follower.state("shop")
+    state = services.log.replicas.state("shop")
     assert state is not None
     head: Any = state.learners["linucb"].active.head
     return 10 * float(head.b.sum())

@@ -49,7 +49,7 @@ def over_two_experiments(scenario: Scenario, *, shared: bool = False) -> Test:
     async def serve(work: Scenario) -> None:
         log, settings = Faulty(shared=shared), Settings(store="memory://")
         services = virtual_services(settings, log)
-        await services.journal.open()
+        await services.log.open()
         try:
             for name in ("slow", "quick"):
                 linucb = {"kind": "linucb", "features": ["pet x kind"]}
@@ -59,7 +59,7 @@ def over_two_experiments(scenario: Scenario, *, shared: bool = False) -> Test:
             async with asyncio.timeout(10):
                 await work(services, log)
         finally:
-            await services.journal.close()
+            await services.log.close()
 
     return as_test(scenario, lambda work: run_virtual(serve(work)), given=2)
 
@@ -83,7 +83,7 @@ async def reward(services: Services, experiment: str) -> asyncio.Task[str]:
 
 
 def rewards(services: Services, experiment: str) -> int:
-    return services.journal.follower.live[experiment].state.learners["linucb"].rewards
+    return services.log.replicas.by_name[experiment].state.learners["linucb"].rewards
 
 
 @over_two_experiments
@@ -92,7 +92,7 @@ async def test_a_held_lock_delays_its_own_experiment_alone(
 ) -> None:
     """One commit has a reward of each; the next ones go on, too. Rewards of the held one are
     folded in the order of the log."""
-    async with services.journal.follower.live["slow"].lock:
+    async with services.log.replicas.by_name["slow"].lock:
         tokens = [await token(services, name) for name in ("slow", "quick")]
         store.gate.clear()
         slow, quick = [settle(services, each) for each in tokens]
@@ -108,7 +108,7 @@ async def test_a_held_lock_delays_its_own_experiment_alone(
         assert not any(task.done() for task in more)
     assert [await task for task in (slow, *more)] == ["accepted"] * 6
     assert rewards(services, "slow") == 6
-    position = services.journal.follower.states["slow"].position
+    position = services.log.replicas.states["slow"].position
     assert [each.position for each in await store.read("slow", 0, 10)][-1] == position
 
 
@@ -116,10 +116,10 @@ async def test_a_held_lock_delays_its_own_experiment_alone(
 async def test_close_waits_for_what_is_still_to_be_folded(
     services: Services, store: Faulty
 ) -> None:
-    async with services.journal.follower.live["slow"].lock:
+    async with services.log.replicas.by_name["slow"].lock:
         task = await reward(services, "slow")
         await asyncio.sleep(0.02)
-        closing = asyncio.create_task(services.journal.close())
+        closing = asyncio.create_task(services.log.close())
         await asyncio.sleep(0.02)
         assert not closing.done()
     await closing
@@ -145,8 +145,8 @@ async def test_a_held_lock_delays_the_following_of_its_own_experiment_alone(
     services: Services, store: Faulty
 ) -> None:
     """Another process appends to both, again and again; the held one is folded once it is free."""
-    states = services.journal.follower.states
-    async with services.journal.follower.live["slow"].lock:
+    states = services.log.replicas.states
+    async with services.log.replicas.by_name["slow"].lock:
         for arm in ("ball", "rope"):
             await append_elsewhere(store, "slow", arm)
             await append_elsewhere(store, "quick", arm)
@@ -161,15 +161,15 @@ async def test_a_held_lock_does_not_delay_the_end_of_a_failure(
 ) -> None:
     """What was appended though its answer was lost is folded once the experiment is free."""
     tokens = [await token(services, name) for name in ("slow", "quick")]
-    async with services.journal.follower.live["slow"].lock:
+    async with services.log.replicas.by_name["slow"].lock:
         store.lost = True
         settled = [settle(services, each) for each in tokens]
         for each in settled:
             with pytest.raises(StoreUnavailable):
                 await each
-        assert services.journal.writer.degraded
+        assert services.log.committer.degraded
         store.lost = False
-        await until(lambda: not services.journal.writer.degraded)
+        await until(lambda: not services.log.committer.degraded)
         await until(lambda: rewards(services, "quick") == 1)
         assert rewards(services, "slow") == 0
     await until(lambda: rewards(services, "slow") == 1)
@@ -193,6 +193,6 @@ async def test_decisions_that_wait_outlive_commits_that_fail(
     store.failures = 3  # of the decision, and twice of what waits
     question = SelectRequest({"pet": "cat"}, experiment="quick")
     answer = await services.engine.select(question)
-    assert (answer.logged, services.journal.writer.buffered) == (False, 1)
-    await until(lambda: not services.journal.writer.buffered)
+    assert (answer.logged, services.log.committer.buffered) == (False, 1)
+    await until(lambda: not services.log.committer.buffered)
     assert await store.decision("quick", answer.decision.id) is not None

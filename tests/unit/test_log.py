@@ -1,4 +1,4 @@
-"""A journal that recovers, follows other replicas, logs changes and closes."""
+"""A log that is recovered, follows other replicas, tells changes and closes."""
 
 import asyncio
 import logging
@@ -13,10 +13,11 @@ from service.definition.select_request import SelectRequest
 from service.errors import StoreUnavailable
 from service.http.services import Services
 from service.log.clock import LogClock
-from service.log.live import Live
+from service.log.committer import Committer
+from service.log.replica import Replica
 from service.log.stores.base import Append, Known, Record
 from service.log.stores.memory import MemoryStore
-from service.log.writer import Writer
+from service.observability.telemetry import Telemetry
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import AnyEvent, ChangeDetected, encode_event
@@ -50,18 +51,18 @@ def test_a_snapshot_that_falls_due_while_a_log_is_recovered_waits_for_its_end(
         entries = [Append("shop", encode_event(event), {}) for event, _ in log.records]
         await store.commit(entries)
         settings = Settings(store="memory://", snapshot_every_events=5)
-        journal = virtual_services(settings, store).journal
+        parts = virtual_services(settings, store).log
         with caplog.at_level(logging.ERROR):
-            await journal.open()
+            await parts.open()
             async with asyncio.timeout(30):
                 while not await store.snapshots("shop"):  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
-        state = journal.follower.state("shop")
+        state = parts.replicas.state("shop")
         assert state is not None
         [saved] = await store.snapshots("shop")
         for found in (state, State.restore(saved)):
             assert found.snapshot() == log.state.snapshot()
-        await journal.close()
+        await parts.close()
 
     run_virtual(run())
     assert not caplog.records
@@ -88,14 +89,14 @@ def test_a_replica_folds_what_another_appended_before_its_own_event() -> None:
         one, other = (virtual_services(Settings(store="memory://"), store) for _ in range(2))
         async with AsyncExitStack() as stack:
             for services in (one, other):
-                await services.journal.open()
-                stack.push_async_callback(services.journal.close)
+                await services.log.open()
+                stack.push_async_callback(services.log.close)
             linucb = {"kind": "linucb", "features": ["pet x kind"]}
             await one.admin.define("shop", Definition.model_validate(shop(linucb=linucb)))
-            await other.journal.follower.join("shop")
+            await other.log.replicas.join("shop")
             for services in (one, one, other):
                 await rewarded(services)
-            states = [each.journal.follower.states["shop"] for each in (one, other)]
+            states = [each.log.replicas.states["shop"] for each in (one, other)]
             return [state.learners["linucb"].rewards for state in states]
 
     assert run_virtual(run()) == [2, 3]
@@ -107,7 +108,7 @@ def test_a_change_has_a_new_date_once_a_clock_that_the_store_refused_is_right(
     """Else one event would take log time, and every replica, three hours ahead."""
     host, logged = Host(NOON + 10_800.0), list[float]()
 
-    class Refusing(Writer):
+    class Refusing(Committer):
         def __init__(self) -> None: ...
 
         async def append(self, entry: Append, event: AnyEvent) -> Known:
@@ -118,9 +119,9 @@ def test_a_change_has_a_new_date_once_a_clock_that_the_store_refused_is_right(
             return Known({})
 
     monkeypatch.setattr("service.log.upkeep.RETRY_SECONDS", 0.0)
-    clock, live = LogClock(host), Live(State("shop"))
+    clock, replica = LogClock(host), Replica(MemoryStore(), Telemetry(), State("shop"))
     event = ChangeDetected(
-        at=clock.now(live.state),
+        at=clock.now(replica.state),
         policy="p",
         born=1,
         number=1,
@@ -131,9 +132,9 @@ def test_a_change_has_a_new_date_once_a_clock_that_the_store_refused_is_right(
     )
 
     async def run() -> None:
-        upkeep = virtual_services(Settings(store="memory://"), Silent()).journal._upkeep
-        upkeep._writer, upkeep._clock = Refusing(), clock
-        await upkeep._log(live, "change/p/1/1", event)
+        upkeep = virtual_services(Settings(store="memory://"), Silent()).log.upkeep
+        upkeep._committer, upkeep._clock = Refusing(), clock
+        await upkeep._log(replica, "change/p/1/1", event)
 
     run_virtual(run())
     assert logged == [NOON + 10_800.0, pytest.approx(NOON)]
@@ -154,12 +155,12 @@ def test_close_ends_also_where_a_cancellation_is_swallowed() -> None:
                     raise
 
     async def run() -> None:
-        journal = virtual_services(Settings(store="memory://"), MemoryStore()).journal
-        await journal.open()
-        journal.background.spawn(stubborn())
+        log = virtual_services(Settings(store="memory://"), MemoryStore()).log
+        await log.open()
+        log.background.spawn(stubborn())
         await asyncio.sleep(0)
         async with asyncio.timeout(5):
-            await journal.close()
+            await log.close()
 
     run_virtual(run())
     assert swallowed == 2

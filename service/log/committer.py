@@ -1,0 +1,389 @@
+"""Committer: writes the log. `run` is the only place where the order of the log is decided."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import cast
+
+from service.clock import SYSTEM, Clock
+from service.errors import LogGap, StoreError, StoreUnavailable
+from service.log.background import Background
+from service.log.replay import PAGE
+from service.log.replica import Committed, Replica
+from service.log.replicas import Replicas
+from service.log.stores import Store
+from service.log.stores.base import Append, Appended, CommitResult, DecisionRow, Entry, Kept, Known
+from service.log.unlogged import StoredDecision, Unlogged
+from service.observability.telemetry import Telemetry
+from service.settings import Settings
+from service.state.events import AnyEvent, Skipped
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.25
+
+LogAnswer = asyncio.Future[CommitResult | StoredDecision]
+
+
+class Pending:
+    """An entry on its way into the log, and the answer to the request that waits for it.
+
+    optional   a decision that may be answered before it is in the log
+    deadline   for that, by the loop's clock
+    """
+
+    __slots__ = ("answer", "deadline", "entry", "event", "optional")
+
+    def __init__(
+        self,
+        entry: Entry,
+        event: AnyEvent | None,
+        answer: LogAnswer,
+        optional: DecisionRow | None = None,
+        deadline: float = 0.0,
+    ) -> None:
+        self.entry, self.event, self.answer = entry, event, answer
+        self.optional, self.deadline = optional, deadline
+
+
+class Committer:
+    """Commits all queued entries together, folds the events that the log took, then answers. After
+    `append` returns, the event is durable and in the state.
+
+    Where the log is gone or slow, decisions are answered without it, and wait in memory.
+
+    degraded    the log cannot be written or folded at present
+    slow        a decision has waited in vain for the commit under way
+    under_way   the commit; done when it has ended
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        replicas: Replicas,
+        background: Background,
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self._store, self._replicas, self._background = store, replicas, background
+        self._patience_seconds = settings.select_log_seconds
+        self._telemetry, self._clock = telemetry, clock
+        self._queue: list[Pending] = []
+        self._batch: list[Pending] = []
+        self._wake = asyncio.Event()
+        self._unlogged = Unlogged(settings.buffer_decisions, telemetry)
+        self._alarm: asyncio.TimerHandle | None = None
+        self._drains: list[asyncio.Future[None]] = []
+        self._closing = False
+        self._fault: Exception | None = None
+        self.degraded = self.slow = False
+        self.under_way: asyncio.Future[None] | None = None
+
+    @property
+    def queued(self) -> int:
+        """Entries that wait for the next commit."""
+        return len(self._queue)
+
+    @property
+    def buffered(self) -> int:
+        """Answered decisions that wait in memory for the log."""
+        return len(self._unlogged)
+
+    @property
+    def hopeless(self) -> bool:
+        """The log is damaged, or not the one that was folded. It does not come back by itself, as a
+        store that does not answer may."""
+        fault = self._fault
+        return isinstance(fault, StoreError) and not isinstance(fault, StoreUnavailable)
+
+    # -- events --------------------------------------------------------------------------------
+
+    async def append(self, entry: Append, event: AnyEvent) -> Appended | Known:
+        """Make an event durable and fold it. Raises StoreUnavailable: nothing is acknowledged. A
+        quarantined experiment takes what lifts the quarantine, and nothing else."""
+        if not isinstance(event, Skipped):
+            self._replicas.state(entry.experiment)
+        self._expect_log()
+        result = await self._enqueue(entry, event)
+        assert isinstance(result, Appended | Known)
+        return result
+
+    async def append_all(
+        self, entries: Sequence[tuple[Entry, AnyEvent | None]]
+    ) -> list[CommitResult | StoredDecision]:
+        """`append` of each, in one commit. Raises StoreUnavailable."""
+        self._expect_log()
+        answers = [self._enqueue(entry, event) for entry, event in entries]
+        results = await asyncio.gather(*answers, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return cast("list[CommitResult | StoredDecision]", results)
+
+    async def expect(self, name: str, position: int) -> None:
+        """Report a loss if the log of an experiment ends before this position, at which a decision
+        was made. Raises StoreUnavailable, also where the log was emptied."""
+        try:
+            await (await self._replicas.join(name)).expect(position)
+        except LogGap as fault:
+            self.degrade(fault)
+            raise StoreUnavailable(str(fault)) from fault
+
+    def _expect_log(self) -> None:
+        if self.degraded:
+            raise StoreUnavailable("the log cannot be written at present")
+
+    def _enqueue(self, entry: Entry, event: AnyEvent | None) -> LogAnswer:
+        answer: LogAnswer = asyncio.get_running_loop().create_future()
+        self._take(Pending(entry, event, answer))
+        return answer
+
+    def _take(self, pending: Pending) -> None:
+        if self._closing:
+            pending.answer.set_exception(StoreUnavailable("the service is shutting down"))
+        else:
+            self._queue.append(pending)
+            self._wake.set()
+
+    # -- decisions -----------------------------------------------------------------------------
+
+    async def record(self, row: DecisionRow, *, required: bool) -> StoredDecision:
+        """Log a decision, or let it wait in memory for a log that is gone or slow. An earlier one
+        under its id stays.
+
+        Raises StoreUnavailable where the answer is worth nothing without its row (`required`).
+        """
+        answer: LogAnswer = asyncio.get_running_loop().create_future()
+        self.submit(row, required=required, answer=answer)
+        stored = await answer
+        assert isinstance(stored, StoredDecision)
+        return stored
+
+    def submit(self, row: DecisionRow, *, required: bool, answer: LogAnswer) -> None:
+        """As `record`; the result resolves `answer`."""
+        if required and self.degraded:
+            answer.set_exception(StoreUnavailable("the log cannot be written at present"))
+        elif required:
+            self._take(Pending(row, None, answer))
+        elif self.degraded or (self.slow and self._unlogged.full) or self._closing:
+            answer.set_result(self._unlogged.answer(row))
+        elif self.slow:
+            self._take(Pending(row, None, answer, row))
+            answer.set_result(self._unlogged.answer(row, may_be_logged=True))
+        else:
+            deadline = asyncio.get_running_loop().time() + self._patience_seconds
+            self._take(Pending(row, None, answer, row, deadline))
+            if self._alarm is None:
+                self._set_alarm(deadline)
+
+    def _set_alarm(self, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_at(deadline, self._answer_overdue)
+
+    def _answer_overdue(self) -> None:
+        """Answer the decisions that wait, once the oldest has waited too long: those after it would
+        wait in vain for the same commit."""
+        self._alarm = None
+        waiting = [each for each in (*self._batch, *self._queue) if not each.answer.done()]
+        optional = [(each, row) for each in waiting if (row := each.optional) is not None]
+        if not optional:
+            return
+        if (deadline := optional[0][0].deadline) > asyncio.get_running_loop().time():
+            self._set_alarm(deadline)
+            return
+        self.slow = True
+        for pending, row in optional:
+            pending.answer.set_result(self._unlogged.answer(row, may_be_logged=True))
+
+    async def decision(self, experiment: str, *ids: str) -> StoredDecision | None:
+        """The decision of the first id that has one. Raises StoreUnavailable."""
+        if (unlogged := self._unlogged_decision(experiment, ids)) is not None:
+            return unlogged
+        found = await self._store.get(experiment, "decisions", ids)
+        payloads = (found[own] for own in ids if own in found)
+        return next((StoredDecision(each, logged=True) for each in payloads), None)
+
+    async def decision_in_time(self, experiment: str, *ids: str) -> StoredDecision | None:
+        """The same; where the log is gone or slow, as far as this process has it in memory."""
+        if not (self.degraded or self.slow):
+            with suppress(StoreUnavailable, TimeoutError):
+                async with asyncio.timeout(self._patience_seconds):
+                    return await self.decision(experiment, *ids)
+        return self._unlogged_decision(experiment, ids)
+
+    def _unlogged_decision(self, experiment: str, ids: Sequence[str]) -> StoredDecision | None:
+        found = (self._unlogged.find(experiment, own) for own in ids)
+        return next(filter(None, found), None)
+
+    def forget_unlogged(self, experiment: str, words: Sequence[str]) -> list[bytes]:
+        """Drop the decisions in memory that hold one of these words; their payloads."""
+        return self._unlogged.forget(experiment, words)
+
+    async def drain(self) -> None:
+        """Wait until all decisions that were submitted are in the log, or back in memory. Raises
+        StoreUnavailable."""
+        if self._closing:
+            raise StoreUnavailable("the service is shutting down")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._drains.append(done)
+        self._wake.set()
+        await done
+
+    # -- commits -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Commit what is queued, batch after batch, until `close`."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as held_up:
+            while self._queue or not self._closing:
+                await self._wake.wait()
+                self._wake.clear()
+                self._batch, self._queue = self._queue, []
+                drains, self._drains = self._drains, []
+                if self._batch:
+                    self.under_way = loop.create_future()
+                    await self._commit(self._batch, held_up)
+                    self.under_way.set_result(None)
+                    self.under_way, self._batch, self.slow = None, [], False
+                    await asyncio.sleep(0)  # decisions that waited for its end share the next one
+                for done in drains:
+                    if not done.done():  # its request may be gone
+                        done.set_result(None)
+
+    async def _commit(self, batch: list[Pending], held_up: asyncio.TaskGroup) -> None:
+        """Commit, fold, answer, one experiment after another. Where a long decision holds the lock
+        of an experiment, a task of its own waits for it, and the others go on."""
+        began, start = asyncio.get_running_loop().time(), self._clock.monotonic()
+        try:
+            results = await self._store.commit([pending.entry for pending in batch])
+            committed = list(zip(batch, results, strict=True))
+        except Exception as fault:  # whatever it is: no request may wait for ever
+            self.degrade(fault)
+            for pending in batch:
+                self._fail(pending, fault)
+            return
+        finally:
+            self.slow = False
+        self._telemetry.append_seconds.observe(self._clock.monotonic() - start)
+        events = dict[str, list[tuple[Pending, CommitResult]]]()
+        for pending, result in committed:
+            name = pending.entry.experiment
+            known = name in self._replicas.by_name
+            if pending.event is not None and (known or isinstance(result, Appended)):
+                events.setdefault(name, []).append((pending, result))
+                continue
+            self._answer(pending, result)
+            if isinstance(result, Kept) and result.number and known:
+                self._replicas.by_name[name].count_row(result.number)
+        for name, own in events.items():
+            replica = self._replicas.by_name.get(name) or self._replicas.create(name, began)
+            if replica.lock.locked():  # the lock serves the tasks in their order
+                held_up.create_task(self._fold_and_answer(replica, own, began))
+            else:
+                await self._fold_and_answer(replica, own, began)
+
+    async def _fold_and_answer(
+        self, replica: Replica, own: list[tuple[Pending, CommitResult]], began: float
+    ) -> None:
+        """Of one experiment and one commit. An event at or after the one that the experiment is
+        quarantined for is not acknowledged."""
+        events = [
+            Committed(result.position, result.before, pending.event, pending.entry.payload)
+            for pending, result in own
+            if isinstance(result, Appended) and pending.event is not None
+        ]
+        try:
+            async with replica.lock:
+                await replica.apply_committed(events, began)
+        except Exception as fault:
+            self.degrade(fault)
+            for pending, _ in own:
+                self._fail(pending, fault)
+            return
+        stopped = replica.quarantine
+        for pending, result in own:
+            if (
+                stopped is not None
+                and isinstance(result, Appended)
+                and result.position >= stopped.position
+                and not isinstance(pending.event, Skipped)
+            ):
+                self._fail(pending, stopped)
+            else:
+                self._answer(pending, result)
+
+    def _answer(self, pending: Pending, result: CommitResult) -> None:
+        """A request may be gone, or answered without the log."""
+        if pending.answer.done():
+            if pending.optional is not None:
+                self._unlogged.drop(pending.optional)
+        elif isinstance(result, Kept) and isinstance(pending.entry, DecisionRow):
+            payload = pending.entry.payload if result.earlier is None else result.earlier
+            pending.answer.set_result(StoredDecision(payload, logged=True))
+        else:
+            pending.answer.set_result(result)
+
+    def _fail(self, pending: Pending, fault: Exception) -> None:
+        row = pending.optional
+        if not pending.answer.done():
+            if row is not None:
+                pending.answer.set_result(self._unlogged.answer(row))
+            elif isinstance(fault, StoreUnavailable):
+                pending.answer.set_exception(fault)
+            else:
+                pending.answer.set_exception(StoreUnavailable(str(fault)))
+        elif row is not None:
+            self._unlogged.put(row)
+
+    # -- a log that is gone --------------------------------------------------------------------
+
+    def degrade(self, fault: Exception) -> None:
+        """Refuse events, and answer decisions without the log, until it can be written again."""
+        if not self.degraded:
+            bug = None if isinstance(fault, StoreError) else fault
+            logger.error("the log cannot be written or folded: %s", fault, exc_info=bug)
+            self.degraded, self._fault = True, fault
+            self._telemetry.degraded.set(1)
+            self._background.spawn(self._restore(str(fault)))
+
+    async def _restore(self, last_fault: str) -> None:
+        """Try the log until it takes the decisions in memory."""
+        while self.degraded:
+            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                await self._commit_unlogged(PAGE)  # an empty commit probes the store
+                await self._replicas.fold_all_to_end()  # also events whose answer was lost
+            except Exception as fault:
+                self._fault = fault
+                if str(fault) != last_fault:
+                    last_fault = str(fault)
+                    logger.error("the log is still gone: %s", fault)
+                continue
+            if not self._unlogged:
+                self.degraded, self._fault = False, None
+                self._telemetry.degraded.set(0)
+                logger.warning("the log can be written again")
+
+    async def _commit_unlogged(self, count: int) -> None:
+        rows = self._unlogged.oldest(count)
+        await self._store.commit(rows)
+        for row in rows:
+            self._unlogged.drop(row)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Take no more entries; `run` ends once it has committed those in the queue."""
+        self._closing = True
+        self._wake.set()
+
+    async def flush(self) -> None:
+        """Commit the decisions that wait in memory. Raises StoreError."""
+        try:
+            if self._unlogged:
+                await self._commit_unlogged(len(self._unlogged))
+        finally:
+            if self._unlogged:
+                logger.error("%d answered decisions are lost to the log", len(self._unlogged))

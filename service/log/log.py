@@ -1,0 +1,139 @@
+"""Log: the parts of one process that write and fold the log of a store."""
+
+import asyncio
+import logging
+from math import inf
+from random import Random
+
+from service.clock import SYSTEM, Clock
+from service.errors import StoreError
+from service.log.background import Background
+from service.log.clock import LogClock
+from service.log.committer import RETRY_SECONDS, Committer
+from service.log.presence import Presence
+from service.log.replicas import Replicas
+from service.log.stores import Store
+from service.log.upkeep import Snapshots, Upkeep
+from service.observability.telemetry import Telemetry
+from service.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+TOGETHER_SECONDS = 0.01
+"""Between two reads of a shared log: events of that time are folded together. At a thousand rewards
+a second each read would find one or two, and cost ten times their fold."""
+
+DISCOVER_SECONDS = 0.5
+"""Between two searches for experiments that other processes have defined."""
+
+REVIEW_SECONDS = 30.0
+"""Between two looks at the settings of a shared store."""
+
+BEHIND_SECONDS = 2.0
+"""Longest lag of a process that is ready: later its states are not those of the others any more."""
+
+
+class Log:
+    """Opens the parts, keeps their tasks running, and closes them in order."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock = SYSTEM,
+        rng: Random | None = None,
+    ) -> None:
+        self._store, self._telemetry = store, telemetry
+        self.clock = LogClock(clock)
+        self.background = background = Background()
+        self.presence = Presence(store, rng)
+        self.replicas = Replicas(store, telemetry, background)
+        self.committer = Committer(store, self.replicas, background, settings, telemetry, clock)
+        self.snapshots = Snapshots(store, background, settings, telemetry)
+        self.upkeep = Upkeep(
+            self.replicas,
+            self.committer,
+            self.presence,
+            self.snapshots,
+            background,
+            telemetry,
+            self.clock,
+        )
+        self._committing: asyncio.Task[None] | None = None
+
+    @property
+    def behind(self) -> bool:
+        """Events of other processes have not been folded for too long."""
+        return (self.lag_seconds or 0.0) > BEHIND_SECONDS
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """Age of the oldest event of another process that may not be folded yet; None where no
+        other process appends."""
+        if not self._store.shared:
+            return None
+        return max(asyncio.get_running_loop().time() - self.replicas.caught_up_at, 0.0)
+
+    @property
+    def clock_skew_seconds(self) -> float | None:
+        """Seconds ahead of the store's clock; None where it has none."""
+        return self._store.clock_skew_seconds
+
+    async def open(self) -> None:
+        """Recover every experiment. Raises StoreError where the log cannot be read or trusted."""
+        for name in await self._store.experiments():
+            await self.replicas.join(name)
+        self._committing = asyncio.create_task(self.committer.run())
+        await self.presence.beat()
+        self.background.spawn(self.upkeep.run())
+        if self._store.shared:
+            self.background.spawn(self._follow())
+            self.background.spawn(self.presence.run())
+            self.background.spawn(self._review())
+
+    async def close(self) -> None:
+        """Write what waits, and snapshot what changed."""
+        self.committer.close()
+        if self._committing is not None:
+            await self._committing
+        await self.background.close()
+        await self.presence.leave()
+        try:
+            await self.committer.flush()
+            for replica in self.replicas.by_name.values():
+                await self.snapshots.save_last(replica)
+        except StoreError as fault:
+            logger.error("closing without a last snapshot: %s", fault)
+
+    async def _follow(self) -> None:
+        """Fold what other processes append. Events that a commit of our own has just read up are
+        not read again."""
+        loop, discovered_at = asyncio.get_running_loop(), -inf
+        while True:
+            try:
+                discover = loop.time() >= discovered_at + DISCOVER_SECONDS
+                if discover or loop.time() >= self.replicas.caught_up_at + TOGETHER_SECONDS:
+                    await self.replicas.follow(DISCOVER_SECONDS, discover=discover)
+                if discover:
+                    discovered_at = loop.time()
+                await asyncio.sleep(TOGETHER_SECONDS)
+            except Exception as fault:
+                self.committer.degrade(fault)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _review(self) -> None:
+        """Watch the settings of a shared store."""
+        while True:
+            await asyncio.sleep(REVIEW_SECONDS)
+            before = self._store.durability
+            try:
+                await self._store.review()
+                await self._store.commit([])
+            except Exception as fault:
+                self.committer.degrade(fault)
+            if self._store.durability == before:
+                continue
+            self._telemetry.durability_changes.inc()
+            now = self._store.durability
+            logger.warning("durability settings changed: %s Before: %s", now, before)

@@ -1,0 +1,428 @@
+"""Replica: one experiment, folded from its log."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Sequence
+from math import inf
+from typing import NamedTuple
+
+from service.errors import (
+    Damaged,
+    FoldedBeforeSkipped,
+    FoldFailed,
+    LogGap,
+    LogLost,
+    Quarantined,
+    StoreUnavailable,
+    UnknownSchema,
+)
+from service.log.replay import (
+    Pace,
+    erasures,
+    pages,
+    read_event,
+    record_at,
+    replay,
+    skipped_positions,
+    take_anchor,
+)
+from service.log.stores import Store
+from service.log.stores.base import Record, Snapshot, digest
+from service.observability.telemetry import Telemetry
+from service.state.events import (
+    AnyEvent,
+    Learned,
+    LogTruncated,
+    Tombstone,
+    VersionActivated,
+    VersionStaged,
+)
+from service.state.fold import State
+from service.state.learner import Learner, Staged
+
+logger = logging.getLogger(__name__)
+
+
+class Moves:
+    """Names of the experiments in which something was folded, recovered or lost."""
+
+    def __init__(self) -> None:
+        self._names = set[str]()
+        self._some = asyncio.Event()
+
+    def add(self, name: str) -> None:
+        self._names.add(name)
+        self._some.set()
+
+    async def take(self) -> set[str]:
+        """Wait until there are some; those since the last call."""
+        await self._some.wait()
+        self._some.clear()
+        names, self._names = self._names, set()
+        return names
+
+
+class Committed(NamedTuple):
+    """An event that this process has appended. before: digest of the preceding event; empty where
+    it is not known."""
+
+    position: int
+    before: str
+    event: AnyEvent
+    payload: bytes
+
+
+class Replica:
+    """One experiment and the lock under which it is folded.
+
+    An event that cannot be folded quarantines the experiment: it is neither folded nor served until
+    the event is skipped.
+
+    recovered      it has been folded to the log's end once
+    digest         of the last folded event; empty where it is not known
+    caught_up_at   by the loop's clock: all events appended before then are folded
+    skips          positions of events that must not be folded
+    quarantine     why it is neither folded any further nor served
+    row            the highest number of a decision row that this process knows
+    losses         times that the log had lost events or decision rows
+    lost_to        the last position that this process knows to have been lost
+    unlogged       losses that the log does not tell of yet
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        telemetry: Telemetry,
+        state: State,
+        moves: Moves | None = None,
+        lock: asyncio.Lock | None = None,
+    ) -> None:
+        self._store, self._telemetry = store, telemetry
+        self._moves = moves or Moves()
+        self.lock = lock or asyncio.Lock()
+        self.state, self.digest = state, state.digest
+        self.recovered = False
+        self.snapshot_position = 0
+        self.caught_up_at = -inf
+        self.skips = frozenset[int]()
+        self.quarantine: Quarantined | None = None
+        self.row = self.losses = self.lost_to = 0
+        self.unlogged: list[LogTruncated] = []
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+    @property
+    def serves(self) -> bool:
+        return self.recovered and self.quarantine is None and not self.state.deleted
+
+    @property
+    def known_to(self) -> int:
+        """The last position that the log has, or is known to have had."""
+        return max(self.state.position, self.state.lost_to, self.lost_to)
+
+    def served(self) -> State:
+        """The state, which may be that of a deleted experiment. Raises Quarantined, or
+        StoreUnavailable while it is folded anew."""
+        if (stopped := self.quarantine) is not None:
+            raise Quarantined(stopped.experiment, stopped.position, stopped.reason)
+        if not self.recovered:
+            raise StoreUnavailable(f"experiment {self.name} is being folded anew")
+        return self.state
+
+    # -- recovery ------------------------------------------------------------------------------
+
+    async def recover(self) -> int:
+        """Fold the newest snapshot and the log after it; the caller holds the lock.
+
+        Return the position of the newest snapshot that the log does not hold; 0: it holds all.
+        Raises StoreError.
+        """
+        self.quarantine, self.recovered = None, False
+        self.skips = await skipped_positions(self._store, self.name)
+        self._continue_from(State(self.name))
+        lost_to = await self._restore_newest()
+        self.snapshot_position = self.state.position
+        await self.fold_to_end()
+        self.row = (await self._store.describe(self.name)).row
+        self.recovered = True
+        self._moves.add(self.name)
+        return lost_to
+
+    async def lift(self) -> bool:
+        """Fold a quarantined experiment anew if the event at fault was skipped; whether it is
+        served."""
+        async with self.lock:
+            stopped = self.quarantine
+            if stopped and stopped.position in await skipped_positions(self._store, self.name):
+                await self.recover()
+        return self.quarantine is None
+
+    def _continue_from(self, state: State) -> None:
+        self.state, self.digest = state, state.digest
+
+    async def _restore_newest(self) -> int:
+        """Replace an older state by the newest whole snapshot that the log continues; the result is
+        that of `recover`. A damaged one is logged and passed over."""
+        lost_to = 0
+        for snapshot in await self._store.snapshots(self.name):
+            if snapshot.position <= self.state.position:
+                break
+            state = self._read_snapshot(snapshot)
+            if state is None:
+                continue
+            if any(one <= state.position and one not in state.skips for one in self.skips):
+                continue  # it holds what has been skipped since
+            if await self._holds_last(state, state.digest):
+                self._continue_from(state)
+                self.snapshot_position = snapshot.position
+                break
+            logger.error(
+                "experiment %s: the snapshot at position %d is passed over: the log does not hold "
+                "its last event",
+                self.name,
+                snapshot.position,
+            )
+            lost_to = max(lost_to, snapshot.position)
+        return lost_to
+
+    def _read_snapshot(self, snapshot: Snapshot) -> State | None:
+        """None where it is damaged."""
+        try:
+            return State.restore(snapshot)
+        except Damaged as fault:
+            self._telemetry.damaged.inc()
+            logger.error(
+                "experiment %s: the snapshot at position %d is damaged (%s): "
+                "an older one or the whole log is used",
+                self.name,
+                snapshot.position,
+                fault,
+            )
+            return None
+
+    # -- the fold ------------------------------------------------------------------------------
+
+    async def apply(self, position: int, event: AnyEvent, payload: bytes | None = None) -> None:
+        """Fold one event; the caller holds the lock. Raises FoldFailed: the state may then hold a
+        part of it.
+
+        payload   as the log has it; left out by readers, which fold each event once
+        """
+        artifact = None
+        if self.recovered and isinstance(event, Learned):
+            self._telemetry.drift.learned(self.state, event)
+        try:
+            if isinstance(event, VersionStaged):
+                artifact = await self._artifact(event.artifact)
+            elif isinstance(event, VersionActivated):
+                learner = self.state.learners.get(event.policy)
+                if learner and learner.staged:
+                    await self.bring_up(learner)
+            self.state.apply(position, event, artifact)
+        except (StoreUnavailable, LogGap, UnknownSchema, FoldedBeforeSkipped):
+            raise
+        except Exception as fault:
+            raise FoldFailed(position, fault) from fault
+        self.digest = "" if payload is None else digest(payload)
+        self._moves.add(self.name)
+
+    async def apply_committed(self, events: Sequence[Committed], began: float) -> None:
+        """Fold, in slices, what a commit of this process has appended; the caller holds the lock.
+        Events of other processes in between are read first.
+
+        began   when the commit did, by the loop's clock
+        """
+        pace, read_to = Pace(), 0
+        for committed in events:
+            if self.quarantine is not None:
+                return
+            if committed.position <= read_to:
+                continue
+            if committed.position != self.state.position + 1:
+                await self.fold_to_end()  # others wrote, or the log lost its end
+                read_to = self.state.position
+            elif self.digest and committed.before not in ("", self.digest):
+                others = f"experiment {self.name}: others precede {committed.position}"
+                await self._recover_lost(LogLost(others))
+                read_to = self.state.position
+            else:
+                try:
+                    await self.apply(committed.position, committed.event, committed.payload)
+                except FoldFailed as fault:
+                    self._stop(fault)
+                    return
+                self.caught_up_at = max(self.caught_up_at, began)
+            await pace.keep()
+
+    async def fold_to_end(self) -> None:
+        """Fold the log up to its end or an event that cannot be folded; the caller holds the lock.
+
+        Where the log no longer holds the last folded event, the state is folded anew: a Redis host
+        may come back without its last writes, and give their numbers again. Raises LogLost where
+        such a log is empty, LogGap where the log begins later, or with what was erased, and no
+        snapshot does.
+        """
+        while self.quarantine is None:
+            began = asyncio.get_running_loop().time()
+            try:
+                await self._fold_pages()
+                self.caught_up_at = began
+                return
+            except LogLost as fault:
+                await self._recover_lost(fault)
+            except FoldedBeforeSkipped as fault:
+                logger.warning("%s: the log is folded anew", fault)
+                await self.recover()
+            except (LogGap, FoldFailed) as fault:
+                before = self.state.position
+                await self._restore_newest()
+                if self.state.position > before:
+                    logger.warning("%s; the snapshot at %d is taken", fault, self.state.position)
+                elif isinstance(fault, FoldFailed):
+                    self._stop(fault)
+                else:
+                    raise
+
+    async def catch_up(self) -> bool:
+        """Fold what other processes have appended; whether there was anything. Callers that wait
+        together share one read. Raises StoreError."""
+        asked, position = asyncio.get_running_loop().time(), self.state.position
+        async with self.lock:
+            if self.caught_up_at <= asked:
+                await self.fold_to_end()
+        return self.state.position > position
+
+    def _stop(self, fault: FoldFailed) -> None:
+        """Quarantine the experiment; nothing else is touched."""
+        self.quarantine = Quarantined(self.name, fault.position, fault.reason)
+        logger.error("%s", self.quarantine, exc_info=fault.__cause__)
+
+    async def _fold_pages(self) -> None:
+        anchored, pace = self.digest != "", Pace()
+        async for page in pages(self._store, self.name, self.state.position - anchored):
+            if anchored:
+                await self._expect_anchor(take_anchor(page, self.state.position))
+                anchored = False
+            for record in page:
+                event = _read(record, self.skips)
+                await self.apply(record.position, event, record.payload)
+                await pace.keep()
+        if anchored:
+            await self._expect_anchor(None)
+
+    async def _expect_anchor(self, record: Record | None) -> None:
+        """record: what the log holds in place of the last folded event. Raises LogLost."""
+        if not await self._holds_last(self.state, self.digest, record):
+            raise LogLost(
+                f"experiment {self.name}: the log does not hold the event at position "
+                f"{self.state.position} that is folded"
+            )
+
+    async def _holds_last(self, state: State, known: str, record: Record | None = None) -> bool:
+        """Whether the last event of a state is in the log as it was folded, or erased since, or
+        trimmed. known: its digest."""
+        record = record or await record_at(self._store, self.name, state.position)
+        if record is None:
+            return (await self._store.describe(self.name)).position >= state.position
+        if known in ("", digest(record.payload)):
+            return True
+        return isinstance(_read(record, frozenset()), Tombstone)
+
+    # -- a log that has lost events ------------------------------------------------------------
+
+    async def _recover_lost(self, fault: LogLost) -> None:
+        """Go on with what the log holds; the caller holds the lock. Raises LogLost where it was
+        emptied, also if processes have appended to it since, or defined the experiment anew: then
+        its operator has to say whether a backup is to be restored."""
+        position, row = self.state.position, self.row
+        found = Replica(self._store, self._telemetry, State(self.name), self._moves, self.lock)
+        self.recovered = False
+        try:
+            lost_to = max(position, await found.recover())
+        finally:
+            self.recovered = True
+        begun = self.state.first_at, found.state.first_at
+        if self.state.revision and begun[0] != begun[1] and found.quarantine is None:
+            raise LogLost(
+                f"experiment {self.name}: the log was emptied, and {position} events of it were "
+                "folded: restore a backup, or start this process again to begin anew"
+            )
+        logger.error("%s: the state was folded anew", fault)
+        self.state, self.digest = found.state, found.digest
+        self.snapshot_position, self.row = found.snapshot_position, found.row
+        self.skips, self.quarantine = found.skips, found.quarantine
+        self.report_loss(lost_to, max(0, row - found.row))
+
+    def report_loss(self, last: int, rows: int = 0) -> None:
+        """Tell that the log has lost the events up to `last`, or decision rows."""
+        self.losses += 1
+        self.lost_to = max(self.lost_to, last)
+        lost = [f"events up to position {last} or beyond"] * bool(last)
+        lost += [f"{rows} decision rows or more"] * bool(rows)
+        held = self.state.position
+        logger.error(
+            "experiment %s: the log has lost %s; it holds %d events",
+            self.name,
+            " and ".join(lost),
+            held,
+        )
+        self.unlogged.append(LogTruncated(at=0.0, held=held, last=last, rows=rows))
+        self._moves.add(self.name)
+
+    def count_row(self, number: int) -> None:
+        """Note the number of a new decision row. One that comes again shows that the log has lost
+        its last rows."""
+        if number <= self.row:
+            self.report_loss(0, self.row - number + 1)
+        self.row = number
+
+    async def expect(self, position: int) -> None:
+        """Report a loss if the log, which once had this position, ends before it."""
+        async with self.lock:
+            if position > self.known_to:
+                await self.fold_to_end()  # another process may be ahead
+            if position > self.known_to:
+                self.report_loss(position)
+
+    # -- staged versions -----------------------------------------------------------------------
+
+    async def bring_up(self, learner: Learner) -> None:
+        """Fold the events since its watermark into a staged version, in slices. Raises LogGap where
+        one is missing."""
+        while (staged := learner.staged) and staged.folded_to < self.state.position:
+            if staged.gone is None:
+                staged.gone = await self._gone(staged)
+                continue
+            after, upto = staged.folded_to, self.state.position
+            async for position, event in replay(
+                self._store, self.name, after, upto=upto, skips=self.skips, dense=True
+            ):
+                if learner.staged is not staged:
+                    break
+                if position == staged.folded_to + 1:  # another call may bring it on meanwhile
+                    self.state.catch_up(learner, position, event)
+            if staged.folded_to == after and learner.staged is staged:
+                raise LogGap(f"experiment {self.name}: the log lacks position {after + 1}")
+
+    async def _gone(self, staged: Staged) -> set[int]:
+        """Positions erased between a version's watermark and its staging."""
+        erased = erasures(self._store, self.name, staged.folded_to, staged.position)
+        return {position async for event in erased for position in event.positions}
+
+    async def _artifact(self, name: str) -> bytes | None:
+        """Raises Damaged where it has another content than its name says."""
+        artifact = await self._store.blob(self.name, name)
+        if artifact and hashlib.sha256(artifact).hexdigest() != name:
+            raise Damaged(f"artifact {name} has another content than its name says")
+        return artifact
+
+
+def _read(record: Record, skips: frozenset[int]) -> AnyEvent:
+    """Raises FoldFailed, or UnknownSchema."""
+    try:
+        return read_event(record, skips)
+    except Damaged as fault:
+        raise FoldFailed(record.position, fault) from fault
