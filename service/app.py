@@ -28,10 +28,10 @@ from service.security.hosts import Hosts
 from service.security.keys import loopback
 from service.security.token import TokenSealer
 from service.serving.admin import Admin
-from service.serving.batcher import SelectBatcher
-from service.serving.engine import Engine
+from service.serving.experiments import Experiments
 from service.serving.metrics_collector import MetricsCollector
 from service.serving.overview import Overview
+from service.serving.select import Selector
 from service.serving.settlement import Settlements
 from service.settings import Settings
 from service.state.footprint import footprint_of
@@ -134,7 +134,7 @@ def assemble(
     telemetry.connections.set_function(connections.__len__)
     telemetry.max_connections.set(max_connections)
     log = Log(store, settings, telemetry, clock, rng)
-    engine = Engine(log, sealer, settings, telemetry, rng)
+    experiments = Experiments(log.replicas, settings)
     history = History(lambda: log.replicas.states, telemetry, clock)
     return Services(
         settings,
@@ -144,13 +144,13 @@ def assemble(
         log,
         Load(),
         sealer,
-        engine,
-        SelectBatcher(engine, log.committer, telemetry),
+        experiments,
+        Selector(log, experiments, sealer, settings, telemetry, rng),
         Settlements(log, store, sealer, telemetry),
         Admin(log, store, settings.experiment_memory_bytes),
         Retention(log, store, settings, telemetry),
         Eraser(log, store, sealer, telemetry),
-        Importer(log, store, engine, sealer),
+        Importer(log, store, sealer, settings.max_arms),
         Access(settings.keys, telemetry, clock),
         Hosts(
             settings.host,

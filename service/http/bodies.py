@@ -30,7 +30,7 @@ from service.errors import Fault, Invalid, Refused
 from service.features.declaration import NAME, NAME_RULE
 from service.http.schemas import Problem
 from service.http.strict import HALF
-from service.serving.engine import Answer
+from service.serving.select import Answer
 from service.serving.settlement import RewardRequest, Status
 
 T = TypeVar("T")

@@ -142,7 +142,7 @@ class DecisionRoutes:
         if request.deadline < inf:
             question = structs.replace(question, deadline=request.deadline)
         question = self._admit(request.caller, question)
-        return bodies.write_answer(await self._services.batcher.select(question))
+        return bodies.write_answer(await self._services.selector.select(question))
 
     async def _reward(self, request: Request) -> bytes:
         body = READ_REWARD(request.body)
@@ -163,7 +163,7 @@ class DecisionRoutes:
 
         async def one(question: SelectRequest) -> bytes:
             question = self._admit(request.caller, question, in_batch=True)
-            return bodies.write_answer(await self._services.batcher.select(question))
+            return bodies.write_answer(await self._services.selector.select(question))
 
         return await _each(questions, one)
 
@@ -194,7 +194,7 @@ class DecisionRoutes:
         access.expect_allowed(caller, question)
         whole = self._cost(question)
         access.charge(caller, whole, whole if in_batch else BASE_COST, question.unit)
-        name = self._services.engine.resolve(question.experiment)
+        name = self._services.experiments.resolve(question.experiment)
         caller.grant.expect(name)
         return question if question.experiment else structs.replace(question, experiment=name)
 
@@ -211,7 +211,7 @@ class DecisionRoutes:
         """The cost by the named arms, or else those of the catalogue."""
         arms = question.arms
         if arms is None:
-            return cost(self._services.engine.offered(question.experiment), question.top_k)
+            return cost(self._services.experiments.offered(question.experiment), question.top_k)
         inline = sum(isinstance(arm, InlineArm) for arm in arms)
         return cost(len(arms), question.top_k, inline)
 

@@ -61,13 +61,13 @@ GrantedName = Annotated[str, Depends(get_granted_name)]
 
 async def get_state(experiment: GrantedName, services: ServicesDep) -> State:
     """Of the experiment that the path names."""
-    return await services.engine.current(experiment)
+    return await services.experiments.current(experiment)
 
 
 async def get_only_state(services: ServicesDep, grant: GrantDep) -> State:
     """Of the experiment that is served, where it is the only one."""
-    expect_granted(grant, services.engine.resolve(None))
-    return await services.engine.current(None)
+    expect_granted(grant, services.experiments.resolve(None))
+    return await services.experiments.current(None)
 
 
 StateDep = Annotated[State, Depends(get_state)]

@@ -52,7 +52,7 @@ async def delete_unit(
         raise Invalid("is no parameter of this route", path=unknown[0])
     expect_granted(grant, experiment)
     if experiment is not None:
-        await services.engine.experiment(experiment)
+        await services.experiments.find(experiment)
     return ErasureAnswer(erased=await services.eraser.erase(unit, experiment))
 
 

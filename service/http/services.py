@@ -17,9 +17,9 @@ from service.security.addresses import Addresses
 from service.security.hosts import Hosts
 from service.security.token import TokenSealer
 from service.serving.admin import Admin
-from service.serving.batcher import SelectBatcher
-from service.serving.engine import Engine
+from service.serving.experiments import Experiments
 from service.serving.overview import Overview
+from service.serving.select import Selector
 from service.serving.settlement import Settlements
 from service.settings import Settings
 
@@ -42,8 +42,8 @@ class Services:
     log: Log
     load: Load
     sealer: TokenSealer
-    engine: Engine
-    batcher: SelectBatcher
+    experiments: Experiments
+    selector: Selector
     settlements: Settlements
     admin: Admin
     retention: Retention

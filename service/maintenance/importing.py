@@ -19,7 +19,7 @@ from service.log.stores import Store
 from service.log.stores.base import Append, Appended, DecisionRow, Mark
 from service.security.token import TokenSealer
 from service.serving.admin import find
-from service.serving.engine import Engine
+from service.serving.arms import find as find_arms
 from service.serving.marks import ERASED, ArmValue, arm_mark, read_arm
 from service.serving.rederive import IMPORTED
 from service.state.events import (
@@ -72,9 +72,9 @@ def decision_id(id: str) -> str:
 
 
 class Importer:
-    def __init__(self, log: Log, store: Store, engine: Engine, sealer: TokenSealer) -> None:
+    def __init__(self, log: Log, store: Store, sealer: TokenSealer, max_arms: int) -> None:
         self._log, self._store = log, store
-        self._engine, self._sealer = engine, sealer
+        self._sealer, self._max_arms = sealer, max_arms
 
     async def take(
         self, state: State, policy: str, visits: Sequence[Visit | Refused], *, skip_refused: bool
@@ -131,7 +131,7 @@ class Importer:
             raise Invalid(f"must lie between {low:g} and {high:g}", path="reward")
         context = state.schema.encode_context(visit.context)
         arms = [visit.arm] if visit.arms is None else visit.arms
-        candidates, inline = self._engine.candidates(state, arms)
+        candidates, inline = find_arms(state, arms, self._max_arms)
         if visit.arm not in candidates.row_of:
             raise Invalid("is not one of `arms`", path="arm")
         index = candidates.row_of[visit.arm]

@@ -1,6 +1,5 @@
 """Measured times of decisions: a long decision runs in another thread."""
 
-from collections.abc import Callable
 from math import inf
 from weakref import WeakKeyDictionary
 
@@ -32,13 +31,9 @@ class DecisionTime:
 
 
 class DecisionTimes:
-    """One `DecisionTime` for each policy and power of two of the arms, slots and stale matrices.
+    """One `DecisionTime` for each policy and power of two of the arms, slots and stale matrices."""
 
-    clock   processor time of the calling thread, in seconds
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
+    def __init__(self) -> None:
         self._known = WeakKeyDictionary[Learner, dict[Size, DecisionTime]]()
 
     def of(self, learner: Learner, arms: int, slots: int) -> DecisionTime:

@@ -1,52 +1,16 @@
 """Token and row of a decision."""
 
-from collections.abc import Callable
-from hashlib import blake2b
-from random import Random
-
 import msgspec
 
 from service.bandits import rules
-from service.bandits.candidates import Candidates
 from service.definition.select_request import InlineArm, SelectRequest
 from service.errors import Invalid
 from service.features.schema import Array
+from service.log.clock import LogClock
 from service.log.stores.base import DecisionRow
-from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of, text_of
-from service.serving.decision_times import DecisionTime
-from service.state.events import Decided, Decision, Draft, Shortlist, Shown, encode_decision
-from service.state.fold import State
-from service.state.learner import Learner
-
-
-class Lookup(msgspec.Struct, frozen=True, gc=False):
-    """A request and what it names, as the state of its experiment has it.
-
-    position    of the state
-    time        of decisions like it
-    shortlist   how retrieval chose the candidates
-    untried     candidates that are tried for their own sake
-    """
-
-    state: State
-    position: int
-    request: SelectRequest
-    learner: Learner
-    assignment: float
-    candidates: Candidates
-    inline: dict[str, InlineArm]
-    context: Array
-    id: str
-    seed: int
-    time: DecisionTime
-    shortlist: Shortlist | None = None
-    untried: list[int] = []
-
-    @property
-    def choice(self) -> tuple[Learner, Array, Candidates, int, int, list[int]]:
-        """The arguments of `scoring.decide`."""
-        slots = self.request.top_k
-        return self.learner, self.context, self.candidates, slots, self.seed, self.untried
+from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of
+from service.serving.lookup import Lookup
+from service.state.events import Decided, Decision, Draft, Shown, encode_decision
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
@@ -64,13 +28,10 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recorder:
-    """now: the log time that a decision gets.
+    """most_bytes   of a row whose request names its arms; the owner chose a catalogue's size"""
 
-    most_bytes: of a row whose request names its arms; the owner chose a catalogue's size.
-    """
-
-    def __init__(self, sealer: TokenSealer, most_bytes: int, now: Callable[[State], float]) -> None:
-        self._sealer, self._most_bytes, self._now = sealer, most_bytes, now
+    def __init__(self, sealer: TokenSealer, most_bytes: int, clock: LogClock) -> None:
+        self._sealer, self._most_bytes, self._clock = sealer, most_bytes, clock
 
     def record(self, lookup: Lookup, p: Array, slate: rules.Slate) -> Recorded:
         """Token and row of a decision. Raises Invalid where the row is too long.
@@ -79,7 +40,7 @@ class Recorder:
         """
         state, request, learner = lookup.state, lookup.request, lookup.learner
         candidates, inline, reward = lookup.candidates, lookup.inline, state.definition.reward
-        now, ids = self._now(state), candidates.ids
+        now, ids = self._clock.now(state), candidates.ids
         reward_by = now + reward.wait_seconds
         context = lookup.context.tolist()
         xs = [context + candidates.x[index].tolist() for index in slate.arms]
@@ -122,11 +83,6 @@ class Recorder:
         entropy = 0.0 if first == 1.0 else rules.entropy(p)
         return Recorded(decision, token, not whole, row, entropy)
 
-    def request_ids(self, experiment: str, request: SelectRequest) -> list[str]:
-        """The ids that the decision of the request's key may have, that of a new one first; none
-        where it has no key."""
-        return [] if request.key is None else self._sealer.request_ids(experiment, request.key)
-
     def repeats(self, request: SelectRequest, decision: Decision) -> bool:
         """Whether the request asks for this decision, as far as it says."""
         units = [None] if request.unit is None else self._sealer.unit_hashes(request.unit)
@@ -156,17 +112,6 @@ class Recorder:
         if len(token) <= LIMIT:
             return token, True
         return self._sealer.seal(_ticket(experiment, decision, [], contested)), False
-
-
-def new_id(at: float, rng: Random) -> str:
-    """22 characters: the time (Unix seconds) and 80 random bits. Ids of one time lie together in
-    the log; wholly random ids made a commit touch twice the pages."""
-    return text_of((int(at * 1_000) << 80 | rng.getrandbits(80)).to_bytes(16, "big"))
-
-
-def seed_of(id: str) -> int:
-    """Of a decision whose id stands for a key: 63 bits that nobody knows who lacks the secret."""
-    return int.from_bytes(blake2b(id.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def written(p: Array, slate: rules.Slate) -> msgspec.Raw | list[float]:

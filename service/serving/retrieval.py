@@ -58,11 +58,6 @@ class Retrieval:
         self._catalogues: dict[tuple[str, str], _Catalogue] = {}
         self._loading: dict[tuple[str, str], asyncio.Lock] = {}
 
-    def applies(self, state: State, learner: Learner) -> bool:
-        """Whether a request that names no arms chooses from a part of the catalogue."""
-        retrieve = learner.policy.retrieve
-        return retrieve is not None and len(state.rows) > retrieve
-
     def fast_candidates(
         self, state: State, learner: Learner, context: Array, seed: int
     ) -> Candidates:
@@ -116,6 +111,12 @@ class Retrieval:
                 await asyncio.to_thread(catalogue.index.load, dict(state.rows))
                 self._catalogues[key] = catalogue
             return catalogue
+
+
+def applies(state: State, learner: Learner) -> bool:
+    """Whether a request that names no arms chooses from a part of the catalogue."""
+    retrieve = learner.policy.retrieve
+    return retrieve is not None and len(state.rows) > retrieve
 
 
 def _best(learner: Learner) -> int:

@@ -22,7 +22,7 @@ async def serve(store: Store) -> None:
     definition = shop(lints={"kind": "lints", "draws": 16})
     await services.admin.define("shop", Definition.model_validate(definition))
     for number in range(8):
-        answer = await services.engine.select(SelectRequest({"pet": "cat"}, top_k=1 + number % 2))
+        answer = await services.selector.select(SelectRequest({"pet": "cat"}, top_k=1 + number % 2))
         if number > 1:
             rewards = {arm.arm: 1.0 for arm in answer.decision.shown}
             await services.settlements.reward(RewardRequest(answer.token, rewards=rewards))

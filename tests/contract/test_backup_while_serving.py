@@ -18,8 +18,8 @@ from service.maintenance import backup as backups
 from service.maintenance.audit import audit_store
 from service.maintenance.backup import backup, restore
 from service.maintenance.copying import Copied
-from service.serving.engine import Answer
 from service.serving.marks import activation_mark, arm_mark, read_arm
+from service.serving.select import Answer
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import Learned, decode_decision, decode_event
@@ -56,7 +56,7 @@ class Shop:
         services, kind = self.services, self.visits % 10
         state = services.log.replicas.states["shop"]
         deferred = kind in (7, 8, 9)
-        answer = await services.engine.select(SelectRequest({"pet": "cat"}, deferred=deferred))
+        answer = await services.selector.select(SelectRequest({"pet": "cat"}, deferred=deferred))
         if kind in (8, 9):
             await services.settlements.activate(answer.decision.id, None)
         if kind == 5:

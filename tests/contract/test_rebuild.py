@@ -82,12 +82,12 @@ async def play(services: Services, *, hostile: bool) -> None:
                 caller="backend",
                 unit=f"visitor {turn}",
             )
-            answer = await services.engine.select(honest)
+            answer = await services.selector.select(honest)
             await services.settlements.reward(RewardRequest(answer.token, reward=float(turn % 2)))
             if hostile:
                 lie = SelectRequest({"pet": "cat", "age": 90.0}, policy=policy, arms=["toy1"],
                                caller="page", unit="troll")  # fmt: skip
-                answer = await services.engine.select(lie)
+                answer = await services.selector.select(lie)
                 await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
 
 
@@ -137,7 +137,7 @@ async def test_rebuilt_heads_are_what_honest_visits_alone_would_have_made(
     """Of decisions by the name of the key, and for good: neither a lie that is settled later, nor a
     snapshot, nor a second rebuild without further decisions brings one back."""
     await play(services, hostile=True)
-    late = await services.engine.select(
+    late = await services.selector.select(
         SelectRequest({"pet": "cat", "age": 90.0}, policy="linucb", arms=["toy1"], caller="page")
     )
     poisoned = {name: means(state_of(services), name) for name in LEARNED}
@@ -171,7 +171,7 @@ async def test_a_correction_of_what_was_left_out_moves_nothing(services: Service
     definition = shop(linucb={"kind": "linucb"}) | {"reward": {"default": 0.0}}
     await services.admin.define("shop", Definition.model_validate(definition))
     question = SelectRequest({"pet": "cat"}, arms=["toy1"], caller="page")
-    answer = await services.engine.select(question)
+    answer = await services.selector.select(question)
     row = decode_decision((await services.store.decisions("shop", 0, 1))[0].payload)
     await services.settlements.expire(state_of(services), row)
     state, store = state_of(services), services.store
@@ -218,7 +218,7 @@ def test_what_has_no_head_to_learn_is_refused(tmp_path: Path) -> None:
     async def scenario(services: Services) -> None:
         definition = shop(random={"kind": "random"}, frozen={"kind": "linucb", "learning": False})
         await services.admin.define("shop", Definition.model_validate(definition))
-        await services.engine.select(SelectRequest({"pet": "cat"}, caller="page"))
+        await services.selector.select(SelectRequest({"pet": "cat"}, caller="page"))
         for policies, key, said in (
             (["random"], "page", "has no head"),
             (["frozen"], "page", "is frozen"),

@@ -9,7 +9,7 @@ import pytest
 
 from service.bandits.heads import HeadHealth, RidgeHead
 from service.definition.select_request import InlineArm, SelectRequest
-from service.serving import engine, explain
+from service.serving import explain, select
 from tests.support.clock import SetClock
 from tests.support.service import Wire, expect_problem, paths, serving
 
@@ -54,7 +54,7 @@ def turns_of_others(wire: Wire, work: Awaitable[Any]) -> int:
 def test_a_long_ranking_is_drawn_in_another_thread(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = threads_of(monkeypatch, engine, "decide")
+    found = threads_of(monkeypatch, select, "decide")
     answer = wire.select(policy="lints", arms=inline(2_000), top_k=100)
     assert len(answer["ranking"]) == 100
     assert len(found) == 1
@@ -64,7 +64,7 @@ def test_a_long_ranking_is_drawn_in_another_thread(
 def test_a_short_decision_is_made_on_the_spot_once_measured(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = threads_of(monkeypatch, engine, "decide")
+    found = threads_of(monkeypatch, select, "decide")
     for _ in range(3):  # the first two are measured: the head is stale in the first
         wire.select(policy="lints", top_k=2)
     assert [thread == threading.get_ident() for thread in found] == [False, False, True]
@@ -77,7 +77,7 @@ def test_many_arms_outside_the_catalogue_are_encoded_in_slices(
     monkeypatch.setattr("service.log.replay.SLICE_SECONDS", -1.0)
     arms = [InlineArm(f"i{index}", {"category": "toy"}) for index in range(500)]
     question = SelectRequest({"persona": "cat"}, policy="linucb", arms=arms)
-    assert turns_of_others(wire, wire.services.engine.select(question)) >= 500
+    assert turns_of_others(wire, wire.services.selector.select(question)) >= 500
 
 
 def test_what_is_folded_while_arms_are_encoded_is_not_missed(
@@ -91,7 +91,7 @@ def test_what_is_folded_while_arms_are_encoded_is_not_missed(
     async def both() -> Any:
         state = wire.services.log.replicas.states["shop"]
         answer, _ = await asyncio.gather(
-            wire.services.engine.select(question), wire.services.admin.remove_arm(state, "ball")
+            wire.services.selector.select(question), wire.services.admin.remove_arm(state, "ball")
         )
         return answer
 

@@ -51,7 +51,7 @@ def test_a_bug_is_found_in_the_log_by_the_id_of_its_answer_which_tells_nothing_e
     async def fail(*arguments: object) -> None:
         raise ZeroDivisionError("SECRETVALUE")
 
-    monkeypatch.setattr(type(wire.services.batcher), "select", fail)
+    monkeypatch.setattr(type(wire.services.selector), "select", fail)
     handler = logging.StreamHandler()
     handler.setFormatter(formatter("json", handler.stream))
     logging.getLogger().addHandler(handler)

@@ -177,7 +177,7 @@ def test_a_request_whose_caller_has_stopped_waiting_is_not_begun(wire: Wire) -> 
     for key in (None, "k"):
         late = SelectRequest(CAT, policy="linucb", key=key, deadline=0.0)
         with pytest.raises(Overdue):
-            wire.run(wire.services.batcher.select(late))
+            wire.run(wire.services.selector.select(late))
     assert (wire.policy("linucb")["decisions"], wire.rewards()) == (1, 0)
     assert wire.post("/reward", reward, headers=header("60000")).status_code == 200
 

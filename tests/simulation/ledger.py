@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from service.definition.experiment import RewardRules
 from service.errors import Conflict, ForageError, Gone, StoreUnavailable
-from service.serving.engine import Answer
+from service.serving.select import Answer
 from service.state.events import (
     AnyEvent,
     Decision,

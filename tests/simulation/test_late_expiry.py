@@ -29,7 +29,7 @@ def test_two_replicas_that_come_back_late_expire_each_open_arm_once(rewarded: in
         )
         await services.log.open()
         state, _ = await services.admin.define(NAME, definition_of("first"))
-        answer = await services.engine.select(SelectRequest({"pet": "cat"}, NAME, top_k=2))
+        answer = await services.selector.select(SelectRequest({"pet": "cat"}, NAME, top_k=2))
         shown = [one.arm for one in answer.decision.shown]
         if rewarded:
             await services.settlements.reward(RewardRequest(answer.token, rewards={shown[0]: 1.0}))

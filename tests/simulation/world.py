@@ -197,7 +197,7 @@ class World:
             context = {"pet": rng.choice(("cat", "dog")), "age": 3.0}
             unit = rng.choice(UNITS)
             question = SelectRequest(context, NAME, unit=unit, top_k=rng.choice((1, 1, 2)))
-            select = partial(process.parts.engine.select, question)
+            select = partial(process.parts.selector.select, question)
             self.ask(process, select, partial(self.ledger.shown, unit), rng)
 
     def contribute(self, visit: Visit, rng: Random) -> None:

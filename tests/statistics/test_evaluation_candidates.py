@@ -85,7 +85,7 @@ def written(course: Course, seed: int) -> MemoryStore:
         await define(services, definition)
         for _ in range(course.decisions):
             asked = SelectRequest({"pet": rng.choice(["cat", "dog"])}, "shop")
-            answer = await services.engine.select(asked)
+            answer = await services.selector.select(asked)
             chance = course.chance(answer.decision.shown[0].arm)
             reward = float(rng.random() < chance)
             await services.settlements.reward(RewardRequest(answer.token, reward=reward))

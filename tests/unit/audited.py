@@ -65,7 +65,7 @@ async def visit(services: Services, number: int) -> None:
             arms=arms[(index + number) % 3],
             top_k=3 if (index + number) % 4 == 0 else 1,
         )
-        answer = await services.engine.select(question)
+        answer = await services.selector.select(question)
         if index % 5 == 1:
             await services.settlements.expire(state_of(services), answer.decision)
         if index % 5 < 4:
@@ -109,7 +109,7 @@ async def second_day(services: Services) -> None:
     await define(services, definition)
     state = state_of(services)
     for question in [SelectRequest({"pet": "cat"}, "shop")] * 5:
-        answer = await services.engine.select(question)
+        answer = await services.selector.select(question)
         await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
     await services.admin.delete(state)
     await define(services, shop())

@@ -27,7 +27,7 @@ def taught() -> MemoryStore:
     async def play(services: Services) -> None:
         await define(services, {**shop(linucb=POLICIES["linucb"]), "reward": RULES})
         for contributions in (1, 2):
-            answer = await services.engine.select(SelectRequest({"pet": "cat"}, "shop", "linucb"))
+            answer = await services.selector.select(SelectRequest({"pet": "cat"}, "shop", "linucb"))
             for number in range(contributions):
                 request = RewardRequest(answer.token, reward=1.0, reward_id=f"r{number}")
                 await services.settlements.reward(request)

@@ -23,7 +23,7 @@ Play = Callable[[Services], Awaitable[None]]
 async def visits(services: Services, count: int) -> None:
     for number in range(count):
         unit = "ann" if number % 4 == 0 else f"unit-{number}"
-        answer = await services.engine.select(
+        answer = await services.selector.select(
             SelectRequest([CAT, DOG][number % 2], "shop", "lints", unit=unit)
         )
         await services.settlements.reward(

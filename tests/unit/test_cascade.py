@@ -11,8 +11,8 @@ from service.evaluation.evaluate import evaluate
 from service.evaluation.request import EvaluationRequest
 from service.http.services import Services
 from service.maintenance.audit import Audit
-from service.serving.engine import Answer
 from service.serving.explain import explain
+from service.serving.select import Answer
 from service.state.events import AnyEvent, Corrected, Learned, Rewarded, outcomes
 from service.state.fold import State
 from tests.unit.folding import bits, replay
@@ -27,7 +27,7 @@ def state_of(services: Services) -> State:
 
 async def shown(services: Services, *, expired: bool = False) -> tuple[Answer, list[str]]:
     """Three arms; expired: the default of 0 was learned of each."""
-    answer = await services.engine.select(SelectRequest(PET, top_k=3))
+    answer = await services.selector.select(SelectRequest(PET, top_k=3))
     if expired:
         await services.settlements.expire(state_of(services), answer.decision)
     return answer, [arm.arm for arm in answer.decision.shown]

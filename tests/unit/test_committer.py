@@ -70,7 +70,7 @@ def over_a_shared_store(scenario: Scenario) -> Test:
 
 async def token(services: Services, experiment: str) -> str:
     question = SelectRequest({"pet": "cat"}, experiment=experiment, policy="linucb")
-    return (await services.engine.select(question)).token
+    return (await services.selector.select(question)).token
 
 
 def settle(services: Services, decision: str) -> asyncio.Task[str]:
@@ -192,7 +192,7 @@ async def test_decisions_that_wait_outlive_commits_that_fail(
 ) -> None:
     store.failures = 3  # of the decision, and twice of what waits
     question = SelectRequest({"pet": "cat"}, experiment="quick")
-    answer = await services.engine.select(question)
+    answer = await services.selector.select(question)
     assert (answer.logged, services.log.committer.buffered) == (False, 1)
     await until(lambda: not services.log.committer.buffered)
     assert await store.decision("quick", answer.decision.id) is not None

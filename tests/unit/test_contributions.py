@@ -51,7 +51,7 @@ def serving(
 
 
 async def decide(services: Services) -> str:
-    return (await services.engine.select(SelectRequest({"pet": "cat"}, policy="linucb"))).token
+    return (await services.selector.select(SelectRequest({"pet": "cat"}, policy="linucb"))).token
 
 
 def learned(services: Services) -> float:
@@ -138,7 +138,7 @@ def test_a_default_that_is_applied_twice_at_once_is_learned_once() -> None:
     """Of a slate of which one arm had a reward already."""
 
     async def scenario(services: Services, store: Counting) -> None:
-        answer = await services.engine.select(
+        answer = await services.selector.select(
             SelectRequest({"pet": "cat"}, policy="linucb", top_k=2)
         )
         first = answer.decision.shown[0].arm

@@ -47,7 +47,7 @@ def learn(state: State, rng: np.random.Generator, rewards: int) -> None:
 
 
 def test_a_size_is_unknown_until_measured_and_then_a_moving_average() -> None:
-    times, learner = DecisionTimes(lambda: 0.0), shop("linucb").learners["p"]
+    times, learner = DecisionTimes(), shop("linucb").learners["p"]
     time = times.of(learner, 50, 1)
     assert time.seconds == inf
     for measured, expected in [(0.008, 0.008), (0.004, 0.007), (0.004, 0.00625)]:
@@ -61,7 +61,7 @@ def test_a_size_is_unknown_until_measured_and_then_a_moving_average() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"disjoint": True}])
 def test_a_head_that_rewards_have_changed_is_another_size(settings: dict[str, Any]) -> None:
-    times, state = DecisionTimes(lambda: 0.0), shop("linucb", **settings)
+    times, state = DecisionTimes(), shop("linucb", **settings)
     learner = state.learners["p"]
     stale = times.of(learner, ARMS, 1)
     decide(learner, np.ones(COLUMNS), state.candidates, 1, 1)

@@ -313,13 +313,14 @@ def test_a_decision_under_features_that_changed_since_is_answered() -> None:
 
     async def play(services: Services) -> None:
         await define(services, shop(p={"kind": "linucb"}))
-        engine, state = services.engine, state_of(services)
-        lookup = engine.look_up(state, SelectRequest(CAT))
-        recorded = engine.record(lookup, *decide(*lookup.choice))
+        selector, state = services.selector, state_of(services)
+        lookup = selector._lookups.look_up(state, SelectRequest(CAT))
+        recorded = selector._recorder.record(lookup, *decide(*lookup.choice))
         wider = shop(p={"kind": "linucb"})
         wider["features"]["context"]["visits"] = {"type": "numeric", "default": 0.0}
         await define(services, wider)
         stored = await services.log.committer.record(recorded.row, required=True)
-        assert engine.answer(lookup, recorded, stored, 0.0).decision.id == recorded.decision.id
+        answer = selector._answer(lookup, recorded, 0.0, stored)
+        assert answer.decision.id == recorded.decision.id
 
     run_virtual(live(MemoryStore(), play))

@@ -57,7 +57,7 @@ def visits(count: int, seed: int = 0, *, policy: str | None = None, top_k: int =
         for _ in range(count):
             pet, kind = rng.choice([(CAT, "food"), (DOG, "toy")])
             asked = SelectRequest(pet, "shop", policy, top_k=top_k)
-            answer = await services.engine.select(asked)
+            answer = await services.selector.select(asked)
             rewards = {
                 arm.arm: float(rng.random() < (0.7 if arm.arm.startswith(kind) else 0.1))
                 for arm in answer.decision.shown
@@ -132,7 +132,7 @@ def test_no_policy_has_seen_the_reward_that_it_is_judged_by() -> None:
 
     def ending(reward: float) -> Play:
         async def play(services: Services) -> None:
-            answer = await services.engine.select(SelectRequest(CAT, "shop", "random"))
+            answer = await services.selector.select(SelectRequest(CAT, "shop", "random"))
             await services.settlements.reward(RewardRequest(answer.token, reward=reward))
 
         return play
@@ -238,7 +238,7 @@ def test_decisions_count_up_to_the_first_that_is_waited_for() -> None:
     """What comes after it would be clicks alone."""
 
     async def one_open(services: Services) -> None:
-        await services.engine.select(SelectRequest(CAT, "shop"))
+        await services.selector.select(SelectRequest(CAT, "shop"))
 
     result = found(played(visits(60), one_open, visits(30)), least_effective=5.0)
     assert result.decisions == 60
@@ -250,7 +250,7 @@ def test_a_default_reward_counts_and_its_correction_takes_its_place() -> None:
 
     async def expired(services: Services) -> None:
         for _ in range(30):
-            answer = await services.engine.select(SelectRequest(CAT, "shop", "random"))
+            answer = await services.selector.select(SelectRequest(CAT, "shop", "random"))
             await services.settlements.expire(state_of(services), answer.decision)
             tokens.append((answer.token, answer.decision.shown[0].arm))
 
@@ -266,7 +266,7 @@ def test_a_default_reward_counts_and_its_correction_takes_its_place() -> None:
 def test_without_a_default_what_nobody_told_is_left_out() -> None:
     async def silent(services: Services) -> None:
         for _ in range(5):
-            await services.engine.select(SelectRequest(CAT, "shop", "random"))
+            await services.selector.select(SelectRequest(CAT, "shop", "random"))
         await asyncio.sleep(0.05)
 
     rules = {"range": [0, 1], "default": None, "wait_seconds": 0.02}
@@ -277,8 +277,8 @@ def test_without_a_default_what_nobody_told_is_left_out() -> None:
 
 def test_a_decision_that_was_never_shown_is_left_out() -> None:
     async def ahead(services: Services) -> None:
-        await services.engine.select(SelectRequest(CAT, "shop", "random", deferred=True))
-        shown = await services.engine.select(SelectRequest(CAT, "shop", "random", deferred=True))
+        await services.selector.select(SelectRequest(CAT, "shop", "random", deferred=True))
+        shown = await services.selector.select(SelectRequest(CAT, "shop", "random", deferred=True))
         await services.settlements.activate(shown.decision.id, "shop")
         await services.settlements.reward(RewardRequest(shown.token, reward=1.0))
         await asyncio.sleep(0.05)
@@ -310,7 +310,7 @@ def test_every_kind_of_policy_is_evaluated_over_changes_of_features_and_a_deleti
 def test_what_was_erased_is_left_out_and_the_rest_is_evaluated() -> None:
     async def ann(services: Services) -> None:
         for _ in range(10):
-            answer = await services.engine.select(SelectRequest(CAT, "shop", unit="ann"))
+            answer = await services.selector.select(SelectRequest(CAT, "shop", unit="ann"))
             await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
 
     async def erase(services: Services) -> None:

@@ -54,7 +54,7 @@ def bought(
         await define(services, definition)
         for _ in range(count):
             question = SelectRequest({"pet": rng.choice(["cat", "dog"])}, "shop", arms=arms)
-            answer = await services.engine.select(question)
+            answer = await services.selector.select(question)
             chance = CHANCES[int(answer.decision.shown[0].arm[1:])]
             reward = float(rng.random() < chance)
             await services.settlements.reward(RewardRequest(answer.token, reward=reward))

@@ -152,7 +152,7 @@ def test_misses_of_a_slate_weigh_by_their_slots_and_clicks_whole() -> None:
     chance of the third, 0.25. A reward of 0.5 counts whole."""
 
     async def scenario(services: Services) -> None:
-        answer = await services.engine.select(SelectRequest(PET, top_k=4))
+        answer = await services.selector.select(SelectRequest(PET, top_k=4))
         arms = [arm.arm for arm in answer.decision.shown]
         rewards = dict(zip(arms, (0.0, 0.5, 0.0, 0.0), strict=True))
         await told(services, answer.token, rewards=rewards)

@@ -63,7 +63,7 @@ async def play(services: Services, numbers: int, size: Callable[[Any], float], t
         context = {name: number() for name in NUMBERS[:numbers]}
         image = [number() for _ in range(4)]
         question = SelectRequest(context | {"image": image}, top_k=1 if turn % 5 else 3)
-        answer = await services.engine.select(question)
+        answer = await services.selector.select(question)
         if turn % 3 < 2:
             rewards = {arm.arm: float(rng.integers(2)) for arm in answer.decision.shown}
             await services.settlements.reward(RewardRequest(answer.token, rewards=rewards))

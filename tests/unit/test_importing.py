@@ -100,7 +100,7 @@ async def import_all(services: Services) -> None:
 async def learn_live(services: Services) -> None:
     for visit in logged():
         question = SelectRequest(visit.context, policy="linucb", arms=[visit.arm])
-        answer = await services.engine.select(question)
+        answer = await services.selector.select(question)
         await services.settlements.reward(RewardRequest(answer.token, reward=visit.reward))
 
 

@@ -79,7 +79,7 @@ class Silent(MemoryStore):
 
 async def rewarded(services: Services) -> None:
     question = SelectRequest({"pet": "cat"}, experiment="shop", policy="linucb")
-    token = (await services.engine.select(question)).token
+    token = (await services.selector.select(question)).token
     assert await services.settlements.reward(RewardRequest(token, 1.0)) == "accepted"
 
 

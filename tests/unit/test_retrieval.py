@@ -10,7 +10,7 @@ import pytest
 from service.bandits.heads import Observation
 from service.serving import arm_index, retrieval
 from service.serving.arm_index import ArmIndex
-from service.serving.retrieval import DRAWS, Retrieval
+from service.serving.retrieval import DRAWS, Retrieval, applies
 from service.serving.scoring import decide
 from service.state.events import ArmRemoved, ArmUpserted, ExperimentDefined
 from service.state.fold import State
@@ -105,7 +105,7 @@ def test_the_service_follows_its_catalogue() -> None:
     async def scenario() -> None:
         state, found = defined(500), Retrieval()
         policy = learned(state)
-        assert found.applies(state, policy)
+        assert applies(state, policy)
         assert (
             found.fast_candidates(state, policy, CONTEXT, 1).ids == ()
         )  # the catalogue is not taken in yet

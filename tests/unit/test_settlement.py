@@ -64,7 +64,7 @@ def test_contributions_add_up_and_each_says_since_when_the_arm_was_learned() -> 
     """1 at position 2, then 2 and 4: the head's b is 1, 3, 7, and `since` stays 2."""
 
     async def scenario(services: Services) -> None:
-        answer = await services.engine.select(SelectRequest(PET))
+        answer = await services.selector.select(SelectRequest(PET))
         for reward, total in ((1.0, 1.0), (2.0, 3.0), (4.0, 7.0)):
             status = await told(services, answer.token, reward=reward, reward_id=f"order-{reward}")
             assert (status, b_of(services)) == ("accepted", total)
@@ -81,8 +81,8 @@ def test_contributions_add_up_and_each_says_since_when_the_arm_was_learned() -> 
 
 def test_a_reward_after_the_default_replaces_it_and_says_since_when() -> None:
     async def scenario(services: Services) -> None:
-        answer = await services.engine.select(SelectRequest(PET))
-        state = await services.engine.experiment("shop")
+        answer = await services.selector.select(SelectRequest(PET))
+        state = await services.experiments.find("shop")
         await services.settlements.expire(state, answer.decision)
         assert b_of(services) == 5.0
         assert await told(services, answer.token, reward=2.0) == "corrected"
@@ -99,7 +99,7 @@ def test_a_slate_settled_in_parts_is_new_for_one_arm_and_known_of_the_other() ->
     """Arm one at position 2; then both under a new id: was and since None for the second."""
 
     async def scenario(services: Services) -> None:
-        answer = await services.engine.select(SelectRequest(PET, top_k=2))
+        answer = await services.selector.select(SelectRequest(PET, top_k=2))
         one, two = (shown.arm for shown in answer.decision.shown)
         await told(services, answer.token, rewards={one: 1.0}, reward_id="a")
         await told(services, answer.token, rewards={one: 3.0, two: 2.0}, reward_id="b")
@@ -116,8 +116,8 @@ def test_a_slate_settled_in_parts_is_new_for_one_arm_and_known_of_the_other() ->
 
 def test_a_late_reward_of_what_a_new_head_never_saw_leaves_it_at_the_prior() -> None:
     async def scenario(services: Services) -> None:
-        answer = await services.engine.select(SelectRequest(PET))
-        state = await services.engine.experiment("shop")
+        answer = await services.selector.select(SelectRequest(PET))
+        state = await services.experiments.find("shop")
         await services.settlements.expire(state, answer.decision)
         definition = shop(linucb=LINUCB | {"ridge": 2.0}) | {"reward": {"range": [0, 10]}}
         await services.admin.define("shop", Definition.model_validate(definition))
@@ -133,7 +133,7 @@ def test_a_slate_of_any_length_can_be_rewarded(arms: int) -> None:
 
     async def scenario(services: Services) -> None:
         inline = [InlineArm(f"a rather long name {n:03}", {"kind": "toy"}) for n in range(arms)]
-        answer = await services.engine.select(SelectRequest(PET, arms=inline, top_k=arms))
+        answer = await services.selector.select(SelectRequest(PET, arms=inline, top_k=arms))
         assert len(answer.token) <= LIMIT
         clicked = answer.decision.shown[1].arm
         assert await told(services, answer.token, cascade=True, clicked=clicked) == "accepted"

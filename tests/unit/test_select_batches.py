@@ -10,9 +10,8 @@ from msgspec import structs
 from service.definition.select_request import SelectRequest
 from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
-from service.serving.batcher import ENOUGH
-from service.serving.engine import Answer
 from service.serving.rederive import check_decision
+from service.serving.select import ENOUGH, Answer
 from service.state.events import decode_decision
 from tests.support.service import Wire, serving
 
@@ -45,7 +44,7 @@ class Asking:
         store.begun.clear()
 
     def ask(self) -> asyncio.Future[Answer]:
-        return asyncio.ensure_future(self.wire.services.batcher.select(QUESTION))
+        return asyncio.ensure_future(self.wire.services.selector.select(QUESTION))
 
     def decided(self) -> float:
         """How many questions have been, whether answered or not."""
@@ -67,7 +66,7 @@ def asking(store: Gated) -> Iterator[Asking]:
 def test_what_is_asked_during_a_commit_is_decided_together_when_it_ends(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.serving.batcher.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.serving.select.PATIENCE_SECONDS", 60.0)
 
     async def ask() -> list[Answer]:
         asked = [asking.ask()]
@@ -103,7 +102,7 @@ def test_a_slow_commit_does_not_keep_questions_from_being_decided(asking: Asking
 def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.serving.batcher.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.serving.select.PATIENCE_SECONDS", 60.0)
     before = asking.decided()
 
     async def ask() -> list[asyncio.Future[Answer]]:
@@ -130,7 +129,7 @@ def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
 def test_a_question_to_an_idle_service_is_decided_at_once(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.serving.batcher.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.serving.select.PATIENCE_SECONDS", 60.0)
     asking.store.gate.set()
 
     async def ask() -> Answer:
@@ -147,17 +146,17 @@ def test_what_would_take_too_long_together_is_decided_in_several_turns(
     """With no time for a turn, each question has its own, in their order."""
     asking.store.gate.set()
     for _ in range(2):  # measured with a stale head, and with one that is not
-        asking.wire.run(asking.wire.services.batcher.select(QUESTION))
-    monkeypatch.setattr("service.serving.batcher.TURN_S", 0.0)
+        asking.wire.run(asking.wire.services.selector.select(QUESTION))
+    monkeypatch.setattr("service.serving.select.TURN_S", 0.0)
 
-    batcher, sizes = asking.wire.services.batcher, []
-    whole = batcher._decide_batch
+    selector, sizes = asking.wire.services.selector, []
+    whole = selector._decide_batch
 
     def decide_batch(batch: list[Any]) -> None:
         sizes.append(len(batch))
         whole(batch)
 
-    monkeypatch.setattr(batcher, "_decide_batch", decide_batch)
+    monkeypatch.setattr(selector, "_decide_batch", decide_batch)
 
     async def ask() -> list[Answer]:
         return await asyncio.gather(*(asking.ask() for _ in range(ENOUGH)))
@@ -182,7 +181,7 @@ def test_a_request_with_a_key_has_a_batch_of_its_own_where_it_tries_other_arms(
     keyed = structs.replace(QUESTION, key="once")
 
     async def both() -> list[Answer]:
-        select = wire.services.batcher.select
+        select = wire.services.selector.select
         return list(await asyncio.gather(select(QUESTION), select(keyed)))
 
     rows = [wire.run(store.decision("shop", one.decision.id)) for one in wire.run(both())]

@@ -1,0 +1,82 @@
+"""Experiments: the states that requests name."""
+
+from service.errors import Invalid, NotFound
+from service.log.replicas import Replicas
+from service.naming import listed, not_found, quoted
+from service.serving.retrieval import applies
+from service.settings import Settings
+from service.state.fold import State
+
+FEW, SEARCHED = 100, 12
+"""Catalogues of fewer arms cost nothing to look at; a search compares so many times the arms that
+it is to find."""
+
+
+class Experiments:
+    """Finds the experiment of a request."""
+
+    def __init__(self, replicas: Replicas, settings: Settings) -> None:
+        self._replicas, self._settings = replicas, settings
+
+    def resolve(self, name: str | None) -> str:
+        """The name of an experiment, or the default one, or the only one. Raises Invalid where a
+        name is needed."""
+        if (known := name or self._settings.default_experiment) is not None:
+            return known
+        names = self._replicas.names
+        if len(names) == 1:
+            return names[0]
+        several = "name the experiment: FORAGE_DEFAULT_EXPERIMENT names none"
+        say = f"{several}{self._choices}" if names else "there is none yet"
+        raise Invalid(say, path="experiment")
+
+    def served(self, name: str | None) -> State | None:
+        """A served experiment; None where this process has not heard of it yet. Raises Invalid
+        where the name is needed, or Quarantined."""
+        return self._replicas.state(self.resolve(name))
+
+    async def find(self, name: str | None) -> State:
+        """The same, also of one that is new to this process. Raises NotFound beside."""
+        asked, name = name, self.resolve(name)
+        state = self._replicas.state(name)
+        if state is None:
+            state = await self._replicas.discover(name)
+            if state.deleted:
+                raise self._unknown(name, asked)
+        return state
+
+    async def current(self, name: str | None) -> State:
+        """The same, with all that other processes have appended, if the log can be read."""
+        await self._replicas.catch_up(self.resolve(name))
+        return await self.find(name)
+
+    def offered(self, name: str | None) -> int:
+        """Arms that are looked at, at most, where a request names none."""
+        replicas = self._replicas
+        state = replicas.state(name) if name else next(iter(replicas.states.values()), None)
+        if state is None or len(state.rows) <= FEW:
+            return 0 if state is None else len(state.rows)
+        found = [
+            min(len(state.rows), SEARCHED * learner.policy.retrieve)
+            if applies(state, learner) and learner.policy.retrieve
+            else len(state.rows)
+            for learner in state.learners.values()
+        ]
+        return max(found)
+
+    @property
+    def _choices(self) -> str:
+        """The end of a message: a caller with a key may see those of its key alone."""
+        if self._settings.keys is not None:
+            return "; GET /experiments lists them"
+        return f"; there are: {listed(self._replicas.names)}"
+
+    def _unknown(self, name: str, asked: str | None) -> NotFound:
+        """asked: the name in the request; None: it has the default one."""
+        if asked is None:
+            say = f"FORAGE_DEFAULT_EXPERIMENT names {quoted(name)}, which does not exist"
+            return NotFound(f"{say}: name the experiment{self._choices}", path="experiment")
+        if self._settings.keys is not None:
+            say = f"there is no experiment {quoted(name)}{self._choices}"
+            return NotFound(say, path="experiment")
+        return not_found("experiment", name, self._replicas.names)

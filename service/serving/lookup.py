@@ -1,0 +1,188 @@
+"""Lookup: what a request for a decision names, as the state of its experiment has it."""
+
+from collections.abc import Container, Sequence
+from hashlib import blake2b
+from random import Random
+
+import msgspec
+
+from service.bandits.candidates import Candidates
+from service.definition.select_request import InlineArm, SelectRequest
+from service.errors import Invalid
+from service.features.schema import Array
+from service.log.clock import LogClock
+from service.security.token import TokenSealer, text_of
+from service.serving import arms
+from service.serving.decision_times import DecisionTime, DecisionTimes
+from service.serving.retrieval import Retrieval, applies
+from service.serving.traffic import Traffic
+from service.serving.tries import Tries
+from service.settings import Settings
+from service.state.events import Shortlist
+from service.state.fold import State
+from service.state.footprint import decision_bytes
+from service.state.learner import Learner
+
+CHEAP_S = 0.0005
+"""Decisions that take no longer need little memory as well."""
+
+
+class Lookup(msgspec.Struct, frozen=True, gc=False):
+    """A request, the policy that decides it, its candidates and its context.
+
+    position    of the state
+    assignment  probability of the policy
+    candidates  empty where finding them takes long (`Lookups.retrieve`)
+    inline      those of them outside the catalogue
+    time        of decisions like it
+    shortlist   how retrieval chose the candidates
+    untried     candidates that are tried for their own sake
+    """
+
+    state: State
+    position: int
+    request: SelectRequest
+    learner: Learner
+    assignment: float
+    candidates: Candidates
+    inline: dict[str, InlineArm]
+    context: Array
+    id: str
+    seed: int
+    time: DecisionTime
+    shortlist: Shortlist | None = None
+    untried: list[int] = []
+
+    @property
+    def choice(self) -> tuple[Learner, Array, Candidates, int, int, list[int]]:
+        """The arguments of `scoring.decide`."""
+        slots = self.request.top_k
+        return self.learner, self.context, self.candidates, slots, self.seed, self.untried
+
+
+class Lookups:
+    """Looks requests up.
+
+    times   of the decisions that were made
+    """
+
+    def __init__(
+        self,
+        sealer: TokenSealer,
+        settings: Settings,
+        clock: LogClock,
+        times: DecisionTimes,
+        rng: Random,
+    ) -> None:
+        self._sealer, self._settings, self._clock, self._rng = sealer, settings, clock, rng
+        self._traffic, self._retrieval = Traffic(rng), Retrieval()
+        self._times, self._tries = times, Tries()
+
+    def look_up(
+        self, state: State, request: SelectRequest, found: arms.Found | None = None
+    ) -> Lookup:
+        """Look a request up. Raises Refused.
+
+        found   the arms of the request, where they are known already
+        """
+        own, seed = self._identity(state, request)
+        shortlist = None
+        learner, assignment = self._traffic.assign(state, request)
+        if request.arms is None and applies(state, learner):
+            context = state.schema.encode_context(request.context)
+            candidates = self._retrieval.fast_candidates(state, learner, context, seed)
+            inline: dict[str, InlineArm] = {}
+            most = len(candidates.ids) or len(state.rows)
+            if candidates.ids:
+                shortlist = self._retrieval.shortlist(state, learner)
+        else:
+            candidates, inline = found or arms.find(state, request.arms, self._settings.max_arms)
+            context = state.schema.encode_context(request.context)
+            most = len(candidates.ids)
+        if not 1 <= request.top_k <= min(most, self._settings.max_top_k):
+            raise _too_many()
+        time = self._times.of(learner, len(candidates.ids), request.top_k)
+        if time.seconds > CHEAP_S:
+            self._expect_room(learner, len(candidates.ids), request.top_k)
+        return Lookup(
+            state, state.position, request, learner, assignment, candidates, inline, context,
+            own, seed, time, shortlist, self._untried(learner, candidates, request, inline),
+        )  # fmt: skip
+
+    async def retrieve(self, lookup: Lookup) -> Lookup:
+        """Find the candidates where `look_up` left them out."""
+        if lookup.candidates.ids:
+            return lookup
+        state, learner, request = lookup.state, lookup.learner, lookup.request
+        found = await self._retrieval.candidates(state, learner, lookup.context, lookup.seed)
+        if request.top_k > len(found.ids):
+            raise _too_many()
+        self._expect_room(learner, len(found.ids), request.top_k)
+        return msgspec.structs.replace(
+            lookup,
+            candidates=found,
+            time=self._times.of(learner, len(found.ids), request.top_k),
+            shortlist=self._retrieval.shortlist(state, learner),
+            untried=self._untried(learner, found, request),
+        )
+
+    async def look_up_in_slices(self, state: State, request: SelectRequest) -> Lookup:
+        """`look_up` and `retrieve` of any number of arms, with pauses for other requests. The
+        caller holds the lock of the fold, so that the catalogue stays as it is."""
+        found = None
+        if request.arms is not None and arms.are_many(request.arms):
+            found = await arms.find_many(state, request.arms, self._settings.max_arms)
+        return await self.retrieve(self.look_up(state, request, found))
+
+    def count_shown(self, lookup: Lookup, shown: Sequence[int]) -> None:
+        """Count candidates that are about to be shown as tried."""
+        if lookup.untried:
+            ids = lookup.candidates.ids
+            self._tries.show(lookup.learner, [ids[index] for index in shown])
+
+    def _identity(self, state: State, request: SelectRequest) -> tuple[str, int]:
+        """Id and seed of a decision. One key has one of each: two processes that have folded the
+        same log decide alike."""
+        if request.key is None:
+            return new_id(self._clock.now(state), self._rng), self._rng.getrandbits(63)
+        own = self._sealer.request_ids(state.name, request.key)[0]
+        return own, seed_of(own)
+
+    def _untried(
+        self,
+        learner: Learner,
+        found: Candidates,
+        request: SelectRequest,
+        outside: Container[str] = (),
+    ) -> list[int]:
+        """Candidates to try. Showings of this process count, but for a key: two processes that have
+        folded the same log decide it alike."""
+        if request.key is not None:
+            return learner.untried(found, outside)
+        return self._tries.untried(learner, found, outside)
+
+    def _expect_room(self, learner: Learner, arms: int, slots: int) -> None:
+        """Raises Invalid for a decision that would take too much memory."""
+        wanted = decision_bytes(learner.active, learner.policy.rule.draws, arms, slots)
+        most = self._settings.max_select_memory_bytes
+        if wanted > most:
+            raise Invalid(
+                f"would take some {wanted:.1e} bytes of memory, and may take {most:.1e}: "
+                "name fewer arms, or rank one",
+                path="arms",
+            )
+
+
+def _too_many() -> Invalid:
+    return Invalid("must be from 1 to the number of arms, within limits", path="top_k")
+
+
+def new_id(at: float, rng: Random) -> str:
+    """22 characters: the time (Unix seconds) and 80 random bits. Ids of one time lie together in
+    the log; wholly random ids made a commit touch twice the pages."""
+    return text_of((int(at * 1_000) << 80 | rng.getrandbits(80)).to_bytes(16, "big"))
+
+
+def seed_of(id: str) -> int:
+    """Of a decision whose id stands for a key: 63 bits that nobody knows who lacks the secret."""
+    return int.from_bytes(blake2b(id.encode(), digest_size=8).digest(), "big") >> 1

@@ -1,0 +1,318 @@
+"""Select: what to show. Nothing here changes a state; the fold does.
+
+request -> lookup -> probabilities -> choice -> token and decision row -> log -> answer
+"""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from time import perf_counter
+
+import msgspec
+
+from service.bandits.rules import Slate
+from service.definition.select_request import SelectRequest
+from service.errors import Conflict, Invalid, NotFound, Overdue, Refused
+from service.features.schema import Array
+from service.log.committer import LogAnswer
+from service.log.log import Log
+from service.log.unlogged import StoredDecision
+from service.observability.telemetry import Telemetry
+from service.security.entropy import Entropy
+from service.security.token import TokenSealer
+from service.serving import arms
+from service.serving.decision_times import DecisionTimes
+from service.serving.experiments import Experiments
+from service.serving.lookup import Lookup, Lookups
+from service.serving.recorder import Recorded, Recorder
+from service.serving.scoring import decide, decide_batch
+from service.settings import Settings
+from service.state.events import Decision, Draft, decode_decision
+
+LONG_S = 0.005
+"""Decisions that take longer are made in another thread, so that no other request waits."""
+
+TURN_S = 0.005
+"""Expected time for the decisions of one turn of the event loop; the rest has the next turn."""
+
+PATIENCE_SECONDS, ENOUGH = 0.002, 16
+"""Longest wait of a request for the end of a commit, and the number of requests that ends it."""
+
+UNDECIDED = StoredDecision(b"", logged=False)
+"""In place of a stored decision: the request has to be decided alone."""
+
+Choice = tuple[Array, Slate]
+"""Probabilities of the first slot, and the arms that are shown."""
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    decision: Decision | Draft
+    token: str
+    experiment: str
+    logged: bool
+
+
+class _Waiting:
+    """A request that waits for its turn.
+
+    lookup   once it is looked up
+    made     once it is decided: the decision, and when it was handed to the log
+    """
+
+    __slots__ = ("lookup", "made", "request", "stored")
+
+    def __init__(self, request: SelectRequest, stored: LogAnswer) -> None:
+        self.request, self.stored = request, stored
+        self.lookup: Lookup | None = None
+        self.made: tuple[Recorded, float] | None = None
+
+
+class Selector:
+    """Decides, logs and answers.
+
+    The requests of one turn of the event loop are looked up, scored and recorded in the next, and
+    their rows share a commit. Requests that arrive during a commit are decided at its end: their
+    rows could not be written before, and fewer batches cost less. Once many wait they are decided,
+    so that the processor is not idle during the commit of a distant log. Each request is charged
+    its share of the time of each stage.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        experiments: Experiments,
+        sealer: TokenSealer,
+        settings: Settings,
+        telemetry: Telemetry,
+        rng: Random | None = None,
+    ) -> None:
+        self._replicas, self._committer, self._experiments = (
+            log.replicas,
+            log.committer,
+            experiments,
+        )
+        self._sealer, self._telemetry = sealer, telemetry
+        self._cpu = telemetry.clock.cpu
+        self._lookups = Lookups(sealer, settings, log.clock, DecisionTimes(), rng or Entropy())
+        self._recorder = Recorder(sealer, settings.max_decision_bytes, log.clock)
+        self._waiting: list[_Waiting] = []
+        self._alarm: asyncio.TimerHandle | None = None
+        self._parse, self._score, self._seal, self._append = (
+            telemetry.stages.labels(stage) for stage in ("parse", "score", "seal", "append")
+        )
+
+    async def select(self, request: SelectRequest) -> Answer:
+        """Decide, log, answer. Raises Refused, or StoreUnavailable where the decision has to be
+        logged and cannot be."""
+        if self._sealer.rotated and (earlier := await self._earlier(request)):
+            return earlier  # made under an older secret, and so under another id
+        try:
+            return await self._decide(request)
+        except Overdue:
+            raise
+        except Refused as fault:
+            if earlier := await self._earlier(request):
+                return earlier
+            missing = isinstance(fault, Invalid | NotFound)  # another process may have defined it
+            name = self._experiments.resolve(request.experiment)
+            if not (missing and await self._replicas.catch_up(name)):
+                raise
+        return await self._decide(request)
+
+    async def _decide(self, request: SelectRequest) -> Answer:
+        """With the other requests of this turn, or alone where that takes long."""
+        lookup = None
+        if not arms.are_many(request.arms):
+            waiting = self._join(request)
+            stored, lookup = await waiting.stored, waiting.lookup
+            if waiting.made is not None:
+                assert lookup is not None
+                assert isinstance(stored, StoredDecision)
+                return self._answer(lookup, *waiting.made, stored)
+        return await self._decide_alone(request, lookup)
+
+    # -- in a batch ----------------------------------------------------------------------------
+
+    def _join(self, request: SelectRequest) -> _Waiting:
+        loop, commit = asyncio.get_running_loop(), self._committer.under_way
+        if not self._waiting:
+            if commit is None:
+                loop.call_soon(self._decide_waiting)
+            else:
+                commit.add_done_callback(self._decide_waiting)
+                self._alarm = loop.call_later(PATIENCE_SECONDS, self._decide_waiting)
+        waiting = _Waiting(request, loop.create_future())
+        self._waiting.append(waiting)
+        if self._alarm is not None and len(self._waiting) == ENOUGH:
+            loop.call_soon(self._decide_waiting)
+        return waiting
+
+    def _decide_waiting(self, _: object = None) -> None:
+        """Decide the waiting requests: those for one policy, the same arms, and the same of them to
+        try, as one batch."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        for batch in self._batches():
+            try:
+                self._decide_batch(batch)
+            except Exception as fault:
+                for waiting, _lookup in batch:
+                    _fail(waiting, fault)
+
+    def _batches(self) -> list[list[tuple[_Waiting, Lookup]]]:
+        taken, self._waiting = self._waiting, []
+        start, spent, now = perf_counter(), 0.0, asyncio.get_running_loop().time()
+        batches: dict[tuple[object, ...], list[tuple[_Waiting, Lookup]]] = {}
+        for place, waiting in enumerate(taken):
+            if waiting.stored.done():  # the caller has gone
+                continue
+            if spent > TURN_S:
+                self._waiting = taken[place:]
+                asyncio.get_running_loop().call_soon(self._decide_waiting)
+                break
+            try:
+                if waiting.request.deadline < now:
+                    raise Overdue
+                state = self._experiments.served(waiting.request.experiment)
+                if state is not None:
+                    waiting.lookup = self._lookups.look_up(state, waiting.request)
+            except Exception as fault:
+                _fail(waiting, fault)
+                continue
+            lookup = waiting.lookup
+            if lookup is None or not lookup.candidates.ids or lookup.time.seconds > LONG_S:
+                waiting.stored.set_result(UNDECIDED)
+                continue
+            spent += lookup.time.seconds
+            one, untried = lookup.request.top_k == 1, tuple(lookup.untried)
+            same = id(lookup.learner), id(lookup.candidates), one, untried
+            batches.setdefault(same, []).append((waiting, lookup))
+        if known := sum(map(len, batches.values())):
+            self._parse.observe((perf_counter() - start) / known, known)
+        return list(batches.values())
+
+    def _decide_batch(self, batch: list[tuple[_Waiting, Lookup]]) -> None:
+        """One learner and the same candidates; for one arm each, or for rankings."""
+        start = perf_counter()
+        lookups = [lookup for _, lookup in batch]
+        chosen = self._choose(lookups)
+        recorded, sealed = self._record(lookups, chosen, start)
+        for (waiting, _), each in zip(batch, recorded, strict=True):
+            waiting.made = each, sealed
+            self._committer.submit(each.row, required=each.required, answer=waiting.stored)
+
+    def _choose(self, lookups: Sequence[Lookup]) -> list[Choice]:
+        """Decide requests of one learner and the same candidates; in any thread."""
+        first, start = lookups[0], self._cpu()
+        if len(lookups) > 1 and first.request.top_k == 1:
+            contexts, seeds = [each.context for each in lookups], [each.seed for each in lookups]
+            chosen = decide_batch(first.learner, contexts, first.candidates, seeds, first.untried)
+        else:
+            chosen = [decide(*each.choice) for each in lookups]
+        first.time.observe((self._cpu() - start) / len(lookups))
+        return chosen
+
+    def _record(
+        self, lookups: Sequence[Lookup], chosen: Sequence[Choice], start: float
+    ) -> tuple[list[Recorded], float]:
+        """Tokens and rows, and the time when they were made, by `perf_counter`.
+
+        start   when scoring began
+        """
+        scored, recorded = perf_counter(), []
+        for lookup, (p, slate) in zip(lookups, chosen, strict=True):
+            self._lookups.count_shown(lookup, slate.arms)
+            recorded.append(self._recorder.record(lookup, p, slate))
+        sealed, count = perf_counter(), len(lookups)
+        self._score.observe((scored - start) / count, count)
+        self._seal.observe((sealed - scored) / count, count)
+        return recorded, sealed
+
+    # -- alone ---------------------------------------------------------------------------------
+
+    async def _decide_alone(self, request: SelectRequest, lookup: Lookup | None) -> Answer:
+        """A request whose decision or candidates take long, or of an experiment that is new to this
+        process. A long decision is made in a thread, and nothing is folded meanwhile."""
+        start = perf_counter()
+        state = await self._experiments.find(request.experiment)
+        if not arms.are_many(request.arms) and (lookup is None or not lookup.candidates.ids):
+            revision, lookup = state.revision, self._lookups.look_up(state, request)
+            lookup = await self._lookups.retrieve(lookup)
+            if lookup.time.seconds <= LONG_S and state.revision == revision:
+                parsed = self._note_parsed(start)
+                recorded, sealed = self._record([lookup], self._choose([lookup]), parsed)
+                return await self._log(lookup, recorded[0], sealed)
+        replica = self._replicas.by_name[state.name]
+        async with replica.lock:
+            position = replica.state.position
+            if lookup is None or (lookup.state, lookup.position) != (replica.state, position):
+                state = await self._experiments.find(state.name)
+                lookup = await self._lookups.look_up_in_slices(state, request)
+            parsed = self._note_parsed(start)
+            if lookup.time.seconds <= LONG_S:  # measured by now
+                chosen = self._choose([lookup])
+            else:
+                chosen = await asyncio.to_thread(self._choose, [lookup])
+            recorded, sealed = self._record([lookup], chosen, parsed)
+        return await self._log(lookup, recorded[0], sealed)
+
+    def _note_parsed(self, start: float) -> float:
+        parsed = perf_counter()
+        self._parse.observe(parsed - start)
+        return parsed
+
+    async def _log(self, lookup: Lookup, recorded: Recorded, sealed: float) -> Answer:
+        stored = await self._committer.record(recorded.row, required=recorded.required)
+        return self._answer(lookup, recorded, sealed, stored)
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def _answer(
+        self, lookup: Lookup, recorded: Recorded, sealed: float, stored: StoredDecision
+    ) -> Answer:
+        """The answer to a request whose decision is stored. Raises Conflict.
+
+        sealed   when the decision was handed to the log, by `perf_counter`
+        """
+        self._append.observe(perf_counter() - sealed)
+        state, row, decision = lookup.state, recorded.row, recorded.decision
+        if stored.payload is not row.payload and stored.payload != row.payload:
+            return self._repeat(state.name, lookup.request, stored)  # a key came twice at once
+        token = recorded.token
+        if lookup.request.key is not None and not stored.logged:
+            token, _ = self._recorder.token(state.name, decision, contested=True)
+        first = decision.shown[0]
+        shown, candidates = len(decision.shown), len(lookup.candidates.ids)
+        recent = (
+            decision.id, decision.at, first.arm, decision.model_version, shown, candidates,
+            first.propensity,
+        )  # fmt: skip
+        self._telemetry.decided(state.name, row.policy, first.propensity, recorded.entropy, recent)
+        if decision.schema_version == state.schema_version:  # the features may have changed since
+            self._telemetry.drift.decided(state, lookup.context)
+        return Answer(decision, token, state.name, stored.logged)
+
+    async def _earlier(self, request: SelectRequest) -> Answer | None:
+        """The answer to an earlier request with the same key. Raises Conflict as `_repeat`."""
+        if request.key is None:
+            return None
+        state = await self._experiments.find(request.experiment)
+        ids = self._sealer.request_ids(state.name, request.key)
+        stored = await self._committer.decision_in_time(state.name, *ids)
+        return None if stored is None else self._repeat(state.name, request, stored)
+
+    def _repeat(self, name: str, request: SelectRequest, stored: StoredDecision) -> Answer:
+        """The decision that a key stands for. Raises Conflict where the key came with something
+        else."""
+        decision = decode_decision(stored.payload)
+        if not self._recorder.repeats(request, decision):
+            raise Conflict("this Idempotency-Key came with another request before")
+        self._telemetry.repeated.labels(name).inc()
+        token, _ = self._recorder.token(name, decision, contested=not stored.logged)
+        return Answer(decision, token, name, stored.logged)
+
+
+def _fail(waiting: _Waiting, fault: Exception) -> None:
+    if not waiting.stored.done():
+        waiting.stored.set_exception(fault)
