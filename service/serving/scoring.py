@@ -35,7 +35,8 @@ def decide(
             scores = rules.with_tried_rows(learner.score(context, candidates), untried)
             p = rules.expect_whole(rules.floor(rules.probabilities(scores), epsilon))
             return p, ranking.rank(scores, top_k, epsilon, Random(seed))
-        own = rules.with_tries(learner.propensities(context[None], candidates)[0], untried)
+        own = learner.policy.propensities(learner.active, context[None], candidates)[0]
+        own = rules.with_tries(own, untried)
         p = rules.expect_whole(rules.floor(own, epsilon))
     except (NotPositiveDefinite, FloatingPointError) as fault:
         raise NoFiniteScores(learner.name) from fault
@@ -58,7 +59,8 @@ def decide_batch(
     contexts: (context.width,) each. Raises NoFiniteScores.
     """
     try:
-        chances = rules.with_tries(learner.propensities(np.array(contexts), candidates), untried)
+        chances = learner.policy.propensities(learner.active, np.array(contexts), candidates)
+        chances = rules.with_tries(chances, untried)
         p = rules.expect_whole(rules.floor(chances, learner.epsilon))
     except (NotPositiveDefinite, FloatingPointError) as fault:
         raise NoFiniteScores(learner.name) from fault

@@ -206,10 +206,6 @@ class Learner:
         """Scores of the distinct candidates under the active version."""
         return self.policy.score(self.active, context, candidates)
 
-    def propensities(self, contexts: Array, candidates: Candidates) -> Array:
-        """(B, context.width) -> (B, K), under the active version."""
-        return self.policy.propensities(self.active, contexts, candidates)
-
     def predicted(
         self, arms: Sequence[str], xs: Sequence[Sequence[float]], inline: Sequence[bool]
     ) -> list[float | None]:

@@ -57,7 +57,7 @@ def learn(one: Learner, rewards: dict[int, list[float]]) -> None:
 
 
 def chances(one: Learner, candidates: Candidates) -> np.ndarray:
-    return one.propensities(np.zeros((1, 0)), candidates)[0]
+    return one.policy.propensities(one.active, np.zeros((1, 0)), candidates)[0]
 
 
 # -- one arm ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from service.bandits.heads import BetaHead, LogisticHead, Observation, RidgeHead
 from service.bandits.heads.win_probabilities import Weights
 from service.bandits.networks import cold_network
 from service.definition.experiment import Definition
-from service.features.schema import Schema
+from service.features.schema import Array, Schema
 from service.state.learner import Learner
 
 FEATURES = {
@@ -36,6 +36,11 @@ def catalogue(arms: int, levels: int, seed: int) -> Candidates:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((arms, 3))
     return Candidates(tuple(map(str, range(arms))), np.round(x * levels) if levels else x)
+
+
+def propensities(one: Learner, contexts: Array, candidates: Candidates) -> Array:
+    """Of the first context."""
+    return one.policy.propensities(one.active, contexts, candidates)[0]
 
 
 def by_table(policy: Learner, context: Any, candidates: Candidates) -> Any:
@@ -85,14 +90,14 @@ def test_a_shared_heads_chances_are_those_of_its_table(
         said = float(phi @ truth)
         head.observe(Observation("0", phi, float(said > 0) if kind == "neural_glm_ts" else said))
     context = size * rng.standard_normal(4)
-    chances = policy.propensities(context[None], candidates)[0]
+    chances = propensities(policy, context[None], candidates)
     np.testing.assert_array_equal(chances, by_table(policy, context, candidates))
     assert chances.sum() == pytest.approx(1.0)
 
 
 def test_a_policy_of_chance_gives_every_arm_the_same() -> None:
     """Arms that are alike, or not."""
-    chances = learner("random").propensities(np.ones((1, 4)), catalogue(30, 1, 1))[0]
+    chances = propensities(learner("random"), np.ones((1, 4)), catalogue(30, 1, 1))
     np.testing.assert_allclose(chances, 1 / 30, rtol=1e-15)
 
 
@@ -145,7 +150,7 @@ def test_popularitys_chances_are_those_of_its_table(
     if decays:
         head.decay(0.7)
     for step in range(8):  # shares are kept until a count changes
-        chances = policy.propensities(np.zeros((1, 4)), candidates)[0]
+        chances = propensities(policy, np.zeros((1, 4)), candidates)
         np.testing.assert_array_equal(chances, by_table(policy, np.zeros(4), candidates))
         for arm in [0, *rng.integers(arms, size=step % 4 * 7).tolist()]:
             head.observe(Observation(str(arm), np.zeros(0), float(rng.random() < 0.1)))
@@ -167,8 +172,6 @@ def test_disjoint_draws_chances_are_those_of_their_table(
         context = rng.standard_normal(4)
         if step % 10 == 0:
             expected = by_table(policy, context, candidates)
-            np.testing.assert_array_equal(
-                policy.propensities(context[None], candidates)[0], expected
-            )
+            np.testing.assert_array_equal(propensities(policy, context[None], candidates), expected)
         phi = policy.active.phi(np.concatenate([context, candidates.x[step % arms]])[None])[0]
         head.observe(Observation(str(step % arms), phi, float(rng.random())))

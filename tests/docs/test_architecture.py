@@ -1,0 +1,108 @@
+"""The three walks of docs/architecture.md: every stop is a direct call from an earlier one."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+from unittest.mock import AsyncMock
+
+import pytest
+
+import service
+from service.log.stores.sqlite import SqliteStore
+from tests.support.service import Wire, serving
+
+PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+CODE = Path(service.__file__).parent
+MOST_STOPS = 8
+
+
+class Function(NamedTuple):
+    path: str
+    name: str
+
+
+def walk(title: str) -> list[Function]:
+    """The stops of one table of the page."""
+    section = PAGE.read_text().partition(f"### {title}\n")[2].partition("\n#")[0]
+    return [Function(*stop) for stop in re.findall(r"^\| `(.+?)` \| `(.+?)` \|", section, re.M)]
+
+
+def function_of(frame: FrameType | None) -> Function | None:
+    """None outside of the service."""
+    if frame is None or not (path := Path(frame.f_code.co_filename)).is_relative_to(CODE):
+        return None
+    return Function(path.relative_to(CODE).as_posix(), frame.f_code.co_qualname)
+
+
+@contextmanager
+def calls() -> Iterator[list[tuple[str, Function]]]:
+    """Every function of the service that is called, in order, and the file that calls it."""
+    found: list[tuple[str, Function]] = []
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and (called := function_of(frame)) is not None:
+            caller = function_of(frame.f_back)
+            found.append(("" if caller is None else caller.path, called))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(before)
+
+
+def expect_walk(stops: list[Function], found: list[tuple[str, Function]]) -> None:
+    assert 1 < len(stops) <= MOST_STOPS
+    assert stops[0] in [called for _, called in found]
+    files = {stops[0].path}
+    for stop in stops[1:]:
+        callers = {caller for caller, called in found if called == stop}
+        assert callers & files, f"{stop} is called from {callers or 'nowhere'}, not from {files}"
+        files.add(stop.path)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Callable[[], SqliteStore]:
+    return lambda: SqliteStore(tmp_path / "forage.db")
+
+
+def warmed(wire: Wire) -> Wire:
+    """The first decisions of a size are made in a thread."""
+    for _ in range(3):
+        wire.select(policy="linucb")
+    return wire
+
+
+def test_a_context_goes_through_select_as_the_page_says(store: Callable[[], SqliteStore]) -> None:
+    with serving(store()) as wire:
+        warmed(wire)
+        with calls() as found:
+            wire.select(policy="linucb")
+    expect_walk(walk("A context through `/select`"), found)
+
+
+def test_a_reward_goes_through_reward_as_the_page_says(store: Callable[[], SqliteStore]) -> None:
+    with serving(store()) as wire:
+        decision = warmed(wire).select(policy="linucb")
+        with calls() as found:
+            wire.reward(decision, 1.0)
+    expect_walk(walk("A reward through `/reward`"), found)
+
+
+def test_a_start_goes_as_the_page_says(
+    store: Callable[[], SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a snapshot and the events after it."""
+    with serving(store()) as wire:
+        log = wire.services.log
+        wire.run(log.snapshots.save(log.replicas.by_name["shop"]))
+        wire.teach()
+        monkeypatch.setattr(log.snapshots, "save_last", AsyncMock())
+    with calls() as found, serving(store()) as wire:
+        assert wire.get("/readyz").status_code == 200
+    expect_walk(walk("A start"), found)
