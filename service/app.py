@@ -1,6 +1,5 @@
 """The parts of one serving process, put together in one place."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -10,15 +9,15 @@ from typing import Any
 
 from service.clock import SYSTEM, Clock
 from service.definition.experiment import load_definition
-from service.errors import ConfigurationError, Conflict, Invalid, StoreUnavailable
+from service.errors import ConfigurationError, Conflict, Invalid
 from service.evaluation.running import Evaluations
+from service.housekeeping.erasure import Eraser
+from service.housekeeping.expiry import Expiry
+from service.housekeeping.retention import Retention
 from service.http.protocol import connection_limit
 from service.http.services import Load, Services
 from service.log.log import Log
 from service.log.stores import Store, open_store
-from service.maintenance.erasure import Eraser
-from service.maintenance.importing import Importer
-from service.maintenance.retention import Retention
 from service.naming import quoted
 from service.observability.history import History
 from service.observability.telemetry import Telemetry
@@ -29,6 +28,7 @@ from service.security.keys import loopback
 from service.security.token import TokenSealer
 from service.serving.admin import Admin
 from service.serving.experiments import Experiments
+from service.serving.importing import Importer
 from service.serving.metrics_collector import MetricsCollector
 from service.serving.overview import Overview
 from service.serving.select import Selector
@@ -100,7 +100,7 @@ async def open_services(
             _warn_of_large(services)
             await _define(services)
             _warn_of_default(services)
-            log.background.spawn(_expire(services))
+            log.background.spawn(services.expiry.run())
             log.background.spawn(services.retention.run())
             log.background.spawn(services.history.run())
             yield services
@@ -134,6 +134,7 @@ def assemble(
     telemetry.connections.set_function(connections.__len__)
     telemetry.max_connections.set(max_connections)
     log = Log(store, settings, telemetry, clock, rng)
+    settlements = Settlements(log, store, sealer, telemetry)
     experiments = Experiments(log.replicas, settings)
     history = History(lambda: log.replicas.states, telemetry, clock)
     return Services(
@@ -146,7 +147,8 @@ def assemble(
         sealer,
         experiments,
         Selector(log, experiments, sealer, settings, telemetry, rng),
-        Settlements(log, store, sealer, telemetry),
+        settlements,
+        Expiry(log, store, settlements, settings.expiry_seconds),
         Admin(log, store, settings.experiment_memory_bytes),
         Retention(log, store, settings, telemetry),
         Eraser(log, store, sealer, telemetry),
@@ -217,15 +219,3 @@ async def _define(services: Services) -> None:
                 raise ConfigurationError(f"{path}:\n{faults}") from fault
             except Conflict:  # another process that starts on the same log was first
                 await services.log.replicas.follow(seconds=0)
-
-
-async def _expire(services: Services) -> None:
-    while True:
-        await asyncio.sleep(services.settings.expiry_seconds)
-        try:
-            while services.log.presence.leads and await services.settlements.expire_due():
-                pass
-        except StoreUnavailable:
-            pass  # they wait for the log, whose writer reports it
-        except Exception:  # one decision must not keep the others from their rewards
-            logger.exception("a default reward failed")

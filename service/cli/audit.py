@@ -21,8 +21,8 @@ def audit(experiment: AnyExperiment = None, path: JsonFile = None, store: StoreU
         forage audit
         forage audit --store sqlite:////backup/forage.db --json audit.json
     """
-    from service.maintenance.audit import audit_store, find_damage
-    from service.serving.audit_report import table
+    from service.offline.audit import audit_store, find_damage
+    from service.offline.audit_report import table
 
     settings = read_settings(store=store)
     damage = uvloop.run(find_damage(settings.store))

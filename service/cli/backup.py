@@ -13,7 +13,7 @@ from service.cli.running import progress, read_settings
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.maintenance.copying import Copied
+    from service.offline.copying import Copied
 
 
 def backup(
@@ -33,7 +33,7 @@ def backup(
 
         forage backup --to /backup/forage.db
     """
-    from service.maintenance.backup import backup
+    from service.offline.backup import backup
 
     settings = read_settings(store=store)
     with progress() as say:
@@ -56,7 +56,7 @@ def restore(
 
         forage restore --from /backup/forage.db --store sqlite:///forage.db
     """
-    from service.maintenance.backup import restore
+    from service.offline.backup import restore
 
     settings = read_settings(store=store)
     with progress() as say:
@@ -80,7 +80,7 @@ def copy(
 
         forage copy --from sqlite:///forage.db --to redis://redis:6379/0
     """
-    from service.maintenance.copying import copy_store
+    from service.offline.copying import copy_store
 
     settings = read_settings()
     with progress() as say:
@@ -91,7 +91,7 @@ def copy(
 
 def _report(copied: "Sequence[Copied]", url: str, settings: Settings) -> None:
     """Print what a copy holds, and on standard error what it lacks."""
-    from service.maintenance.copying import secret_notice, table
+    from service.offline.copying import secret_notice, table
 
     print(table(copied))
     if notice := asyncio.run(secret_notice(url, settings.token_keys)):

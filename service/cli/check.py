@@ -39,7 +39,7 @@ def check(
         forage check shop.toml --url http://127.0.0.1:8000
         forage check --json experiments/*.toml
     """
-    from service.maintenance.checking import check_file, restarts
+    from service.offline.checking import check_file, restarts
 
     checked = [check_file(path) for path in files]
     if url is not None:

@@ -30,7 +30,7 @@ def doctor(
         forage doctor
         forage doctor --store redis://redis:6379/0 --url http://127.0.0.1:8000 --json
     """
-    from service.maintenance.doctor import examine, text
+    from service.offline.doctor import examine, text
 
     settings = read_settings(store=store)
     checks = uvloop.run(examine(settings, url))

@@ -36,8 +36,8 @@ def export(
         forage export --to archive
         forage export --to archive --follow
     """
-    from service.maintenance.archive.export import export, follow
-    from service.serving.audit_report import aligned
+    from service.offline.archive.export import export, follow
+    from service.tables import aligned
 
     settings = read_settings(store=store, url=url, log_level=log_level, log_format=log_format)
     try:

@@ -51,9 +51,9 @@ def import_visits(
     """
     import httpx
 
-    from service.maintenance.import_client import Importing, batches
-    from service.maintenance.visit_files import read
-    from service.serving.audit_report import aligned
+    from service.offline.import_client import Importing, batches
+    from service.offline.visit_files import read
+    from service.tables import aligned
 
     settings = read_settings(url=url)
     with httpx.Client(

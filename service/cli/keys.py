@@ -147,7 +147,7 @@ def _option(path: str) -> str:
 
 def show(file: KeysFile = None) -> int:
     """List the keys, without their secrets."""
-    from service.serving.audit_report import aligned
+    from service.tables import aligned
 
     at = now()
     columns = "id name scopes experiments origins rate may created expires is"

@@ -20,7 +20,7 @@ from service.cli.running import progress, read_settings
 from service.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from service.maintenance.rebuild import Rebuilt
+    from service.offline.rebuild import Rebuilt
 
 NAMES = {"key": "key", "unit": "unit", "from": "since", "to": "until"}
 
@@ -80,7 +80,7 @@ def rebuild(
         forage rebuild --experiment shop --without key=page,from=2026-01-31
         forage rebuild --experiment shop --without unit=user-7 --without unit=user-9 --activate
     """
-    from service.maintenance.rebuild import Condition, hand_over, rebuild_store
+    from service.offline.rebuild import Condition, hand_over, rebuild_store
 
     settings = read_settings(store=store, url=url)
     conditions = [Condition(**fields) for fields in without]
@@ -106,7 +106,7 @@ def rebuild(
 
 def table(versions: Sequence["Rebuilt"]) -> str:
     """Lay out a line a policy, and a note on the nets."""
-    from service.serving.audit_report import aligned
+    from service.tables import aligned
 
     rows = [["policy", "version", "learned", "left out"]]
     rows += [

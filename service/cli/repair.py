@@ -11,7 +11,7 @@ from service.errors import ConfigurationError
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.maintenance.repair import Stopped
+    from service.offline.repair import Stopped
 
 SHOWN = 2_000
 """Characters of an event to show."""
@@ -39,7 +39,7 @@ def repair(
         forage repair
         forage repair shop --skip 4711
     """
-    from service.maintenance.repair import find_stopped
+    from service.offline.repair import find_stopped
 
     settings = read_settings(store=store, url=url)
     if skip is not None:

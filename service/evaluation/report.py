@@ -7,7 +7,7 @@ from math import isfinite
 from service.evaluation.estimators import NAMES
 from service.evaluation.evaluate import Evaluation, PolicyValue
 from service.evaluation.intervals import Interval
-from service.serving.audit_report import aligned
+from service.tables import aligned
 
 TITLES = {"ips": "IPS", "snips": "SNIPS", "dr": "DR", "switch_dr": "Switch-DR"}
 PER_DECISION, FIRST_SLOT = "reward_per_decision", "reward_of_first_slot"

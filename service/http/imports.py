@@ -16,7 +16,7 @@ from service.http.openapi import problems
 from service.http.problems import problem_of
 from service.http.schemas import Body, Problem
 from service.http.strict import HALF, JsonRoute, whole_characters
-from service.maintenance.importing import ImportStatus, Visit
+from service.serving.importing import ImportStatus, Visit
 from service.state.fold import State
 
 Chance = Annotated[float, Field(ge=0, le=1)]

@@ -5,11 +5,11 @@ from typing import Any
 
 from service.clock import Clock
 from service.evaluation.running import Evaluations
+from service.housekeeping.erasure import Eraser
+from service.housekeeping.expiry import Expiry
+from service.housekeeping.retention import Retention
 from service.log.log import Log
 from service.log.stores import Store
-from service.maintenance.erasure import Eraser
-from service.maintenance.importing import Importer
-from service.maintenance.retention import Retention
 from service.observability.history import History
 from service.observability.telemetry import Telemetry
 from service.security.access import Access
@@ -18,6 +18,7 @@ from service.security.hosts import Hosts
 from service.security.token import TokenSealer
 from service.serving.admin import Admin
 from service.serving.experiments import Experiments
+from service.serving.importing import Importer
 from service.serving.overview import Overview
 from service.serving.select import Selector
 from service.serving.settlement import Settlements
@@ -45,6 +46,7 @@ class Services:
     experiments: Experiments
     selector: Selector
     settlements: Settlements
+    expiry: Expiry
     admin: Admin
     retention: Retention
     eraser: Eraser

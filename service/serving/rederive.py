@@ -5,8 +5,9 @@ Rows may be corrupt: whatever a changed byte made of one becomes a discrepancy, 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import exp, log
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from service.bandits.candidates import Candidates
 from service.bandits.rules import Scores
 from service.errors import Invalid
 from service.features.schema import Array
-from service.serving.audit_report import Discrepancy, Kind
 from service.serving.scoring import decide
 from service.serving.traffic import chances_of
 from service.state.events import Decision, Learned, Settled, Shown
@@ -34,8 +34,52 @@ SAME_CHANCE = 1e-9
 TIED_DRAWS = 2
 """Of its M draws, how many a rounding may decide otherwise."""
 
-
 MODEL_VERSION = re.compile(r"(.+)/([0-9]{1,18})@([0-9]{1,18})", re.DOTALL)
+
+Kind = Literal[
+    "choice",
+    "probabilities",
+    "tie",
+    "features",
+    "fields",
+    "missing",
+    "unreadable",
+    "log",
+    "double",
+    "identity",
+    "time",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Discrepancy:
+    """A difference between the log and what follows from it.
+
+    choice          the shown arm does not follow from the probabilities and the seed
+    probabilities   they do not follow from head, features and bank
+    tie             the same, within the bound: scores so close that rounding decided
+    features        x is not the encoded features, in a row or in an event
+    fields          another field of a row or an event: version, bank, times, reward, ...
+    missing         the log refers to a row that is not there
+    unreadable      a row is no decision
+    log             an event is missing, unreadable, or cannot be folded
+    double          an arm of a decision is learned of twice, or out of order
+    identity        a mark stands at the event of another decision
+    time            an event is much older than the one before it
+
+    id   the decision's, or `position 7` of an event, or `row 7` where the id is not known
+    """
+
+    kind: Kind
+    id: str
+    what: str
+    logged: object = None
+    derived: object = None
+
+    def __str__(self) -> str:
+        values = f": logged {self.logged}, derived {self.derived}"
+        both = self.logged is not None or self.derived is not None
+        return f"{self.kind:<13} {self.id}  {self.what}{values if both else ''}"
 
 
 class ModelVersion(NamedTuple):

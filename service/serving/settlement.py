@@ -8,7 +8,7 @@ from typing import Literal
 from weakref import WeakValueDictionary
 
 from service.definition.experiment import LARGEST_REWARD, RewardRules
-from service.errors import Conflict, Damaged, Gone, Invalid, NotFound, StoreUnavailable
+from service.errors import Conflict, Gone, Invalid, NotFound, StoreUnavailable
 from service.log.log import Log
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended
@@ -75,11 +75,11 @@ class Settlements:
         arms = [ShownReward(by_arm[arm], rewards[arm], slots.get(arm, 0)) for arm in rewards]
         if request.cascade:
             arms += [ShownReward(arm, None) for arm in shown if arm.arm not in rewards]
-        status = await self._settle(state, ticket, arms, len(shown), request.reward_id)
-        self._count(state, ticket.policy, status)
+        status = await self.settle(state, ticket, arms, len(shown), request.reward_id)
+        self.count(state, ticket.policy, status)
         return status
 
-    def _count(self, state: State, policy: str, outcome: str) -> None:
+    def count(self, state: State, policy: str, outcome: str) -> None:
         self._telemetry.rewards.labels(state.name, policy, outcome).inc()
 
     async def activate(
@@ -137,7 +137,7 @@ class Settlements:
             raise Gone("the row of this decision, which holds what it showed, is gone")
         return decode_decision(row).shown
 
-    async def _settle(
+    async def settle(
         self,
         state: State,
         source: Ticket | Decision,
@@ -190,40 +190,6 @@ class Settlements:
             return True
         settlement.learn_of(result.marks, state.skips)
         return False
-
-    async def expire(self, state: State, decision: Decision) -> None:
-        """Settle the arms that have no reward yet by the default reward."""
-        default = state.definition.reward.default
-        if default is None:
-            return
-        arms = [ShownReward(shown, default, n) for n, shown in enumerate(decision.shown, start=1)]
-        try:
-            status = await self._settle(state, decision, arms, len(arms), None)
-        except Gone:
-            return  # it is being erased
-        self._count(state, decision.policy, "expired" if status == "accepted" else status)
-
-    async def expire_due(self, limit: int = 500) -> int:
-        """Settle decisions past `reward_by`, at most `limit` per experiment. Returns how many."""
-        count = 0
-        for state in self._log.replicas.states.values():
-            if state.definition.reward.default is None:
-                continue  # they stay open, for a default that is set again
-            due = await self._store.due(state.name, self._log.clock.now(state), limit)
-            rows = [row for row in map(self._read, due) if row is not None]
-            await asyncio.gather(*(self.expire(state, row) for row in rows))  # in shared commits
-            count += len(rows)
-        return count
-
-    def _read(self, payload: bytes) -> Decision | None:
-        """None for a damaged row, logged once: the others must not wait for it."""
-        try:
-            return decode_decision(payload)
-        except Damaged as fault:
-            if payload not in self._damaged:
-                self._damaged.add(payload)
-                logger.error("a decision gets no default reward: %s", fault)
-            return None
 
 
 def _not_shown(shown: list[str], path: str) -> Invalid:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.serving.audit_report import COLUMNS
+from service.offline.audit_report import COLUMNS
 from service.state.events import decode_decision, encode_decision
 from tests.cli.forage import forage, serving, started
 
@@ -122,7 +122,7 @@ def test_what_is_gone_is_named(
 
 
 def test_one_experiment_is_audited_alone(folder: Path, db: sqlite3.Connection) -> None:
-    db.execute("INSERT INTO experiments VALUES ('zoo', 1)")
+    db.execute("INSERT INTO experiments VALUES ('zoo', 1, '')")
     db.execute("INSERT INTO events VALUES ('zoo', 1, x'00')")
     assert forage("audit", folder=folder).returncode == 1
     alone = forage("audit", "--experiment", "zooplus", folder=folder)

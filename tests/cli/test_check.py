@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.cli.program import main
-from service.maintenance.checking import Checked, check
+from service.offline.checking import Checked, check
 from tests.cli.forage import forage, serving
 
 GOOD = """\

@@ -114,7 +114,7 @@ def test_without_torch_a_trainer_is_refused_with_what_to_install(
 def test_without_pyarrow_an_export_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [each for each in sys.modules if each.startswith("service.maintenance.archive")]:
+    for name in [each for each in sys.modules if each.startswith("service.offline.archive")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["export", "--to", str(tmp_path), "--store", f"sqlite:///{tmp_path}/f.db"]) == 1

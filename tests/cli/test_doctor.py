@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from service.cli.program import main
-from service.maintenance.doctor import Check, check_clock, check_training, text
+from service.offline.doctor import Check, check_clock, check_training, text
 from service.security.keys import Key, changing, digest_of, mint
 from tests.cli.forage import Serving, serving
 from tests.support.redis_server import RedisServer

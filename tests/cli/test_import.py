@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from service.errors import ConfigurationError, StoreUnavailable
-from service.maintenance import import_client
-from service.maintenance.import_client import Importing
+from service.offline import import_client
+from service.offline.import_client import Importing
 from tests.cli.forage import Serving, expect_refusal, forage, serving, started
 from tests.unit.test_dsjson import COFFEE, DANGLING
 

@@ -11,7 +11,7 @@ from service.cli.init import TEMPLATE
 from service.cli.program import main
 from service.definition.experiment import Definition, RewardRules, load_definition
 from service.features.declaration import Boolean, Categorical, Hashed, Numeric, Vector
-from service.maintenance.checking import check_file
+from service.offline.checking import check_file
 from tests.cli.forage import serving, started
 
 

@@ -6,7 +6,7 @@ from service.app import assemble
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.log.stores import Store
-from service.maintenance.audit import Audit
+from service.offline.audit import Audit
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import decode_decision

@@ -14,10 +14,10 @@ from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log import reading
 from service.log.stores import Store, open_store
-from service.maintenance import backup as backups
-from service.maintenance.audit import audit_store
-from service.maintenance.backup import backup, restore
-from service.maintenance.copying import Copied
+from service.offline import backup as backups
+from service.offline.audit import audit_store
+from service.offline.backup import backup, restore
+from service.offline.copying import Copied
 from service.serving.marks import activation_mark, arm_mark, read_arm
 from service.serving.select import Answer
 from service.serving.settlement import RewardRequest
@@ -60,7 +60,7 @@ class Shop:
         if kind in (8, 9):
             await services.settlements.activate(answer.decision.id, None)
         if kind == 5:
-            await services.settlements.expire(state, answer.decision)
+            await services.expiry.expire(state, answer.decision)
         if kind in (0, 1, 2, 3, 4, 9):
             reward = float(kind % 2)
             await services.settlements.reward(RewardRequest(answer.token, reward=reward))

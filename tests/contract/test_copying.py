@@ -1,4 +1,4 @@
-"""Copies of experiments (`service.maintenance.copying`), from every store into every store."""
+"""Copies of experiments (`service.offline.copying`), from every store into every store."""
 
 import itertools
 from unittest.mock import ANY
@@ -23,7 +23,7 @@ from service.log.stores.base import (
     Snapshot,
 )
 from service.log.stores.memory import MemoryStore
-from service.maintenance.copying import copy_experiment
+from service.offline.copying import copy_experiment
 from tests.support.properties import examples
 from tests.support.stores import (
     Backend,

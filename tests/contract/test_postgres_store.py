@@ -15,7 +15,7 @@ from service.log.stores import Store, open_store
 from service.log.stores.base import Append, Appended, Entry, Erasure, Known, Mark
 from service.log.stores.postgres import PostgresStore
 from service.log.stores.postgres_connection import Patience
-from service.maintenance.doctor import Check, examine
+from service.offline.doctor import Check, examine
 from service.settings import Settings
 from tests.support.clock import SetClock
 from tests.support.postgres_server import PostgresSchema, postgres_schema

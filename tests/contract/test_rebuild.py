@@ -15,7 +15,7 @@ from service.errors import ConfigurationError, NotFound
 from service.http.services import Services
 from service.log.stores import Store, open_store
 from service.log.stores.memory import MemoryStore
-from service.maintenance.rebuild import Condition, Rebuilt, find, rebuild, rebuild_store
+from service.offline.rebuild import Condition, Rebuilt, find, rebuild, rebuild_store
 from service.security.token import TokenSealer
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
@@ -173,7 +173,7 @@ async def test_a_correction_of_what_was_left_out_moves_nothing(services: Service
     question = SelectRequest({"pet": "cat"}, arms=["toy1"], caller="page")
     answer = await services.selector.select(question)
     row = decode_decision((await services.store.decisions("shop", 0, 1))[0].payload)
-    await services.settlements.expire(state_of(services), row)
+    await services.expiry.expire(state_of(services), row)
     state, store = state_of(services), services.store
     without = await find(store, "shop", [Condition(key="page")], TokenSealer([SECRET]))
     found = await rebuild(store, state, state.learners["linucb"], without)

@@ -9,8 +9,8 @@ from service.log.replay import AT_ONCE, skip_mark, skipped_positions
 from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended
-from service.maintenance.audit import Audit
 from service.observability.telemetry import Telemetry
+from service.offline.audit import Audit
 from service.state.events import Skipped, encode_event
 from tests.contract.test_audit import serve
 from tests.support.stores import Backend, over_every_store

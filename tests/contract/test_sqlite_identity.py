@@ -12,7 +12,7 @@ import pytest
 
 from service.errors import StoreReplaced
 from service.log.stores import Store, open_store, sqlite_file
-from service.maintenance.backup import backup
+from service.offline.backup import backup
 from tests.support.service import serving
 from tests.support.stores import event, over_sqlite, stores_at
 

@@ -6,7 +6,7 @@ import json
 import re
 
 from service.definition.experiment import Definition
-from service.maintenance.checking import check
+from service.offline.checking import check
 from tests.docs.page import DOCS, blocks
 
 PAGE = DOCS / "experiment.md"

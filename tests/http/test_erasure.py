@@ -234,7 +234,7 @@ def test_what_is_half_erased_gets_no_default_and_does_not_hold_up_the_others(
         expect_problem(wire.delete("/units/ann"), 503)
         clock.skip(60)
         for _ in range(2):
-            wire.run(wire.services.settlements.expire_due())
+            wire.run(wire.services.expiry.expire_due())
             assert wire.rewards() == 1
 
 

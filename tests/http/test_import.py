@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.maintenance.importing import decision_id
+from service.serving.importing import decision_id
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 from tests.support.stores import Disk
 
@@ -82,7 +82,7 @@ def test_what_is_left_out_has_defaults(wire: Wire) -> None:
     assert [each["arm"] for each in told["candidates"]] == ["ball"]
     assert told["learned"] == []
     assert wire.rewards() == 0
-    assert wire.run(wire.services.settlements.expire_due()) == 0
+    assert wire.run(wire.services.expiry.expire_due()) == 0
 
 
 REFUSED: list[tuple[Json, str]] = [

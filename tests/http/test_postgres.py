@@ -9,7 +9,7 @@ import pytest
 
 from service.log.stores.postgres import PostgresStore
 from service.log.stores.postgres_connection import Patience
-from service.maintenance.audit import audit_store
+from service.offline.audit import audit_store
 from tests.support.postgres_server import PostgresSchema, postgres_schema
 from tests.support.service import UNTIL_S, Wire, serving
 

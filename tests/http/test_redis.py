@@ -11,7 +11,7 @@ import pytest
 from service.log import log
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
-from service.maintenance.audit import audit_store
+from service.offline.audit import audit_store
 from tests.http.test_log_that_lost_events import LOSSES
 from tests.support.redis_server import RedisServer, redis_server
 from tests.support.service import UNTIL_S, Wire, expect_problem, serving

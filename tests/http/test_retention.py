@@ -102,7 +102,7 @@ def test_a_decision_whose_default_reward_is_due_stays_until_it_is_settled(
         clock.skip(DAY_S)
         wire.trim()
         assert kept(store)[1] == 1
-        wire.run(wire.services.settlements.expire_due())
+        wire.run(wire.services.expiry.expire_due())
         wire.trim()
         assert kept(store)[1] == 0
 
@@ -141,7 +141,7 @@ def test_a_reader_that_comes_late_is_waited_for_from_then_on(clock: VirtualClock
         wire.trim()
         assert kept(store)[1] == 6  # the first is due
         wire.put("/experiments/shop/readers/archive", {"position": 0, "row": 0})
-        wire.run(wire.services.settlements.expire_due())
+        wire.run(wire.services.expiry.expire_due())
         wire.trim()
         assert kept(store)[1] == 6
 

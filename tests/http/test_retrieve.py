@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.maintenance.audit import Audit
+from service.offline.audit import Audit
 from service.state.events import decode_decision
 from tests.support.service import Wire, expect_problem
 

@@ -203,12 +203,12 @@ MUTANTS: Final = (
         "the archive holds an erasure's event before the erased rows are gone",
         [
             Edit(
-                "service/maintenance/archive/export.py",
+                "service/offline/archive/export.py",
                 "            self.events.write(draft, self._erased)\n            count += draft.rows\n",
                 "            count += draft.rows\n",
             ),
             Edit(
-                "service/maintenance/archive/export.py",
+                "service/offline/archive/export.py",
                 "            if self._newly_erased:  #",
                 "            self.events.write(draft, self._erased)\n"
                 "            if self._newly_erased:  #",
@@ -232,7 +232,7 @@ MUTANTS: Final = (
         "the log is trimmed without an origin",
         [
             Edit(
-                "service/maintenance/retention.py",
+                "service/housekeeping/retention.py",
                 "                await self._store.save_snapshot(name, replace(snapshot, origin=True))\n",
                 "",
             ),
@@ -251,7 +251,7 @@ MUTANTS: Final = (
         "a mark expires early",
         [
             Edit(
-                "service/maintenance/retention.py",
+                "service/housekeeping/retention.py",
                 "marks_before = live.state.log_time - MARGIN_S",
                 "marks_before = live.state.log_time + 3_600",
             )

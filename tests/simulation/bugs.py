@@ -8,6 +8,9 @@ from dataclasses import replace
 from itertools import count
 from unittest import mock
 
+from service.housekeeping import retention
+from service.housekeeping.erasure import Eraser
+from service.housekeeping.retention import Retention
 from service.log.replica import Committed, Replica
 from service.log.stores.base import (
     Append,
@@ -20,9 +23,6 @@ from service.log.stores.base import (
     Snapshot,
 )
 from service.log.upkeep import Snapshots
-from service.maintenance import retention
-from service.maintenance.erasure import Eraser
-from service.maintenance.retention import Retention
 from service.serving.marks import Settlement
 from service.state.events import AnyEvent
 from service.state.fold import State

@@ -87,7 +87,7 @@ async def expire(world: World, rng: Random) -> None:
     """Every process looks for what is due at once."""
     for process in world.processes:
         if process.services:
-            world.ask(process, process.parts.settlements.expire_due, lambda *_: None, rng)
+            world.ask(process, process.parts.expiry.expire_due, lambda *_: None, rng)
 
 
 async def race(world: World, rng: Random) -> None:

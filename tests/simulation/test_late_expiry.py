@@ -34,7 +34,7 @@ def test_two_replicas_that_come_back_late_expire_each_open_arm_once(rewarded: in
         if rewarded:
             await services.settlements.reward(RewardRequest(answer.token, rewards={shown[0]: 1.0}))
         clock.skip(LATE_S)
-        expire = services.settlements.expire
+        expire = services.expiry.expire
         await asyncio.gather(expire(state, answer.decision), expire(state, answer.decision))
         await services.log.close()
         settled = [one for event in disk.events(NAME, 1) for one in outcomes(event)]

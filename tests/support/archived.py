@@ -8,7 +8,7 @@ import pyarrow.dataset as ds
 
 from service.log.stores import Store
 from service.log.stores.base import Append, Cut, DecisionRow, Erasure, Record, Snapshot
-from service.maintenance.archive.export import FILE_BYTES, Exported, Exporter
+from service.offline.archive.export import FILE_BYTES, Exported, Exporter
 from service.state.events import (
     AnyEvent,
     Corrected,

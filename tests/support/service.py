@@ -234,7 +234,7 @@ class Wire:
     def pass_by(self, seconds: float) -> None:
         """So much time passes, and decisions that have expired by then learn their default."""
         self.clock.skip(seconds)
-        while self.run(self.services.settlements.expire_due()):
+        while self.run(self.services.expiry.expire_due()):
             pass
 
 

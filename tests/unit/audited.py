@@ -14,8 +14,8 @@ from service.definition.select_request import InlineArm, SelectRequest
 from service.http.services import Services
 from service.log.stores.base import KeptRow, Record
 from service.log.stores.memory import MemoryStore
-from service.maintenance.audit import Audit
-from service.serving.audit_report import AuditReport
+from service.offline.audit import Audit
+from service.offline.audit_report import AuditReport
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.artifacts import pack_artifact
@@ -67,7 +67,7 @@ async def visit(services: Services, number: int) -> None:
         )
         answer = await services.selector.select(question)
         if index % 5 == 1:
-            await services.settlements.expire(state_of(services), answer.decision)
+            await services.expiry.expire(state_of(services), answer.decision)
         if index % 5 < 4:
             rewards = {arm.arm: float(arm.arm < "f") for arm in answer.decision.shown}
             await services.settlements.reward(RewardRequest(answer.token, rewards=rewards))

@@ -9,8 +9,8 @@ import pytest
 from service.log import replay
 from service.log.stores.base import KeptRow
 from service.log.stores.memory import MemoryStore
-from service.serving.audit_report import KEPT, LISTED, AuditReport, Discrepancy, table
-from service.serving.rederive import close_draws, rounded
+from service.offline.audit_report import KEPT, LISTED, AuditReport, table
+from service.serving.rederive import Discrepancy, close_draws, rounded
 from service.state.events import (
     Corrected,
     ExperimentDefined,

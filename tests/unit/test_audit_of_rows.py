@@ -9,8 +9,7 @@ import pytest
 
 from service.bandits import ranking
 from service.log.stores.memory import MemoryStore
-from service.serving.audit_report import Discrepancy
-from service.serving.rederive import drawn_arm
+from service.serving.rederive import Discrepancy, drawn_arm
 from service.state.events import Decision, encode_decision
 from tests.unit.audited import (
     Changed,

@@ -9,8 +9,8 @@ from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.base import Cut
 from service.log.stores.memory import MemoryStore
-from service.maintenance.audit import Audit
-from service.serving.audit_report import AuditReport
+from service.offline.audit import Audit
+from service.offline.audit_report import AuditReport
 from service.serving.settlement import RewardRequest
 from service.state.events import Tombstone, decode_event
 from tests.support.clock import run_virtual

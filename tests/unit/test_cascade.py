@@ -10,7 +10,7 @@ from service.errors import Conflict
 from service.evaluation.evaluate import evaluate
 from service.evaluation.request import EvaluationRequest
 from service.http.services import Services
-from service.maintenance.audit import Audit
+from service.offline.audit import Audit
 from service.serving.explain import explain
 from service.serving.select import Answer
 from service.state.events import AnyEvent, Corrected, Learned, Rewarded, outcomes
@@ -29,7 +29,7 @@ async def shown(services: Services, *, expired: bool = False) -> tuple[Answer, l
     """Three arms; expired: the default of 0 was learned of each."""
     answer = await services.selector.select(SelectRequest(PET, top_k=3))
     if expired:
-        await services.settlements.expire(state_of(services), answer.decision)
+        await services.expiry.expire(state_of(services), answer.decision)
     return answer, [arm.arm for arm in answer.decision.shown]
 
 
@@ -116,7 +116,7 @@ def test_the_first_cascade_closes_the_arms_that_it_left_unseen(late: bool) -> No
         assert await clicked(services, answer, third, reward_id="two") == "duplicate"
         assert await clicked(services, answer, None, reward_id="three") == "duplicate"
         assert await told(services, answer.token, rewards={second: 5.0}) == "duplicate"
-        await services.settlements.expire(state_of(services), answer.decision)
+        await services.expiry.expire(state_of(services), answer.decision)
         assert counts(services) == (1, 1, 1, 10)
         assert await learned(services, answer) == {first: 10.0}
         await sound(services)
@@ -162,7 +162,7 @@ def test_what_was_said_of_an_arm_by_name_stays() -> None:
         await told(services, answer.token, rewards={third: 4.0}, reward_id="by name")
         assert await clicked(services, answer, first) == "accepted"
         assert await learned(services, answer) == {third: 4.0, first: 10.0}
-        await services.settlements.expire(state_of(services), answer.decision)
+        await services.expiry.expire(state_of(services), answer.decision)
         assert second not in await learned(services, answer)
         assert counts(services) == (2, 2, 2, 14)
         await sound(services)
@@ -178,7 +178,7 @@ def test_a_cascade_that_says_nothing_new_still_closes_what_it_left_unseen() -> N
         *_, event = await events_of(services)
         assert isinstance(event, Rewarded)
         assert event.settled == []
-        await services.settlements.expire(state_of(services), answer.decision)
+        await services.expiry.expire(state_of(services), answer.decision)
         assert counts(services) == (1, 1, 1, 10)
         await sound(services)
 

@@ -146,7 +146,7 @@ def test_a_default_that_is_applied_twice_at_once_is_learned_once() -> None:
         row = await store.decision("shop", answer.decision.id)
         assert row is not None
         state = state_of(services)
-        expire = services.settlements.expire
+        expire = services.expiry.expire
         await asyncio.gather(*(expire(state, decode_decision(row)) for _ in range(3)))
         assert state.learners["linucb"].rewards == 2
         assert len(await store.read("shop", 0, 100)) == 3

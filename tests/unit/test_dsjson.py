@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.maintenance.dsjson import Known, visit_of
-from service.maintenance.visit_files import read
+from service.offline.dsjson import Known, visit_of
+from service.offline.visit_files import read
 
 PERSON = (
     '{"_label_cost":-1.0,"_label_probability":0.8,"_label_Action":2,"_labelIndex":1,'

@@ -251,7 +251,7 @@ def test_a_default_reward_counts_and_its_correction_takes_its_place() -> None:
     async def expired(services: Services) -> None:
         for _ in range(30):
             answer = await services.selector.select(SelectRequest(CAT, "shop", "random"))
-            await services.settlements.expire(state_of(services), answer.decision)
+            await services.expiry.expire(state_of(services), answer.decision)
             tokens.append((answer.token, answer.decision.shown[0].arm))
 
     async def corrected(services: Services) -> None:
@@ -296,7 +296,7 @@ def test_every_kind_of_policy_is_evaluated_over_changes_of_features_and_a_deleti
 
     async def expire(services: Services) -> None:
         for row in await store.decisions("shop", 0, 10_000):
-            await services.settlements.expire(state_of(services), decode_decision(row.payload))
+            await services.expiry.expire(state_of(services), decode_decision(row.payload))
 
     run_virtual(live(store, expire))
     result = found(

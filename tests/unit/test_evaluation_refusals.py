@@ -18,7 +18,7 @@ from service.evaluation.request import EvaluationRequest, Selection
 from service.evaluation.walk import TINY
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.maintenance.importing import Visit as Imported
+from service.serving.importing import Visit as Imported
 from service.serving.retrieval import DRAWS
 from service.serving.settlement import RewardRequest
 from service.state.events import Shortlist

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from service.definition.experiment import RewardRules
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
-from service.maintenance.audit import Audit
+from service.offline.audit import Audit
 from service.serving.marks import Settlement, ShownReward, arm_mark, read_arm
 from service.serving.weighing import weigh
 from service.state.events import (
@@ -241,7 +241,7 @@ def test_learned_chances_are_a_fold_over_the_log() -> None:
         for number in range(4):
             answer, arms = await shown(services, expired=number == 1)
             await told(services, answer.token, rewards={arms[number % 3]: 1.0})
-            await services.settlements.expire(state_of(services), answer.decision)
+            await services.expiry.expire(state_of(services), answer.decision)
         examination = state_of(services).examination
         assert examination is not None
         assert (examination.settled, examination.clicks) == (12, 4)

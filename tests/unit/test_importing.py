@@ -13,8 +13,8 @@ from service.definition.select_request import SelectRequest
 from service.errors import Gone, Refused
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.maintenance.audit import Audit
-from service.maintenance.importing import COMMIT, ImportStatus, Visit, decision_id
+from service.offline.audit import Audit
+from service.serving.importing import COMMIT, ImportStatus, Visit, decision_id
 from service.serving.scoring import decide
 from service.serving.settlement import RewardRequest
 from service.settings import Settings

@@ -83,7 +83,7 @@ def test_a_reward_after_the_default_replaces_it_and_says_since_when() -> None:
     async def scenario(services: Services) -> None:
         answer = await services.selector.select(SelectRequest(PET))
         state = await services.experiments.find("shop")
-        await services.settlements.expire(state, answer.decision)
+        await services.expiry.expire(state, answer.decision)
         assert b_of(services) == 5.0
         assert await told(services, answer.token, reward=2.0) == "corrected"
         assert b_of(services) == 2.0
@@ -118,7 +118,7 @@ def test_a_late_reward_of_what_a_new_head_never_saw_leaves_it_at_the_prior() -> 
     async def scenario(services: Services) -> None:
         answer = await services.selector.select(SelectRequest(PET))
         state = await services.experiments.find("shop")
-        await services.settlements.expire(state, answer.decision)
+        await services.expiry.expire(state, answer.decision)
         definition = shop(linucb=LINUCB | {"ridge": 2.0}) | {"reward": {"range": [0, 10]}}
         await services.admin.define("shop", Definition.model_validate(definition))
         assert await told(services, answer.token, reward=9.0) == "corrected"

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from service.errors import ConfigurationError
-from service.maintenance.dsjson import Known
-from service.maintenance.import_client import batches
-from service.maintenance.visit_files import read
+from service.offline.dsjson import Known
+from service.offline.import_client import batches
+from service.offline.visit_files import read
 
 KNOWN = Known({"persona": "categorical", "age": "numeric", "member": "boolean", "taste": "vector"})
 VISITS: list[dict[str, Any]] = [

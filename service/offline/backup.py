@@ -13,7 +13,7 @@ from service.errors import ConfigurationError, Damaged
 from service.log.reading import Progress, Say, opened, readable_store
 from service.log.stores import Store, open_store, sqlite_file
 from service.log.stores.sqlite import SqliteStore
-from service.maintenance.copying import Copied, contents
+from service.offline.copying import Copied, contents
 from service.security.files import make_private
 
 PAGES = 256

@@ -4,21 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil
-from typing import Literal
 
-Kind = Literal[
-    "choice",
-    "probabilities",
-    "tie",
-    "features",
-    "fields",
-    "missing",
-    "unreadable",
-    "log",
-    "double",
-    "identity",
-    "time",
-]
+from service.serving.rederive import Discrepancy, Kind
+from service.tables import aligned
 
 KEPT = 1_000
 """AuditReport of an experiment that are held, and written as JSON; all are counted."""
@@ -43,37 +31,6 @@ COLUMNS: dict[str, tuple[Kind, ...]] = {
     "times": ("time",),
 }
 """Columns of the table, and the kinds that each counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Discrepancy:
-    """A difference between the log and what follows from it.
-
-    choice          the shown arm does not follow from the probabilities and the seed
-    probabilities   they do not follow from head, features and bank
-    tie             the same, within the bound: scores so close that rounding decided
-    features        x is not the encoded features, in a row or in an event
-    fields          another field of a row or an event: version, bank, times, reward, ...
-    missing         the log refers to a row that is not there
-    unreadable      a row is no decision
-    log             an event is missing, unreadable, or cannot be folded
-    double          an arm of a decision is learned of twice, or out of order
-    identity        a mark stands at the event of another decision
-    time            an event is much older than the one before it
-
-    id   the decision's, or `position 7` of an event, or `row 7` where the id is not known
-    """
-
-    kind: Kind
-    id: str
-    what: str
-    logged: object = None
-    derived: object = None
-
-    def __str__(self) -> str:
-        values = f": logged {self.logged}, derived {self.derived}"
-        both = self.logged is not None or self.derived is not None
-        return f"{self.kind:<13} {self.id}  {self.what}{values if both else ''}"
 
 
 @dataclass
@@ -174,11 +131,3 @@ def table(reports: Sequence[AuditReport]) -> str:
         if notes := report.lines():
             lines += ["", f"{report.experiment}:", *notes]
     return "\n".join(lines)
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line a row: names to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    ]

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from service.errors import ConfigurationError, Damaged
 from service.log.stores.sqlite_file import sync_folder
-from service.maintenance.archive.columns import Row
+from service.offline.archive.columns import Row
 from service.security.files import make_private
 
 BATCH_ROWS = 200

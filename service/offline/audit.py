@@ -18,11 +18,13 @@ from service.log.replay import RowsByPosition, Step, origin_of, row_pages, steps
 from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
-from service.maintenance.exactly_once import Settled
 from service.observability.telemetry import Telemetry
-from service.serving.audit_report import AuditReport, Discrepancy, Kind
+from service.offline.audit_report import AuditReport
+from service.offline.exactly_once import Settled
 from service.serving.marks import ArmValue, arm_mark, read_arm
 from service.serving.rederive import (
+    Discrepancy,
+    Kind,
     check_choice,
     check_decision,
     check_event,

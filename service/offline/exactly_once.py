@@ -13,7 +13,7 @@ import numpy as np
 from service.log.replay import record_at
 from service.log.stores import Store
 from service.log.stores.store import START
-from service.serving.audit_report import Discrepancy
+from service.serving.rederive import Discrepancy
 from service.state.events import (
     AnyEvent,
     Expired,

@@ -18,7 +18,7 @@ from service.errors import ConfigurationError, ForageError, NoTables
 from service.log.reading import opened
 from service.log.stores import POSTGRES, Store, open_store
 from service.log.stores.sqlite import SqliteStore
-from service.maintenance.checking import check_file
+from service.offline.checking import check_file
 from service.security.keys import loopback, read_keys
 from service.settings import Settings
 from service.training import can_train

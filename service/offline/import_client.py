@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from service.errors import ConfigurationError, StoreUnavailable
-from service.maintenance.dsjson import Known
-from service.maintenance.visit_files import Line
+from service.offline.dsjson import Known
+from service.offline.visit_files import Line
 
 NumberedVisit = tuple[int, dict[str, object]]
 """The number of a line, and its visit."""

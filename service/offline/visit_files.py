@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from service.definition.files import json_of
 from service.errors import ConfigurationError
-from service.maintenance.dsjson import Known, visit_of
 from service.naming import listed, quoted
+from service.offline.dsjson import Known, visit_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -16,7 +16,7 @@ from service.errors import ConfigurationError, Damaged, LogGap, StoreLocked, Sto
 from service.log.reading import SILENT, Progress, experiments_of, reading
 from service.log.replay import PAGE, ROWS, skipped_positions
 from service.log.stores import Store
-from service.maintenance.archive.columns import (
+from service.offline.archive.columns import (
     DECISIONS,
     EVENTS,
     Row,
@@ -24,7 +24,7 @@ from service.maintenance.archive.columns import (
     decision_row,
     event_row,
 )
-from service.maintenance.archive.files import Draft, Files, digest
+from service.offline.archive.files import Draft, Files, digest
 from service.security.files import PRIVATE
 from service.state.events import Erased, Tombstone, decode_decision, decode_event
 

@@ -13,8 +13,8 @@ from service.log.stores import Store, open_store, sqlite_file
 from service.log.stores.base import Append, DecisionRow, Entry, Instant, KeptRow, Marks
 from service.log.stores.sqlite import SqliteStore
 from service.log.stores.store import SECRET, START
-from service.serving.audit_report import aligned
 from service.state.events import decode_decision
+from service.tables import aligned
 
 ENTRIES = 64
 """Entries of one commit: rows may have hundreds of kilobytes each."""

@@ -1,0 +1,1 @@
+"""What a service does with its log beside requests: expiry, retention, erasure."""

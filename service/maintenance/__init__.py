@@ -1,1 +1,0 @@
-"""What is done to a log beside answering: trimming, erasing, copying it."""

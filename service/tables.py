@@ -1,0 +1,11 @@
+"""Tables of text."""
+
+from collections.abc import Sequence
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line a row: names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
