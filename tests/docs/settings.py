@@ -7,6 +7,7 @@ and `<!-- /settings -->`.
 import json
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class Row:
             base.model_fields.get(name) for base in model.__mro__ if issubclass(base, BaseModel)
         )
         self.meaning = next(field.description for field in said if field and field.description)
-        self.takes = _takes(model.model_json_schema()["properties"][name])
+        self.takes = _takes(_properties(model)[name])
 
     @property
     def default(self) -> str:
@@ -47,6 +48,12 @@ class Row:
         usual = type(value)().model_dump()
         own = [f"`{k} = {v}`" for k, v in value.model_dump().items() if usual[k] != v]
         return ", ".join(own) or "its defaults"
+
+
+@cache
+def _properties(model: type[BaseModel]) -> dict[str, Any]:
+    found: dict[str, Any] = model.model_json_schema()["properties"]
+    return found
 
 
 def _takes(schema: dict[str, Any]) -> str:
