@@ -13,7 +13,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.fences import Fences
 from tests.simulation.ledger import Ledger
 from tests.simulation.process import NAME, Process
-from tests.unit.folding import bits, replay, step
+from tests.unit.folding import bits, contents, replay, step
 
 Records = list[tuple[AnyEvent, bytes | None]]
 
@@ -134,4 +134,4 @@ class Audit:
 
 def digest(state: State) -> str | None:
     """None while a version is staged: how far that has caught up differs from one to another."""
-    return None if state.staging else hashlib.sha256(state.snapshot().payload).hexdigest()
+    return None if state.staging else hashlib.sha256(contents(state)).hexdigest()

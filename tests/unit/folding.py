@@ -1,9 +1,10 @@
 """A small shop to fold: logs written by hand or by chance, a trainer in numpy, states compared."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from service.bandits.networks import Network, cold_network
 from service.definition.experiment import Definition
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
+from service.state import codec
 from service.state.artifacts import pack_artifact, read_meta
 from service.state.events import (
     AnyEvent,
@@ -299,15 +301,31 @@ def replay(
     return state
 
 
+def contents(state: State) -> bytes:
+    """All that a snapshot of a state holds, without the archive around it: two states have the same
+    contents where their snapshots have the same bytes, and that takes a quarter of the time."""
+    with mock.patch.object(codec, "seal", _plain):
+        return state.snapshot().payload
+
+
+def _plain(text: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Text, and of each array all that the archive says of it, with the length of every part."""
+    parts = [text]
+    for name, array in arrays.items():
+        turned = array.flags.f_contiguous and not array.flags.c_contiguous
+        parts += [repr((name, array.dtype.str, array.shape, turned)).encode(), array.tobytes("A")]
+    return b"".join(b"%d %b" % (len(part), part) for part in parts)
+
+
 def bits(state: State) -> tuple[Any, ...]:
-    """All that a state holds and all that it answers: its snapshot, and the scores of its arms."""
+    """All that a state holds and all that it answers: its contents, and the scores of its arms."""
     scores = []
     if not state.deleted and state.arms:
         context = np.linspace(0.0, 1.0, state.schema.context.width)
         for learner in state.learners.values():
             table = learner.score(context, state.candidates)
             scores.append((learner.name, table.rows.tobytes(), table.of.tobytes()))
-    return state.snapshot().payload, scores
+    return contents(state), scores
 
 
 def head_of(state: State, policy: str) -> str:
