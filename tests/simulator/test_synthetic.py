@@ -84,11 +84,11 @@ def test_effects_depend_on_the_visitor_only_where_they_cross(shop: Path) -> None
 
 def test_visits_are_of_the_definition_and_the_same_for_a_seed(shop: Path) -> None:
     world = world_of(shop)
-    first, again = world.stream(5), world.stream(5)
+    first, again, other = world.stream(5), world.stream(5), world.stream(6)
     visits = [first.visit(index) for index in range(50)]
     assert visits[:20] == [again.visit(index) for index in range(20)]
     assert again.visit(1_100) == world.stream(5).visit(1_100)
-    assert visits != [world.stream(6).visit(index) for index in range(50)]
+    assert visits != [other.visit(index) for index in range(50)]
     for visit in visits:
         context = world.request(visit)["context"]
         assert context.keys() == {"device", "age", "member", "city", "taste"}
