@@ -35,13 +35,13 @@ def found() -> str | None:
 class PostgresSchema:
     """A schema with the tables of a store, once one was opened.
 
-    url   of the store
+    url   of the store; its commits do not wait for the disk
     """
 
     def __init__(self, server: str, name: str) -> None:
         self._server, self.name = server, name
         joint = "&" if "?" in server else "?"
-        options = quote(f"-csearch_path={name}")
+        options = quote(f"-csearch_path={name} -csynchronous_commit=off")
         self.url = f"{server}{joint}application_name={name}&options={options}"
 
     def run(self, query: LiteralString, *values: object) -> list[tuple[object, ...]]:
