@@ -13,6 +13,7 @@ from simulator_client.journal import records
 from simulator_client.replay import play
 from simulator_client.reporting import owed
 from simulator_client.summary import summary
+from simulator_client.worlds import ranking
 from tests.support.service import serving
 
 from .fake import run_of
@@ -75,9 +76,12 @@ def test_the_service_takes_every_world(
     ("world", "reporting"),
     [("zooplus", "clicks-only"), ("zooplus", "misses-never"), ("ranking", "clicks-only")],
 )
-def test_misses_are_learned_by_default_or_never(tmp_path: Path, world: str, reporting: str) -> None:
+def test_misses_are_learned_by_default_or_never(
+    tmp_path: Path, world: str, reporting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """0.1 s of visits, a window of 0.3 s: the service expires what was not clicked, then only is
     the run over. Expected of each policy: the rewards that were owed, the clicks their sum."""
+    monkeypatch.setattr(ranking, "ITEMS", 1_000)  # the whole catalogue is served above
     run = run_of(
         world=world, visits=20, policies=("linucb", "lints"), wait_for_training=False,
         reporting=reporting, wait_seconds=0.3, rate=200.0,
