@@ -237,22 +237,28 @@ class HighestGroups:
         """Count the arms of each draw for which a comparison holds: the highest ones, or none."""
         if own.size * self.values.shape[1] <= DIRECT_COMPARISONS:
             held = holds(self.values[:, None, :], own[:, :, None])
-            return np.take_along_axis(self.ends, held.sum(axis=2), axis=1)
+            return _taken(self.ends, held.sum(axis=2))
         low, high = np.zeros(own.shape, np.intp), np.full(own.shape, self.values.shape[1])
         for _ in range(self.values.shape[1].bit_length()):
             middle = (low + high) // 2
-            each = np.take_along_axis(self.values, np.minimum(middle, high - 1), axis=1)
+            each = _taken(self.values, np.minimum(middle, high - 1))
             true = (middle < high) & holds(each, own)
             low, high = np.where(true, middle + 1, low), np.where(true, high, middle)
-        return np.take_along_axis(self.ends, low, axis=1)
+        return _taken(self.ends, low)
 
 
 def _highest(rows: Array, wanted: int) -> tuple[Index, Array]:  # (M, U) -> (M, wanted) twice
     """Return groups and scores, from the highest down."""
     if wanted < rows.shape[1]:
         found = np.argpartition(rows, -wanted, axis=1)[:, -wanted:]
-        values = np.take_along_axis(rows, found, axis=1)
+        values = _taken(rows, found)
         order = np.argsort(-values, axis=1)
-        return np.take_along_axis(found, order, axis=1), np.take_along_axis(values, order, axis=1)
+        return _taken(found, order), _taken(values, order)
     order = np.argsort(-rows, axis=1)
-    return order, np.take_along_axis(rows, order, axis=1)
+    return order, _taken(rows, order)
+
+
+def _taken(table: np.ndarray, columns: Index) -> np.ndarray:  # (M, n), (M, k) -> (M, k)
+    """As np.take_along_axis, in half the time where there are few rows."""
+    taken: np.ndarray = table[np.arange(len(table))[:, None], columns]
+    return taken
