@@ -42,12 +42,16 @@ async def a_shop(store: Store | None = None, name: str = SHOP) -> Shop:
 async def played(decisions: int, store: Store | None = None) -> Shop:
     """Decide a second apart; reward the odd decisions, let the even ones expire."""
     shop = await a_shop(store)
-    for number in range(1, decisions + 1):
-        decision = await shop.decide(a_decision(number, MORNING + number))
-        if number % 2:
-            await shop.reward(decision, a=number / 7)
-        else:
-            await shop.expire(decision)
+    made = [a_decision(number, MORNING + number) for number in range(1, decisions + 1)]
+    async with shop.at_once():
+        for decision in made:
+            await shop.decide(decision)
+    async with shop.at_once():
+        for number, decision in enumerate(made, 1):
+            if number % 2:
+                await shop.reward(decision, a=number / 7)
+            else:
+                await shop.expire(decision)
     return shop
 
 

@@ -1,6 +1,7 @@
 """A shop whose log is written by hand, and readers of its archive."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ class Shop:
     def __init__(self, store: Store, name: str = SHOP) -> None:
         self.store, self.name = store, name
         self._marks = 0
+        self._held: list[Append | DecisionRow] | None = None
 
     async def append(
         self, event: AnyEvent, settles: str | None = None, mark: tuple[str, str] | None = None
@@ -73,7 +75,22 @@ class Shop:
         self._marks += 1
         identity, value = mark or (f"mark {self._marks}", "")
         entry = Append(self.name, encode_event(event), {identity: value}, settles=settles)
-        await self.store.commit([entry])
+        await self._commit(entry)
+
+    async def _commit(self, entry: Append | DecisionRow) -> None:
+        if self._held is None:
+            await self.store.commit([entry])
+        else:
+            self._held.append(entry)
+
+    @asynccontextmanager
+    async def at_once(self) -> AsyncIterator[None]:
+        """Commit what is written meanwhile at the end, in one piece."""
+        held: list[Append | DecisionRow] = []
+        self._held = held
+        yield
+        self._held = None
+        await self.store.commit(held)
 
     async def define(self) -> None:
         await self.append(
@@ -82,7 +99,7 @@ class Shop:
 
     async def decide(self, decision: Decision) -> Decision:
         payload = encode_decision(decision)
-        await self.store.commit([DecisionRow(self.name, decision.id, decision.policy, payload)])
+        await self._commit(DecisionRow(self.name, decision.id, decision.policy, payload))
         return decision
 
     async def reward(self, decision: Decision, **rewards: float) -> None:
