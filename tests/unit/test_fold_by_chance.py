@@ -166,14 +166,14 @@ def test_a_snapshot_anywhere_and_its_tail_equal_the_whole_fold(
     steps: list[tuple[Any, ...]], chosen: int
 ) -> None:
     log = written(steps)
-    snapshots = []
+    captured = []
 
     def keep(state: State) -> None:
         if not state.staging:
-            snapshots.append(state.snapshot())
+            captured.append(state.capture())
 
     replay(log.records, watch=keep)
-    snapshot = snapshots[chosen % len(snapshots)]
+    snapshot = captured[chosen % len(captured)]()
     restored = State.restore(snapshot)
     assert restored.position == snapshot.position
     assert restored.snapshot() == snapshot
