@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.bandits.heads import DisjointRidgeHead, RidgeHead
@@ -16,6 +16,7 @@ from service.state.fold import State
 from service.state.succession import obstacle
 from service.training.settlements import collect
 from tests.support.clock import run_virtual
+from tests.support.properties import examples
 from tests.unit.folding import POLICIES, Log, bits, head_of, replay, shop, store_of
 
 LINEAR: dict[str, dict[str, Any]] = {
@@ -304,6 +305,7 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
     return shuffled(definition, Random(draw(st.integers(0, 99))))
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(definitions(), min_size=2, max_size=4), st.integers(0, 99), st.integers(1, 60))
 def test_a_state_restored_between_definitions_goes_on_bit_by_bit(
     written: list[dict[str, Any]], seed: int, visits: int
