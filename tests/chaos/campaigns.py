@@ -183,7 +183,7 @@ def _works(
         how = rng.choice(("alive", "alive", "killed", "stopped"))
         async with alone:
             with campaign.losing(f"append-only file cut, services {how}"):
-                cut = await _cut(redis, how, campaign, proxies)
+                cut = await _cut(redis, how, campaign, proxies, disk)
         await campaign.recovered(cut)
 
     async def freeze() -> None:
@@ -208,7 +208,13 @@ def _works(
     return works
 
 
-async def _cut(redis: RedisServer, how: str, campaign: Campaign, proxies: Sequence[Proxy]) -> Cut:
+async def _cut(
+    redis: RedisServer,
+    how: str,
+    campaign: Campaign,
+    proxies: Sequence[Proxy],
+    disk: Disk | None,
+) -> Cut:
     """how: alive, killed or stopped, the services meanwhile."""
     replicas = campaign.replicas
     with held(replicas if how != "alive" else []):
@@ -221,7 +227,12 @@ async def _cut(redis: RedisServer, how: str, campaign: Campaign, proxies: Sequen
             before = await quiet_tail(redis.url, proxies)
             redis.kill()
             file = append_only_file(redis.folder)
-            cut = partial(cut_append_only, file, campaign.rng)
+
+            def cut() -> None:
+                cut_append_only(file, campaign.rng)
+                if disk is not None:
+                    disk.adopt()  # else the next loss of power brings back what is cut
+
             await cut_tail(redis.url, [file], cut, redis.start, redis.kill)
             gone = before.after(await read_tail(redis.url))
             return replace(gone, watched=how == "alive")
