@@ -62,7 +62,7 @@ MUTANTS: Final = (
         [
             Edit(
                 f"{STORES}/redis_scripts.py",
-                "  if count > 0 then return known end\n",
+                "  if refused then return known end\n",
                 "",
             )
         ],
@@ -172,8 +172,9 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/serving/settlement.py",
-                "        result = await self._log.committer.append(entry, event)\n",
-                "        try:\n            result = await self._log.committer.append(entry, event)\n"
+                "        )\n        result = await self._log.committer.append(entry, event)\n",
+                "        )\n        try:\n"
+                "            result = await self._log.committer.append(entry, event)\n"
                 "        except StoreError as fault:\n"
                 '            if "imeout" in str(fault):\n                return True\n'
                 "            raise\n",
@@ -221,9 +222,9 @@ MUTANTS: Final = (
         [
             Edit(
                 f"{STORES}/sqlite_commit.py",
-                "        self._decisions.append((*key, row.payload))\n",
+                "        self._decisions.append((self._number, *key, row.payload))\n",
                 "        if len(self._decisions) < 8:\n"
-                "            self._decisions.append((*key, row.payload))\n",
+                "            self._decisions.append((self._number, *key, row.payload))\n",
             )
         ],
         ["tests/contract/test_stores.py", "tests/contract/test_decision_rows.py"],
@@ -252,8 +253,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/housekeeping/retention.py",
-                "marks_before = live.state.log_time - MARGIN_S",
-                "marks_before = live.state.log_time + 3_600",
+                "marks_before = replica.state.log_time - MARGIN_S",
+                "marks_before = replica.state.log_time + 3_600",
             )
         ],
         ["tests/http/test_retention.py"],
