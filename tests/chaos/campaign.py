@@ -33,7 +33,7 @@ TRAINED_S: Final = 60.0
 STOPS_S: Final = (3.0, 15.0)
 """Pause between two stops."""
 GRACE_S: Final = 30.0
-"""From SIGTERM to the end: 10 s for requests under way, and each call of a Redis that is gone."""
+"""From SIGTERM to the end: 10 s for requests under way, and each call of a store that is gone."""
 FAILED_S: Final = 15.0
 CANCEL_S: Final = 20.0
 """Until one that was cancelled is cancelled again: longer than what is undone then takes."""
@@ -62,7 +62,7 @@ class Result:
     recoveries: list[float] = field(default_factory=list)
     stops: int = 0
     slowest_stop_seconds: float = 0.0
-    redis_faults: Counter[str] = field(default_factory=Counter)
+    server_faults: Counter[str] = field(default_factory=Counter)
     selects: int = 0
     rows: int = 0
     acknowledged: int = 0
@@ -206,6 +206,11 @@ class Campaign:
     async def all_ready(self) -> None:
         """Raises NotReady."""
         await asyncio.gather(*(replica.ready(self.http) for replica in self.replicas))
+
+    async def rest(self) -> None:
+        """A pause between two losses of the log's end, with rewards that may go."""
+        await asyncio.sleep(self.rng.uniform(6.0, 18.0))
+        await self.load.progress(PROGRESS, PROGRESS_S)
 
     @contextmanager
     def losing(self, kind: str) -> Iterator[None]:

@@ -1,17 +1,19 @@
-"""The campaigns: one service on SQLite, three on a Redis that fails in every way."""
+"""The campaigns: one service on SQLite, and three on a Redis or a PostgreSQL that fails."""
 
 import asyncio
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from tests.chaos.campaign import PROGRESS, PROGRESS_S, Campaign, Result, Work
-from tests.chaos.judge import Cut
 from tests.chaos.losses import (
+    TAIL,
+    Tail,
     append_only_file,
     cut_append_only,
     cut_tail,
@@ -28,6 +30,7 @@ from tests.chaos.losses import (
 from tests.chaos.processes import Process, Replica, trainer
 from tests.chaos.proxy import KINDS, Proxy
 from tests.chaos.shim import Disk, Unavailable, build
+from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.redis_server import RedisServer
 
 SERVICES: Final = ("service-1", "service-2", "service-3")
@@ -68,8 +71,7 @@ async def embedded(folder: Path, seconds: float, keep_stores: bool, rng: Random)
 
     async def lose_tail() -> None:
         """The end of the write-ahead log is gone when the service starts."""
-        await asyncio.sleep(rng.uniform(6.0, 18.0))
-        await campaign.load.progress(PROGRESS, PROGRESS_S)
+        await campaign.rest()
         async with campaign.alone:
             with campaign.losing("write-ahead log cut"), held([replica, training]):
                 if not replica.kill():
@@ -127,135 +129,171 @@ async def lose_file(
         await campaign.all_ready()
 
 
-async def shared(folder: Path, seconds: float, keep_stores: bool, rng: Random) -> Result:
-    """Redis: services, trainer and Redis are killed, and the traffic between them fails."""
-    place, disk, because = power(folder)
-    redis = RedisServer(place, tcp=True, environment=disk.environment if disk else {})
-    proxies = [Proxy(redis.port) for _ in SERVICES]
-    await asyncio.to_thread(redis.start)
-    try:
-        for proxy in proxies:
-            await proxy.start()
-        campaign = _on_redis(folder, rng, redis, proxies)
-        campaign.result.shim_because = because
-        return await campaign.run(seconds, *_works(campaign, redis, proxies, disk, keep_stores))
-    finally:
-        for proxy in proxies:
-            await proxy.close()
-        redis.kill()
+@dataclass(frozen=True)
+class Shared:
+    """A server that the services of a campaign share, each through a proxy of its own.
 
+    disk   of the server, if it can lose power
+    """
 
-def _on_redis(folder: Path, rng: Random, redis: RedisServer, proxies: Sequence[Proxy]) -> Campaign:
-    urls = [f"redis://127.0.0.1:{proxy.port}/0" for proxy in proxies]
-    replicas = [Replica(name, folder, url) for name, url in zip(SERVICES, urls, strict=True)]
-    training = trainer(folder, urls[0], replicas[0].url)
-    return Campaign("redis", folder, redis.url, replicas, training, rng)
+    campaign: Campaign
+    server: RedisServer | PostgresServer
+    proxies: Sequence[Proxy]
+    disk: Disk | None = None
 
-
-def _works(
-    campaign: Campaign,
-    redis: RedisServer,
-    proxies: Sequence[Proxy],
-    disk: Disk | None,
-    keep_stores: bool,
-) -> list[Work]:
-    result, rng, alone = campaign.result, campaign.rng, campaign.alone
-
-    async def kill_redis() -> None:
+    async def kill(self) -> None:
+        """The server is killed, and starts again soon."""
+        rng, kills = self.campaign.rng, self.campaign.result.kills
         await asyncio.sleep(rng.uniform(4.0, 12.0))
-        async with alone:
-            redis.kill()
-            if disk is not None and rng.random() < 0.5:
-                disk.lose_power()
-                campaign.result.kills["redis, power"] += 1
+        async with self.campaign.alone:
+            self.server.kill()
+            if self.disk is not None and rng.random() < 0.5:
+                self.disk.lose_power()
+                kills["server, power"] += 1
             else:
-                campaign.result.kills["redis"] += 1
+                kills["server"] += 1
             try:
                 await asyncio.sleep(rng.expovariate(1 / 0.5))
             finally:
-                await asyncio.to_thread(redis.start)
+                await asyncio.to_thread(self.server.start)
 
-    async def lose_tail() -> None:
-        """Redis comes back without the last of what it had, to services that go on, or that were
-        stopped or killed meanwhile."""
-        await asyncio.sleep(rng.uniform(6.0, 18.0))
-        await campaign.load.progress(PROGRESS, PROGRESS_S)
-        how = rng.choice(("alive", "alive", "killed", "stopped"))
-        async with alone:
-            with campaign.losing(f"append-only file cut, services {how}"):
-                cut = await _cut(redis, how, campaign, proxies, disk)
-        await campaign.recovered(cut)
-
-    async def freeze() -> None:
+    async def freeze(self) -> None:
+        rng = self.campaign.rng
         await asyncio.sleep(rng.uniform(8.0, 24.0))
-        async with alone:
-            with redis.frozen():
+        async with self.campaign.alone:
+            with self.server.frozen():
                 await asyncio.sleep(rng.uniform(0.5, 3.0))
-        result.redis_faults["freeze"] += 1
+        self.campaign.result.server_faults["freeze"] += 1
 
-    async def misbehave() -> None:
+    async def disturb(self) -> None:
+        """The traffic of some services with the server fails."""
+        rng = self.campaign.rng
         await asyncio.sleep(rng.uniform(0.3, 2.5))
-        chosen = rng.sample(proxies, rng.choice([1, 1, 2, len(proxies)]))
+        chosen = rng.sample(self.proxies, rng.choice([1, 1, 2, len(self.proxies)]))
         kind, seconds = rng.choice(KINDS), rng.uniform(0.2, 2.5)
         delay_s = rng.choice([0.05, 0.3, 2.5])  # the last is beyond a service's patience
         noticed = [proxy.episode(kind, seconds, delay_s) for proxy in chosen]
         if any(await asyncio.gather(*noticed)):
-            result.redis_faults[kind] += 1
+            self.campaign.result.server_faults[kind] += 1
 
-    works = [campaign.kill, campaign.stop, campaign.kill_trainer, kill_redis, freeze, misbehave]
-    if not keep_stores:
-        works += [lose_tail, partial(empty, campaign, redis, proxies)]
-    return works
+    async def quiet_tail(self, last: int = TAIL) -> Tail:
+        return await quiet_tail(self.server.url, self.proxies, last)
 
-
-async def _cut(
-    redis: RedisServer,
-    how: str,
-    campaign: Campaign,
-    proxies: Sequence[Proxy],
-    disk: Disk | None,
-) -> Cut:
-    """how: alive, killed or stopped, the services meanwhile."""
-    replicas = campaign.replicas
-    with held(replicas if how != "alive" else []):
-        if how == "stopped":
-            await campaign.stopped(replicas)
-        elif how == "killed":
-            for replica in replicas:
-                replica.kill()
-        with frozen(replicas):
-            before = await quiet_tail(redis.url, proxies)
-            redis.kill()
-            file = append_only_file(redis.folder)
-
-            def cut() -> None:
-                cut_append_only(file, campaign.rng)
-                if disk is not None:
-                    disk.adopt()  # else the next loss of power brings back what is cut
-
-            await cut_tail(redis.url, [file], cut, redis.start, redis.kill)
-            gone = before.after(await read_tail(redis.url))
-            return replace(gone, watched=how == "alive")
+    async def run(self, seconds: float, *works: Work) -> Result:
+        usual = [self.campaign.kill, self.campaign.stop, self.campaign.kill_trainer]
+        return await self.campaign.run(
+            seconds, *usual, self.kill, self.freeze, self.disturb, *works
+        )
 
 
-async def empty(campaign: Campaign, host: RedisServer, proxies: Sequence[Proxy]) -> None:
+@asynccontextmanager
+async def sharing(
+    name: str,
+    folder: Path,
+    rng: Random,
+    server: RedisServer | PostgresServer,
+    disk: Disk | None = None,
+) -> AsyncIterator[Shared]:
+    """Three services and a trainer, which run once the campaign does."""
+    proxies = [Proxy(server.port) for _ in SERVICES]
+    await asyncio.to_thread(server.start)
+    try:
+        for proxy in proxies:
+            await proxy.start()
+        urls = [server.url_at(proxy.port) for proxy in proxies]
+        replicas = [Replica(own, folder, url) for own, url in zip(SERVICES, urls, strict=True)]
+        training = trainer(folder, urls[0], replicas[0].url)
+        campaign = Campaign(name, folder, server.url, replicas, training, rng)
+        yield Shared(campaign, server, proxies, disk)
+    finally:
+        for proxy in proxies:
+            await proxy.close()
+        server.kill()
+
+
+async def on_redis(folder: Path, seconds: float, keep_stores: bool, rng: Random) -> Result:
+    """Redis: services, trainer and Redis are killed, and the traffic between them fails."""
+    place, disk, because = power(folder)
+    redis = RedisServer(place, tcp=True, environment=disk.environment if disk else {})
+    async with sharing("redis", folder, rng, redis, disk) as shared:
+        shared.campaign.result.shim_because = because
+        losses = [partial(lose_tail, shared, redis), partial(empty, shared, redis)]
+        return await shared.run(seconds, *([] if keep_stores else losses))
+
+
+async def on_postgres(folder: Path, seconds: float, keep_stores: bool, rng: Random) -> Result:
+    """The same on PostgreSQL, without losses of power."""
+    with postgres_server(folder / "postgres.log") as postgres:
+        async with sharing("postgres", folder, rng, postgres) as shared:
+            losses = [partial(fall_back, shared, postgres)]
+            return await shared.run(seconds, *([] if keep_stores else losses))
+
+
+async def lose_tail(shared: Shared, redis: RedisServer) -> None:
+    """Redis comes back without the last of what it had."""
+
+    async def cut(change: Callable[[], None]) -> None:
+        redis.kill()
+        file = append_only_file(redis.folder)
+        await cut_tail(redis.url, [file], change, redis.start, redis.kill)
+
+    def change() -> None:
+        cut_append_only(append_only_file(redis.folder), shared.campaign.rng)
+        if shared.disk is not None:
+            shared.disk.adopt()  # else the next loss of power brings back what is cut
+
+    await shared.campaign.rest()
+    await _lose(shared, "append-only file cut", lambda: cut(change))
+
+
+async def fall_back(shared: Shared, postgres: PostgresServer) -> None:
+    """PostgreSQL fails over to a standby that lags."""
+    await shared.campaign.rest()
+    standby = await asyncio.to_thread(postgres.copy)
+    await shared.campaign.load.progress(PROGRESS, PROGRESS_S)
+    await _lose(shared, "standby that lags", lambda: asyncio.to_thread(postgres.replace, standby))
+
+
+async def _lose(shared: Shared, what: str, lose: Callable[[], Awaitable[None]]) -> None:
+    """The log loses its end, while services go on, or are killed or stopped."""
+    campaign, replicas = shared.campaign, shared.campaign.replicas
+    how = campaign.rng.choice(("alive", "alive", "killed", "stopped"))
+    async with campaign.alone:
+        with (
+            campaign.losing(f"{what}, services {how}"),
+            held(replicas if how != "alive" else []),
+        ):
+            if how == "stopped":
+                await campaign.stopped(replicas)
+            elif how == "killed":
+                for replica in replicas:
+                    replica.kill()
+            with frozen(replicas):
+                before = await shared.quiet_tail()
+                await lose()
+                gone = before.after(await read_tail(shared.server.url))
+    await campaign.recovered(replace(gone, watched=how == "alive"))
+
+
+async def empty(shared: Shared, redis: RedisServer) -> None:
     """Redis loses everything under the services; an earlier copy is restored."""
+    campaign = shared.campaign
     await asyncio.sleep(campaign.rng.uniform(10.0, 40.0))
     async with campaign.alone:
-        copy = await asyncio.to_thread(dump_redis, host.url)
+        copy = await asyncio.to_thread(dump_redis, redis.url)
         await campaign.load.progress(PROGRESS, PROGRESS_S)
         await campaign.all_ready()  # one that starts on an empty store begins anew
         with campaign.losing("Redis emptied"), held(campaign.replicas):
             with frozen(campaign.replicas):
-                before = await quiet_tail(host.url, proxies, SINCE_COPY)
-                host.command("FLUSHALL")
+                before = await shared.quiet_tail(SINCE_COPY)
+                redis.command("FLUSHALL")
             for replica in campaign.replicas:
                 await campaign.expect_failed("Redis was emptied", replica.alive)
             for replica in campaign.replicas:
                 replica.kill()
-            strays = await read_tail(host.url, SINCE_COPY)  # written before anybody noticed
-            await asyncio.to_thread(restore_redis, host.url, copy)
-            cut = before.after(await read_tail(host.url, SINCE_COPY))
+            strays = await read_tail(redis.url, SINCE_COPY)  # written before anybody noticed
+            await asyncio.to_thread(restore_redis, redis.url, copy)
+            cut = before.after(await read_tail(redis.url, SINCE_COPY))
             cut.rows |= {row.id for row in strays.rows}
             campaign.cuts.append(cut)
         await campaign.all_ready()

@@ -14,7 +14,7 @@ import msgspec
 from tests.chaos.ledger import Ledger
 from tests.chaos.processes import NAME
 
-ATTEMPT_S: Final = 8.0  # above what a service waits for its Redis
+ATTEMPT_S: Final = 8.0  # above what a service waits for its store
 CONNECT_S: Final = 2.0
 PAUSE_S: Final = 0.05
 AGAIN_S: Final = (0.05, 0.3)
@@ -303,6 +303,8 @@ class Load:
                 self._ledger.contradicted += [(decision["id"], arm) for arm in other]
             if answer is not None and answer.status_code != 503:
                 return
+            if self._stopping.is_set() and _may_be_second(decision):
+                return  # never logged, as in `_heard`
             await asyncio.sleep(self._rng.uniform(*AGAIN_S))
 
 

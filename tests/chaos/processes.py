@@ -18,7 +18,7 @@ EXPERIMENT: Final = Path(__file__).with_name("experiment.toml")
 NAME: Final = "chaos"
 LOOK_S: Final = 0.02
 AGAIN_S: Final = 0.2
-"""Pause before a process that ended by itself is started again: its Redis may be down."""
+"""Pause before a process that ended by itself is started again: its store may be down."""
 READY_S: Final = 90.0
 """Longer than any start, also where the machine has other work; a longer one is a fault."""
 

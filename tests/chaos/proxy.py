@@ -1,4 +1,4 @@
-"""A TCP proxy between a process and its Redis that can be told to misbehave."""
+"""A TCP proxy between a process and its store that can be told to misbehave."""
 
 import asyncio
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ class Proxy:
             return
         try:
             replies, server = await asyncio.open_connection("127.0.0.1", self._upstream)
-        except OSError:  # Redis is down
+        except OSError:  # the server is down
             writer.transport.abort()
             return
         link = _Link(writer, server)

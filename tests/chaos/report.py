@@ -9,11 +9,11 @@ from tests.chaos.campaign import Result
 SHOWN: Final = 20
 """Violations printed; the JSON has all."""
 
-KILLED: Final = ("service", "service, power", "redis", "redis, power", "trainer")
+KILLED: Final = ("service", "service, power", "server", "server, power", "trainer")
 COUNTS: Final[Mapping[str, Callable[[Result], int]]] = {
     "losses of the log's end": lambda result: result.losses.total(),
     "SIGTERM of service": lambda result: result.stops,
-    "Redis faults": lambda result: result.redis_faults.total(),
+    "server faults": lambda result: result.server_faults.total(),
     "events in the log": lambda result: result.events,
     "versions activated": lambda result: result.versions,
     "selects answered": lambda result: result.selects,
@@ -61,10 +61,10 @@ def _lines(results: Sequence[Result]) -> list[str]:
     rows += [(name, *(str(count(each)) for each in results)) for name, count in COUNTS.items()]
     lines = ["  ".join((row[0].ljust(30), *(cell.rjust(8) for cell in row[1:]))) for row in rows]
     lines.append(f"slowest stop: {max(each.slowest_stop_seconds for each in results):.1f} s")
-    faults = sum((each.redis_faults for each in results), Counter[str]())
-    lines.append("Redis faults: " + ", ".join(f"{kind} {n}" for kind, n in sorted(faults.items())))
+    faults = sum((each.server_faults for each in results), Counter[str]())
+    lines.append("server faults: " + ", ".join(f"{kind} {n}" for kind, n in sorted(faults.items())))
     if recoveries := [second for each in results for second in each.recoveries]:
         lines.append(f"ready again after a loss: at most {max(recoveries):.1f} s")
-    if shim := results[-1].shim_because:
+    if shim := results[0].shim_because:
         lines.append(f"no loss of power: {shim}")
     return lines

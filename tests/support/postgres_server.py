@@ -1,15 +1,24 @@
-"""A PostgreSQL server that runs already: tests get schemas of their own there."""
+"""PostgreSQL: a server that runs already, where tests get schemas of their own, or one of their own
+that they may kill."""
 
 import os
-from collections.abc import Iterator
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
-from typing import LiteralString, Self
+from pathlib import Path
+from typing import Final, LiteralString, Self
 from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
+
+from tests.support.ports import free_port
 
 VARIABLE = "FORAGE_TEST_POSTGRES"
 USUAL = "postgresql://postgres@127.0.0.1:5432/postgres"
@@ -87,3 +96,122 @@ def postgres_schema() -> Iterator[PostgresSchema]:
             yield made
         finally:
             db.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
+
+
+START_S: Final = 60.0
+TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
+
+
+def _programs() -> Path:
+    """The folder of the server's programs: one of PATH, else of Debian's newest package."""
+    if found := shutil.which("initdb"):
+        return Path(found).parent
+    place = max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
+    if place is None:
+        raise RuntimeError("this needs a PostgreSQL server: apt-get install postgresql")
+    return place
+
+
+class PostgresServer:
+    """A server that may be killed. A process of root runs it as the user postgres, since the server
+    refuses root."""
+
+    def __init__(self, files: Path, log: Path) -> None:
+        """Make a server's files in an empty folder. Raises RuntimeError without its programs."""
+        programs, self.port = _programs(), free_port()
+        self.url, self._log = self.url_at(self.port), log
+        self._user = "postgres" if os.getuid() == 0 else None
+        if self._user is not None:
+            shutil.chown(files, self._user)
+        init = [programs / "initdb", "--auth=trust", "--username=postgres", "--pgdata", files]
+        subprocess.run(init, check=True, capture_output=True, user=self._user, cwd=files)
+        self._command = [str(programs / "postgres"), "-D", str(files), "-p", str(self.port)]
+        self._command += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+        self._files = files
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    def url_at(port: int) -> str:
+        """The URL of a server that is reached at this port of loopback."""
+        return f"postgresql://postgres@127.0.0.1:{port}/postgres"
+
+    def start(self) -> Self:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=log,
+                stderr=log,
+                user=self._user,
+                cwd=self._files,
+            )
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"PostgreSQL does not answer: {self._log.read_text()}")
+            time.sleep(0.02)
+        return self
+
+    def kill(self) -> None:
+        """Kill the server and the processes of its connections, as a loss of the host does."""
+        if self._process is not None:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+            (self._files / "postmaster.pid").unlink(missing_ok=True)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Answer nothing until the end of the block."""
+        self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGCONT)
+
+    def copy(self) -> dict[str, bytes]:
+        """The rows of each table, as of one instant."""
+        with psycopg.connect(self.url) as db:
+            db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            tables = [str(name) for (name,) in db.execute(TABLES).fetchall()]
+            return {name: self._copy_out(db, name) for name in tables}
+
+    def replace(self, copy: Mapping[str, bytes]) -> None:
+        """Replace all rows by those of a copy, at one instant."""
+        with psycopg.connect(self.url) as db:
+            for name, rows in copy.items():
+                db.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(name)))
+                query = sql.SQL("COPY {} FROM STDIN (FORMAT binary)").format(sql.Identifier(name))
+                with db.cursor().copy(query) as into:
+                    into.write(rows)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the server, then to its processes: it starts no further one meanwhile."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        subprocess.run(["pkill", f"-{number.value}", "--parent", str(self._process.pid)])
+        self._process.send_signal(number)
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url, connect_timeout=CONNECT_S).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    @staticmethod
+    def _copy_out(db: psycopg.Connection, name: str) -> bytes:
+        query = sql.SQL("COPY {} TO STDOUT (FORMAT binary)").format(sql.Identifier(name))
+        with db.cursor().copy(query) as rows:
+            return b"".join(rows)
+
+
+@contextmanager
+def postgres_server(log: Path) -> Iterator[PostgresServer]:
+    """A server that does not run yet. Its files are removed at the end. log: a file."""
+    with tempfile.TemporaryDirectory(prefix="forage-postgres-") as files:
+        server = PostgresServer(Path(files), log)
+        try:
+            yield server
+        finally:
+            server.kill()

@@ -38,7 +38,7 @@ class RedisServer:
         if program is None:
             raise RuntimeError("these tests need redis-server: apt-get install redis-server")
         self.port, socket = free_port() if tcp else 0, f"{folder}/redis.sock"
-        self.url = f"redis://127.0.0.1:{self.port}/0" if tcp else f"unix://{socket}?db=0"
+        self.url = self.url_at(self.port) if tcp else f"unix://{socket}?db=0"
         self._client = {"port": self.port} if tcp else {"unix_socket_path": socket}
         self.folder, self._log = folder, folder / "redis.log"
         self._command = [program, "--bind", "127.0.0.1", "--port", str(self.port)]
@@ -47,6 +47,11 @@ class RedisServer:
         self._command += ["--appendonly", "yes", "--appendfsync", "always", *options]
         self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    def url_at(port: int) -> str:
+        """The URL of a server that is reached at this port of loopback."""
+        return f"redis://127.0.0.1:{port}/0"
 
     def start(self) -> Self:
         self._process = subprocess.Popen(
