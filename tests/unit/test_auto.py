@@ -38,7 +38,7 @@ def test_the_score_is_the_mean_within_the_range_and_an_anytime_width() -> None:
     mean, width, grown = head_of(log).spread(phi, log.state.candidates.ids)
     doubt = 1 + 1 / (1 + 3)  # pet is cat, pet is dog, age
     bound = np.clip(mean, 0, 1) + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown))
-    np.testing.assert_allclose(scores.arms[0], bound, rtol=1e-12)
+    np.testing.assert_allclose(scores.arms, bound, rtol=1e-12)
     assert (mean > 1).any() or (np.clip(mean, 0, 1) == mean).all()
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.bandits.heads import Observation, digest
-from service.bandits.heads.averaged import CROSSES, AveragedHead, MovingLevel, Rows, Seen
+from service.bandits.heads.averaged import AveragedHead, MovingLevel
+from service.bandits.heads.averaged_rows import CROSSES, Rows, Seen
 from service.features.declaration import Features
 from service.features.schema import Array, Schema
 from service.features.view import View
@@ -55,7 +56,7 @@ def dense(
     member, seen = head.members[number], Rows(view, "auto")
 
     def phi(row: Observation) -> Array:
-        each = Seen(seen, row.phi[None])
+        each = Seen(seen, row.phi[None], 1)
         parts = []
         reach, reach0 = member.spec.reach
         if member.spec.own:
@@ -64,7 +65,7 @@ def dense(
             wide[ARMS.index(row.arm)] = own
             parts.append(wide.ravel())
         if member.spec.shared:
-            parts.append(np.r_[1.0, reach0 * each.shared[0, 1:]])
+            parts.append(np.r_[1.0, reach0 * each.shared[0, 0, 1:]])
         return np.concatenate(parts)
 
     x = np.array([phi(row) for row in rows])
@@ -86,25 +87,30 @@ def test_members_that_do_not_forget_are_dense_ridge_regressions(
     for number, member in enumerate(head.members):
         if member.spec.gamma < 1:
             continue
-        seen = Seen(Rows(view, "auto"), asked.phi[None])
+        seen = Seen(Rows(view, "auto"), asked.phi[None], 1)
         mean, variance = member.predict(seen, places, head.rewards.level, head.settled)
         told = dense(head, view, number, rows, asked)
-        np.testing.assert_allclose((mean[0], variance[0]), told, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose((mean[0, 0], variance[0, 0]), told, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize(("context", "arm"), [(3, 0), (2, 2), (0, 2), (0, 0)])
 def test_many_rows_are_read_as_each_alone(context: int, arm: int) -> None:
-    """One context for all arms takes another way than a context for each."""
+    """Several contexts with every arm each, or with few of them; and rows of an arm each."""
     view = view_of(context, arm)
     head = learned(view, world(view, 40, seed=1))
-    asked = world(view, 6, seed=2)
-    phi, arms = np.array([row.phi for row in asked]), [*(row.arm for row in asked[1:]), "new"]
-    asked = [row._replace(arm=arm) for row, arm in zip(asked, arms, strict=True)]
-    alone = np.array([head.spread(row.phi[None], [row.arm]) for row in asked])[:, :, 0].T
-    np.testing.assert_allclose(head.spread(phi, arms), alone, rtol=1e-9)
-    same = np.repeat(phi[:1], 5, axis=0)
-    every = np.array([head.spread(phi[:1], [one]) for one in [*ARMS, "new"]])[:, :, 0].T
-    np.testing.assert_allclose(head.spread(same, [*ARMS, "new"]), every, rtol=1e-9)
+    contexts, asked = world(view, 3, seed=2), world(view, 5, seed=2)
+    of_arm = np.array([row.phi for row in world(view, 5, seed=4)])
+    side = view.sides[0]
+    for arms in (["new", *ARMS], ["b"]):
+        phi = np.array([row for _ in contexts for row in of_arm[: len(arms)]])
+        phi[:, side] = np.repeat([row.phi[side] for row in contexts], len(arms), axis=0)
+        alone = [head.spread(row[None], [arm]) for row, arm in zip(phi, arms * 3, strict=True)]
+        found = np.array(head.spread(phi, arms)).reshape(3, -1)
+        np.testing.assert_allclose(found, np.array(alone)[:, :, 0, 0].T, rtol=1e-9)
+    phi, arms = np.array([row.phi for row in asked]), ["new", *ARMS]
+    alone = [head.spread(row[None], [arm]) for row, arm in zip(phi, arms, strict=True)]
+    found = np.array((head.mean(phi, arms), head.width(phi, arms)))
+    np.testing.assert_allclose(found, np.array(alone)[:, :2, 0, 0].T, rtol=1e-9)
 
 
 @given(st.integers(0, 3), st.integers(0, 2), seeds)
@@ -133,7 +139,7 @@ def expect_equal_means(view: View, one: AveragedHead, other: AveragedHead) -> No
     for row in world(view, 4, seed=5):
         if row.arm not in one._arms.by_name or row.arm not in other._arms.by_name:
             continue
-        seen, found = Seen(Rows(view, "auto"), row.phi[None]), []
+        seen, found = Seen(Rows(view, "auto"), row.phi[None], 1), []
         for head in (one, other):
             place = np.array([head._arms.by_name[row.arm] - 1])
             lasting = [member for member in head.members if member.spec.gamma == 1]
@@ -164,8 +170,9 @@ def test_a_restored_head_goes_on_to_the_same_bits(context: int, arm: int, count:
         head.observe(row)
         twin.observe(row)
     assert digest(twin) == digest(head)
-    phi, arms = np.array([row.phi for row in rows[:4]]), [row.arm for row in rows[:4]]
-    assert np.array_equal(head.spread(phi, arms), twin.spread(phi, arms))
+    assert np.array_equal(
+        head.spread(rows[0].phi[None], ["a"]), twin.spread(rows[0].phi[None], ["a"])
+    )
 
 
 def test_members_that_forget_return_to_the_prior_and_stay_positive_definite() -> None:
@@ -178,9 +185,9 @@ def test_members_that_forget_return_to_the_prior_and_stay_positive_definite() ->
         head.observe(Observation("a" if number < 200 else "b", x, float(rng.random())))
     fading = next(member for member in head.members if member.spec.gamma == 0.99)
     assert fading.own is not None
-    seen, now = Seen(Rows(view, "auto"), np.ones((1, 4))), head.settled
+    seen, now = Seen(Rows(view, "auto"), np.ones((1, 4)), 1), head.settled
     _, variance = fading.predict(seen, np.array([0]), head.rewards.level, now)
-    assert variance == pytest.approx([4.0])
+    assert variance == pytest.approx(np.array([[4.0]]))
     for member in head.members:
         assert member.own is not None
         for P in member.own.P:
@@ -228,7 +235,7 @@ def test_many_crosses_are_hashed_to_a_few_columns() -> None:
         for other, second in zip(w, rows._hash[1], strict=True):
             place = (np.flatnonzero(first)[0] + np.flatnonzero(second)[0]) % CROSSES
             direct[place] += value * other * first.sum() * second.sum()
-    np.testing.assert_allclose(rows._crosses(x[None], w[None])[0], direct, atol=1e-12)
+    np.testing.assert_allclose(rows._crosses(x[None], w[None])[0, 0], direct, atol=1e-12)
 
 
 def test_random_features_of_a_column_do_not_depend_on_the_others() -> None:

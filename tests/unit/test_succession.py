@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.bandits.heads import DisjointRidgeHead, RidgeHead
-from service.bandits.heads.averaged import AveragedHead, Seen
+from service.bandits.heads.averaged import AveragedHead
+from service.bandits.heads.averaged_rows import Seen
 from service.serving.traffic import chances_of, winner
 from service.state.fold import State
 from service.state.succession import obstacle
@@ -407,8 +408,9 @@ def opinions(log: Log) -> list[np.ndarray]:
     head = learner.active.head
     assert isinstance(head, AveragedHead)
     x = state.schema.encode_context({"pet": "dog", "age": 5.0})
-    seen = Seen(head._rows, learner.view.design(x[None], state.candidates.x))
-    places = np.array([head._arms.by_name[arm] - 1 for arm in state.candidates.ids])
+    ids = state.candidates.ids
+    seen = Seen(head._rows, learner.view.design(x[None], state.candidates.x), len(ids))
+    places = np.array([head._arms.by_name[arm] - 1 for arm in ids])
     return [
         np.array(member.predict(seen, places, head.rewards.level, head.settled))
         for member in head.members

@@ -19,13 +19,13 @@ shared row, and what it leaves of the row predicts the rest.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from dataclasses import replace
 from math import sqrt
-from typing import Literal
 
 import numpy as np
 
+from service.bandits.heads.averaged_member import TINY, Member
+from service.bandits.heads.averaged_rows import Rows, Seen, Spec
 from service.bandits.heads.base import (
     OUTSIDE,
     Bank,
@@ -37,17 +37,13 @@ from service.bandits.heads.base import (
     part,
     unpack_names,
 )
-from service.bandits.heads.recursive import SINGULAR, RecursiveRidge
+from service.bandits.heads.recursive import SINGULAR
 from service.bandits.heads.reward_sums import RewardSums
 from service.bandits.linalg import Array, Index, spectrum
 from service.features.view import View
 
 DISCOUNT = 0.995
 """Of the evidence for a member, a settlement."""
-
-UNITS, CROSSES = 64, 256
-"""Random features of an arm's head; columns that crosses of context and arm are hashed to, where
-there are more of them."""
 
 FIRST_COUNT, CAP, CAP_FADING = 50.0, 2_000.0, 500.0
 """Settlements that the first noise weighs; windows of the noise and of the usual variance. The
@@ -63,9 +59,6 @@ would call an arm of dear mistakes certain where the others never vary."""
 NEGLIGIBLE = 1e-3
 """Members below this weight are left out of a decision."""
 
-TINY = 1e-12
-NONE = np.zeros(0, np.intp)
-
 LEVELLED = 256
 """Settlements after which errors are tested for a level that moved."""
 
@@ -74,382 +67,79 @@ DRIFT, ALARM, SHOCK, SETTLED = 0.5, 10.0, 2.0, 100.0
 keeps a few rare clicks from raising an alarm, and errors that the mean after an alarm is of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """own: what an arm's own weights see; shared: whether arms share weights; gamma: forgetting, a
-    settlement; weight: before any evidence; reach: prior standard deviation of own weights and of
-    shared ones, but the shared intercept's, in units of the noise."""
-
-    own: Literal["", "own", "relu"]
-    shared: bool
-    gamma: float
-    weight: float
-    reach: tuple[float, float] = (1.0, 1.0)
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        name = ("hybrid" if self.own else "shared") if self.shared else self.own
-        return name if self.gamma == 1.0 else f"{name}, fading by {self.gamma:g}"
-
-
-PLAIN = (
-    Spec("own", False, 1.0, 0.40),
-    Spec("own", False, 0.998, 0.05),
-    Spec("relu", False, 1.0, 0.50),
-    Spec("own", False, 0.99, 0.05),
-)
-FEATURED = (
-    Spec("own", True, 1.0, 0.33, (0.1, 0.1)),
-    Spec("", True, 1.0, 0.53, (1.0, 0.3)),
-    Spec("", True, 0.998, 0.07, (1.0, 0.3)),
-    Spec("own", False, 0.99, 0.07),
-)
-ALONE = (
-    Spec("own", False, 1.0, 0.90),
-    Spec("own", False, 0.998, 0.05),
-    Spec("own", False, 0.99, 0.05),
-)
-"""Members where arms have no features, where they have, and where there is no context either."""
-
-
-class Rows:
-    """What members see of rows of a view.
-
-    Random features and hashes are drawn by the names of columns: other columns leave them as they
-    are.
-
-    square   of the context's length, usually: random features are scaled by it
-    """
-
-    def __init__(self, view: View, key: str) -> None:
-        self.context, self.arm, square = view.sides
-        d, f = len(self.context), len(self.arm)
-        self.specs = FEATURED if f else PLAIN if d else ALONE
-        self.square = max(square, 1.0)
-        names = [view.column_name(column) for column in range(view.width)]
-        draws = [_generator(key, names[column]) for column in self.context]
-        if self.specs is PLAIN:
-            self._omega = np.array([draw.standard_normal(UNITS) for draw in draws])
-            self._beta = _generator(key, "").standard_normal(UNITS)
-        self._hash = None
-        if d * f > CROSSES:
-            arms = [_generator(key, names[column]) for column in self.arm]
-            self._hash = _signs(draws), _signs(arms)
-        shared = 1 + d + f + min(d * f, CROSSES)
-        self.width = {"own": 1 + d, "relu": 1 + d + UNITS, "": 0}
-        self.shared_width = shared if f else 0
-
-    def places(self, old: "Rows", columns: Index) -> dict[str, Index]:
-        """Return where each column of what members see was in other rows; -1 for a new one.
-        columns: (view.width,) where each column of the view was."""
-        x, w = columns[self.context], columns[self.arm]
-        x = np.array([_place(old.context, column) for column in x], np.intp)
-        w = np.array([_place(old.arm, column) for column in w], np.intp)
-        d, f = len(old.context), len(old.arm)
-        own = np.concatenate(([0], np.where(x < 0, -1, 1 + x)))
-        crosses = np.where((x[:, None] < 0) | (w < 0), -1, x[:, None] * f + w).ravel()
-        if self._hash is not None:
-            crosses = np.arange(CROSSES)
-        shared = np.concatenate(
-            (own, np.where(w < 0, -1, 1 + d + w), np.where(crosses < 0, -1, 1 + d + f + crosses))
-        )
-        relu = np.concatenate((own, 1 + d + np.arange(UNITS)))
-        return {"own": own, "relu": relu, "shared": shared}
-
-    def obstacle(self, old: "Rows", columns: Index) -> str:
-        """Why what was learned of other rows does not hold for these; '' if it does."""
-        if self.specs is not old.specs or (self._hash is None) != (old._hash is None):
-            return "it sees another kind of features"
-        if self._hash is not None and self._lost(old, columns):
-            return "its crosses are hashed, and some are gone"
-        return ""
-
-    @staticmethod
-    def _lost(old: "Rows", columns: Index) -> set[int]:
-        return {*old.context.tolist(), *old.arm.tolist()} - set(columns.tolist())
-
-    def own(self, rows: Array) -> Array:  # (n, view.width) -> (n, 1 + d)
-        return np.concatenate((np.ones((len(rows), 1)), rows[:, self.context]), axis=1)
-
-    def relu(self, own: Array) -> Array:  # (n, 1 + d) -> (n, 1 + d + UNITS)
-        """Rahimi, Recht 2008, "Weighted sums of random kitchen sinks"; all random features together
-        weigh as much as the linear ones."""
-        length = sqrt(self.square)
-        bent = np.maximum(own[:, 1:] @ self._omega / length + self._beta, 0.0)
-        return np.concatenate((own, bent * (length / sqrt(UNITS))), axis=1)
-
-    def shared(self, rows: Array, own: Array) -> Array:  # -> (n, shared_width)
-        arms = rows[:, self.arm]
-        return np.concatenate((own, arms, self._crosses(own[:, 1:], arms)), axis=1)
-
-    def _crosses(self, x: Array, w: Array) -> Array:
-        """Their outer products; hashed where these are many, by the convolution of two sketches
-        (Pham, Pagh 2013, "Fast and scalable polynomial kernels via explicit feature maps")."""
-        if self._hash is None:
-            return (x[:, :, None] * w[:, None, :]).reshape(len(w), -1)
-        contexts, arms = np.fft.rfft(x @ self._hash[0]), np.fft.rfft(w @ self._hash[1])
-        return np.asarray(np.fft.irfft(contexts * arms, CROSSES))
-
-
-def _gone(kept: RecursiveRidge | None, columns: Index) -> bool:
-    """Whether some columns of a regression are not there any more."""
-    return kept is not None and int(np.count_nonzero(columns >= 0)) < kept.columns
-
-
-def _told(A: Array, theta: Array) -> Array:  # (n, m, m), (n, m, 2 + s) -> (1, s, 2 + s)
-    """Return C' A theta over all arms, with C the forecasts of the shared row."""
-    return np.asarray((theta[:, :, 2:].swapaxes(1, 2) @ A @ theta).sum(axis=0)[None])
-
-
 def _name(arm: str) -> str:
     """All arms outside the catalogue have one row, which no decision reads: theirs is the prior."""
     return OUTSIDE if arm.startswith(OUTSIDE) else arm
 
 
-def _place(columns: Index, column: int) -> int:
-    found = np.flatnonzero(columns == column)
-    return int(found[0]) if column >= 0 and len(found) else -1
+class Noises:
+    """Noises of the members, learned from the errors of their forecasts.
 
+    Those of kind 0 are means of squared errors over 1 + v, those of kind 1 of plain ones.
 
-def _generator(key: str, name: str) -> np.random.Generator:
-    digest = blake2b(f"{key}\0{name}".encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "big")))
-
-
-def _signs(draws: Sequence[np.random.Generator]) -> Array:  # (n, CROSSES)
-    """A sign at one place for each column."""
-    found = np.zeros((len(draws), CROSSES))
-    for row, draw in zip(found, draws, strict=True):
-        row[draw.integers(CROSSES)] = draw.choice((-1.0, 1.0))
-    return found
-
-
-class Seen:
-    """Rows of one decision or settlement, as members see them; each is made once."""
-
-    def __init__(self, rows: Rows, raw: Array) -> None:
-        self._rows, self._raw = rows, raw
-        self.own = rows.own(raw)
-        self._relu: Array | None = None
-        self._shared: Array | None = None
-
-    def of(self, kind: str) -> Array:
-        if kind == "own":
-            return self.own
-        if self._relu is None:
-            self._relu = self._rows.relu(self.own)
-        return self._relu
-
-    @property
-    def shared(self) -> Array:
-        if self._shared is None:
-            self._shared = self._rows.shared(self._raw, self.own)
-        return self._shared
-
-
-@dataclass(slots=True)
-class Forecast:
-    """A member's forecast of one settlement, and what learning it takes.
-
-    mean       without the level
-    one        of a constant target 1: mean - level one is the forecast around a level
-    own, shared   P x, and the forecasts of the own block
+    fresh     share of the first noise that is left
+    squares   (2, members) what errors made of the rest
+    played    (members,) usual variance of what was shown
+    counts    (n,) settlements of an arm; the last one stays the prior's
+    arms      (2, members, n) sums of an arm's squared errors
     """
 
-    mean: float
-    one: float
-    variance: float
-    own: tuple[Array, Array, float] | None
-    shared: tuple[Array, float] | None
+    def __init__(self, specs: Sequence[Spec]) -> None:
+        self._caps = np.array([CAP if spec.gamma == 1.0 else CAP_FADING for spec in specs])
+        self.fresh, self.count = 1.0, FIRST_COUNT
+        self.squares, self.played = np.zeros((2, len(specs))), np.zeros(len(specs))
+        self.counts, self.arms = np.zeros(2), np.zeros((2, len(specs), 2))
 
-
-class Member:
-    """One of the regressions, with its noise.
-
-    fresh, squares   share of the first noise that is left, and what errors made of the rest: means
-                     of squared errors over 1 + v, and of plain ones
-    played           usual variance of what was shown
-    arms             (3, n) sums of both kinds of squared errors of an arm, and how many
-    """
-
-    def __init__(self, spec: Spec, rows: Rows) -> None:
-        m, m0 = rows.width[spec.own], rows.shared_width if spec.shared else 0
-        self.spec = spec
-        self.own = RecursiveRidge(m, 2 + m0, spec.gamma) if m else None
-        self.shared = RecursiveRidge(m0, 2, spec.gamma) if m0 else None
-        reach, reach0 = spec.reach
-        self._reach, self._reach0 = reach, np.full(m0, reach0)
-        self._reach0[:1] = 1.0
-        self.fresh, self.squares, self.count = 1.0, [0.0, 0.0], FIRST_COUNT
-        self.played = 0.0
-        self.arms = np.zeros((3, 2))
-
-    def admit(self, arm: int, now: int) -> None:
+    def admit(self, arm: int) -> None:
         """Give a row to an arm that was not met before."""
-        if self.own is not None:
-            self.own.admit(arm, now)
-        if arm + 1 == self.arms.shape[1]:  # the last one stays the prior's
-            self.arms = np.pad(self.arms, ((0, 0), (0, arm + 1)))
+        if arm + 1 == len(self.counts):
+            self.counts = np.pad(self.counts, (0, arm + 1))
+            self.arms = np.pad(self.arms, ((0, 0), (0, 0), (0, arm + 1)))
 
-    def noise(self, kind: int, variance: float) -> float:
-        """Of all arms; 0: standardised, 1: of plain errors. variance: of rewards."""
+    def of_all(self, kind: int, variance: float) -> Array:  # (members,)
+        """Of all arms. variance: of rewards."""
         noise = self.squares[kind] + self.fresh * variance
-        return max(noise, QUIET * variance) if kind == 0 else noise
+        return np.asarray(np.maximum(noise, QUIET * variance)) if kind == 0 else noise
 
-    def noises(self, variance: float, arms: Index) -> Array:
-        """Standardised, of arms: at least that of all, and at least what their own errors say."""
-        common = self.noise(0, variance)
-        own = (COMMON * common + self.arms[0, arms]) / (COMMON + self.arms[2, arms])
+    def of_arm(self, kind: int, variance: float, arm: int) -> Array:  # (members,)
+        """At least that of all arms, and at least what the arm's own errors say."""
+        common = self.of_all(kind, variance)
+        own = (COMMON * common + self.arms[kind, :, arm]) / (COMMON + self.counts[arm])
         return np.asarray(np.maximum(common, own))
 
-    def noise_of(self, kind: int, variance: float, arm: int) -> float:
-        """Of one arm."""
-        common, own = self.noise(kind, variance), self.arms[:, arm]
-        return max(common, float((COMMON * common + own[kind]) / (COMMON + own[2])))
+    def of_arms(self, variance: float, arms: Index) -> Array:  # (K,) -> (members, K)
+        """As `of_arm`, of kind 0."""
+        common = self.of_all(0, variance)[:, None]
+        own = (COMMON * common + self.arms[0][:, arms]) / (COMMON + self.counts[arms])
+        return np.asarray(np.maximum(common, own))
 
-    def predict(self, seen: Seen, arms: Index, level: float, now: int) -> tuple[Array, Array]:
-        """Return means above the level and variances, in units of the noise, of rows of arms."""
-        n, rest = len(seen.own), np.zeros(1)
-        mean, one, v = np.zeros((3, n))
-        if self.own is not None:
-            x = seen.of(self.spec.own) * self._reach
-            told, v = self._own(self.own, x, arms, now)
-            mean, one, rest = told[:, 0], told[:, 1], told[:, 2:]
-        if self.shared is not None:
-            left = seen.shared * self._reach0 - rest
-            mean = mean + left @ self.shared.theta[0, :, 0]
-            one = one + left @ self.shared.theta[0, :, 1]
-            v = v + self.shared.variances_of(left, now)
-        return np.asarray(mean - level * one), np.maximum(v, TINY)
-
-    @staticmethod
-    def _own(block: RecursiveRidge, x: Array, arms: Index, now: int) -> tuple[Array, Array]:
-        """Return forecasts of all targets, and variances. One context for all arms, as in a
-        decision, is multiplied once, without a copy of P where most arms are asked for."""
-        if (x == x[0]).all():
-            if 2 * len(arms) > len(block.P):
-                told, v = x[0] @ block.theta, block.variances(slice(None), x[0], now)
-                return told[arms], v[arms]
-            return x[0] @ block.theta[arms], block.variances(arms, x[0], now)
-        told = np.array([row @ block.theta[arm] for row, arm in zip(x, arms, strict=True)])
-        found = [
-            block.variances(arms[[place]], row, now)[0]  # -1 is the last row, the prior's
-            for place, row in enumerate(x)
-        ]
-        return told, np.array(found)
-
-    def look(self, seen: Seen, arm: int, now: int) -> Forecast:
-        """Predict one settlement, before it is learned."""
-        mean = one = v = 0.0
-        own = shared = None
-        told = np.zeros(1)
-        if self.own is not None:
-            own = self.own.look(arm, seen.of(self.spec.own)[0] * self._reach, now)
-            _, forecasts, v = own
-            mean, one, told = float(forecasts[0]), float(forecasts[1]), forecasts[2:]
-        if self.shared is not None:
-            gain, rest, v0 = self.shared.look(0, seen.shared[0] * self._reach0 - told, now)
-            shared = gain, v0
-            mean, one, v = mean + float(rest[0]), one + float(rest[1]), v + v0
-        return Forecast(mean, one, v, own, shared)
-
-    def learn(self, seen: Seen, arm: int, looked: Forecast, reward: float, weight: float) -> None:
-        """Learn a settlement of some weight; a negative one takes it out again."""
-        gain = weight
-        if looked.own is not None:
-            gain = weight / (1.0 + weight * looked.own[2])
-        if self.shared is not None and looked.shared is not None:
-            direction, v0 = looked.shared
-            errors = np.array([reward - looked.mean, 1.0 - looked.one])
-            self.shared.learn(0, direction, gain / (1.0 + gain * v0), errors)
-        if self.own is not None and looked.own is not None:
-            direction, forecasts, _ = looked.own
-            targets = np.empty(len(forecasts))
-            targets[:2] = reward, 1.0
-            if self.shared is not None:
-                targets[2:] = seen.shared[0] * self._reach0
-            self.own.learn(arm, direction, gain, targets - forecasts)
-
-    def revise(self, seen: Seen, arm: int, difference: float, now: int) -> None:
-        """Change the reward of a settlement that was learned: P stays, theta moves."""
-        looked = self.look(seen, arm, now)
-        if self.own is not None and looked.own is not None:
-            self.own.theta[arm, :, 0] += difference * looked.own[0]
-        if self.shared is not None and looked.shared is not None:
-            self.shared.theta[0, :, 0] += difference * looked.shared[0]
-
-    def judge(self, arm: int, error: float, variance: float, now: int, weight: float) -> None:
-        """Take in the error of a forecast, which counts as so many."""
-        plain = error * error
-        squares = plain / (1.0 + variance), plain
+    def learn(self, arm: int, errors: Array, variances: Array, weight: float, now: int) -> None:
+        """Take in the errors (members,) of one settlement, which counts as so many."""
+        squares = np.square(errors)
+        both = np.array((squares / (1.0 + variances), squares))
         self.count = min(self.count + weight, CAP)
         self.fresh *= 1.0 - weight / self.count
-        self.squares = [
-            mean + weight * (square - mean) / self.count
-            for mean, square in zip(self.squares, squares, strict=True)
-        ]
-        window = min(self.count, CAP if self.spec.gamma == 1.0 else CAP_FADING)
-        self.played += (variance - self.played) * (weight / window if now else 1.0)
-        standardised, unscaled, count = self.arms[:, arm].tolist()
-        kept = min(1.0, OWN_CAP / (count + weight))
-        self.arms[:, arm] = (
-            kept * (standardised + weight * squares[0]),
-            kept * (unscaled + weight * squares[1]),
-            kept * (count + weight),
-        )
-
-    def follow(self, kept: "Member", places: dict[str, Index]) -> None:
-        """Take what was learned of other columns."""
-        self.fresh, self.squares, self.count = kept.fresh, list(kept.squares), kept.count
-        self.played, self.arms = kept.played, kept.arms.copy()
-        own, shared = places.get(self.spec.own, NONE), places["shared"]
-        targets = np.arange(2)
-        if self.shared is not None:
-            targets = np.concatenate((targets, np.where(shared < 0, -1, 2 + shared)))
-        if _gone(kept.own, own) or _gone(kept.shared, shared):
-            self._shrink(kept, own, shared, targets)
-            return
-        if self.own is not None and kept.own is not None:
-            self.own.follow(kept.own, own, targets)
-        if self.shared is not None and kept.shared is not None:
-            self.shared.follow(kept.shared, shared, np.arange(2))
-
-    def _shrink(self, kept: "Member", own: Index, shared: Index, targets: Index) -> None:
-        """As `follow`, by the sums: without a column they are what they were had it never been
-        there. An arm's own block has forecasts C of the shared row; with its A the sums of the
-        shared columns are those of what it leaves, and C' A C."""
-        whole = None if kept.shared is None else kept.shared.sums
-        less = None
-        if self.own is not None and kept.own is not None:
-            A, B = kept.own.sums
-            A_left = self.own.shrink((A, B), own, targets, kept.own)
-            if whole is not None:
-                told, less = _told(A, kept.own.theta), _told(A_left, self.own.theta)
-                whole = whole[0] + told[:, :, 2:], whole[1] + told[:, :, :2]
-        if self.shared is not None and kept.shared is not None and whole is not None:
-            self.shared.shrink(whole, shared, np.arange(2), kept.shared, less)
+        self.squares += (both - self.squares) * (weight / self.count)
+        windows = np.minimum(self._caps, self.count)
+        self.played += (variances - self.played) * (weight / windows if now else 1.0)
+        kept = min(1.0, OWN_CAP / float(self.counts[arm] + weight))
+        self.counts[arm] = kept * (self.counts[arm] + weight)
+        self.arms[:, :, arm] = kept * (self.arms[:, :, arm] + weight * both)
 
     def arrays(self, rows: int) -> dict[str, Stored]:
-        found: dict[str, Stored] = {
-            "noise": np.array([self.fresh, self.count, self.played, *self.squares]),
-            "arms": self.arms[:, :rows],
+        return {
+            "common": np.array([[self.fresh, self.count]]),
+            "squares": self.squares,
+            "played": self.played,
+            "counts": self.counts[:rows],
+            "arms": self.arms[:, :, :rows],
         }
-        if self.own is not None:
-            found |= {f"own.{name}": array for name, array in self.own.arrays(rows).items()}
-        if self.shared is not None:
-            found |= {f"shared.{name}": array for name, array in self.shared.arrays(1).items()}
-        return found
 
     def restore(self, arrays: dict[str, Stored], rows: int) -> None:
-        self.fresh, self.count, self.played = arrays["noise"][:3].tolist()
-        self.squares = arrays["noise"][3:].tolist()
-        self.arms = np.zeros((3, 2 * max(rows, 1)))
-        self.arms[:, :rows] = arrays["arms"]
-        if self.own is not None:
-            self.own.restore(part(arrays, "own."), rows)
-        if self.shared is not None:
-            self.shared.restore(part(arrays, "shared."), 1)
+        [[self.fresh, self.count]] = arrays["common"].tolist()
+        self.squares, self.played = arrays["squares"].copy(), arrays["played"].copy()
+        self.counts = np.pad(arrays["counts"], (0, 2 * max(rows, 1) - rows))
+        self.arms = np.pad(arrays["arms"], ((0, 0), (0, 0), (0, 2 * max(rows, 1) - rows)))
 
 
 class MovingLevel:
@@ -497,8 +187,10 @@ class AveragedHead:
     def __init__(self, view: View, key: str) -> None:
         self._rows = Rows(view, key)
         self.members = [Member(spec, self._rows) for spec in self._rows.specs]
+        self.noises = Noises(self._rows.specs)
         self._prior = np.array([spec.weight for spec in self._rows.specs])
         self._evidence = np.zeros(len(self.members))
+        self._kept: list[tuple[int, float]] | None = None
         self._arms = NameIndex()
         self.rewards, self.moving = RewardSums(), MovingLevel()
         self.settled = 0
@@ -524,51 +216,64 @@ class AveragedHead:
         return self._arms.of(arms) - 1
 
     def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
-        """Return means, widths, and how many times as uncertain each row is as what was shown."""
-        seen, places = Seen(self._rows, phi), self._places(arms)
-        variance = self.rewards.spread**2
-        mean, width, grown = np.zeros((3, len(phi)))
-        for member, share in self._kept():
-            own, v = member.predict(seen, places, self.rewards.level, self.settled)
+        """Return means, widths, and how many times as uncertain each row is as what was shown, all
+        (B, K). phi: (B K, view.width), K arms in one context after another."""
+        seen, places = Seen(self._rows, phi, len(arms)), self._places(arms)
+        mean, width, grown = np.zeros((3, len(seen.own), len(arms)))
+        noises = self.noises.of_arms(self.rewards.spread**2, places)
+        level, now = self.rewards.level, self.settled
+        for index, share in self._counting:
+            own, v = self.members[index].predict(seen, places, level, now)
             mean += share * own
-            width += share * np.sqrt(v * member.noises(variance, places))
-            grown += share / max(member.played, TINY) * v
+            width += share * np.sqrt(v * noises[index])
+            grown += share / max(self.noises.played[index], TINY) * v
         return mean + self.base, width, grown
 
-    def _kept(self) -> list[tuple[Member, float]]:
-        """Return the members that count in a decision, and their weights."""
-        weights = self.weights
-        kept = np.flatnonzero(weights > NEGLIGIBLE)
-        shares = (weights[kept] / weights[kept].sum()).tolist()
-        return [(self.members[index], share) for index, share in zip(kept, shares, strict=True)]
+    @property
+    def _counting(self) -> list[tuple[int, float]]:
+        """The members that count in a decision, and their weights."""
+        if self._kept is None:
+            weights = self.weights
+            kept = np.flatnonzero(weights > NEGLIGIBLE)
+            shares = weights[kept] / weights[kept].sum()
+            self._kept = list(zip(kept.tolist(), shares.tolist(), strict=True))
+        return self._kept
 
     def opinions(self, phi: Array, arms: Sequence[str]) -> list[tuple[str, float, Array]]:
-        """Return name, weight and means of each member that counts."""
-        seen, places, level = Seen(self._rows, phi), self._places(arms), self.rewards.level
-        return [
-            (
-                member.spec.name,
-                share,
-                self.base + member.predict(seen, places, level, self.settled)[0],
-            )
-            for member, share in self._kept()
-        ]
+        """Return name, weight and means (K,) of each member that counts, in one context."""
+        seen, places = Seen(self._rows, phi, len(arms)), self._places(arms)
+        found = []
+        for index, share in self._counting:
+            member = self.members[index]
+            [means], _ = member.predict(seen, places, self.rewards.level, self.settled)
+            found.append((member.spec.name, share, self.base + means))
+        return found
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
-        return self.spread(phi, arms)[0]
+        return self._each(phi, arms)[0]
 
     def width(self, phi: Array, arms: Sequence[str]) -> Array:
-        return self.spread(phi, arms)[1]
+        return self._each(phi, arms)[1]
+
+    def _each(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array]:
+        """Return mean and width of each row, which may have a context of its own."""
+        contexts = phi[:, self._rows.context]
+        if (contexts == contexts[0]).all():
+            mean, width, _ = self.spread(phi, arms)
+            return mean[0], width[0]
+        rows = [self.spread(row[None], [arm]) for row, arm in zip(phi, arms, strict=True)]
+        mean, width, _ = np.array(rows)[:, :, 0, 0].T
+        return mean, width
 
     def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
-        places, variance = self._places(arms), self.rewards.spread**2
-        noise = [member.noises(variance, places) for member in self.members]
-        return self.members[0].arms[2, places], np.sqrt(self.weights @ np.array(noise))
+        places = self._places(arms)
+        noises = self.noises.of_arms(self.rewards.spread**2, places)
+        return self.noises.counts[places], np.sqrt(self.weights @ noises)
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
         """One draw an arm: the members' average has no joint distribution of arms."""
-        mean, width, _ = self.spread(phi, arms)
-        return mean + width * bank.columns(arms)
+        mean, width = self._each(phi, arms)
+        return np.asarray(mean + width * bank.columns(arms))
 
     @property
     def held(self) -> float:
@@ -585,27 +290,28 @@ class AveragedHead:
         if arm == known:
             for member in self.members:
                 member.admit(arm, self.settled)
-        seen, reward = Seen(self._rows, row.phi[None]), row.reward - self.moving.moved
+            self.noises.admit(arm)
+        seen, reward = Seen(self._rows, row.phi[None], 1), row.reward - self.moving.moved
         variance = self.rewards.spread**2
         level = self.rewards.level if self.rewards.n else reward
-        looks = [member.look(seen, arm, self.settled) for member in self.members]
-        errors = [reward - level - (each.mean - level * each.one) for each in looks]
-        variances = np.array([each.variance for each in looks])
+        forecasts = [member.look(seen, arm, self.settled) for member in self.members]
+        errors = np.array([reward - level - (each.mean - level * each.one) for each in forecasts])
+        variances = np.array([each.variance for each in forecasts])
         # One noise for all: with its own, a fading member would win by its variance alone.
-        common = min(member.noise_of(1, variance, arm) for member in self.members)
+        common = self.noises.of_arm(1, variance, arm).min()
         loss = 0.5 * (np.log1p(variances) + np.square(errors) / (1.0 + variances) / common)
-        for member, looked, error in zip(self.members, looks, errors, strict=True):
-            member.learn(seen, arm, looked, reward, row.weight)
-            member.judge(arm, error, looked.variance, self.settled, row.weight)
+        for member, forecast in zip(self.members, forecasts, strict=True):
+            member.learn(seen, arm, forecast, reward, row.weight)
+        self.noises.learn(arm, errors, variances, row.weight, self.settled)
         if self.settled >= LEVELLED:
-            weights = self.weights
-            noise = [member.noise_of(0, variance, arm) for member in self.members]
-            deviation = sqrt(weights @ noise * (1.0 + weights @ variances))
+            weights, noises = self.weights, self.noises.of_arm(0, variance, arm)
+            deviation = sqrt(weights @ noises * (1.0 + weights @ variances))
             self.moving.see(row.weight * float(weights @ errors), deviation)
         self._evidence = DISCOUNT * self._evidence - row.weight * loss
         self._evidence -= self._evidence.max()
         self.rewards.add(reward, row.weight)
         self.settled += 1
+        self._kept = None
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         """Means move exactly, but for what members have forgotten since; noises and weights of the
@@ -613,7 +319,7 @@ class AveragedHead:
         arm = self._arms.by_name.get(_name(row.arm))
         if arm is None:
             return
-        seen, moved = Seen(self._rows, row.phi[None]), self.moving.moved
+        seen, moved = Seen(self._rows, row.phi[None], 1), self.moving.moved
         left *= row.weight
         for member in self.members:
             member.revise(seen, arm - 1, left * (row.reward - was), self.settled)
@@ -624,7 +330,7 @@ class AveragedHead:
         arm = self._arms.by_name.get(_name(row.arm))
         if arm is None:
             return
-        seen, reward = Seen(self._rows, row.phi[None]), row.reward - self.moving.moved
+        seen, reward = Seen(self._rows, row.phi[None], 1), row.reward - self.moving.moved
         left *= row.weight
         looks = [member.look(seen, arm - 1, self.settled) for member in self.members]
         if any(1.0 - left * each.variance < SINGULAR for each in looks):
@@ -651,7 +357,8 @@ class AveragedHead:
         places = self._rows.places(kept._rows, columns)
         self._rows.square = kept._rows.square
         self._arms = NameIndex(kept._arms.by_name)
-        self._evidence = kept._evidence.copy()
+        self._evidence, self._kept = kept._evidence.copy(), None
+        self.noises.restore(kept.noises.arrays(kept.count), kept.count)
         self.rewards = replace(kept.rewards)
         self.moving.restore(kept.moving.array())
         self.settled = kept.settled
@@ -674,7 +381,7 @@ class AveragedHead:
             block, rows = member.own, self.count
         assert block is not None
         ends = [spectrum(np.linalg.inv(P), 1.0) for P in block.P[:rows]]
-        noise = weights @ [each.noise(0, self.rewards.spread**2) for each in self.members]
+        noise = weights @ self.noises.of_all(0, self.rewards.spread**2)
         return HeadHealth(
             min((low for low, _ in ends), default=1.0),
             max((each for _, each in ends), default=1.0),
@@ -691,6 +398,7 @@ class AveragedHead:
             "settled": np.array([self.settled]),
             "square": np.array([self._rows.square]),
         }
+        found |= {f"noises.{name}": each for name, each in self.noises.arrays(self.count).items()}
         for number, member in enumerate(self.members):
             own = member.arrays(self.count)
             found |= {f"{number}.{name}": array for name, array in own.items()}
@@ -698,7 +406,8 @@ class AveragedHead:
 
     def restore(self, arrays: dict[str, Stored]) -> None:
         self._arms = NameIndex(unpack_names(arrays["arms"]))
-        self._evidence = arrays["evidence"].copy()
+        self._evidence, self._kept = arrays["evidence"].copy(), None
+        self.noises.restore(part(arrays, "noises."), self.count)
         self.rewards = RewardSums(*arrays["rewards"].tolist())
         self.moving.restore(arrays["moving"])
         [self.settled] = arrays["settled"].tolist()

@@ -24,14 +24,14 @@ SINGULAR = 1e-9
 
 
 Sums = tuple[Array, Array]
-"""A (n, m, m) and B (n, m, q) of regressions."""
+"""A (n, m, m) and B (n, q, m) of regressions."""
 
 
 class RecursiveRidge:
     """Regressions of q targets on the same m columns, one an arm; the last row stays the prior.
 
     P       (n, m, m) A^-1, which starts at the identity: rows are scaled, not the prior
-    theta   (n, m, q)
+    theta   (n, q, m)
     gamma   share of itself that an observation keeps at each settlement of any arm
     last    (n,) settlements at the last forgetting
     turn    (n,) the coordinate to which the next one returns its prior
@@ -44,7 +44,7 @@ class RecursiveRidge:
     def _reserve(self, rows: int) -> None:
         m = self.columns
         self.P = np.broadcast_to(np.eye(m), (rows, m, m)).copy()
-        self.theta = np.zeros((rows, m, self.targets))
+        self.theta = np.zeros((rows, self.targets, m))
         self.last, self.turn = np.zeros((2, rows), np.int64)
 
     def admit(self, arm: int, now: int) -> None:
@@ -62,25 +62,34 @@ class RecursiveRidge:
         if self.gamma < 1.0:
             self._forget(arm, now)
         gain: Array = self.P[arm] @ row
-        return gain, row @ self.theta[arm], float(gain @ row)
+        return gain, self.theta[arm] @ row, float(gain @ row)
 
     def learn(self, arm: int, gain: Array, weight: float, errors: Array) -> None:
-        """theta += P x w e', P -= w P x x' P. weight: of the errors, w / (1 + w v)."""
-        self.theta[arm] += np.multiply.outer(gain, weight * errors)
+        """theta += w e x' P, P -= w P x x' P. weight: of the errors, w / (1 + w v)."""
+        self.theta[arm] += np.multiply.outer(weight * errors, gain)
         P = self.P[arm].T  # in place, since BLAS wants columns; P is symmetric
         blas.dger(-weight, gain, gain, a=P, overwrite_a=1)
 
-    def variances(self, rows: Index | slice, x: Array, now: int) -> Array:  # (m,) -> (n,)
-        """Return x' P x of arms; what they are to forget counts as forgotten."""
-        found: Array = (self.P[rows] @ x) @ x
-        return self._faded(found, rows, float(x @ x), now)
+    def predict(self, arms: Index, x: Array, now: int) -> tuple[Array, Array]:
+        """Return predictions (B, K, q) and variances (B, K) of arms in contexts; x: (B, m). What
+        they are to forget counts as forgotten.
 
-    def variances_of(self, x: Array, now: int) -> Array:  # (n, m) -> (n,)
-        """Return x' P x of several rows under the first arm's P."""
+        Each is one product; without a copy of P where most arms are asked for.
+        """
+        count, m = len(x), self.columns
+        rows = slice(None) if 2 * len(arms) > len(self.P) else arms
+        told = (x @ self.theta[rows].reshape(-1, m).T).reshape(count, -1, self.targets)
+        squares = (x[:, :, None] * x[:, None, :]).reshape(count, m * m)
+        v = squares @ self.P[rows].reshape(-1, m * m).T
+        v = self._faded(v, rows, np.vecdot(x, x)[:, None], now)
+        return (told, v) if rows is arms else (told[:, arms], v[:, arms])
+
+    def variances_of(self, x: Array, now: int) -> Array:  # (..., m) -> (...)
+        """Return x' P x of rows under the first arm's P."""
         found = np.vecdot(x @ self.P[0], x)
         return self._faded(found, slice(0, 1), np.vecdot(x, x), now)
 
-    def _faded(self, v: Array, rows: Index | slice, prior: Array | float, now: int) -> Array:
+    def _faded(self, v: Array, rows: Index | slice, prior: Array, now: int) -> Array:
         if self.gamma == 1.0:
             return v
         left = np.maximum(self.gamma ** (now - self.last[rows]).astype(float), 1e-9)
@@ -106,7 +115,7 @@ class RecursiveRidge:
             S.flat[:: n + 1] += n / ((1 - g) * m)
             L, _ = lapack.dpotrf(S, lower=1)  # Woodbury, n x n; S is no less than its prior
             H = blas.dtrsm(1.0, L, rows.T, side=1, lower=1, trans_a=1)  # (m, n): P[:, at] L^-T
-            self.theta[arm] -= H @ blas.dtrsm(1.0, L, self.theta[arm, at], lower=1)
+            self.theta[arm] -= blas.dtrsm(1.0, L, self.theta[arm][:, at].T, lower=1).T @ H.T
             P -= H @ H.T
             self.P[arm] = P
 
@@ -115,7 +124,7 @@ class RecursiveRidge:
         which was 0 until now."""
         self._reserve(len(kept.P))
         self.P = _square(kept.P, columns)
-        self.theta = _block(kept.theta, columns, targets)
+        self.theta = _block(kept.theta, targets, columns)
         self.last, self.turn = kept.last.copy(), kept.turn.copy()
 
     def shrink(
@@ -128,23 +137,23 @@ class RecursiveRidge:
     ) -> Array:  # (n, m, m)
         """Take what was learned of other columns, of which some are gone, and return the new A.
 
-        sums: of the other columns; less: (n, m, q + m), what to take off B and A of the new ones
+        sums: of the other columns; less: (n, q + m, m), what to take off B and A of the new ones
         """
         self._reserve(len(kept.P))
-        A, B = _square(sums[0], columns), _block(sums[1], columns, targets)
+        A, B = _square(sums[0], columns), _block(sums[1], targets, columns)
         if less is not None:
-            A, B = A - less[:, :, self.targets :], B - less[:, :, : self.targets]
+            A, B = A - less[:, self.targets :], B - less[:, : self.targets]
         P = np.linalg.inv(A)
         self.P = np.asarray(0.5 * (P + P.swapaxes(1, 2)), np.float64)
-        self.theta = self.P @ B
+        self.theta = B @ self.P
         self.last, self.turn = kept.last.copy(), kept.turn % self.columns
         return A
 
     @property
     def sums(self) -> Sums:
-        """A = P^-1 and B = A theta."""
+        """A = P^-1 and B = theta A."""
         A = np.asarray(np.linalg.inv(self.P), np.float64)
-        return A, A @ self.theta
+        return A, self.theta @ A
 
     def arrays(self, rows: int) -> dict[str, Stored]:
         own = {"P": self.P, "theta": self.theta, "last": self.last, "turn": self.turn}
@@ -166,10 +175,10 @@ def _square(matrices: Array, columns: Index) -> Array:  # (n, m, m) -> (n, k, k)
     return moved
 
 
-def _block(matrices: Array, columns: Index, targets: Index) -> Array:  # (n, m, q) -> (n, k, r)
+def _block(matrices: Array, rows: Index, columns: Index) -> Array:  # (n, q, m) -> (n, r, k)
     """Rows and columns from where they were; new ones are 0."""
-    moved = np.zeros((len(matrices), len(columns), len(targets)))
+    moved = np.zeros((len(matrices), len(rows), len(columns)))
+    mine, theirs = np.flatnonzero(rows >= 0), rows[rows >= 0]
     here, there = np.flatnonzero(columns >= 0), columns[columns >= 0]
-    mine, theirs = np.flatnonzero(targets >= 0), targets[targets >= 0]
-    moved[:, here[:, None], mine] = matrices[:, there[:, None], theirs]
+    moved[:, mine[:, None], here] = matrices[:, theirs[:, None], there]
     return moved

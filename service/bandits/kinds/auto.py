@@ -8,10 +8,12 @@ import numpy as np
 from pydantic import model_validator
 
 from service.bandits.encoder import Encoder
-from service.bandits.heads.averaged import CROSSES, UNITS, AveragedHead
+from service.bandits.heads.averaged import AveragedHead
+from service.bandits.heads.averaged_rows import CROSSES, UNITS
 from service.bandits.kinds.base import Exploring, Featured, Sizes
-from service.bandits.linalg import Array
+from service.bandits.linalg import Array, Index
 from service.bandits.policy import Rule
+from service.bandits.rules import highest
 from service.bandits.version import Version
 from service.features.declaration import INTERCEPT, Features, parts_of
 from service.features.view import View
@@ -34,12 +36,22 @@ class AverageBound(Rule):
     draws = 1
 
     def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
+        return self._bounds(version, phi, arms)
+
+    def batches(self, version: Version) -> bool:
+        return True
+
+    def shares(
+        self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
+    ) -> Array:
+        return highest(self._bounds(version, phi, arms), like)
+
+    def _bounds(self, version: Version, phi: Array, arms: Sequence[str]) -> Array:  # (b, U)
         head = version.head
         assert isinstance(head, AveragedHead)
         mean, width, grown = head.spread(phi, arms)
         doubt = 1.0 + 1.0 / (1.0 + head.context_columns)
-        mean = np.clip(mean, *version.ends)
-        return np.atleast_2d(mean + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown)))
+        return np.clip(mean, *version.ends) + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown))
 
     def floor(self, version: Version) -> float:
         head = version.head

@@ -1,0 +1,157 @@
+"""A member of an averaged head: one ridge regression of the reward, solved by elimination."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.bandits.heads.averaged_rows import Rows, Seen, Spec
+from service.bandits.heads.base import Stored, part
+from service.bandits.heads.recursive import RecursiveRidge
+from service.bandits.linalg import Array, Index
+
+TINY = 1e-12
+NONE = np.zeros(0, np.intp)
+
+
+@dataclass(slots=True)
+class Forecast:
+    """A member's forecast of one settlement, and what learning it takes.
+
+    mean       without the level
+    one        of a constant target 1: mean - level one is the forecast around a level
+    own, shared   P x, and the forecasts of the own block
+    """
+
+    mean: float
+    one: float
+    variance: float
+    own: tuple[Array, Array, float] | None
+    shared: tuple[Array, float] | None
+
+
+class Member:
+    """own: the regressions of arms' own columns, of the reward, the constant 1, and each shared
+    column. shared: that of what these leave of the shared row."""
+
+    def __init__(self, spec: Spec, rows: Rows) -> None:
+        m, m0 = rows.width[spec.own], rows.shared_width if spec.shared else 0
+        self.spec = spec
+        self.own = RecursiveRidge(m, 2 + m0, spec.gamma) if m else None
+        self.shared = RecursiveRidge(m0, 2, spec.gamma) if m0 else None
+        reach, reach0 = spec.reach
+        self._reach, self._reach0 = reach, np.full(m0, reach0)
+        self._reach0[:1] = 1.0
+
+    def admit(self, arm: int, now: int) -> None:
+        """Give a row to an arm that was not met before."""
+        if self.own is not None:
+            self.own.admit(arm, now)
+
+    def predict(self, seen: Seen, arms: Index, level: float, now: int) -> tuple[Array, Array]:
+        """Return means above the level and variances, in units of the noise: both (B, K)."""
+        mean, one, v = np.zeros((3, 1, 1))
+        if self.own is not None:
+            x = seen.of(self.spec.own) * self._reach
+            own, v = self.own.predict(arms, x, now)
+            mean, one = own[:, :, 0], own[:, :, 1]
+        if self.shared is not None:
+            left = seen.shared * self._reach0
+            if self.own is not None:
+                left -= own[:, :, 2:]
+            rest = left @ self.shared.theta[0].T
+            mean, one = mean + rest[:, :, 0], one + rest[:, :, 1]
+            v = v + self.shared.variances_of(left, now)
+        return np.asarray(mean - level * one), np.maximum(v, TINY)
+
+    def look(self, seen: Seen, arm: int, now: int) -> Forecast:
+        """Predict one settlement, before it is learned."""
+        mean = one = v = 0.0
+        own = shared = None
+        told = np.zeros(1)
+        if self.own is not None:
+            own = self.own.look(arm, seen.of(self.spec.own)[0] * self._reach, now)
+            _, forecasts, v = own
+            mean, one, told = float(forecasts[0]), float(forecasts[1]), forecasts[2:]
+        if self.shared is not None:
+            gain, rest, v0 = self.shared.look(0, seen.shared[0, 0] * self._reach0 - told, now)
+            shared = gain, v0
+            mean, one, v = mean + float(rest[0]), one + float(rest[1]), v + v0
+        return Forecast(mean, one, v, own, shared)
+
+    def learn(self, seen: Seen, arm: int, looked: Forecast, reward: float, weight: float) -> None:
+        """Learn a settlement of some weight; a negative one takes it out again."""
+        gain = weight
+        if looked.own is not None:
+            gain = weight / (1.0 + weight * looked.own[2])
+        if self.shared is not None and looked.shared is not None:
+            direction, v0 = looked.shared
+            errors = np.array([reward - looked.mean, 1.0 - looked.one])
+            self.shared.learn(0, direction, gain / (1.0 + gain * v0), errors)
+        if self.own is not None and looked.own is not None:
+            direction, forecasts, _ = looked.own
+            targets = np.empty(len(forecasts))
+            targets[:2] = reward, 1.0
+            if self.shared is not None:
+                targets[2:] = seen.shared[0, 0] * self._reach0
+            self.own.learn(arm, direction, gain, targets - forecasts)
+
+    def revise(self, seen: Seen, arm: int, difference: float, now: int) -> None:
+        """Change the reward of a settlement that was learned: P stays, theta moves."""
+        looked = self.look(seen, arm, now)
+        if self.own is not None and looked.own is not None:
+            self.own.theta[arm, 0] += difference * looked.own[0]
+        if self.shared is not None and looked.shared is not None:
+            self.shared.theta[0, 0] += difference * looked.shared[0]
+
+    def follow(self, kept: "Member", places: dict[str, Index]) -> None:
+        """Take what was learned of other columns."""
+        own, shared = places.get(self.spec.own, NONE), places["shared"]
+        targets = np.arange(2)
+        if self.shared is not None:
+            targets = np.concatenate((targets, np.where(shared < 0, -1, 2 + shared)))
+        if _gone(kept.own, own) or _gone(kept.shared, shared):
+            self._shrink(kept, own, shared, targets)
+            return
+        if self.own is not None and kept.own is not None:
+            self.own.follow(kept.own, own, targets)
+        if self.shared is not None and kept.shared is not None:
+            self.shared.follow(kept.shared, shared, np.arange(2))
+
+    def _shrink(self, kept: "Member", own: Index, shared: Index, targets: Index) -> None:
+        """As `follow`, by the sums: without a column they are what they were had it never been
+        there. An arm's own block has forecasts C of the shared row; with its A the sums of the
+        shared columns are those of what it leaves, and C' A C."""
+        whole = None if kept.shared is None else kept.shared.sums
+        less = None
+        if self.own is not None and kept.own is not None:
+            A, B = kept.own.sums
+            A_left = self.own.shrink((A, B), own, targets, kept.own)
+            if whole is not None:
+                told, less = _told(A, kept.own.theta), _told(A_left, self.own.theta)
+                whole = whole[0] + told[:, 2:], whole[1] + told[:, :2]
+        if self.shared is not None and kept.shared is not None and whole is not None:
+            self.shared.shrink(whole, shared, np.arange(2), kept.shared, less)
+
+    def arrays(self, rows: int) -> dict[str, Stored]:
+        found: dict[str, Stored] = {}
+        if self.own is not None:
+            found |= {f"own.{name}": array for name, array in self.own.arrays(rows).items()}
+        if self.shared is not None:
+            found |= {f"shared.{name}": array for name, array in self.shared.arrays(1).items()}
+        return found
+
+    def restore(self, arrays: dict[str, Stored], rows: int) -> None:
+        if self.own is not None:
+            self.own.restore(part(arrays, "own."), rows)
+        if self.shared is not None:
+            self.shared.restore(part(arrays, "shared."), 1)
+
+
+def _gone(kept: RecursiveRidge | None, columns: Index) -> bool:
+    """Whether some columns of a regression are not there any more."""
+    return kept is not None and int(np.count_nonzero(columns >= 0)) < kept.columns
+
+
+def _told(A: Array, theta: Array) -> Array:  # (n, m, m), (n, 2 + s, m) -> (1, 2 + s, s)
+    """Return theta A C' over all arms, with C the forecasts of the shared row."""
+    return np.asarray((theta @ A @ theta[:, 2:].swapaxes(1, 2)).sum(axis=0)[None])

@@ -1,0 +1,189 @@
+"""What the members of an averaged head are, and what they see of a row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import sqrt
+from typing import Literal
+
+import numpy as np
+
+from service.bandits.linalg import Array, Index
+from service.features.view import View
+
+UNITS, CROSSES = 64, 256
+"""Random features of an arm's head; columns that crosses of context and arm are hashed to, where
+there are more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """own: what an arm's own weights see; shared: whether arms share weights; gamma: forgetting, a
+    settlement; weight: before any evidence; reach: prior standard deviation of own weights and of
+    shared ones, but the shared intercept's, in units of the noise."""
+
+    own: Literal["", "own", "relu"]
+    shared: bool
+    gamma: float
+    weight: float
+    reach: tuple[float, float] = (1.0, 1.0)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        name = ("hybrid" if self.own else "shared") if self.shared else self.own
+        return name if self.gamma == 1.0 else f"{name}, fading by {self.gamma:g}"
+
+
+PLAIN = (
+    Spec("own", False, 1.0, 0.40),
+    Spec("own", False, 0.998, 0.05),
+    Spec("relu", False, 1.0, 0.50),
+    Spec("own", False, 0.99, 0.05),
+)
+FEATURED = (
+    Spec("own", True, 1.0, 0.33, (0.1, 0.1)),
+    Spec("", True, 1.0, 0.53, (1.0, 0.3)),
+    Spec("", True, 0.998, 0.07, (1.0, 0.3)),
+    Spec("own", False, 0.99, 0.07),
+)
+ALONE = (
+    Spec("own", False, 1.0, 0.90),
+    Spec("own", False, 0.998, 0.05),
+    Spec("own", False, 0.99, 0.05),
+)
+"""Members where arms have no features, where they have, and where there is no context either."""
+
+
+class Rows:
+    """What members see of rows of a view.
+
+    Random features and hashes are drawn by the names of columns: other columns leave them as they
+    are.
+
+    square   of the context's length, usually: random features are scaled by it
+    """
+
+    def __init__(self, view: View, key: str) -> None:
+        self.context, self.arm, square = view.sides
+        d, f = len(self.context), len(self.arm)
+        self.specs = FEATURED if f else PLAIN if d else ALONE
+        self.square = max(square, 1.0)
+        names = [view.column_name(column) for column in range(view.width)]
+        draws = [_generator(key, names[column]) for column in self.context]
+        if self.specs is PLAIN:
+            self._omega = np.array([draw.standard_normal(UNITS) for draw in draws])
+            self._beta = _generator(key, "").standard_normal(UNITS)
+        self._hash = None
+        if d * f > CROSSES:
+            arms = [_generator(key, names[column]) for column in self.arm]
+            self._hash = _signs(draws), _signs(arms)
+        shared = 1 + d + f + min(d * f, CROSSES)
+        self.width = {"own": 1 + d, "relu": 1 + d + UNITS, "": 0}
+        self.shared_width = shared if f else 0
+
+    def places(self, old: "Rows", columns: Index) -> dict[str, Index]:
+        """Return where each column of what members see was in other rows; -1 for a new one.
+        columns: (view.width,) where each column of the view was."""
+        x, w = columns[self.context], columns[self.arm]
+        x = np.array([_place(old.context, column) for column in x], np.intp)
+        w = np.array([_place(old.arm, column) for column in w], np.intp)
+        d, f = len(old.context), len(old.arm)
+        own = np.concatenate(([0], np.where(x < 0, -1, 1 + x)))
+        crosses = np.where((x[:, None] < 0) | (w < 0), -1, x[:, None] * f + w).ravel()
+        if self._hash is not None:
+            crosses = np.arange(CROSSES)
+        shared = np.concatenate(
+            (own, np.where(w < 0, -1, 1 + d + w), np.where(crosses < 0, -1, 1 + d + f + crosses))
+        )
+        relu = np.concatenate((own, 1 + d + np.arange(UNITS)))
+        return {"own": own, "relu": relu, "shared": shared}
+
+    def obstacle(self, old: "Rows", columns: Index) -> str:
+        """Why what was learned of other rows does not hold for these; '' if it does."""
+        if self.specs is not old.specs or (self._hash is None) != (old._hash is None):
+            return "it sees another kind of features"
+        if self._hash is not None and self._lost(old, columns):
+            return "its crosses are hashed, and some are gone"
+        return ""
+
+    @staticmethod
+    def _lost(old: "Rows", columns: Index) -> set[int]:
+        return {*old.context.tolist(), *old.arm.tolist()} - set(columns.tolist())
+
+    def own(self, rows: Array) -> Array:  # (B, view.width) -> (B, 1 + d)
+        found = np.ones((len(rows), 1 + len(self.context)))
+        found[:, 1:] = rows[:, self.context]
+        return found
+
+    def relu(self, own: Array) -> Array:  # (B, 1 + d) -> (B, 1 + d + UNITS)
+        """Rahimi, Recht 2008, "Weighted sums of random kitchen sinks"; all random features together
+        weigh as much as the linear ones."""
+        length = sqrt(self.square)
+        bent = np.maximum(own[:, 1:] @ self._omega / length + self._beta, 0.0)
+        return np.concatenate((own, bent * (length / sqrt(UNITS))), axis=1)
+
+    def shared(self, own: Array, arms: Array) -> Array:  # (B, 1 + d), (K, f)
+        """Return (B, K, shared_width): [1, x, w, x (x) w] of each context and arm."""
+        d, f = own.shape[1], arms.shape[1]
+        found = np.empty((len(own), len(arms), self.shared_width))
+        found[:, :, :d] = own[:, None]
+        found[:, :, d : d + f] = arms
+        found[:, :, d + f :] = self._crosses(own[:, 1:], arms)
+        return found
+
+    def _crosses(self, x: Array, w: Array) -> Array:  # (B, d), (K, f) -> (B, K, crosses)
+        """Their outer products; hashed where these are many, by the convolution of two sketches
+        (Pham, Pagh 2013, "Fast and scalable polynomial kernels via explicit feature maps")."""
+        if self._hash is None:
+            products = x[:, None, :, None] * w[None, :, None, :]
+            return products.reshape(len(x), len(w), x.shape[1] * w.shape[1])
+        contexts, arms = np.fft.rfft(x @ self._hash[0]), np.fft.rfft(w @ self._hash[1])
+        return np.asarray(np.fft.irfft(contexts[:, None] * arms, CROSSES))
+
+
+def _place(columns: Index, column: int) -> int:
+    found = np.flatnonzero(columns == column)
+    return int(found[0]) if column >= 0 and len(found) else -1
+
+
+def _generator(key: str, name: str) -> np.random.Generator:
+    digest = blake2b(f"{key}\0{name}".encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "big")))
+
+
+def _signs(draws: Sequence[np.random.Generator]) -> Array:  # (n, CROSSES)
+    """A sign at one place for each column."""
+    found = np.zeros((len(draws), CROSSES))
+    for row, draw in zip(found, draws, strict=True):
+        row[draw.integers(CROSSES)] = draw.choice((-1.0, 1.0))
+    return found
+
+
+class Seen:
+    """Rows of some contexts, each with every arm, as members see them; each is made once.
+
+    own      (B, 1 + d) of each context
+    shared   (B, K, shared_width) of each context and arm
+    """
+
+    def __init__(self, rows: Rows, raw: Array, arms: int) -> None:
+        """raw: (B K, view.width), the arms of one context after another."""
+        self._rows, self._raw, self._count = rows, raw, arms
+        self.own = rows.own(raw[::arms])
+        self._relu: Array | None = None
+        self._shared: Array | None = None
+
+    def of(self, kind: str) -> Array:  # (B, width)
+        if kind == "own":
+            return self.own
+        if self._relu is None:
+            self._relu = self._rows.relu(self.own)
+        return self._relu
+
+    @property
+    def shared(self) -> Array:
+        if self._shared is None:
+            arms = self._raw[: self._count, self._rows.arm]
+            self._shared = self._rows.shared(self.own, arms)
+        return self._shared
