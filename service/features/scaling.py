@@ -132,7 +132,7 @@ class Scaling:
 
     def __call__(self, x: Array) -> Array:  # (..., schema.width) -> the same
         found = self._scaled(x, slice(None))
-        np.nan_to_num(found, copy=False)
+        found[np.isnan(found)] = 0.0
         return found
 
     def context(self, x: Array) -> Array:  # (..., context.width) -> the same
