@@ -9,10 +9,10 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import Overloaded, Refused
+from service.errors import Refused
 from service.http import request_id
 from service.http.access import Authentication
-from service.http.problems import REFUSALS, problem, refusal, respond
+from service.http.problems import REFUSALS, overloaded, problem, refusal, respond
 from service.http.scope import CALLER, declared_length, headers_of
 from service.http.services import Load
 from service.observability.logs import REQUEST_ID
@@ -102,7 +102,8 @@ class RequestMiddleware:
             self._shed[path].inc()
             self._report_overload(path)
             self._telemetry.requests.labels(path, "POST", "503").inc()
-            await refusal(Overloaded())(scope, receive, send)
+            for message in overloaded(name):
+                await send(message)
             return
         start = perf_counter()
         exchange = _Exchange(receive, send, name, self._limit(path))
