@@ -165,7 +165,7 @@ class Importer:
         )
 
     async def _write(self, state: State, checked: "_Checked | Refused") -> ImportStatus | Refused:
-        """Row and event are enqueued before the writer wakes, so they are of one commit."""
+        """Row and event are enqueued before the committer wakes, so they are of one commit."""
         if isinstance(checked, Refused):
             return checked
         row, work = checked.row, list[Awaitable[bool]]()

@@ -15,7 +15,7 @@ Row = tuple[str, tuple[str, ...], float]
 
 PROCESS = {
     "forage_processes": "Live replicas of this log known to this process.",
-    "forage_log_queue_entries": "Entries in the queue of the log writer.",
+    "forage_log_queue_entries": "Entries that wait for the next commit of the log.",
     "forage_buffered_decisions": "Answered decisions in memory that the log lacks.",
     "forage_follow_lag_seconds": "Since this process last read a shared log to its end.",
     "forage_store_clock_skew_seconds": "Clock of this host less the store's, at the last commit.",

@@ -152,7 +152,7 @@ class State:
             case PolicyReset():
                 self._reset(position, event)
             case _ if self.deleted:
-                pass  # written before the writer saw the deletion
+                pass  # written before the committer saw the deletion
             case Learned():
                 self._settle(position, event)
             case VersionStaged():
