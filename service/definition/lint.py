@@ -3,8 +3,16 @@
 from collections.abc import Iterator
 
 from service.bandits.kinds import AnyPolicy
+from service.bandits.kinds.base import Ridge
 from service.definition.experiment import Definition
-from service.features.declaration import CROSS, Numeric
+from service.features.declaration import (
+    CROSS,
+    INTERCEPT,
+    Boolean,
+    Features,
+    Numbers,
+    Numeric,
+)
 from service.features.schema import Schema, distinct_contexts
 from service.features.view import View
 
@@ -96,13 +104,21 @@ def _exploration(policy: AnyPolicy) -> Iterator[Warned]:
 
 
 def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
-    """Features by which a policy cannot tell arms apart, or heads that are too large."""
+    """Features by which a policy cannot tell arms apart, heads that are too large, or a level of
+    rewards that it cannot learn."""
     names = definition.features_of(policy)
     if not names:
         return
     parts = [set(name.split(CROSS)) for name in names]
     context, arm = set(definition.features.context), set(definition.features.arm)
     keys = ("features",) if getattr(policy, "features", None) else ()
+    linear = isinstance(policy, Ridge) and not policy.has_net
+    if linear and not any(_is_constant(definition.features, each) for each in parts):
+        yield (
+            keys,
+            "without 'intercept' the mean of all rewards counts as exact, and the policy is too "
+            "sure of what it knows: add it",
+        )
     if policy.own_heads:
         width = View(Schema(definition.features), names).width
         size = 8 * width * width * len(definition.arms)
@@ -126,3 +142,10 @@ def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
             "a linear policy without a cross of context and arm ranks the arms alike for every "
             "context: add one to features.crosses, or set disjoint",
         )
+
+
+def _is_constant(features: Features, parts: set[str]) -> bool:
+    """Whether columns of a feature or cross add up to 1 in every row."""
+    known = features.context | features.arm
+    numbers = (Numbers, Boolean)
+    return parts == {INTERCEPT} or not any(isinstance(known[part], numbers) for part in parts)

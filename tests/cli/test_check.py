@@ -142,6 +142,13 @@ def test_a_file_that_is_not_toml_is_named_with_the_line(text: str, line: int) ->
         ('crosses = ["persona x category"]\n', "", "policies.main", "without a cross"),
         (
             'kind = "lints"',
+            'kind = "lints"\nfeatures = ["age", "age x category"]\n'
+            "[features.context.age]\ntype = 'numeric'\nscale = 10",
+            "policies.main.features",
+            "without 'intercept'",
+        ),
+        (
+            'kind = "lints"',
             f'{KIND}features = ["persona"]',
             "policies.main.features",
             "of the arms",
