@@ -112,13 +112,15 @@ def redirect_slashes(router: Router) -> None:
 
 def openapi_route(app: FastAPI) -> Route:
     """Make the route of the OpenAPI document. A thread builds it at the first request, in half a
-    second."""
+    second; requests that come meanwhile wait for it."""
     content: bytes | None = None
+    building = asyncio.Lock()
 
     async def respond(request: Request) -> Response:
         nonlocal content
-        if content is None:
-            content = await asyncio.to_thread(lambda: msgspec.json.encode(app.openapi()))
+        async with building:
+            if content is None:
+                content = await asyncio.to_thread(lambda: msgspec.json.encode(app.openapi()))
         return Response(content, media_type="application/json")
 
     return Route("/openapi.json", respond, include_in_schema=False)

@@ -4,6 +4,7 @@ That no route answers a status or content type that is not declared is seen in e
 folder: `tests.support.service.expect_declared` looks at each answer.
 """
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from starlette.requests import Request
 
 from service.http.scope import PROBES
+from service.http.web import openapi_route
 from tests.support.service import Json, Wire, expect_problem, filled, openapi
 
 PINNED = Path(__file__).with_name("openapi.json")
@@ -37,6 +40,19 @@ def test_the_service_tells_the_document(wire: Wire) -> None:
     assert "/openapi.json" in wire.get("/docs/").text
     ids = Counter(operation["operationId"] for _, _, operation in OPERATIONS)
     assert ids.most_common(1)[0][1] == 1
+
+
+def test_requests_at_once_wait_for_one_document() -> None:
+    app = mock.Mock()
+    app.openapi.return_value = {"openapi": "3.1.0"}
+    respond = openapi_route(app).endpoint
+
+    async def ask() -> list[bytes]:
+        answers = await asyncio.gather(*(respond(Request({"type": "http"})) for _ in range(5)))
+        return [answer.body for answer in answers]
+
+    assert asyncio.run(ask()) == [b'{"openapi":"3.1.0"}'] * 5
+    assert app.openapi.call_count == 1
 
 
 @pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=NAMES)
