@@ -10,7 +10,8 @@ from typing import Any
 from service.clock import SYSTEM, Clock
 from service.definition.experiment import load_definition
 from service.errors import ConfigurationError, Conflict, Invalid
-from service.evaluation.running import Evaluations
+from service.evaluation.running import Worker
+from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention
@@ -136,6 +137,7 @@ def assemble(
     log = Log(store, settings, telemetry, clock, rng)
     settlements = Settlements(log, store, sealer, telemetry)
     experiments = Experiments(log.replicas, settings)
+    jobs = settings.store, settings.evaluation_seconds, settings.evaluation_queue
     history = History(lambda: log.replicas.states, telemetry, clock)
     return Services(
         settings,
@@ -165,7 +167,8 @@ def assemble(
         Addresses(settings.trusted_proxies),
         history,
         Overview(log, store, telemetry, history, clock),
-        Evaluations(settings.store, settings.evaluation_seconds, settings.evaluation_queue),
+        Worker(*jobs),
+        Verdicts(Worker(*jobs), clock),
     )
 
 

@@ -168,10 +168,10 @@ class Settings(BaseSettings):
     )
     trim_seconds: PositiveFloat = Field(60.0, description="Time between two trimmings.")
     evaluation_seconds: PositiveFloat = Field(
-        120.0, description="Longest that an evaluation asked for over HTTP may take."
+        120.0, description="Longest that an evaluation or a verdict asked for over HTTP may take."
     )
     evaluation_queue: PositiveInt = Field(
-        4, description="Evaluations that may wait while another runs; more are refused."
+        4, description="Evaluations, and verdicts, that may wait while another runs."
     )
     buffer_decisions: PositiveInt = Field(
         10_000, description="Decisions kept in memory while the log is gone."

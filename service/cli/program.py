@@ -22,6 +22,7 @@ from service.cli.rebuild import rebuild
 from service.cli.repair import repair
 from service.cli.serve import serve
 from service.cli.train import train
+from service.cli.verdict import verdict
 from service.errors import ForageError
 
 START, COMPARE, LOG, OPERATE = "Start", "Learn and compare", "Look after the log", "Operate"
@@ -66,6 +67,7 @@ app.command("serve", rich_help_panel=START)(serve)
 app.command("init", rich_help_panel=START)(init)
 app.command("check", rich_help_panel=START)(check)
 app.command("train", rich_help_panel=COMPARE)(train)
+app.command("verdict", rich_help_panel=COMPARE)(verdict)
 app.command("evaluate", rich_help_panel=COMPARE)(evaluate)
 app.command("audit", rich_help_panel=LOG)(audit)
 app.command("export", rich_help_panel=LOG)(export)

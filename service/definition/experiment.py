@@ -31,6 +31,7 @@ from service.features.declaration import (
     parts_of,
 )
 from service.features.model import Model
+from service.naming import quoted, suggestion
 
 DOTS = (".", "..")
 """Ids that no path can carry: to a client `DELETE /arms/..` is another route."""
@@ -191,6 +192,9 @@ class Definition(Model):
         description="Who decides, by name; they share the traffic."
     )
     reward: RewardRules = Field(RewardRules(), description="What counts as success.")
+    control: Name | None = Field(
+        None, description="The policy that a verdict compares the others with."
+    )
     max_vector: Annotated[int, Field(ge=1, le=8_192)] = Field(
         4_096, description="Columns a policy may see; refused above, since a head is its square."
     )
@@ -204,6 +208,9 @@ class Definition(Model):
                 raise ValueError(f"policies.{name}: {fault}") from fault
         if all(policy.share == 0 for policy in self.policies.values()):
             raise ValueError("policies: at least one needs a share above 0")
+        if self.control is not None and self.control not in self.policies:
+            near = suggestion(self.control, self.policies)
+            raise ValueError(f"control: no policy {quoted(self.control)}{near}")
         return self
 
     def completed(self) -> Self:

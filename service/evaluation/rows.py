@@ -12,23 +12,15 @@ from math import nan
 import numpy as np
 import numpy.typing as npt
 
-from service.definition.experiment import Definition
+from service.control.rewards import Rewards
 from service.errors import StoreError, UnknownSchema
 from service.evaluation.request import Selection
 from service.log.reading import SILENT, Progress
-from service.log.replay import replay, row_pages
+from service.log.replay import row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
 from service.serving.rederive import is_imported, is_whole, model_version
-from service.state.events import (
-    AnyEvent,
-    Decision,
-    ExperimentDefined,
-    Learned,
-    Tombstone,
-    decode_decision,
-    outcomes,
-)
+from service.state.events import Decision, decode_decision
 
 
 @dataclass
@@ -49,49 +41,6 @@ class SelectedDecisions:
 
     def __len__(self) -> int:
         return len(self.numbers)
-
-
-class Rewards:
-    """The last reward of each shown arm, by the hash of (decision, arm)."""
-
-    def __init__(self) -> None:
-        self._keys, self._values, self._positions = array("q"), array("d"), array("q")
-        self.end = 0.0
-        self.default: float | None = None
-        self.erased: set[int] = set()
-        self.begins = 0  # settlements up to here were trimmed
-
-    async def read(self, store: Store, experiment: str, progress: Progress) -> None:
-        """Raises UnknownSchema, Damaged or LogGap where the events cannot be read."""
-        last = 0
-        async for position, event in replay(store, experiment):
-            self.begins = self.begins if last else position - 1
-            self._take(position, event)
-            last = position
-            progress.tell(f"rewards read: {position:,}")
-        keys = np.frombuffer(self._keys, np.int64)
-        self._order = np.argsort(keys, kind="stable")
-        self._sorted = keys[self._order]
-
-    def _take(self, position: int, event: AnyEvent) -> None:
-        self.end = max(self.end, event.at)
-        if isinstance(event, ExperimentDefined):
-            self.default = Definition.model_validate(event.definition).reward.default
-        elif isinstance(event, Tombstone):
-            self.erased.add(position)
-        elif isinstance(event, Learned):
-            for outcome in outcomes(event):
-                self._keys.append(hash((event.decision, outcome.settled.arm)))
-                self._values.append(nan if outcome.learned is None else outcome.learned)
-                self._positions.append(position)
-
-    def of(self, decision: str, arm: str) -> tuple[float, int] | None:
-        """The current reward, and the position at which it was settled first."""
-        key = hash((decision, arm))
-        first, last = (int(np.searchsorted(self._sorted, key, side)) for side in ("left", "right"))
-        if first == last:
-            return None
-        return self._values[self._order[last - 1]], self._positions[self._order[first]]
 
 
 UNREADABLE = "their rows are damaged"

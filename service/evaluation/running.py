@@ -1,4 +1,4 @@
-"""Evaluations for a service: one at a time, each in a process of its own."""
+"""Evaluations and verdicts for a service, each in a process of its own."""
 
 import asyncio
 import json
@@ -14,24 +14,26 @@ logger = logging.getLogger(__name__)
 
 
 class Job(msgspec.Struct):
-    """Of `service.evaluation.worker`."""
+    """Of `service.evaluation.worker`. request: None asks for the verdict of the experiment."""
 
     store: str
-    request: EvaluationRequest
+    experiment: str
+    request: EvaluationRequest | None = None
 
 
 class Result(msgspec.Struct):
-    """Of `service.evaluation.worker`. refused: the error class, where there is no evaluation."""
+    """Of `service.evaluation.worker`. refused: the error class, where there is no answer."""
 
-    evaluation: dict[str, object] | None = None
+    answer: dict[str, object] | None = None
     refused: str = ""
     detail: str = ""
     path: str = ""
 
 
-class Evaluations:
-    """Runs `service.evaluation.worker`, which neither delays serving nor uses its memory. A process
-    can be ended when it takes too long or its caller leaves; a task of a process pool cannot.
+class Worker:
+    """Runs `service.evaluation.worker`, one job at a time, which neither delays serving nor uses
+    its memory. A process can be ended when it takes too long or its caller leaves; a task of a
+    process pool cannot.
 
     seconds   the longest that one may take
     waiting   the most that may wait
@@ -43,12 +45,14 @@ class Evaluations:
 
     @property
     def busy(self) -> bool:
-        """Whether an evaluation runs."""
+        """Whether a job runs."""
         return self._one.locked()
 
-    async def run(self, request: EvaluationRequest) -> dict[str, object]:
-        """Run an evaluation after those that wait. Raises Busy where too many wait, Invalid,
-        NotFound, or StoreUnavailable."""
+    async def run(
+        self, experiment: str, request: EvaluationRequest | None = None
+    ) -> dict[str, object]:
+        """Run a job after those that wait. Raises Busy where too many wait, Invalid, NotFound, or
+        StoreUnavailable."""
         if self._store.startswith("memory"):
             raise Invalid("no other process can read the log of a service on memory://")
         if self.busy and self._waiting >= self._most:
@@ -59,11 +63,11 @@ class Evaluations:
         finally:
             self._waiting -= 1
         try:
-            found = await self._work(msgspec.json.encode(Job(self._store, request)))
+            found = await self._work(msgspec.json.encode(Job(self._store, experiment, request)))
         finally:
             self._one.release()
-        if found.evaluation is not None:
-            return found.evaluation
+        if found.answer is not None:
+            return found.answer
         match found.refused:
             case "NotFound":
                 raise NotFound(found.detail, path=found.path)
@@ -85,7 +89,8 @@ class Evaluations:
                 output, errors = await process.communicate(job)
         except TimeoutError:
             raise Invalid(
-                f"took longer than {self._seconds:g} seconds: ask for fewer decisions",
+                f"took longer than {self._seconds:g} seconds: ask for fewer decisions, or raise "
+                "FORAGE_EVALUATION_SECONDS",
                 path="decisions",
             ) from None
         finally:

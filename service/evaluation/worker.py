@@ -1,4 +1,5 @@
-"""One evaluation in a process of its own: the job on standard input, the result on standard output.
+"""One evaluation, or one verdict, in a process of its own: the job on standard input, the result on
+standard output.
 
 The store's address may hold a password: on standard input no list of processes shows it.
 """
@@ -10,18 +11,27 @@ import sys
 
 import msgspec
 
+from service.control.verdict import verdict_on
 from service.errors import ConfigurationError, Refused, StoreError, StoreUnavailable
 from service.evaluation.evaluate import evaluate_store
 from service.evaluation.report import as_json
 from service.evaluation.running import Job, Result
+from service.log.reading import reading
 
 NICE = 10
 """Serving has priority."""
 
 
+async def _answer(job: Job) -> dict[str, object]:
+    if job.request is not None:
+        return as_json(await evaluate_store(job.store, job.request))
+    async with reading(job.store) as store:
+        return (await verdict_on(store, job.experiment)).model_dump()
+
+
 def run(job: Job) -> Result:
     try:
-        return Result(as_json(asyncio.run(evaluate_store(job.store, job.request))))
+        return Result(asyncio.run(_answer(job)))
     except Refused as fault:
         path = fault.faults[0].path if fault.faults else ""
         return Result(refused=type(fault).__name__, detail=fault.detail, path=path)
@@ -30,7 +40,7 @@ def run(job: Job) -> Result:
     except StoreUnavailable as fault:
         return Result(refused="StoreUnavailable", detail=str(fault))
     except StoreError as fault:
-        return Result(refused="Invalid", detail=f"the log cannot be evaluated on: {fault}")
+        return Result(refused="Invalid", detail=f"the log cannot be read: {fault}")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The route that estimates what policies would have earned on the log."""
+"""The routes that judge policies: by what they earned, and by what they would have earned."""
 
 from typing import Annotated, Literal
 
@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from pydantic import AwareDatetime, BaseModel, Field
 
 from service.bandits.kinds import AnyPolicy
+from service.control.report import Verdict
 from service.evaluation.request import EvaluationRequest, Selection
 from service.features.declaration import Name
 from service.http.dependencies import ServicesDep, StateDep
@@ -150,5 +151,13 @@ async def evaluate(
     """Estimate what policies would have earned on the log: live ones, or definitions that never
     ran. It takes seconds to minutes, in a process of its own, one at a time. Where too many wait,
     another is refused (409); one that takes too long is ended (422)."""
-    found = await services.evaluations.run(body.request(state.name))
+    found = await services.evaluations.run(state.name, body.request(state.name))
     return EvaluationAnswer.model_validate(found)
+
+
+@router.get("/experiments/{experiment}/verdict", responses=problems(404, 409, 503))
+async def verdict(state: StateDep, services: ServicesDep) -> Verdict:
+    """Say which policy pays: each compared with the control, by the decisions whose policy was
+    drawn. It reads the whole log, in a process of its own, and is kept for ten times as long as
+    that took, ten seconds at least."""
+    return Verdict.model_validate(await services.verdicts.of(state))

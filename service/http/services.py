@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.clock import Clock
-from service.evaluation.running import Evaluations
+from service.evaluation.running import Worker
+from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention
@@ -58,4 +59,5 @@ class Services:
     addresses: Addresses
     history: History
     overview: Overview
-    evaluations: Evaluations
+    evaluations: Worker
+    verdicts: Verdicts

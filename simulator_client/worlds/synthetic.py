@@ -110,6 +110,8 @@ class Synthetic:
     ) -> dict[str, Any]:
         """The file's own definition, with these policies."""
         rest = {key: value for key, value in self._file.items() if key not in ("name", "policies")}
+        if rest.get("control") not in policies:
+            rest.pop("control", None)
         known = {**self._file.get("policies", {}), **(own or {})}
         return {
             "reward": {"range": list(self.reward_range)},

@@ -9,7 +9,7 @@ from service.cli.program import main
 
 PANELS = {
     "Start": ["serve", "init", "check"],
-    "Learn and compare": ["train", "evaluate"],
+    "Learn and compare": ["train", "verdict", "evaluate"],
     "Look after the log": [
         "audit",
         "export",

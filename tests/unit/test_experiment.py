@@ -45,6 +45,7 @@ REFUSED = [
     ("policies.linucb", {"kind": "linucp"}, "policies.linucb.kind", "mean 'linucb'?"),
     ("policies.linucb.alfa", 1, "policies.linucb.alfa", "is unknown"),
     ("policies.linucb.share", 0, "", "policies: at least one needs a share above 0"),
+    ("control", "linucp", "", "control: no policy 'linucp'; did you mean 'linucb'?"),
     ("policies.linucb.noise", float("nan"), "policies.linucb.noise", "finite"),
     ("policies.linucb.features", ["size"], "", "feature 'size': there is no feature 'size'"),
     ("policies.linucb.features", ["pet x size"], "", "there is no feature 'size'"),

@@ -1,0 +1,72 @@
+"""A verdict as data, which HTTP answers as JSON."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+State = Literal["better", "worse", "open", "refused"]
+Ends = Annotated[tuple[float, float], Field(description="Lower and upper end, 95 percent.")]
+
+
+class Look(BaseModel):
+    """An uplift as it was known earlier."""
+
+    at: float = Field(description="Unix seconds, of the last decision in it.")
+    decisions: int
+    value: float
+    low: float
+    high: float
+
+
+class PolicyMean(BaseModel):
+    policy: str
+    since: str = Field(description="From when on decisions count: as long as it is as it is now.")
+    decisions: int
+    mean: float | None = Field(description="Reward per decision; null where there is none.")
+    interval: Ends | None = Field(description="Holds at all times at once.")
+    fixed_interval: Ends | None = Field(description="Holds for one look, planned in advance.")
+    best: float | None = Field(
+        description="Chance to earn most, by the decisions since all policies are as they are now."
+    )
+
+
+class Uplift(BaseModel):
+    """Of a policy over the control: reward per decision."""
+
+    policy: str | None = Field(description="null: everything but the control.")
+    state: State
+    sentence: str
+    since: str
+    decisions: int = Field(description="Of all policies, in which either could be drawn.")
+    units: float = Field(
+        description="Visitors, in effect: (sum of n)^2 / sum of n^2, of n decisions each."
+    )
+    mean: float
+    control: float
+    difference: float
+    interval: Ends = Field(description="Of the difference; holds at all times at once.")
+    fixed_interval: Ends = Field(description="Of the difference, for one look.")
+    ratio: float | None = Field(
+        description="null where rewards may be below 0, or the control may earn nothing."
+    )
+    ratio_interval: Ends | None = Field(description="Of the ratio; holds at all times at once.")
+    safe_since: str | None = Field(description="When the interval left out 0, for good.")
+    safe_decisions: int | None = Field(description="After how many decisions that was.")
+    history: list[Look] = Field(description="Of the difference.")
+
+
+class Verdict(BaseModel):
+    """Of an experiment, up to its oldest decision that still waits for a reward."""
+
+    experiment: str
+    state: State = Field(
+        description="A policy is better than the control, none is and one is worse, neither can be "
+        "told yet, or nothing can be told (`sentence` says why)."
+    )
+    sentence: str
+    control: str | None
+    until: str | None = Field(description="Of the last decision that counts.")
+    decisions: int = Field(description="That count, of all policies.")
+    policies: list[PolicyMean]
+    uplifts: list[Uplift]
+    left_out: dict[str, int] = Field(description="Decisions that do not count, by reason.")

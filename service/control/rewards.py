@@ -1,0 +1,153 @@
+"""The events of a log, as those who judge its decisions need them: rewards and definitions."""
+
+from array import array
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+import numpy.typing as npt
+
+from service.definition.experiment import Definition
+from service.log.reading import Progress
+from service.log.replay import origin_of, replay
+from service.log.stores import Store
+from service.state.events import (
+    AnyEvent,
+    ExperimentDefined,
+    ExperimentDeleted,
+    Learned,
+    PolicyReset,
+    Tombstone,
+    outcomes,
+)
+from service.state.fold import State
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Defined:
+    """A definition that held from a position of the log on, and from unix seconds."""
+
+    position: int
+    at: float
+    schema_version: int
+    definition: Definition
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a policy began as it is now: a position of the log, and unix seconds."""
+
+    position: int
+    at: float
+
+
+class Rewards:
+    """The last reward of each shown arm, by the hash of (decision, arm), and all definitions.
+
+    end      the largest `at` of an event
+    erased   positions of events that were erased
+    begins   settlements up to here were trimmed
+    """
+
+    def __init__(self) -> None:
+        self._keys, self._values, self._positions = array("q"), array("d"), array("q")
+        self._resets: list[tuple[str, Start]] = []
+        self.defined: list[Defined] = []
+        self.end = 0.0
+        self.erased: set[int] = set()
+        self.begins = 0
+
+    async def read(self, store: Store, experiment: str, progress: Progress) -> None:
+        """Raises UnknownSchema, Damaged or LogGap where the events cannot be read."""
+        first = True
+        async for position, event in replay(store, experiment):
+            if first and position > 1:
+                self.begins = position - 1
+                await self._read_origin(store, experiment)
+            first = False
+            self._take(position, event)
+            progress.tell(f"rewards read: {position:,}")
+        keys = np.frombuffer(self._keys, np.int64)
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+
+    async def _read_origin(self, store: Store, experiment: str) -> None:
+        """Take the definition that held where a trimmed log begins."""
+        if (kept := await origin_of(store, experiment)) is not None:
+            state = State.restore(kept)
+            if not state.deleted:
+                self._define(kept.position, state.log_time, state.schema_version, state.definition)
+
+    def _take(self, position: int, event: AnyEvent) -> None:
+        self.end = max(self.end, event.at)
+        if isinstance(event, ExperimentDefined):
+            definition = Definition.model_validate(event.definition)
+            self._define(position, event.at, event.schema_version, definition)
+        elif isinstance(event, ExperimentDeleted):
+            self.defined.clear()
+        elif isinstance(event, PolicyReset):
+            self._resets.append((event.policy, Start(position, event.at)))
+        elif isinstance(event, Tombstone):
+            self.erased.add(position)
+        elif isinstance(event, Learned):
+            for outcome in outcomes(event):
+                self._keys.append(hash((event.decision, outcome.settled.arm)))
+                self._values.append(nan if outcome.learned is None else outcome.learned)
+                self._positions.append(position)
+
+    def _define(self, position: int, at: float, schema: int, definition: Definition) -> None:
+        if not self.defined or position > self.defined[-1].position:
+            self.defined.append(Defined(position, at, schema, definition))
+
+    @property
+    def default(self) -> float | None:
+        """The reward of a decision that got none; None: its outcome is unknown."""
+        return self.defined[-1].definition.reward.default if self.defined else None
+
+    def of(self, decision: str, arm: str) -> tuple[float, int] | None:
+        """The current reward, and the position at which it was settled first."""
+        key = hash((decision, arm))
+        first, last = (int(np.searchsorted(self._sorted, key, side)) for side in ("left", "right"))
+        if first == last:
+            return None
+        return self._values[self._order[last - 1]], self._positions[self._order[first]]
+
+    def latest(self, keys: npt.NDArray[np.int64]) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """The current rewards of arms, by the hashes of (decision, arm), and whether they are
+        settled. An arm that is not settled, or of which the user saw nothing, has reward 0."""
+        if not len(keys) or not len(self._sorted):
+            return np.zeros(len(keys)), np.zeros(len(keys), dtype=bool)
+        last = np.searchsorted(self._sorted, keys, "right") - 1
+        settled = self._sorted[last] == keys
+        values = np.array(self._values)[self._order[last]]
+        return np.where(settled & ~np.isnan(values), values, 0.0), settled
+
+    def starts(self) -> dict[str, Start]:
+        """Where each policy with a share began as it is now: at its share, at the last change of
+        another of its settings, of the features or of the reward rules, or at its last reset."""
+        starts, before = dict[str, Start](), None
+        for each in self.defined:
+            rules, policies = each.definition.reward, each.definition.policies
+            for name, policy in policies.items():
+                same = (
+                    before is not None
+                    and name in starts
+                    and (each.schema_version, rules)
+                    == (before.schema_version, before.definition.reward)
+                    and policy.model_copy(update={"share": 0.0})
+                    == before.definition.policies[name].model_copy(update={"share": 0.0})
+                )
+                if not same:
+                    starts[name] = Start(each.position, each.at)
+            starts = {
+                name: start
+                for name, start in starts.items()
+                if name in policies and policies[name].share
+            }
+            before = each
+        for name, reset in self._resets:
+            if name in starts and reset.position > starts[name].position:
+                starts[name] = reset
+        return starts

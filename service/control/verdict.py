@@ -1,0 +1,210 @@
+"""Which policy pays: each compared with the control, in one sentence and in figures."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+
+from service.control import sentences
+from service.control.outcomes import Outcomes, read_outcomes
+from service.control.report import Look, PolicyMean, Uplift, Verdict
+from service.control.rewards import Rewards, Start
+from service.control.sequences import (
+    Array,
+    Estimate,
+    Index,
+    Terms,
+    Watched,
+    chances_of_best,
+    ratio_interval,
+    sum_of_squares,
+    terms,
+)
+from service.errors import NotFound
+from service.log.reading import SILENT, Progress, single_experiment
+from service.log.stores import Store
+
+ALPHA = 0.05
+LEAST_UNITS = 50
+"""Visitors that a comparison needs, in effect: below, a few of them make its outcome."""
+LOOKS = 200
+"""Points of an uplift's history, at most."""
+
+
+async def verdict_on(
+    store: Store, experiment: str | None = None, progress: Progress = SILENT
+) -> Verdict:
+    """Read the log of an experiment and judge it. Raises NotFound, Invalid, or StoreError where the
+    log cannot be read."""
+    name = await single_experiment(store, experiment)
+    outcomes, rewards = await read_outcomes(store, name, progress)
+    if not rewards.defined:
+        raise NotFound("the experiment was deleted", path="experiment")
+    return _Judge(outcomes, rewards).verdict(name)
+
+
+class _Judge:
+    def __init__(self, outcomes: Outcomes, rewards: Rewards) -> None:
+        self._outcomes, self._rewards = outcomes, rewards
+        self._rules = rewards.defined[-1].definition.reward
+        self._control = rewards.defined[-1].definition.control
+        low, high = (
+            end(limit, limit * outcomes.slots)
+            for end, limit in zip((min, max), self._rules.limits, strict=True)
+        )
+        self._limits, self._span = (low, high), high - low
+        self._starts = rewards.starts()
+
+    def verdict(self, experiment: str) -> Verdict:
+        outcomes, refused = self._outcomes, self._refusal()
+        uplifts = list[Uplift]()
+        if self._control is not None and refused is None:
+            others = [name for name in self._starts if name != self._control]
+            compared: list[str | None] = [*others, None] if len(others) > 1 else [*others]
+            found = [self._uplift(name, ALPHA / len(compared)) for name in compared]
+            uplifts = [each for each in found if each is not None]
+            if not uplifts:
+                refused = sentences.NOTHING_SETTLED
+        means = self._means() if refused is None else []
+        state, sentence = sentences.of_all(self._control or "", uplifts, means)
+        return Verdict(
+            experiment=experiment,
+            state="refused" if refused else state,
+            sentence=refused or sentence,
+            control=self._control,
+            until=_time(float(outcomes.at[-1])) if len(outcomes) else None,
+            decisions=len(outcomes),
+            policies=means,
+            uplifts=uplifts,
+            left_out=dict(outcomes.left_out.most_common()),
+        )
+
+    def _refusal(self) -> str | None:
+        if self._control is None:
+            return sentences.NO_CONTROL
+        if self._control not in self._starts or len(self._starts) < 2:
+            return sentences.NO_SHARE.format(self._control)
+        return sentences.NO_DEFAULT if self._rules.default is None else None
+
+    # -- figures -------------------------------------------------------------------------------
+
+    def _since(self, *names: str) -> Start:
+        return max((self._starts[name] for name in names), key=lambda start: start.position)
+
+    def _terms(self, names: set[str], rows: Index) -> Terms:
+        """Of policies taken as one."""
+        drawn = self._outcomes.of(names)
+        chance = self._outcomes.chance
+        if len(names) > 1:
+            chance = self._outcomes.shares(names, self._rewards.defined)
+        reward, first = self._outcomes.reward, self._rules.default or 0.0
+        return terms(drawn[rows], chance[rows], reward[rows], first, self._span)
+
+    def _rows(self, start: Start) -> Index:
+        return np.flatnonzero(self._outcomes.position >= start.position)
+
+    def _means(self) -> list[PolicyMean]:
+        names = list(self._starts)
+        means = [self._mean(name) for name in names]
+        rows = self._rows(self._since(*names))
+        compared = [self._terms({name}, rows) for name in names]
+        if any(each.e.any() for each in compared):
+            best = chances_of_best(compared, self._outcomes.unit[rows])
+            for one, chance in zip(means, best, strict=True):
+                one.best = chance
+        return means
+
+    def _mean(self, name: str) -> PolicyMean:
+        assert self._control is not None
+        start = self._since(name, self._control)
+        rows = self._rows(start)
+        own = int(self._outcomes.of({name})[rows].sum())
+        found: Estimate | None = None
+        if own:
+            watched = Watched(self._terms({name}, rows), self._outcomes.unit[rows], ALPHA)
+            found = watched.estimate().within(*self._limits)
+        return PolicyMean(
+            policy=name,
+            since=_time(start.at),
+            decisions=own,
+            mean=found and found.value,
+            interval=found and found.interval,
+            fixed_interval=found and found.fixed,
+            best=None,
+        )
+
+    def _uplift(self, name: str | None, alpha: float) -> Uplift | None:
+        """None: no decision counts yet."""
+        assert self._control is not None
+        start = self._since(self._control, *([] if name is None else [name]))
+        rows = self._rows(start)
+        if not len(rows):
+            return None
+        names = {name} if name else self._others()
+        own, control = self._terms(names, rows), self._terms({self._control}, rows)
+        unit, at = self._outcomes.unit[rows], self._outcomes.at[rows]
+        watched = Watched(own - control, unit, alpha)
+        found, (enough, units) = watched.estimate(), _first_with_enough(unit)
+        safe = watched.safe_since()
+        safe = None if safe is None or enough is None else max(safe, enough)
+        ratio = None
+        if self._rules.limits[0] >= 0:
+            ratio = ratio_interval(own, control, unit, alpha)
+        uplift = Uplift(
+            policy=name,
+            state="refused" if enough is None else "open",
+            sentence="",
+            since=_time(start.at),
+            decisions=len(rows),
+            units=units,
+            mean=float(own.z.mean()),
+            control=float(control.z.mean()),
+            difference=found.value,
+            interval=found.interval,
+            fixed_interval=found.fixed,
+            ratio=float(own.z.sum() / control.z.sum()) if ratio else None,
+            ratio_interval=ratio,
+            safe_since=None if safe is None else _time(float(at[safe])),
+            safe_decisions=None if safe is None else safe + 1,
+            history=_history(watched, at),
+        )
+        if safe is not None:
+            uplift.state = "better" if found.value > 0 else "worse"
+        if enough is None:
+            uplift.sentence = sentences.too_few(uplift, LEAST_UNITS)
+        else:
+            ahead = sentences.Forecast(watched, at, uplift.control, self._span, alpha)
+            uplift.sentence = sentences.of_one(self._control, uplift, ahead)
+        return uplift
+
+    def _others(self) -> set[str]:
+        return {name for each in self._rewards.defined for name in each.definition.policies} - {
+            str(self._control)
+        }
+
+
+def _first_with_enough(unit: Index) -> tuple[int | None, float]:
+    """The row from which on there are enough units, in effect, and their number at the end."""
+    count = np.arange(1, len(unit) + 1)
+    effective: Array = count**2 / sum_of_squares(np.ones(len(unit)), unit)
+    few = np.flatnonzero(effective < LEAST_UNITS)
+    first = int(few[-1]) + 1 if len(few) else 0
+    return first if first < len(unit) else None, float(effective[-1])
+
+
+def _history(watched: Watched, at: Array) -> list[Look]:
+    rows = np.unique(np.linspace(0, len(at) - 1, LOOKS).astype(np.int64))
+    values, halves = watched.at(rows)
+    return [
+        Look(
+            at=float(at[row]),
+            decisions=int(row) + 1,
+            value=value,
+            low=value - half,
+            high=value + half,
+        )
+        for row, value, half in zip(rows, values.tolist(), halves.tolist(), strict=True)
+    ]
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

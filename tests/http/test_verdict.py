@@ -1,0 +1,54 @@
+"""GET /experiments/{name}/verdict: from another process, and remembered for a while."""
+
+from pathlib import Path
+
+import pytest
+
+from service.definition.experiment import load_definition
+from tests.support.service import SHOP, Json, Wire, expect_problem, serving
+
+PATH = "/experiments/shop/verdict"
+CONTROLLED: Json = {
+    "policies": {"linucb": {"kind": "linucb"}, "random": {"kind": "random"}},
+    "control": "random",
+}
+
+
+def controlled() -> Json:
+    definition = load_definition(SHOP)[1].model_dump(mode="json", exclude_unset=True)
+    return {**definition, **CONTROLLED}
+
+
+@pytest.mark.process
+def test_a_verdict_is_told_once_there_are_outcomes(tmp_path: Path) -> None:
+    """It is kept for ten seconds, but for a change of the experiment."""
+    with serving(store=f"sqlite:///{tmp_path}/forage.db") as wire:
+        assert wire.get(PATH).json()["sentence"].startswith("Nothing can be told: the experiment")
+        assert wire.put("/experiments/shop", controlled()).status_code == 200
+        for number in range(120):
+            decision = wire.select(unit=f"unit-{number}")
+            wire.reward(decision, float(decision["arm"] != "kibble"))
+        found = wire.get(PATH).json()
+        assert (found["control"], found["decisions"]) == ("random", 120)
+        assert found["state"] in ("better", "open")
+        assert {each["policy"] for each in found["policies"]} == {"linucb", "random"}
+        wire.reward(wire.select(unit="unit-0"), 1.0)
+        assert wire.get(PATH).json() == found
+        wire.sleep(20.0)
+        assert wire.get(PATH).json()["decisions"] == 121
+
+
+def test_a_log_that_no_other_process_can_read_has_no_verdict() -> None:
+    with serving() as wire:
+        problem = expect_problem(wire.get(PATH), 422)
+        assert "memory://" in problem["detail"]
+        expect_problem(wire.get("/experiments/mall/verdict"), 404)
+
+
+def test_a_control_has_to_be_a_policy_with_a_share() -> None:
+    def put(wire: Wire, control: str) -> str:
+        answer = wire.put("/experiments/shop", {**controlled(), "control": control})
+        return str(expect_problem(answer, 422)["errors"][0]["message"])
+
+    with serving() as wire:
+        assert "control: no policy 'randon'; did you mean 'random'?" in put(wire, "randon")

@@ -1,0 +1,287 @@
+"""What is said of a log: which policy pays, since when, and why nothing can be said."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from service.control.outcomes import NAMED, NOT_SHOWN, OPEN
+from service.control.report import Uplift, Verdict
+from service.control.table import table
+from service.control.verdict import verdict_on
+from service.errors import NotFound
+from service.log.stores.memory import MemoryStore
+from service.state.events import ExperimentDeleted, PolicyReset
+from tests.support.archived import SHOP, Shop, a_decision
+from tests.support.assigned import Traffic
+from tests.support.clock import run_virtual
+
+HALF = {"auto": 1.0, "control": 1.0}
+BETTER, EQUAL, WORSE = ({"auto": rate, "control": 0.4} for rate in (0.55, 0.4, 0.25))
+
+
+def judged(play: Callable[[Traffic], Awaitable[None]], seed: int = 0) -> Verdict:
+    async def run() -> Verdict:
+        store = MemoryStore()
+        await play(Traffic(Shop(store), seed))
+        return await verdict_on(store, SHOP)
+
+    return run_virtual(run())
+
+
+def after(
+    count: int,
+    rates: Mapping[str, float],
+    shares: Mapping[str, float] = HALF,
+    *,
+    visits: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Verdict:
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(shares, **more)
+        await traffic.visits(count, rates, **(visits or {}))
+
+    return judged(play)
+
+
+def only(verdict: Verdict) -> Uplift:
+    [uplift] = verdict.uplifts
+    return uplift
+
+
+# -- sentences -------------------------------------------------------------------------------------
+
+
+def test_a_better_policy_is_told_with_its_uplift_and_since_when() -> None:
+    verdict = after(2_000, BETTER)
+    found = re.fullmatch(
+        r"`auto` earns ([\d.]+) to ([\d.]+) percent more than `control` \(95 percent, valid at any "
+        r"time\); safe to say since (\d\d:\d\d) UTC, ([\d,]+) decisions\.",
+        verdict.sentence,
+    )
+    assert found, verdict.sentence
+    assert 0 < float(found[1]) < 37.5 < float(found[2])
+    uplift = only(verdict)
+    assert (verdict.state, uplift.state, uplift.sentence) == ("better", "better", verdict.sentence)
+    assert uplift.interval[0] < 0.15 < uplift.interval[1]
+    assert uplift.interval[0] < uplift.fixed_interval[0] < uplift.fixed_interval[1]
+    assert uplift.safe_decisions == int(found[4].replace(",", ""))
+    assert uplift.safe_since
+    assert uplift.safe_since[11:16] == found[3]
+
+
+def test_a_worse_policy_is_told_as_a_loss() -> None:
+    verdict = after(2_000, WORSE)
+    assert verdict.state == "worse"
+    assert re.match(r"`auto` earns [\d.]+ to [\d.]+ percent less than `control` ", verdict.sentence)
+
+
+def test_of_rewards_below_0_the_difference_is_told() -> None:
+    verdict = after(2_000, BETTER, reward={"range": [-1, 1]})
+    assert re.match(r"`auto` earns [\d.]+ to [\d.]+ more a decision than `contr", verdict.sentence)
+    assert (only(verdict).ratio, only(verdict).ratio_interval) == (None, None)
+
+
+def test_what_is_forecast_comes_true() -> None:
+    """The interval has the told width when the told time is over, but for rounding."""
+    verdict = after(1_000, EQUAL)
+    found = re.fullmatch(
+        r"No difference between `control` and `auto` can be told yet: at today's rate an uplift of "
+        r"10 percent would show in about (\d+) hours\.",
+        verdict.sentence,
+    )
+    assert verdict.state == "open"
+    assert found, verdict.sentence
+    later = only(after(1_000 + int(found[1]) * 360, EQUAL))
+    low, high = later.interval
+    assert (high - low) / 2 == pytest.approx(0.1 * only(verdict).control, rel=0.05)
+
+
+def test_once_an_uplift_would_have_shown_a_smaller_one_is_forecast() -> None:
+    assert "an uplift of 5 percent would show in about" in after(9_000, EQUAL).sentence
+    assert "every decision has earned the same" in after(100, dict.fromkeys(HALF, 0.0)).sentence
+
+
+def test_of_several_the_surest_is_told_and_the_best_named() -> None:
+    shares = {"auto": 1.0, "lints": 1.0, "control": 1.0}
+    verdict = after(3_000, {"auto": 0.6, "lints": 0.45, "control": 0.3}, shares)
+    assert verdict.sentence.startswith("`auto` earns ")
+    assert verdict.sentence.endswith(
+        " Best of all is `auto`, with a chance of more than 99 percent."
+    )
+    assert [each.policy for each in verdict.uplifts] == ["auto", "lints", None]
+    assert verdict.uplifts[2].sentence.startswith("Everything else earns ")
+    assert sum(each.best or 0.0 for each in verdict.policies) == pytest.approx(1)
+
+
+def test_an_open_comparison_is_told_before_a_lost_one() -> None:
+    shares = {"auto": 1.0, "lints": 1.0, "control": 1.0}
+    verdict = after(3_000, {"auto": 0.4, "lints": 0.1, "control": 0.4}, shares)
+    assert verdict.state == "open"
+    assert "`control` and `auto`" in verdict.sentence
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "say"),
+    [
+        ({"control": None}, "Set `control` to the policy"),
+        ({"shares": {"auto": 1.0, "control": 0.0}}, "Give the control `control` and another"),
+        ({"shares": {"auto": 0.0, "control": 1.0}}, "Give the control `control` and another"),
+        ({"reward": {"range": [0, 1], "default": None}}, "Give it a default."),
+    ],
+)
+def test_why_nothing_can_be_told_and_what_to_do(more: dict[str, Any], say: str) -> None:
+    verdict = after(100, EQUAL, **more)
+    assert verdict.state == "refused"
+    assert say in verdict.sentence
+    assert (verdict.policies, verdict.uplifts) == ([], [])
+
+
+def test_before_the_first_outcome_nothing_can_be_told() -> None:
+    verdict = after(30, EQUAL, visits={"settled": False})
+    assert (verdict.state, verdict.left_out) == ("refused", {OPEN: 30})
+    assert "no decision whose policy was drawn has its outcome" in verdict.sentence
+
+
+def test_a_few_visitors_are_too_few_however_often_they_come() -> None:
+    """Of these, eight make most decisions."""
+    units = [f"bot-{number % 10}" if number % 5 else f"unit-{number}" for number in range(2_000)]
+    verdict = after(2_000, BETTER, visits={"units": units})
+    assert verdict.state == only(verdict).state == "refused"
+    assert only(verdict).units == pytest.approx(12.5, rel=0.02)
+    assert "are those of 12 visitors in effect, and 50 are needed" in verdict.sentence
+    assert only(verdict).safe_since is None
+
+
+def test_a_deleted_experiment_has_no_verdict() -> None:
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        await traffic.shop.append(ExperimentDeleted(at=traffic.at, revision=2))
+
+    with pytest.raises(NotFound, match="deleted"):
+        judged(play)
+
+
+# -- which decisions count -------------------------------------------------------------------------
+
+
+def test_after_the_oldest_open_decision_clicks_alone_would_count() -> None:
+    """Misses of the second part are still open: with them, only its clicks are settled."""
+
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        await traffic.visits(500, EQUAL)
+        await traffic.visits(1, EQUAL, settled=False)
+        await traffic.visits(50, {"auto": 1.0, "control": 1.0})
+
+    verdict = judged(play)
+    assert (verdict.decisions, verdict.left_out) == (500, {OPEN: 51})
+    assert all(each.mean == pytest.approx(0.4, abs=0.1) for each in verdict.policies)
+
+
+def test_overdue_decisions_count_by_the_default() -> None:
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        await traffic.visits(300, EQUAL, settled=False)
+        traffic.rest()
+        await traffic.visits(100, {"auto": 1.0, "control": 1.0})
+
+    verdict = judged(play)
+    assert (verdict.decisions, verdict.left_out) == (400, {})
+    assert [each.mean for each in verdict.policies] == pytest.approx([0.25, 0.25], abs=0.02)
+
+
+def test_named_and_unshown_decisions_do_not_count() -> None:
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        await traffic.visits(200, EQUAL)
+        await traffic.visits(7, EQUAL, assignment=1.0)
+        await traffic.visits(5, EQUAL, settled=False, deferred=True)
+        traffic.rest()
+        await traffic.visits(100, EQUAL)
+
+    verdict = judged(play)
+    assert (verdict.decisions, verdict.left_out) == (300, {NAMED: 7, NOT_SHOWN: 5})
+
+
+def test_a_slate_earns_what_its_arms_earn() -> None:
+    """Of three arms; those that are not settled by the end were not seen."""
+
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        await traffic.visits(400, EQUAL, slots=3)
+        traffic.rest()
+        decision = a_decision(9_999, traffic.at, 3, policy="auto", model_version="auto/0@1")
+        await traffic.shop.decide(replace(decision, assignment=0.5))
+        await traffic.shop.reward(decision, a=1.0, b=1.0, c=1.0)
+
+    verdict = judged(play)
+    assert verdict.decisions == 401
+    low, high = verdict.policies[0].interval or (0.0, 0.0)
+    assert low < 0.4 < high
+    assert only(verdict).history[0].high > 6  # at first, a slate may earn 3 with a chance of 1/2
+
+
+def test_a_comparison_begins_where_its_policies_are_what_they_are_now() -> None:
+    """A share changes nothing, another setting of a policy all that it is compared in."""
+
+    async def play(traffic: Traffic) -> None:
+        shares = {**HALF, "lints": 1.0}
+        await traffic.define(shares)
+        await traffic.visits(100, {**EQUAL, "lints": 0.4})
+        await traffic.define({**shares, "lints": 2.0})
+        await traffic.visits(100, {**EQUAL, "lints": 0.4})
+        policies = {
+            "auto": {"kind": "random"},
+            "control": {"kind": "random"},
+            "lints": {"kind": "popularity", "share": 2.0},
+        }
+        await traffic.define({**shares, "lints": 2.0}, policies=policies)
+        await traffic.visits(100, {**EQUAL, "lints": 0.4})
+
+    verdict = judged(play)
+    assert {each.policy: each.decisions for each in verdict.uplifts} == {
+        "auto": 300,
+        "lints": 100,
+        None: 300,
+    }
+    assert len({each.since for each in verdict.policies if each.policy != "lints"}) == 1
+
+
+def test_a_reset_begins_a_comparison_anew() -> None:
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        await traffic.visits(100, EQUAL)
+        await traffic.shop.append(PolicyReset(at=traffic.at, policy="auto", revision=2))
+        traffic.position += 1
+        await traffic.visits(80, EQUAL)
+
+    assert only(judged(play)).decisions == 80
+
+
+def test_a_changed_chance_weighs_each_decision_by_its_own() -> None:
+    """Nine tenths of the later traffic, which clicks much less, are the first policy's: its plain
+    mean would be that of the later time."""
+
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        await traffic.visits(2_000, {"auto": 0.8, "control": 0.8})
+        await traffic.define({"auto": 9.0, "control": 1.0})
+        await traffic.visits(2_000, {"auto": 0.2, "control": 0.2})
+
+    verdict = judged(play)
+    assert verdict.state == "open"
+    assert [each.mean for each in verdict.policies] == pytest.approx([0.5, 0.5], abs=0.06)
+
+
+def test_the_table_names_all() -> None:
+    verdict = after(1_000, BETTER)
+    sentence, _, head, auto, control, *_ = table(verdict).splitlines()
+    assert sentence == verdict.sentence
+    assert head.split()[:3] == ["policy", "decisions", "reward"]
+    assert (auto.split()[0], control.split()[0]) == ("auto", "control")
